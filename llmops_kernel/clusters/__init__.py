@@ -1,0 +1,1 @@
+"""Where Ray clusters come from: one provider protocol, the local one behind it."""

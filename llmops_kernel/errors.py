@@ -1,0 +1,133 @@
+"""Every error a user can meet.
+
+* LLMOpsError
+  * ConfigError             a config file, an override or a template is wrong
+  * WorkspaceError          the workspace cannot travel (too large, unreadable)
+  * ClusterError
+    + ClusterNotFoundError
+    + ClusterDeadError      it was there and died
+    + ClusterStartError     it did not come up
+    + ClusterUnreachableError
+  * RunError
+    + RunNotFoundError
+    + RunFailedError        what `run.wait()` raises for a run that ended FAILED
+    + RunStateError         the action does not fit the run's state
+    + SubmissionError       Ray refused the job
+  * StoreError              the run store cannot be read or written (disk full)
+  * TrainingError           raised on a worker
+    + DataError             a data source is missing, empty or broken (with the row)
+    + ModelError            a model cannot be loaded
+    + HookError             the user's hook raised
+    + OutOfMemoryError
+  * MissingDependencyError  an optional package is not installed
+"""
+
+from __future__ import annotations
+
+
+class LLMOpsError(Exception):
+    """Says what happened in one line, and in `remedy` what to do about it."""
+
+    status = 500
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        # One signature for the whole tree keeps every subclass picklable:
+        # Ray sends these across processes.
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  Try: {self.remedy}" if self.remedy else self.message
+
+
+class ConfigError(LLMOpsError):
+    """A config file, an override or a cluster template is wrong."""
+
+    status = 422
+
+
+class WorkspaceError(LLMOpsError):
+    """The workspace folder cannot travel with a submission."""
+
+    status = 422
+
+
+class ClusterError(LLMOpsError):
+    """A cluster could not be created, reached or deleted."""
+
+
+class ClusterNotFoundError(ClusterError):
+    """No cluster has that name."""
+
+    status = 404
+
+
+class ClusterDeadError(ClusterError):
+    """The cluster was up and is dead now."""
+
+    status = 410
+
+
+class ClusterStartError(ClusterError):
+    """The cluster did not come up."""
+
+    status = 504
+
+
+class ClusterUnreachableError(ClusterError):
+    """The cluster's dashboard does not answer."""
+
+    status = 503
+
+
+class RunError(LLMOpsError):
+    """Something about a run."""
+
+
+class RunNotFoundError(RunError):
+    """No run has that id."""
+
+    status = 404
+
+
+class RunFailedError(RunError):
+    """The run ended FAILED."""
+
+
+class RunStateError(RunError):
+    """The action does not fit the state the run is in."""
+
+    status = 409
+
+
+class SubmissionError(RunError):
+    """Ray refused or could not start the job."""
+
+
+class StoreError(LLMOpsError):
+    """The run store cannot be read or written."""
+
+
+class TrainingError(LLMOpsError):
+    """Raised on a worker while a run is being prepared or trained."""
+
+
+class DataError(TrainingError):
+    """A data source is missing, empty or broken."""
+
+
+class ModelError(TrainingError):
+    """A model or tokenizer cannot be loaded."""
+
+
+class HookError(TrainingError):
+    """The user's hook raised or returned something unusable."""
+
+
+class OutOfMemoryError(TrainingError):
+    """A worker ran out of device or host memory."""
+
+
+class MissingDependencyError(LLMOpsError):
+    """An optional package is not installed."""

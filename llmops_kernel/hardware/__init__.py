@@ -1,0 +1,1 @@
+"""What accelerators and hosts can do, as cited data. Pure: no torch, no Ray."""

@@ -1,0 +1,1 @@
+"""Submit, follow, stop and retry runs over the Ray Jobs REST API."""

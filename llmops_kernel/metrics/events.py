@@ -1,0 +1,190 @@
+"""The journal's event types: what a run tells, one JSON object a line.
+
+A run has several writers (client, driver, rank 0 of each worker group), each with a
+stream of its own. Inside a stream `seq` counts from 1 without gaps, so a reader can
+prove that nothing was lost or seen twice; streams are merged by `time_s`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+PHASES = (
+    "snapshot",
+    "upload",
+    "pending",
+    "runtime_env",
+    "driver",
+    "workers",
+    "process_group",
+    "model_load",
+    "data",
+    "first_step",
+)
+"""Start-up phases in order; `first_step` ends with the first optimizer step.
+
+A run may journal further phases by other names ("evaluate", "generate", "save")."""
+
+
+class Event(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    stream: str = ""
+    """`<attempt>-client`, `<attempt>-driver`, `<attempt>-worker-<n>` (n counts worker groups)."""
+    seq: int = 0
+    time_s: float = 0.0
+    """Unix time of the writing."""
+    attempt: int = 1
+
+
+class PhaseEvent(Event):
+    kind: Literal["phase"] = "phase"
+    name: str
+    state: Literal["begin", "end"]
+    detail: str = ""
+    """For people: "reused package 3f2a...", "134.5 M parameters"."""
+
+
+class StartEvent(Event):
+    """Rank 0 knows all there is to know before the first step."""
+
+    kind: Literal["start"] = "start"
+    total_steps: int
+    first_step: int = 1
+    """1, or one after the checkpoint's step on a resume."""
+    num_workers: int
+    global_batch_size: int
+    device: str
+    """"NVIDIA H200" or the CPU's name."""
+    dtype: str
+    peak_flops: float | None = None
+    """Dense peak of one worker's device at `dtype`, FLOP per second."""
+    peak_source: str = ""
+    """"datasheet: ..." or "measured: 1024x1024 matmul on this node"."""
+    num_params: int = 0
+    num_trainable: int = 0
+    num_rows: int = 0
+    num_eval_rows: int = 0
+    num_tokens: int = 0
+    """Tokens of one epoch, padding apart."""
+    node_ids: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
+    engine: str = ""
+    """Class of the wrapped model: `DeepSpeedEngine` or `DistributedDataParallel` ..."""
+
+
+class StepEvent(Event):
+    kind: Literal["step"] = "step"
+    step: int
+    epoch: float | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    step_time_s: float
+    data_wait_s: float
+    compute_s: float
+    tokens: int
+    """All workers together, padding not counted."""
+    tokens_per_second: float | None = None
+    flops: float | None = None
+    """Model FLOPs of the step, all workers together."""
+    mfu: float | None = None
+    """0..1, of the workers' summed peak."""
+    peak_memory_bytes: int | None = None
+    """Device memory as the allocator reports; None on CPU."""
+    host_memory_bytes: int | None = None
+    """Resident set of rank 0's process."""
+
+
+class EvalEvent(Event):
+    kind: Literal["eval"] = "eval"
+    step: int
+    metrics: dict[str, float]
+    """`eval_loss` and what the hook `compute_metrics` returned."""
+    num_rows: int
+    duration_s: float
+    samples: tuple[dict[str, str], ...] = ()
+    """A few of `{"prompt", "prediction", "reference"}`."""
+
+
+class CheckpointEvent(Event):
+    kind: Literal["checkpoint"] = "checkpoint"
+    step: int
+    path: str
+    size_bytes: int | None = None
+    duration_s: float | None = None
+
+
+class WarningEvent(Event):
+    kind: Literal["warning"] = "warning"
+    message: str
+    remedy: str = ""
+
+
+class FailureEvent(Event):
+    """One failure, ranks with the same text grouped."""
+
+    kind: Literal["failure"] = "failure"
+    error: str
+    """Exception class name."""
+    message: str
+    remedy: str = ""
+    ranks: tuple[int, ...] = ()
+    traceback: str = ""
+    file: str = ""
+    """File of the user's workspace, relative; empty when the failure is not in user code."""
+    line: int | None = None
+
+
+class RestartEvent(Event):
+    """Ray Train starts a new worker group after a failure."""
+
+    kind: Literal["restart"] = "restart"
+    from_step: int
+    """Step of the checkpoint it resumes from; 0 is the beginning."""
+    cause: str
+    failures_left: int | None = None
+
+
+class OutputEvent(Event):
+    kind: Literal["output"] = "output"
+    path: str
+    what: str
+    """`adapter`, `model`, `merged_model`."""
+    size_bytes: int | None = None
+
+
+RunState = Literal["PENDING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"]
+TERMINAL: frozenset[str] = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+
+
+class EndEvent(Event):
+    kind: Literal["end"] = "end"
+    state: Literal["SUCCEEDED", "FAILED", "STOPPED"]
+    message: str = ""
+    remedy: str = ""
+    last_step: int | None = None
+
+
+AnyEvent = Annotated[
+    PhaseEvent
+    | StartEvent
+    | StepEvent
+    | EvalEvent
+    | CheckpointEvent
+    | WarningEvent
+    | FailureEvent
+    | RestartEvent
+    | OutputEvent
+    | EndEvent,
+    Field(discriminator="kind"),
+]
+_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+
+
+def parse_event(line: str | bytes) -> AnyEvent:
+    """Read one journal line. Raises `pydantic.ValidationError`."""
+    return _ADAPTER.validate_json(line)

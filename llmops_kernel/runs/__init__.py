@@ -1,0 +1,1 @@
+"""Run records, workspace packages, journals and the store: what workers and notebooks share."""

@@ -1,0 +1,1 @@
+"""What runs on the cluster: the driver, the worker loop and its parts."""

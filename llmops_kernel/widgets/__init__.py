@@ -1,0 +1,1 @@
+"""Notebook views of runs: a live anywidget panel and its static fall-backs."""
