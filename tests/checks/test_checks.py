@@ -1,0 +1,57 @@
+"""The repository's own rules, and that the checks would notice a breach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks import hygiene, pins, sizes
+
+
+def test_every_file_and_function_is_short_enough() -> None:
+    assert sizes.too_long(sizes.checked_files()) == []
+
+
+def test_nothing_is_committed_that_belongs_to_one_machine() -> None:
+    assert hygiene.violations(hygiene.checked_files()) == []
+
+
+def test_a_long_file_and_a_long_function_are_found(tmp_path: Path) -> None:
+    file = tmp_path / "long.py"
+    file.write_text("def f():\n" + "    x = 1\n" * 399)
+    (about_file, about_function) = sizes.too_long([file])
+    assert "400 lines, must stay under 400" in about_file
+    assert "long.py:1: f has 400 lines" in about_function
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("see https://pypi.org/simple/torch", "address of a package registry"),
+        ("-i https://download.pytorch.org/whl/cpu", "address of a package registry"),
+        ("--index-url=x", "pip option"),
+        ('"resolved": "https://somewhere/x.tgz"', "lock file entry"),
+        ("open('/work/main/x')", "path of one machine"),
+        ("/home/ann/project", "path of one machine"),
+    ],
+)
+def test_what_must_not_be_committed_is_found(tmp_path: Path, text: str, what: str) -> None:
+    file = tmp_path / "file.txt"
+    file.write_text(f"first\n{text}\n")
+    found = hygiene.violations([file])
+    assert found
+    assert all(f"{file}:2: " in line for line in found)
+    assert any(what in line for line in found)
+
+
+def test_a_notebook_with_outputs_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "n.ipynb"
+    file.write_text('{"cells": [{"outputs": []}, {"outputs": [{"text": "1"}]}]}')
+    assert hygiene.violations([file]) == [
+        f"{file}: cell 2 carries outputs; strip them before the commit"
+    ]
+
+
+def test_constraints_agree_with_this_environment() -> None:
+    assert pins.differences() == []
