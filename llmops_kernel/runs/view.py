@@ -28,7 +28,7 @@ from llmops_kernel.runs.spans import PhaseSpan, phase_spans
 
 RECENT_STEPS = 10
 STOP_PHASE = "stop"
-"""Whoever asks for a stop journals `PhaseEvent(name="stop", state="begin")`: STOPPING until the end."""
+"""Whoever asks for a stop journals the begin of this phase: STOPPING until the end event."""
 
 _BEFORE_DRIVER = frozenset({"snapshot", "upload", "pending", "runtime_env", STOP_PHASE})
 _SUBMIT_PHASES = frozenset({"snapshot", "upload", "pending"})
