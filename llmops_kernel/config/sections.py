@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Strategy = Literal["ddp", "zero1", "zero2", "zero3"]
 Method = Literal["full", "lora"]
 Dtype = Literal["float32", "bfloat16"]
+CATALOGUE = ("SmolLM2-135M-Instruct", "tiny-llama", "tiny-qwen2")
+"""Built-in model names; `train/catalogue.py` makes them."""
 
 
 class Section(BaseModel):
@@ -138,8 +140,8 @@ class TrainingSection(Section):
 class EvaluationConfig(Section):
     every_steps: int | None = Field(default=None, ge=1)
     """Evaluate each so many steps; default only as `at_start` and `at_end` say."""
-    at_start: bool = True
-    """Evaluate before the first step, so that the gain is known."""
+    at_start: bool = False
+    """Evaluate before the first step, so that the gain is known; the first step comes later for it."""
     at_end: bool = True
     """Evaluate after the last step."""
     micro_batch_size: int | None = Field(default=None, ge=1)

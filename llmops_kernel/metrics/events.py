@@ -16,14 +16,22 @@ PHASES = (
     "upload",
     "pending",
     "runtime_env",
+    "supervisor",
     "driver",
     "workers",
+    "imports",
     "process_group",
-    "model_load",
     "data",
+    "model_load",
+    "engine",
     "first_step",
 )
 """Start-up phases in order; `first_step` ends with the first optimizer step.
+
+snapshot, upload, pending: the client, until Ray has accepted the job. runtime_env: until the
+job's supervisor process exists. supervisor: until the driver process exists. driver: its own
+start. workers: Ray Train's processes and their process group. imports, process_group (DeepSpeed's
+and Accelerate's), data, model_load, engine (optimizer, sharding): inside the worker loop.
 
 A run may journal further phases by other names ("evaluate", "generate", "save")."""
 
