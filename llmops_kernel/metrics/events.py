@@ -37,7 +37,8 @@ A run may journal further phases by other names ("evaluate", "generate", "save")
 
 
 class Event(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    # A diverged loss stays visible: pydantic would write null for NaN and infinity.
+    model_config = ConfigDict(extra="ignore", frozen=True, ser_json_inf_nan="strings")
 
     stream: str = ""
     """`<attempt>-client`, `<attempt>-driver`, `<attempt>-worker-<n>` (n counts worker groups)."""
