@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import fcntl
+import itertools
+import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from llmops_kernel.metrics.events import AnyEvent, Event, parse_event
 
 E = TypeVar("E", bound=Event)
+
+_TAIL_BYTES = 64 * 1024
 
 
 class JournalWriter:
     """Appends events to one stream, in every folder that can be reached.
 
     A line is one `write(2)` on an `O_APPEND` descriptor: what was written survives
-    `kill -9` of the writer. On a full disk the lines wait in memory and are tried again
-    with the next event, so training goes on.
+    `kill -9` of the writer. On a full or absent disk the lines wait in memory and are
+    tried again with the next event, so training goes on; `num_waiting` tells.
+
+    Time never steps back inside a stream, whatever the clock does; an event that brings
+    its own `time_s` keeps it. Safe for threads and in signal handlers. Client and
+    observer streams may also be written by several processes at once.
     """
 
     def __init__(
@@ -35,27 +47,57 @@ class JournalWriter:
         self.stream = stream
         self._attempt = attempt
         self._clock = clock
-        self._lock = threading.Lock()
+        # Re-entrant: a signal handler may emit while its own thread is inside `emit`.
+        self._lock = threading.RLock()
         self._files = [_AppendFile(folder / f"{stream}.jsonl") for folder in folders]
-        # A writer that is opened again (same stream) goes on counting.
-        self._seq = max((file.last_seq() for file in self._files), default=0)
+        # A driver or worker stream has one writer by construction and is on the training
+        # path, so it is spared the lock (milliseconds on a network file system).
+        self._is_shared = stream.endswith(("-client", "-observer"))
+        self._time_s = 0.0
+        self._seqs = itertools.count(1)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Count and date on from what is in the files, also from another writer."""
+        ends = [file.read_end() for file in self._files]
+        last = max((seq for seq, _ in ends), default=0)
+        self._seqs = itertools.count(last + 1)
+        self._time_s = max([self._time_s, *(time_s for _, time_s in ends)])
 
     def emit(self, event: E) -> E:
-        """Number, stamp and append the event; returns it as written."""
-        with self._lock:
-            self._seq += 1
+        """Number, stamp and append the event; returns it as written. Never raises `OSError`."""
+        with self._lock, self._alone():
             written = event.model_copy(
                 update={
                     "stream": self.stream,
-                    "seq": self._seq,
-                    "time_s": event.time_s or self._clock(),
+                    "seq": next(self._seqs),  # One step even for a signal handler.
+                    "time_s": event.time_s or self._now(),
                     "attempt": self._attempt,
                 }
             )
-            line = written.model_dump_json(exclude_none=True).encode() + b"\n"
+            line = _encode(written)
             for file in self._files:
                 file.append(line)
         return written
+
+    def _now(self) -> float:
+        self._time_s = max(self._time_s, self._clock())
+        return self._time_s
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._is_shared or not self._files:
+            yield
+            return
+        with self._files[0].locked():
+            if any(file.has_grown() for file in self._files):
+                self._go_on()
+            yield
+
+    @property
+    def num_waiting(self) -> int:
+        """Lines that no folder has taken yet; more than 0 means that every disk refuses."""
+        return min((len(file.pending) for file in self._files), default=0)
 
     def close(self) -> None:
         with self._lock:
@@ -63,35 +105,88 @@ class JournalWriter:
                 file.close()
 
 
+def _encode(event: Event) -> bytes:
+    try:
+        return event.model_dump_json(exclude_none=True).encode() + b"\n"
+    except PydanticSerializationError:
+        # Lone surrogates, as in a file name that is not UTF-8: tell the rest all the same.
+        text = json.dumps(event.model_dump(exclude_none=True), ensure_ascii=False, default=str)
+        return text.encode(errors="replace") + b"\n"
+
+
 class _AppendFile:
-    """One file of one writer, with the lines that a full disk refused."""
+    """One file of one writer, with the lines that its disk refused."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.pending: deque[bytes] = deque()
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self._pending = b""
-        self._end_half_line()
+        self._fd = -1
+        self._end = 0
+        self._is_writing = False
+        self._flush()
 
-    def _end_half_line(self) -> None:
-        """A writer killed inside `write` may leave half a line; close it off."""
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            self._pending = b"\n"
+            self.pending.appendleft(b"\n")  # Close off the half line of a killed writer.
 
-    def last_seq(self) -> int:
-        return max((event.seq for event in read_lines(self._path.read_bytes())), default=0)
+    def has_grown(self) -> bool:
+        return self._fd >= 0 and os.fstat(self._fd).st_size != self._end
+
+    def read_end(self) -> tuple[int, float]:
+        """Sequence number and time of the last event in the file; 0 when there is none."""
+        if self._fd < 0:
+            return 0, 0.0
+        self._end = os.fstat(self._fd).st_size
+        for start in (max(0, self._end - _TAIL_BYTES), 0):
+            # The last line may lack nothing but its newline, which is still pending.
+            events = read_lines(os.pread(self._fd, self._end - start, start) + b"\n")
+            if events:
+                return max(e.seq for e in events), max(e.time_s for e in events)
+        return 0, 0.0
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        fd = self._fd
+        try:
+            if fd >= 0:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError:
+            fd = -1  # A file system without locks: one writer at a time must do.
+        try:
+            yield
+        finally:
+            if fd >= 0:
+                fcntl.flock(fd, fcntl.LOCK_UN)
 
     def append(self, line: bytes) -> None:
-        self._pending += line
+        self.pending.append(line)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._is_writing:
+            return  # In a signal handler: the interrupted `_flush` goes on with the new line.
+        self._is_writing = True
         try:
-            while self._pending:
-                self._pending = self._pending[os.write(self._fd, self._pending) :]
+            if self._fd < 0:
+                self._open()
+            while self.pending:
+                line = self.pending[0]
+                written = os.write(self._fd, line)
+                self._end += written
+                if written < len(line):
+                    self.pending[0] = line[written:]
+                else:
+                    self.pending.popleft()
         except OSError:
-            # ENOSPC, EDQUOT, EIO: keep what is left and try with the next event.
-            pass
+            pass  # ENOSPC, EDQUOT, EIO, no folder: keep what is left, try with the next event.
+        finally:
+            self._is_writing = False
 
     def close(self) -> None:
+        self._flush()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -120,6 +215,8 @@ class StreamTail:
     def read(self) -> list[AnyEvent]:
         try:
             with self.path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    self._offset = 0  # Replaced by another file: begin again.
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -137,14 +234,14 @@ class FolderTail:
         self._tails: dict[Path, StreamTail] = {}
 
     def read(self) -> list[AnyEvent]:
-        """New events, by time; each event of a stream exactly once and in order."""
+        """New events of all streams, by time; each line of a file exactly once."""
         for path in sorted(self._folder.glob("*.jsonl")):
             self._tails.setdefault(path, StreamTail(path))
         return merge(tail.read() for tail in self._tails.values())
 
 
 def merge(batches: Iterable[Sequence[AnyEvent]]) -> list[AnyEvent]:
-    """All events by time; ties keep the order inside a stream."""
+    """All events by time; events of one time keep their order inside a stream."""
     events = [event for batch in batches for event in batch]
     return sorted(events, key=lambda event: (event.time_s, event.stream, event.seq))
 
