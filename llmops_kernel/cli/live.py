@@ -1,0 +1,144 @@
+"""Follow a run in the terminal: live where there is one, plain lines where there is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.metrics.events import AnyEvent
+from llmops_kernel.widgets import format as fmt
+from llmops_kernel.widgets.snapshot import describe, restart_text
+from llmops_kernel.widgets.source import LiveRun, Source
+from llmops_kernel.widgets.static_run import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+POLL_INTERVAL_S = 0.25
+LINE_EVERY_S = 5.0
+"""Between progress lines where stdout is a file or a pipe."""
+LONGEST_WAIT_S = 5.0
+
+
+def follow_in_terminal(
+    run: LiveRun,
+    *,
+    console: Console | None = None,
+    timeout_s: float | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.time,
+) -> str:
+    """Show the run until it ends and print a summary; returns its state.
+
+    After `timeout_s` it returns a state that is not a final one. KeyboardInterrupt passes:
+    the run goes on without the terminal.
+    """
+    from llmops_kernel.cli.console import out
+
+    console = console or out()
+    source = run.follower()
+    follow = _follow_live if console.is_terminal else _follow_lines
+    follow(_Loop(source, timeout_s=timeout_s, sleep=sleep, clock=clock), run, console)
+    if source.is_over:
+        from llmops_kernel.cli.live_parts import summary
+
+        console.print(summary(source.view, run.record, now_s=clock()))
+    return source.view.state
+
+
+class _Loop:
+    """Polls until the run is over or the time is up; outlives a cluster that does not answer."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        timeout_s: float | None,
+        sleep: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.source = source
+        self.clock = clock
+        self.trouble = ""
+        self._sleep = sleep
+        self._wait_s = POLL_INTERVAL_S
+        self._deadline_s = None if timeout_s is None else clock() + timeout_s
+
+    def next(self) -> list[AnyEvent]:
+        """New events; sets `trouble` while they cannot be had."""
+        try:
+            events = self.source.poll()
+            if self.source.is_over:
+                events = [*events, *self.source.drain()]
+        except LLMOpsError as error:
+            self.trouble = error.message
+            self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
+            return []
+        self.trouble, self._wait_s = "", POLL_INTERVAL_S
+        return events
+
+    def goes_on(self) -> bool:
+        """Waits a little; False once there is nothing to wait for."""
+        late = self._deadline_s is not None and self.clock() >= self._deadline_s
+        if late or (self.source.is_over and not self.trouble):
+            return False
+        self._sleep(self._wait_s)
+        return True
+
+
+def _follow_live(loop: _Loop, run: LiveRun, console: Console) -> None:
+    from rich.live import Live
+
+    from llmops_kernel.cli.live_parts import screen
+
+    def draw() -> object:
+        return screen(loop.source.view, run.record, now_s=loop.clock(), trouble=loop.trouble)
+
+    loop.next()
+    # Transient: the summary takes its place, so nothing is told twice.
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while True:
+            live.update(draw(), refresh=True)  # type: ignore[arg-type]
+            if not loop.goes_on():
+                return
+            loop.next()
+
+
+def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    say(f"{run.id}: {describe(run.record)}")
+    told_s, told_trouble = loop.clock(), ""
+    while True:
+        events = loop.next()
+        for text in filter(None, map(line_of, events)):
+            say(text)
+        if loop.trouble != told_trouble:
+            told_trouble = loop.trouble
+            say(told_trouble or "The cluster answers again.")
+        now_s = loop.clock()
+        if now_s - told_s >= LINE_EVERY_S and not loop.source.is_over:
+            told_s = now_s
+            say(one_line(loop.source.view, now_s=now_s))
+        if not loop.goes_on():
+            return
+
+
+def line_of(event: AnyEvent) -> str:
+    """What a plain log tells of an event; empty for those that come too often or at the end."""
+    if event.kind == "phase" and event.state == "end":
+        detail = f": {event.detail}" if event.detail else ""
+        return f"{event.name.replace('_', ' ')} done{detail}"
+    if event.kind == "eval":
+        numbers = (f"{n.removeprefix('eval_')} {fmt.number(v)}" for n, v in event.metrics.items())
+        return f"evaluation at step {event.step}: {', '.join(numbers)}"
+    if event.kind == "checkpoint":
+        return f"checkpoint of step {event.step}: {event.path}"
+    if event.kind == "warning":
+        return f"warning: {event.message}" + (f" Try: {event.remedy}" if event.remedy else "")
+    if event.kind == "restart":
+        return restart_text(event.from_step, event.cause, event.failures_left)
+    return ""

@@ -1,0 +1,141 @@
+"""The live panel of a run, for notebooks: an anywidget that is fed from the journal."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.runs.view import RunView
+from llmops_kernel.widgets.columns import StepCursor, pack
+from llmops_kernel.widgets.snapshot import snapshot
+from llmops_kernel.widgets.source import LiveRun
+
+_STATIC = Path(__file__).parent / "static"
+_SCRIPTS = ("uplot/uPlot.iife.min.js", "dom.js", "data.js", "charts.js", "sections.js", "panel.js")
+_STYLES = ("uplot/uPlot.min.css", "panel.css")
+_LOG_EVERY_S = 2.0
+_LOG_LINES = 200
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    # A widget's module is one string: without a build step the parts are laid end to end.
+    return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in names)
+
+
+def _pack_all(_: object, panel: RunPanel) -> bytes:
+    return panel.all_rows()
+
+
+class RunPanel(anywidget.AnyWidget):
+    """Everything shown is in traits, so a reload, a second view and a saved notebook show it all.
+
+    New steps travel as binary messages `{"kind": "rows", "first": index}`; the whole
+    history is only packed when somebody asks for the full state.
+    """
+
+    _esm = _joined(_SCRIPTS)
+    _css = _joined(_STYLES)
+
+    state = traitlets.Dict().tag(sync=True)
+    log = traitlets.Unicode("").tag(sync=True)
+    notice = traitlets.Dict().tag(sync=True)
+    """`{"message", "remedy"}` about the panel itself: the cluster does not answer, say."""
+    columns = traitlets.Bytes(b"").tag(sync=True, to_json=_pack_all)
+
+    def __init__(self, run: LiveRun, *, clock: Any = time.time) -> None:
+        self._run = run
+        self._clock = clock
+        self._cursor = StepCursor()
+        self._lock = threading.RLock()
+        self._log_read_s = 0.0
+        self.seen = False
+        """True once a browser has drawn the panel."""
+        self._source = run.follower()
+        self._source.poll()
+        self._cursor.advance(self.view)
+        super().__init__(state=self._snapshot())
+        self.on_msg(self._on_message)
+
+    @property
+    def run(self) -> LiveRun:
+        return self._run
+
+    @property
+    def view(self) -> RunView:
+        return self._source.view
+
+    @property
+    def is_over(self) -> bool:
+        return self._source.is_over
+
+    def _snapshot(self, **more: Any) -> dict[str, Any]:
+        asked = bool(getattr(self, "state", {}).get("stop_asked", False))
+        return {
+            **snapshot(self.view, self._run.record, now_s=self._clock()),
+            "stop_asked": asked,
+            **more,
+        }
+
+    def all_rows(self) -> bytes:
+        with self._lock:
+            return pack(self.view.steps)
+
+    def refresh(self) -> bool:
+        """Read what is new and send it; at most three messages. Returns True once it ended."""
+        with self._lock:
+            self._source.poll()
+            if self._source.is_over:
+                self._source.drain()
+            self._send_rows()
+            self.state = self._snapshot()
+            self._read_log(now=self._source.is_over)
+            self.notice = {}
+        return self._source.is_over
+
+    def _send_rows(self) -> None:
+        news = self._cursor.advance(self.view)
+        if news is not None:
+            first, steps = news
+            self.send({"kind": "rows", "first": first}, buffers=[pack(steps)])
+
+    def _read_log(self, *, now: bool) -> None:
+        moment = time.monotonic()
+        if now or moment - self._log_read_s >= _LOG_EVERY_S:
+            self._log_read_s = moment
+            # A log that cannot be read now is no news: `poll` tells of a cluster that is gone.
+            with contextlib.suppress(LLMOpsError):
+                self.log = self._run.logs(tail=_LOG_LINES)
+
+    def finish(self) -> None:
+        """Put the curves into the saved state too: nbclient does not keep messages."""
+        self.send_state("columns")
+
+    def tell(self, error: Exception) -> None:
+        remedy = error.remedy if isinstance(error, LLMOpsError) else ""
+        message = error.message if isinstance(error, LLMOpsError) else f"{error}"
+        self.notice = {"message": message or type(error).__name__, "remedy": remedy}
+
+    def _on_message(self, _: Any, content: dict[str, Any], __: Any) -> None:
+        kind = content.get("kind")
+        if kind == "hello":
+            self.seen = True
+        elif kind == "resync":
+            self.send({"kind": "rows", "first": 0}, buffers=[self.all_rows()])
+        elif kind == "stop":
+            self.state = {**self.state, "stop_asked": True}
+            # Stopping talks to the cluster; the kernel must stay free for other messages.
+            threading.Thread(target=self._stop, name="llmops-stop", daemon=True).start()
+
+    def _stop(self) -> None:
+        try:
+            self._run.stop()
+        except Exception as error:
+            self.state = {**self.state, "stop_asked": False}
+            self.tell(error)

@@ -1,0 +1,193 @@
+"""Show a run in a notebook: live in the background, or waiting in the cell."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import uuid
+from typing import Any
+
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.widgets import static_run
+from llmops_kernel.widgets.run_panel import RunPanel
+from llmops_kernel.widgets.source import LiveRun
+
+POLL_INTERVAL_S = 0.25
+"""At most three messages a poll, mostly two: below ten a second."""
+LONGEST_WAIT_S = 5.0
+"""Between polls while the cluster does not answer."""
+PICTURE_AFTER_S = 5.0
+"""No browser has drawn the panel by then: papermill, or a page that is closed."""
+PICTURE_EVERY_S = 15.0
+
+_VIEW = "application/vnd.jupyter.widget-view+json"
+_RUN = "application/vnd.llmops.run.v1+json"
+Bundle = dict[str, Any]
+
+
+def show(run: LiveRun) -> None:
+    """Display the live panel and return at once; a thread follows until the run ends."""
+    panel = RunPanel(run)
+    display_id = _display(_live(panel, picture=panel.is_over))
+    if panel.is_over:
+        panel.refresh()
+    else:
+        follow_in_background(panel, display_id=display_id)
+
+
+def wait_in_notebook(run: LiveRun, timeout_s: float | None = None) -> str:
+    """Show the panel and block until the run ends; leaves a picture and a table in the cell.
+
+    Returns the run's state, which is not a final one after a time-out. On a time-out and on
+    KeyboardInterrupt (which is passed on) the panel stays and goes on in the background.
+    """
+    panel = RunPanel(run)
+    display_id = _display(_live(panel))
+    waiting = _Waiting(panel, display_id=display_id, timeout_s=timeout_s)
+    try:
+        ended = waiting.until_end()
+    except KeyboardInterrupt:
+        follow_in_background(panel, display_id=display_id)
+        raise
+    if ended:
+        panel.finish()
+        _update(static_picture(panel), display_id)
+        _display(static_table(panel))
+    else:
+        follow_in_background(panel, display_id=display_id)
+    return panel.view.state
+
+
+def follow_in_background(panel: RunPanel, *, display_id: str | None = None) -> threading.Thread:
+    """A daemon thread: it ends with the run, or with the kernel."""
+
+    def follow() -> None:
+        if _follow(panel) and display_id is not None:
+            _update(_live(panel, picture=True), display_id)
+
+    thread = threading.Thread(target=follow, name=f"llmops-panel-{panel.run.id}", daemon=True)
+    thread.start()
+    return thread
+
+
+def _follow(panel: RunPanel) -> bool:
+    """True when the run ended; False when the panel cannot go on, which it then says."""
+    pace = _Pace()
+    while True:
+        try:
+            if _refresh(panel, pace):
+                panel.finish()
+                return True
+        except Exception as error:
+            # Nobody reads a thread's traceback; the reader of the panel must know that it stands.
+            panel.tell(LLMOpsError(f"The panel stopped: {error!r}", remedy="call run.show() again"))
+            return False
+        time.sleep(pace.wait_s)
+
+
+class _Pace:
+    """Polls at the usual pace, more slowly while the cluster does not answer."""
+
+    def __init__(self) -> None:
+        self.wait_s = POLL_INTERVAL_S
+
+    def good(self) -> None:
+        self.wait_s = POLL_INTERVAL_S
+
+    def bad(self) -> None:
+        self.wait_s = min(LONGEST_WAIT_S, self.wait_s * 2)
+
+
+def _refresh(panel: RunPanel, pace: _Pace) -> bool:
+    try:
+        ended = panel.refresh()
+    except LLMOpsError as error:
+        panel.tell(error)
+        pace.bad()
+        return False
+    pace.good()
+    return ended
+
+
+class _Waiting:
+    """The loop inside the cell, where messages still belong to it: nbclient drops later ones."""
+
+    def __init__(self, panel: RunPanel, *, display_id: str, timeout_s: float | None) -> None:
+        now_s = time.monotonic()
+        self._panel = panel
+        self._display_id = display_id
+        self._deadline_s = None if timeout_s is None else now_s + timeout_s
+        self._picture_s = now_s + PICTURE_AFTER_S
+
+    def until_end(self) -> bool:
+        pace = _Pace()
+        while not _refresh(self._panel, pace):
+            now_s = time.monotonic()
+            if self._deadline_s is not None and now_s >= self._deadline_s:
+                return False
+            self._keep_picture(now_s)
+            time.sleep(pace.wait_s)
+        return True
+
+    def _keep_picture(self, now_s: float) -> None:
+        """Without a browser the saved notebook shows how far it is; with one it would flicker."""
+        if not self._panel.seen and now_s >= self._picture_s:
+            self._picture_s = now_s + PICTURE_EVERY_S
+            _update(_live(self._panel, picture=True), self._display_id)
+
+
+def _live(panel: RunPanel, *, picture: bool = False) -> Bundle:
+    view = panel.view
+    bundle: Bundle = {
+        _VIEW: {"version_major": 2, "version_minor": 0, "model_id": panel.model_id},
+        "text/plain": static_run.one_line(view),
+    }
+    return {**static_picture(panel), **bundle} if picture else bundle
+
+
+def static_picture(panel: RunPanel) -> Bundle:
+    """The picture, for the eye; the summary beside it, for machines that read the notebook."""
+    return {
+        "image/png": static_run.render_png(panel.view, title=panel.run.id),
+        "text/plain": static_run.one_line(panel.view),
+        _RUN: _without_nan(panel.view.summary()),
+    }
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN: a diverged loss would make the whole message unreadable."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def static_table(panel: RunPanel) -> Bundle:
+    # An output of its own: a picture inside HTML is dropped where a notebook is not trusted.
+    return {
+        "text/html": static_run.table_html(panel.view, panel.run.record),
+        "text/plain": static_run.text(panel.view, panel.run.record),
+    }
+
+
+def _display(bundle: Bundle) -> str:
+    from IPython.display import display
+
+    display_id = uuid.uuid4().hex
+    display(_encoded(bundle), raw=True, display_id=display_id)
+    return display_id
+
+
+def _update(bundle: Bundle, display_id: str) -> None:
+    from IPython.display import update_display
+
+    update_display(_encoded(bundle), raw=True, display_id=display_id)
+
+
+def _encoded(bundle: Bundle) -> Bundle:
+    import base64
+
+    png = bundle.get("image/png")
+    return bundle if png is None else {**bundle, "image/png": base64.b64encode(png).decode()}

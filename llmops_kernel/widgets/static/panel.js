@@ -1,0 +1,79 @@
+// Live panel of a run. Contract: llmops_kernel/widgets/run_panel.py (traits state, log, notice,
+// columns; messages out: hello, resync, stop; message in: rows).
+
+function renderPanel({ el, model, shared }) {
+  const send = (content) => model.send(content);
+  const parts = {
+    header: header(send), progress: progress(), figures: figures(), messages: messages(),
+    charts: createCharts(shared), waterfall: waterfall(), evaluations: evaluations(),
+    outputs: outputs(), log: logTail(),
+  };
+  const root = h("section.run", { "aria-label": "Training run" }, ...Object.values(parts).map((part) => part.element));
+  el.append(root);
+
+  const drawState = () => {
+    const { header, progress, figures, messages, waterfall, evaluations, outputs } = parts;
+    for (const part of [header, progress, figures, waterfall, evaluations, outputs]) part.update(shared.state);
+    messages.update(shared.state, model.get("notice"));
+    parts.log.update(model.get("log"));
+    root.dataset.state = shared.state.state;
+  };
+  let frame = 0;
+  const draw = () => {
+    // Many messages may come within one frame of the screen; they are drawn once.
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(() => {
+      drawState();
+      parts.charts.draw();
+    });
+  };
+  const theme = new MutationObserver(() => parts.charts.redraw());
+  theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
+  shared.views.add(draw);
+  draw();
+  send({ kind: "hello" });
+  return () => {
+    cancelAnimationFrame(frame);
+    shared.views.delete(draw);
+    theme.disconnect();
+    parts.charts.destroy();
+  };
+}
+
+/** One call a model: its data is shared by all of its views. */
+export default () => {
+  const shared = { columns: new Columns(), state: {}, views: new Set() };
+  const drawAll = () => shared.views.forEach((draw) => draw());
+
+  function initialize({ model }) {
+    const readState = () => {
+      shared.state = model.get("state") ?? {};
+      drawAll();
+    };
+    const readColumns = () => {
+      shared.columns.write(0, model.get("columns"));
+      drawAll();
+    };
+    const onMessage = (content, buffers) => {
+      if (content?.kind !== "rows") return;
+      if (!shared.columns.write(content.first, buffers[0])) model.send({ kind: "resync" });
+      drawAll();
+    };
+    model.on("change:state", readState);
+    model.on("change:columns", readColumns);
+    model.on("change:log", drawAll);
+    model.on("change:notice", drawAll);
+    model.on("msg:custom", onMessage);
+    readState();
+    readColumns();
+    return () => {
+      model.off("change:state", readState);
+      model.off("change:columns", readColumns);
+      model.off("change:log", drawAll);
+      model.off("change:notice", drawAll);
+      model.off("msg:custom", onMessage);
+    };
+  }
+
+  return { initialize, render: ({ model, el }) => renderPanel({ model, el, shared }) };
+};

@@ -1,0 +1,207 @@
+// The panel's parts. Each returns { element, update(state) }.
+
+const STATE_WORDS = {
+  PENDING: "Pending", RUNNING: "Running", STOPPING: "Stopping",
+  SUCCEEDED: "Succeeded", FAILED: "Failed", STOPPED: "Stopped",
+};
+
+function header(send) {
+  const badge = h("span.badge", { role: "status" });
+  const title = h("span.title.ellipsed");
+  const facts = h("div.facts.ellipsed");
+  const stop = stopButton(send);
+  const element = h("header.head", {}, h("div.headline", {}, badge, title, stop.element), facts);
+  const update = onChange(([state, runId, attempt, what, cluster, ended, asked]) => {
+    badge.textContent = STATE_WORDS[state] ?? state;
+    badge.dataset.state = state;
+    title.textContent = title.title = runId;
+    const parts = [what, `cluster ${cluster}`, attempt > 1 ? `attempt ${attempt}` : ""];
+    facts.textContent = facts.title = parts.filter(Boolean).join(" · ");
+    stop.update({ ended, asked: asked || state === "STOPPING" });
+  });
+  return {
+    element,
+    update: (s) => update([s.state, s.run_id, s.attempt, s.what, s.cluster, s.ended, s.stop_asked]),
+  };
+}
+
+/** Asks once, in place: a dialog would block the page. */
+function stopButton(send) {
+  const element = h("div.stop");
+  let asking = false;
+  let now = { ended: true, asked: false };
+  const ask = (value) => () => {
+    asking = value;
+    draw();
+    element.querySelector("button")?.focus();
+  };
+  const confirm = () => {
+    asking = false;
+    send({ kind: "stop" });
+    update({ ...now, asked: true });
+  };
+  function draw() {
+    element.replaceChildren();
+    if (now.ended) return;
+    if (now.asked) {
+      element.append(h("span.muted", { role: "status" }, "Saving a checkpoint, then stopping…"));
+    } else if (asking) {
+      element.append(
+        h("span", {}, "Stop and save a checkpoint?"),
+        h("button.button.danger", { type: "button", onclick: confirm }, "Stop"),
+        h("button.button", { type: "button", onclick: ask(false) }, "Keep running"),
+      );
+    } else {
+      element.append(h("button.button", { type: "button", onclick: ask(true) }, "Stop"));
+    }
+  }
+  function update(value) {
+    now = value;
+    draw();
+  }
+  return { element, update };
+}
+
+function progress() {
+  const fill = h("div.fill");
+  const bar = h("div.bar", { role: "progressbar", "aria-label": "Steps done", "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
+  const left = h("span");
+  const right = h("span.muted");
+  const element = h("div.progress", {}, bar, h("div.progresstext", {}, left, right));
+  const update = onChange(([fraction, text, eta, state]) => {
+    bar.dataset.state = state;
+    const busy = fraction == null && (state === "PENDING" || state === "RUNNING");
+    bar.classList.toggle("llmops-busy", busy);
+    fill.style.width = fraction == null ? "" : `${(fraction * 100).toFixed(2)}%`;
+    if (fraction == null) bar.removeAttribute("aria-valuenow");
+    else bar.setAttribute("aria-valuenow", Math.round(fraction * 100));
+    const percent = fraction == null ? "" : `${Math.floor(fraction * 100)} %`;
+    left.textContent = [text, percent].filter(Boolean).join(" · ");
+    right.textContent = eta;
+  });
+  return { element, update: (s) => update([s.progress, s.progress_text, s.eta_text, s.state]) };
+}
+
+function figures() {
+  const element = h("dl.figures");
+  const update = onChange((list) => {
+    element.replaceChildren(
+      ...list.map(({ label, value, hint }) =>
+        h("div.figure", { title: hint }, h("dt", {}, label), h("dd", {}, value)),
+      ),
+    );
+  });
+  return { element, update: (s) => update(s.figures ?? []) };
+}
+
+/** Failures, the end's message, trouble of the panel itself, restarts and warnings. */
+function messages() {
+  const element = h("div.messages");
+  const update = onChange(([failures, message, remedy, state, restarts, warnings, notice]) => {
+    const boxes = failures.map((failure) => failureBox(failure, state === "FAILED"));
+    const told = failures.some((failure) => failure.message === message);
+    if (message && !told) boxes.unshift(box(state === "FAILED" ? "error" : "info", message, remedy));
+    if (notice?.message) boxes.unshift(box("warn", notice.message, notice.remedy));
+    boxes.push(...restarts.map((text) => box("info", text, "")));
+    boxes.push(...warnings.map(({ message: text, remedy: todo, times }) =>
+      box("warn", times > 1 ? `${text} (${times} times)` : text, todo)));
+    element.replaceChildren(...boxes);
+  });
+  return {
+    element,
+    update: (s, notice) =>
+      update([s.failures ?? [], s.message, s.remedy, s.state, s.restarts ?? [], s.warnings ?? [], notice]),
+  };
+}
+
+function box(kind, message, remedy, ...more) {
+  return h(
+    `div.box.${kind}`,
+    { role: kind === "error" ? "alert" : "note" },
+    h("div.message", {}, message),
+    remedy ? h("div.remedy", {}, h("b", {}, "Try: "), remedy) : null,
+    ...more,
+  );
+}
+
+function failureBox({ error, message, remedy, ranks, where, traceback }, fatal) {
+  const head = h("div.where", {}, h("b", {}, error), where ? h("code", {}, where) : null, ranks ? h("span.muted", {}, ranks) : null);
+  const fold = traceback
+    ? h("details", {}, h("summary", {}, "Traceback"), h("pre.traceback", { tabindex: 0 }, traceback))
+    : null;
+  const result = box(fatal ? "error" : "warn", message, remedy, fold);
+  result.prepend(head);
+  return result;
+}
+
+function waterfall() {
+  const summary = h("summary");
+  const rows = h("div.waterfall", { role: "list" });
+  const later = h("div.muted.later");
+  const element = h("details.fold", { open: true }, summary, rows, later);
+  const update = onChange(({ rows: spans, later: rest, total }) => {
+    element.hidden = !spans.length;
+    summary.textContent = total === "–" ? "Start-up" : `Start-up: ${total} from submit to the first step`;
+    rows.replaceChildren(...spans.map(waterfallRow));
+    later.textContent = rest.length ? `After it: ${rest.join(", ")}` : "";
+  });
+  return { element, update: (s) => update(s.waterfall ?? { rows: [], later: [], total: "–" }) };
+}
+
+function waterfallRow({ name, detail, left, width, text, running, interrupted }) {
+  const kind = interrupted ? ".interrupted" : running ? ".running" : "";
+  const fill = h(`div.span${kind}`);
+  fill.style.left = `${(left * 100).toFixed(2)}%`;
+  fill.style.width = `max(2px, ${(width * 100).toFixed(2)}%)`;
+  return h(
+    `div.phase${kind}`,
+    { role: "listitem", title: detail ? `${name}: ${detail}` : name, "aria-label": `${name} ${text} ${detail}` },
+    h("span.phasename", {}, name),
+    h("div.track", {}, fill),
+    h("span.phasetime", {}, text),
+    h("span.phasedetail.ellipsed", {}, detail),
+  );
+}
+
+function evaluations() {
+  const element = h("details.fold", { open: true });
+  const update = onChange(({ columns, rows }) => {
+    element.hidden = !rows.length;
+    if (!rows.length) return;
+    const head = h("tr", {}, ...columns.map((name) => h("th", { scope: "col" }, name)));
+    const body = rows.map((row) => h("tr", {}, ...row.map((cell) => h("td", {}, cell))));
+    const table = h("table.table", {}, h("thead", {}, head), h("tbody", {}, ...body));
+    element.replaceChildren(h("summary", {}, `Evaluations (${rows.length})`), h("div.scroll", {}, table));
+  });
+  return { element, update: (s) => update(s.eval_rows ?? { columns: [], rows: [] }) };
+}
+
+function outputs() {
+  const list = h("ul.outputs");
+  const element = h("div.fold", {}, h("div.foldtitle", {}, "Outputs"), list);
+  const update = onChange((items) => {
+    element.hidden = !items.length;
+    list.replaceChildren(
+      ...items.map(({ what, path, size }) =>
+        h("li", {}, h("span.what", {}, what), h("code.path", { title: path }, path), h("span.muted", {}, size)),
+      ),
+    );
+  });
+  return { element, update: (s) => update(s.outputs ?? []) };
+}
+
+function logTail() {
+  const pre = h("pre.log", { tabindex: 0, "aria-label": "Log of the run" });
+  const follow = h("input", { type: "checkbox", onchange: () => follow.checked && toEnd() });
+  follow.checked = true;
+  const label = h("label.follow", {}, follow, "follow");
+  const element = h("details.fold", { ontoggle: () => toEnd() }, h("summary", {}, "Log"), label, pre);
+  const toEnd = () => {
+    if (follow.checked) pre.scrollTop = pre.scrollHeight;
+  };
+  const update = onChange((text) => {
+    pre.textContent = text || "The log is empty so far.";
+    toEnd();
+  });
+  return { element, update };
+}
