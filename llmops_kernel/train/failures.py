@@ -1,0 +1,137 @@
+"""Says what failed in the user's terms: out of memory, a hook's line, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.metrics.events import FailureEvent
+
+_PEER_LOSS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "gloo",
+    "nccl",
+    "socket timeout",
+    "distbackenderror",
+)
+
+
+def describe(
+    error: BaseException, *, rank: int, workspace: Path, config: TrainingConfig | None = None
+) -> FailureEvent:
+    """The failure of one rank, with the deepest place in the user's workspace."""
+    message, remedy = _explain(error, config)
+    file, line = _user_place(error, workspace)
+    return FailureEvent(
+        error=type(_cause(error)).__name__,
+        message=message,
+        remedy=remedy,
+        ranks=(rank,),
+        traceback="".join(traceback.format_exception(error)).strip(),
+        file=file,
+        line=line,
+    )
+
+
+def _cause(error: BaseException) -> BaseException:
+    """For a hook, the user's own exception; else the error itself."""
+    wrapped = isinstance(error, LLMOpsError) and error.__cause__ is not None
+    return error.__cause__ or error if wrapped and type(error).__name__ == "HookError" else error
+
+
+def _explain(error: BaseException, config: TrainingConfig | None) -> tuple[str, str]:
+    if isinstance(error, LLMOpsError):
+        return error.message, error.remedy
+    if _is_out_of_memory(error):
+        return f"Out of memory: {_first_line(error)}", memory_remedy(config)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = f" while writing {error.filename}" if error.filename else ""
+        return (
+            f"The disk is full{place}.",
+            "free some space (old runs: `llmops runs`), keep fewer checkpoints (checkpoint.keep),"
+            " or point LLMOPS_HOME at a larger disk; then `llmops retry`",
+        )
+    return f"{type(error).__name__}: {_first_line(error)}", ""
+
+
+def memory_remedy(config: TrainingConfig | None) -> str:
+    """Three settings that would need less, from what this config leaves open."""
+    if config is None:
+        return "lower training.micro_batch_size or data.max_length"
+    training, parallelism = config.training, config.parallelism
+    ideas = []
+    if training.micro_batch_size > 1:
+        ideas.append(
+            f"training.micro_batch_size={training.micro_batch_size // 2}"
+            f" (now {training.micro_batch_size}; the global batch stays)"
+        )
+    if not parallelism.gradient_checkpointing:
+        ideas.append("parallelism.gradient_checkpointing=true")
+    ideas.append(f"data.max_length={max(8, config.data.max_length // 2)}")
+    if config.method.type == "full":
+        ideas.append("method=lora")
+    if parallelism.strategy != "zero3" and parallelism.num_workers > 1:
+        ideas.append("parallelism=zero3")
+    elif not parallelism.offload_optimizer and parallelism.strategy != "ddp":
+        ideas.append("parallelism.offload_optimizer=true")
+    return "one of: " + "; ".join(ideas[:3])
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in text
+        or "out of memory" in text
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    )
+
+
+def _user_place(error: BaseException, workspace: Path) -> tuple[str, int | None]:
+    """The deepest frame whose file lies in the workspace."""
+    place: tuple[str, int | None] = ("", None)
+    root = workspace.resolve()
+    seen = [error, *([error.__cause__] if error.__cause__ else [])]
+    for one in seen:
+        if isinstance(one, SyntaxError) and one.filename and root in Path(one.filename).parents:
+            return str(Path(one.filename).relative_to(root)), one.lineno
+        for frame in traceback.extract_tb(one.__traceback__):
+            path = Path(frame.filename).resolve()
+            if root in path.parents:
+                place = (str(path.relative_to(root)), frame.lineno)
+    return place
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else "no message"
+
+
+def is_peer_loss(text: str) -> bool:
+    """A collective that broke because another worker went away: a symptom, not the cause."""
+    lowered = text.lower()
+    return any(word in lowered for word in _PEER_LOSS)
+
+
+def group(failures: Iterable[FailureEvent]) -> list[FailureEvent]:
+    """One event for ranks that failed alike; symptoms of another rank's failure go last.
+
+    When a real cause is known, ranks that only lost their peer are left out.
+    """
+    grouped: dict[tuple[str, str, str], FailureEvent] = {}
+    for failure in failures:
+        key = (failure.error, failure.message, failure.file)
+        if key in grouped:
+            ranks = sorted({*grouped[key].ranks, *failure.ranks})
+            grouped[key] = grouped[key].model_copy(update={"ranks": tuple(ranks)})
+        else:
+            grouped[key] = failure
+    causes = [one for one in grouped.values() if not is_peer_loss(one.error + one.message)]
+    return causes or list(grouped.values())

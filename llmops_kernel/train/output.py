@@ -1,0 +1,102 @@
+"""Writes what a run made: adapter or weights, tokenizer, config, model card; local or by URL."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.errors import StoreError
+from llmops_kernel.metrics.events import OutputEvent
+from llmops_kernel.train import checkpoint
+from llmops_kernel.train.context import WorkerContext
+
+
+def save(
+    trainer: Any,
+    *,
+    tokenizer: Any,
+    config: TrainingConfig,
+    context: WorkerContext,
+    figures: Mapping[str, Any],
+) -> None:
+    """Called on all workers (ZeRO-3 gathers weights); rank 0 writes."""
+    folder = context.folder / "output"
+    # Collective under ZeRO-3, so on every rank.
+    trainer.save_model(str(folder))
+    if not context.is_main:
+        return
+    (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle nobody should load
+    tokenizer.save_pretrained(folder)
+    resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    (folder / "config.train.yaml").write_text(resolved)
+    (folder / "README.md").write_text(model_card(config, figures, run_id=context.run_id))
+    what = "adapter" if config.method.type == "lora" else "model"
+    place = _publish(folder, config.output.url, context.run_id)
+    context.emit(OutputEvent(path=place, what=what, size_bytes=checkpoint.size_bytes(folder)))
+    if config.output.merge_adapter and config.method.type == "lora":
+        _save_merged(trainer, tokenizer, config, context)
+
+
+def _save_merged(
+    trainer: Any, tokenizer: Any, config: TrainingConfig, context: WorkerContext
+) -> None:
+    folder = context.folder / "output-merged"
+    merged = trainer.accelerator.unwrap_model(trainer.model_wrapped).merge_and_unload()
+    merged.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    place = _publish(folder, config.output.url, f"{context.run_id}-merged")
+    context.emit(
+        OutputEvent(path=place, what="merged_model", size_bytes=checkpoint.size_bytes(folder))
+    )
+
+
+def _publish(folder: Path, url: str | None, name: str) -> str:
+    """Copy below the user's folder or URL; the run's own folder keeps its copy."""
+    if url is None:
+        return str(folder)
+    target = f"{url.rstrip('/')}/{name}"
+    try:
+        if "://" not in url:
+            shutil.copytree(folder, Path(target).expanduser(), dirs_exist_ok=True)
+        else:
+            import fsspec
+
+            filesystem, path = fsspec.core.url_to_fs(target)
+            filesystem.put(f"{folder}/", f"{path}/", recursive=True)
+    except (OSError, ImportError, ValueError) as error:
+        raise StoreError(
+            f"The result could not be written to {target}: {error}",
+            remedy=f"it is safe in {folder}; check output.url and the credentials, then copy it",
+        ) from error
+    return target
+
+
+def model_card(config: TrainingConfig, figures: Mapping[str, Any], *, run_id: str) -> str:
+    """A small card with the measured figures, in the hub's format."""
+    front = {
+        "base_model": config.model.id,
+        "library_name": "peft" if config.method.type == "lora" else "transformers",
+        "tags": ["llmops-kernel", config.method.type],
+    }
+    rows = "\n".join(f"| {name} | {_cell(value)} |" for name, value in figures.items())
+    optimizer, training = config.optimizer, config.training
+    return (
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {config.name}\n\n"
+        f"{config.model.id}, trained with {config.method.type} on `{config.data.train}`"
+        f" (run `{run_id}`).\n\n"
+        f"Learning rate {optimizer.learning_rate:g} ({optimizer.lr_scheduler_type}), global batch"
+        f" size {training.global_batch_size}, {config.parallelism.strategy} on"
+        f" {config.parallelism.num_workers} worker(s), {config.model.dtype}. The whole config is in"
+        f" `config.train.yaml`.\n\n| figure | measured |\n|---|---|\n{rows}\n"
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

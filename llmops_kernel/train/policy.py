@@ -1,0 +1,90 @@
+"""Which worker failures Ray Train retries. Runs in Ray Train's controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.train import FailureConfig, WorkerGroupError
+from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+from ray.train.v2._internal.execution.failure_handling import (
+    DefaultFailurePolicy,
+    FailureDecision,
+)
+
+from llmops_kernel.metrics.events import RestartEvent
+from llmops_kernel.runs.spec import RunSpec
+from llmops_kernel.train import checkpoint
+from llmops_kernel.train.failures import is_peer_loss
+from llmops_kernel.train.ray_context import open_journal, run_folder
+
+
+class RunFailurePolicy(DefaultFailurePolicy):
+    """Restarts after a lost worker; an error in the code would only come again, so it is raised.
+
+    Ray's default retries both, which makes the user wait for the same traceback twice.
+    """
+
+    def __init__(self, failure_config: FailureConfig, spec: RunSpec) -> None:
+        super().__init__(failure_config)
+        self._spec = spec
+
+    def make_decision(self, training_failed_error: Any) -> FailureDecision:
+        if is_code_failure(training_failed_error):
+            return FailureDecision.RAISE
+        decision = super().make_decision(training_failed_error)
+        if decision is FailureDecision.RETRY:
+            self._journal_restart(training_failed_error)
+        return decision
+
+    def _journal_restart(self, error: Any) -> None:
+        newest = checkpoint.latest(run_folder(self._spec).checkpoints)
+        writer = open_journal(self._spec, "controller")
+        writer.emit(
+            RestartEvent(
+                from_step=newest.step if newest else 0,
+                cause=cause(error),
+                failures_left=self.failure_config.max_failures - self._worker_group_failures,
+            )
+        )
+        writer.close()
+
+
+def is_code_failure(error: Any) -> bool:
+    """True when every failed worker raised, and one of them for more than a lost peer."""
+    if not isinstance(error, WorkerGroupError) or not error.worker_failures:
+        return False
+    failures = error.worker_failures.values()
+    raised = [one for one in failures if isinstance(one, UserExceptionWithTraceback)]
+    return len(raised) == len(failures) and not all(is_peer_loss(str(one)) for one in raised)
+
+
+def cause(error: Any) -> str:
+    """One line: which ranks, and what happened to them."""
+    failures = getattr(error, "worker_failures", None)
+    if not failures:
+        return str(error).strip().splitlines()[-1][:300]
+    dead = {r: e for r, e in failures.items() if not isinstance(e, UserExceptionWithTraceback)}
+    ranks, first = (dead or failures), next(iter((dead or failures).values()))
+    names = ", ".join(str(rank) for rank in sorted(ranks))
+    kind = "died" if dead else "lost its peers"
+    return f"worker rank {names} {kind}: {_reason(first)}"
+
+
+def _reason(error: Exception) -> str:
+    """Ray's sentence on the death, without its advice and its traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "exit" in line.lower() or "died" in line.lower()]
+    return (telling or lines or ["no message"])[-1][:300]
+
+
+class RunTrainer(TorchTrainer):
+    """TorchTrainer with our failure policy; Ray 2.60 has no public place for one."""
+
+    def __init__(self, *args: Any, spec: RunSpec, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._spec = spec
+
+    def _initialize_and_run_controller(self, **controller: Any) -> Any:
+        controller["failure_policy"] = RunFailurePolicy(self.run_config.failure_config, self._spec)
+        return super()._initialize_and_run_controller(**controller)

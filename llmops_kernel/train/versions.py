@@ -1,0 +1,18 @@
+"""Versions of what computes, for the journal."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+_PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets", "ray")
+
+
+def installed_versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,48 @@
+"""What Ray Train runs in each worker process: our loop, with failures told to the driver."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.metrics.events import PhaseEvent
+from llmops_kernel.runs.spec import RunSpec
+from llmops_kernel.train import kv
+from llmops_kernel.train.context import StopRequestedError
+from llmops_kernel.train.failures import describe
+from llmops_kernel.train.ray_context import worker_context
+
+
+def run_worker(payload: dict[str, Any]) -> None:
+    """Entry point of a worker: `{"spec": RunSpec as JSON, "use_gpu": bool}`."""
+    entered_s = time.time()
+    spec = RunSpec.model_validate_json(payload["spec"])
+    context = worker_context(spec, use_gpu=payload["use_gpu"])
+    context.emit(PhaseEvent(name="workers", state="end", time_s=entered_s, detail=_born(entered_s)))
+    config = None
+    try:
+        config = TrainingConfig.model_validate(spec.config)
+        with context.phase("imports"):
+            from llmops_kernel.train import loop
+        outcome = loop.train(config, context)
+        result = {"last_step": outcome.last_step, "stopped": outcome.stopped}
+    except StopRequestedError:
+        result = {"last_step": 0, "stopped": True}
+    except BaseException as error:
+        failure = describe(error, rank=context.rank, workspace=Path.cwd(), config=config)
+        kv.put(
+            kv.key(spec.run_id, spec.attempt, f"failure/{context.rank}"),
+            failure.model_dump(mode="json"),
+        )
+        raise
+    if context.is_main:
+        kv.put(kv.key(spec.run_id, spec.attempt, "result"), result)
+
+
+def _born(entered_s: float) -> str:
+    age_s = entered_s - psutil.Process().create_time()
+    return f"rank 0's process existed for {age_s:.1f} s before the loop"
