@@ -304,7 +304,7 @@ class RunView:
         return best
 
     def summary(self) -> dict[str, Any]:
-        """The view in JSON-able numbers and words, base units, unknown as None."""
+        """The view in JSON-able numbers and words, base units; unknown and NaN as None."""
         return {
             "state": self.state,
             "attempt": self.attempt,
@@ -313,7 +313,7 @@ class RunView:
             "last_step": self.last_step,
             "total_steps": self.total_steps,
             "progress": self.progress,
-            "loss": self.loss,
+            "loss": _finite(self.loss),
             "step_time_s": self.step_time_s,
             "tokens_per_second": self.tokens_per_second,
             "mfu": self.mfu,
@@ -321,7 +321,10 @@ class RunView:
             "submit_to_first_step_s": self.submit_to_first_step_s,
             "device": self.start.device if self.start else None,
             "best_metrics": self.best_metrics,
-            "evals": [{"step": e.step, "metrics": e.metrics} for e in self.evals],
+            "evals": [
+                {"step": e.step, "metrics": {k: _finite(v) for k, v in e.metrics.items()}}
+                for e in self.evals
+            ],
             "checkpoint": self.checkpoints[-1].path if self.checkpoints else None,
             "outputs": [{"what": e.what, "path": e.path} for e in self.outputs],
             "phases": [
@@ -332,6 +335,11 @@ class RunView:
             "num_failures": len(self.failures),
             "num_restarts": len(self.restarts),
         }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no NaN."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _when(event: Event) -> tuple[float, str, int]:
