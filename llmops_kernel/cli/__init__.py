@@ -1,1 +1,1 @@
-"""The `llmops` command."""
+"""The `llmops` command: each command is a thin wrapper over one library call."""

@@ -1,0 +1,48 @@
+"""`llmops doctor | demo | version`: this machine and this installation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from llmops_kernel.cli.app import MACHINE, command
+
+
+@command(MACHINE, example="llmops doctor --run --json")
+def doctor(
+    run: Annotated[
+        bool,
+        typer.Option("--run", help="Train a tiny model for 20 steps on a cluster of its own."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+) -> None:
+    """Say what this machine can do and what is wrong with it. Exit code 1 if anything failed."""
+    from llmops_kernel.cli.doctor import examine
+
+    raise typer.Exit(examine(with_run=run, as_json=as_json))
+
+
+@command(MACHINE, example="llmops demo")
+def demo(
+    workspace: Annotated[
+        Path, typer.Option(help="Folder with lora.train.yaml and its data.")
+    ] = Path("notebooks"),
+    max_steps: Annotated[
+        int | None, typer.Option(help="Fewer steps than the config says.", min=1)
+    ] = None,
+) -> None:
+    """Fine-tune SmolLM2-135M on the shipped data: the whole loop, live, in one command."""
+    from llmops_kernel.cli.demo import run_demo
+
+    raise typer.Exit(run_demo(workspace, max_steps=max_steps))
+
+
+@command(MACHINE, example="llmops version")
+def version() -> None:
+    """Print the versions of this package and of what it drives."""
+    from llmops_kernel.cli.doctor_checks import installed_versions
+
+    for name, installed in installed_versions().items():
+        typer.echo(f"{name} {installed}")

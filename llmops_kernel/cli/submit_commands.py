@@ -1,0 +1,162 @@
+"""`llmops submit | wait | logs`: hand over a run and follow it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmops_kernel.cli.app import RUNS, command
+
+if TYPE_CHECKING:
+    from llmops_kernel.api import Run
+
+EXIT_CODES = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 3}
+RunRef = Annotated[
+    str, typer.Argument(help="Run id, its unique beginning, `last` or `last~1`.", show_default=True)
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="Changes to the config.", metavar="[SECTION.FIELD=VALUE]..."),
+]
+
+
+@command(RUNS, example="llmops submit lora.train.yaml optimizer.learning_rate=1e-4 --follow")
+def submit(
+    config: Annotated[Path, typer.Argument(help="Training config, YAML.", metavar="CONFIG")],
+    overrides: Overrides = None,
+    cluster: Annotated[str, typer.Option(help="Name of the cluster.")] = "local",
+    workspace: Annotated[
+        Path | None,
+        typer.Option(help="Folder of code and data that travels along; default the config's own."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--detach", help="Show it live until it ends.")
+    ] = False,
+) -> None:
+    """Submit a run and return at once, or follow it to its end."""
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out
+
+    with out(stderr=True).status("Submitting ..."):
+        target = api.cluster(cluster)
+        run = target.submit(config, overrides=overrides or (), workspace=workspace)
+    if follow:
+        follow_run(run)
+        return
+    console = out()
+    console.print(f"Submitted [bold]{run.id}[/] to cluster {cluster}.")
+    console.print(f"Next: llmops wait {run.id}")
+
+
+@command(RUNS, example="llmops wait last")
+def wait(
+    run: RunRef = "last",
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", help="Give up after so many seconds.", min=0)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Only wait, then print the summary as JSON.")
+    ] = False,
+) -> None:
+    """Show a run live until it ends.
+
+    Ctrl-C stops watching, not the run. Exit code 0: it succeeded; 1: it failed; 3: it was
+    stopped; 124: time ran out.
+    """
+    from llmops_kernel import api
+
+    target = api.attach(run)
+    if not as_json:
+        follow_run(target, timeout_s=timeout_s)
+        return
+    _wait_quietly(target, timeout_s=timeout_s)
+
+
+@command(RUNS, example="llmops logs last --lines 50 --follow")
+def logs(
+    run: RunRef = "last",
+    lines: Annotated[int, typer.Option(help="How many of the last lines.", min=1)] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the run ends.")
+    ] = False,
+) -> None:
+    """Print what the run's driver and workers wrote."""
+    from llmops_kernel import api
+
+    target = api.attach(run)
+    text = target.logs(tail=lines)
+    _write(text)
+    if follow:
+        _follow_logs(target, shown=text)
+
+
+def follow_run(run: Run, *, timeout_s: float | None = None) -> None:
+    """The live view in this terminal; leaves with the exit code of the run's state."""
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.cli.live import follow_in_terminal
+
+    console = out()
+    with detached(run.id):
+        final = str(follow_in_terminal(run, console=console, timeout_s=timeout_s))
+    if final not in EXIT_CODES:
+        console.print(f"Still {final} after {timeout_s:g} s. Come back: llmops wait {run.id}")
+        raise typer.Exit(124)
+    if EXIT_CODES[final]:
+        raise typer.Exit(EXIT_CODES[final])
+
+
+@contextmanager
+def detached(run_id: str) -> Iterator[None]:
+    """Ctrl-C ends the command with 130 and says that it did not end the run."""
+    from llmops_kernel.cli.console import out
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        console = out(stderr=True)
+        console.print(f"\nDetached; run {run_id} goes on.")
+        console.print(f"  Come back: llmops wait {run_id}\n  Stop it:   llmops stop {run_id}")
+        raise typer.Exit(130) from None
+
+
+def _wait_quietly(run: Run, *, timeout_s: float | None) -> None:
+    from llmops_kernel.cli.console import print_json
+
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    with detached(run.id):
+        while run.state not in EXIT_CODES:
+            if deadline_s is not None and time.monotonic() > deadline_s:
+                break
+            time.sleep(0.5)
+    print_json({"run_id": run.id, **run.view.summary()})
+    raise typer.Exit(EXIT_CODES.get(run.state, 124))
+
+
+def _follow_logs(run: Run, *, shown: str) -> None:
+    with detached(run.id):
+        while True:
+            ended = run.state in EXIT_CODES
+            text = run.logs()
+            _write(unseen(shown, text))
+            shown = text or shown
+            if ended:
+                return
+            time.sleep(1)
+
+
+def unseen(shown: str, text: str) -> str:
+    """The part of `text` after what was shown, which may be its last lines only."""
+    if not shown:
+        return text
+    at = text.rfind(shown)
+    return text[at + len(shown) :] if at >= 0 else text
+
+
+def _write(text: str) -> None:
+    if text:
+        typer.echo(text, nl=not text.endswith("\n"))
