@@ -1,0 +1,120 @@
+"""FLOPs that training a language model requires: the numerator of MFU.
+
+A product of a token with a weight is 2 FLOPs. A trained weight takes part in three
+(forward, input gradient, weight gradient), a frozen one in the first two:
+
+    full   6 N tokens            + 3 x attention
+    LoRA   (4 N + 6 A) tokens    + 3 x attention    minus what nothing trained needs
+
+N: `ModelShape.matmul_params`; A: adapter weights; of experts only the active ones.
+Attention forward is two products of 2 x width x pairs each, in every layer; the pairs of a
+causal sequence of length L are L^2 / 2 (Megatron-LM), so that packed and padded batches
+compare, and MFU stays below 1.
+
+Never counted: recomputation (gradient checkpointing; that is HFU), padding, the optimizer,
+norms, softmax, biases, embedding look-ups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+from llmops_kernel.metrics.lora import LoraAdapters as LoraAdapters
+from llmops_kernel.metrics.lora import lora_adapters as lora_adapters
+from llmops_kernel.metrics.shapes import ModelShape as ModelShape
+
+
+def forward_flops(
+    shape: ModelShape,
+    *,
+    tokens: int,
+    sum_squared_lengths: float,
+    adapter_params: int = 0,
+    causal: bool = True,
+) -> float:
+    """FLOPs of one forward pass over `tokens` real tokens, in all sequences together.
+
+    `sum_squared_lengths`: sum of L^2 over the sequences (packed documents each by itself).
+    """
+    weights = 2.0 * (shape.matmul_params + adapter_params) * tokens
+    windows = Counter(layer.window for layer in shape.layers)
+    return weights + sum(
+        2 * count * _product(shape, tokens, sum_squared_lengths, window, causal=causal)
+        for window, count in windows.items()
+    )
+
+
+def training_flops(
+    shape: ModelShape,
+    *,
+    tokens: int,
+    sum_squared_lengths: float,
+    method: Literal["full", "lora"] = "full",
+    adapters: LoraAdapters | None = None,
+    adapter_params: int = 0,
+    causal: bool = True,
+) -> float:
+    """Required model FLOPs of the forward and backward pass over `tokens` real tokens.
+
+    For `lora` (also QLoRA: dequantising is overhead, not model work) give `adapters` from
+    `lora_adapters()`: exact. With only `adapter_params`, the rounder 4N + 6A is returned,
+    which credits input gradients below the first adapter that nobody needs: 0.3 % of a
+    Llama-2-7B, but a few per cent of a model of two layers.
+    """
+    if method == "full":
+        return 3 * forward_flops(
+            shape, tokens=tokens, sum_squared_lengths=sum_squared_lengths, causal=causal
+        )
+    params = adapter_params if adapters is None else adapters.active_params
+    forward = forward_flops(
+        shape,
+        tokens=tokens,
+        sum_squared_lengths=sum_squared_lengths,
+        adapter_params=params,
+        causal=causal,
+    )
+    if adapters is None:
+        # All but the frozen weights' own gradients.
+        return 3 * forward - 2.0 * shape.matmul_params * tokens
+    return (
+        forward
+        + 2.0 * adapters.backward_params * tokens
+        + sum(
+            count * _product(shape, tokens, sum_squared_lengths, window, causal=causal)
+            for window, count in adapters.attention_products
+        )
+    )
+
+
+def palm_flops(shape: ModelShape, *, tokens: int, sum_squared_lengths: float) -> float:
+    """FLOPs as published tables count them: 6N, full-square attention, all weights trained.
+
+    PaLM, appendix B (arxiv.org/abs/2204.02311); torchtitan and TRL agree within 2 %. Only
+    for comparison with such tables: it credits work that a causal kernel or LoRA does not do.
+    """
+    return training_flops(
+        shape, tokens=tokens, sum_squared_lengths=sum_squared_lengths, causal=False
+    )
+
+
+def _product(
+    shape: ModelShape, tokens: int, sum_squared_lengths: float, window: int | None, *, causal: bool
+) -> float:
+    """FLOPs of one query-by-key product of one layer, all sequences together."""
+    pairs = sum_squared_lengths
+    if causal:
+        pairs = _causal_pairs(tokens, sum_squared_lengths, window)
+    return 2.0 * shape.attention_width * pairs
+
+
+def _causal_pairs(tokens: int, sum_squared_lengths: float, window: int | None) -> float:
+    """Pairs of a token with itself or an earlier one inside the window.
+
+    A sequence longer than the window w has w L - w^2 / 2 pairs. The two sums do not tell
+    each length, so L is their token-weighted mean: exact while no sequence is longer than
+    the window or all are equally long, else slightly too many (the function is concave).
+    """
+    if window is None or not tokens or sum_squared_lengths <= window * tokens:
+        return sum_squared_lengths / 2
+    return window * tokens - window**2 * tokens**2 / (2 * sum_squared_lengths)

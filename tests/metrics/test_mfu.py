@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from llmops_kernel.metrics.mfu import flops_per_second, mfu
+
+
+def test_half_the_peak_of_two_workers() -> None:
+    assert mfu(flops=100e12, time_s=0.5, peak_flops=200e12, num_workers=2) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("flops", "time_s", "peak_flops"),
+    [(1e12, 1.0, None), (None, 1.0, 1e12), (1e12, 0.0, 1e12), (1e12, 1.0, 0.0)],
+)
+def test_mfu_is_unknown_where_a_part_is(
+    flops: float | None, time_s: float, peak_flops: float | None
+) -> None:
+    assert mfu(flops=flops, time_s=time_s, peak_flops=peak_flops) is None
+
+
+def test_a_wrong_peak_is_not_hidden() -> None:
+    assert mfu(flops=3e12, time_s=1, peak_flops=1e12) == pytest.approx(3)
+
+
+def test_the_rate_needs_no_peak() -> None:
+    assert flops_per_second(flops=3e12, time_s=2) == 1.5e12
+    assert flops_per_second(flops=None, time_s=2) is None
+    assert flops_per_second(flops=3e12, time_s=0) is None
