@@ -18,6 +18,7 @@ norms, softmax, biases, embedding look-ups.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Literal
 
 from llmops_kernel.metrics.lora import LoraAdapters as LoraAdapters
@@ -62,23 +63,20 @@ def training_flops(
     which credits input gradients below the first adapter that nobody needs: 0.3 % of a
     Llama-2-7B, but a few per cent of a model of two layers.
     """
-    if method == "full":
-        return 3 * forward_flops(
-            shape, tokens=tokens, sum_squared_lengths=sum_squared_lengths, causal=causal
-        )
-    params = adapter_params if adapters is None else adapters.active_params
-    forward = forward_flops(
+    forward = partial(
+        forward_flops,
         shape,
         tokens=tokens,
         sum_squared_lengths=sum_squared_lengths,
-        adapter_params=params,
         causal=causal,
     )
+    if method == "full":
+        return 3 * forward()
     if adapters is None:
         # All but the frozen weights' own gradients.
-        return 3 * forward - 2.0 * shape.matmul_params * tokens
+        return 3 * forward(adapter_params=adapter_params) - 2.0 * shape.matmul_params * tokens
     return (
-        forward
+        forward(adapter_params=adapters.active_params)
         + 2.0 * adapters.backward_params * tokens
         + sum(
             count * _product(shape, tokens, sum_squared_lengths, window, causal=causal)
