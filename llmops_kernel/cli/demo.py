@@ -86,7 +86,7 @@ def _submit(console: Console, config: Path, *, max_steps: int | None) -> Run:
 
     _heading(console, f"3  A run: {plain(str(config))}")
     overrides = [] if max_steps is None else [f"training.max_steps={max_steps}"]
-    run = api.up(CLUSTER).submit(config, *overrides, workspace=config.parent)
+    run = api.cluster(CLUSTER).submit(config, overrides=overrides, workspace=config.parent)
     console.print(f"   submitted {plain(run.id)}; Ctrl-C stops watching, not the run\n")
     return run
 

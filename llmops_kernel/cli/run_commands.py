@@ -89,8 +89,12 @@ def stop(run: RunRef = "last") -> None:
     """Stop a run; it saves a checkpoint first, so that `llmops retry` can go on."""
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
+    from llmops_kernel.metrics.events import TERMINAL
 
     target = api.attach(run)
+    if target.state in TERMINAL:
+        out().print(f"Run {target.id} is over already: {target.state}.")
+        return
     target.stop()
     out().print(f"Run {target.id} is asked to stop. Watch: llmops wait {target.id}")
 

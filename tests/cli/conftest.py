@@ -1,0 +1,47 @@
+"""A home of its own for each test, and the command as a user calls it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.cli.main import main
+
+Llmops = Callable[..., int]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def llmops(home: Path) -> Llmops:
+    """Runs a command in this process; returns its exit code. Output is captured as usual."""
+
+    def call(*arguments: str) -> int:
+        with pytest.raises(SystemExit) as leaving:
+            main(arguments)
+        code = leaving.value.code
+        return code if isinstance(code, int) else 0
+
+    return call
+
+
+def process(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "llmops_kernel.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **env},
+        timeout=120,
+        check=False,
+    )

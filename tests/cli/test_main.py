@@ -1,0 +1,132 @@
+"""Help, examples, exit codes and errors of the command line."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from llmops_kernel.cli.app import EXAMPLES, app
+from llmops_kernel.cli.console import show_unexpected
+from llmops_kernel.cli.main import main
+from tests.cli.conftest import Llmops, process
+
+COMMANDS = (
+    *("up", "down", "ls", "status"),
+    *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
+    *("init", "schema", "check"),
+    *("doctor", "demo", "version"),
+)
+HEAVY = ("torch", "ray", "transformers", "pandas", "matplotlib", "httpx", "IPython", "pydantic")
+
+
+def test_these_are_the_commands() -> None:
+    assert sorted(EXAMPLES) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(
+    command: str, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops(command, "--help") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"Example: {EXAMPLES[command]}" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_is_a_command_line_that_is_understood(command: str) -> None:
+    words = shlex.split(EXAMPLES[command].split(">")[0])
+    assert words[:2] == ["llmops", command]
+    group = typer.main.get_command(app)
+    with group.make_context("llmops", words[1:]) as context:
+        found = group.get_command(context, command)  # type: ignore[attr-defined]
+        found.make_context(command, words[2:], parent=context)
+
+
+def test_help_is_quick_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from llmops_kernel.cli.main import main\n"
+        "try: main(['--help'])\n"
+        f"except SystemExit: print('LOADED', [m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    took_s = []
+    for _ in range(3):
+        began_s = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        took_s.append(time.monotonic() - began_s)
+    assert "LOADED []" in done.stdout
+    # Half a second is the aim on a quiet machine; the best of three forgives a busy one.
+    assert min(took_s) < 1.0
+
+
+def test_our_errors_are_told_without_a_traceback(home: Path) -> None:
+    done = process("show", "no-such-run")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "no-such-run" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_remedy_is_told(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
+    assert llmops("status", "nowhere") == 1
+    error = capsys.readouterr().err
+    assert "nowhere" in error
+    assert "Try: llmops up" in error
+
+
+@pytest.mark.parametrize(
+    "arguments", [["no-such-command"], ["wait", "--no-such-option"], ["compare", "last"]]
+)
+def test_wrong_usage_ends_with_two(arguments: list[str], llmops: Llmops) -> None:
+    assert llmops(*arguments) == 2
+
+
+def test_an_unexpected_error_is_one_line_and_a_saved_traceback(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LLMOPS_DEBUG", raising=False)
+    try:
+        raise ValueError("first line\nsecond line")
+    except ValueError as error:
+        show_unexpected(error)
+    told = capsys.readouterr().err
+    assert "Unexpected error: ValueError: first line" in told
+    assert "Traceback" not in told
+    (saved,) = (home / "logs").glob("llmops-*.log")
+    assert str(saved) in told
+    assert "second line" in saved.read_text()
+    assert "test_main.py" in saved.read_text()
+
+
+def test_debug_shows_the_traceback(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLMOPS_DEBUG", "1")
+    try:
+        raise ValueError("what happened")
+    except ValueError as error:
+        show_unexpected(error)
+    assert "Traceback" in capsys.readouterr().err
+    assert not (home / "logs").exists()
+
+
+def test_version_names_the_parts(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
+    from llmops_kernel import __version__
+
+    assert llmops("version") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"llmops-kernel {__version__}" in lines
+    assert any(line.startswith("ray 2.") for line in lines)
+
+
+def test_main_takes_its_arguments_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["llmops", "no-such-command"])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 2

@@ -1,0 +1,135 @@
+"""Listing, showing and comparing runs of a store, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.cli.run_tables import flatten
+from llmops_kernel.cli.submit_commands import unseen
+from llmops_kernel.metrics.events import EndEvent, StartEvent, StepEvent
+from llmops_kernel.runs.journal import JournalWriter
+from llmops_kernel.runs.record import Attempt, RunRecord
+from llmops_kernel.runs.store import RunStore
+from tests.cli.conftest import Llmops
+
+
+def _make_run(run_id: str, *, learning_rate: float, created_s: float, losses: list[float]) -> None:
+    store = RunStore()
+    record = RunRecord(
+        run_id=run_id,
+        name="toy",
+        created_s=created_s,
+        cluster="local",
+        config={"name": "toy", "optimizer": {"learning_rate": learning_rate}, "seed": 1},
+        code_hash="0123456789abcdef",
+    )
+    folder = store.create(record, config_yaml="name: toy\n")
+    attempt = Attempt(
+        number=1,
+        submission_id=run_id,
+        cluster="local",
+        dashboard_url="http://127.0.0.1:1",
+        submitted_s=created_s,
+    )
+    store.add_attempt(run_id, attempt)
+    writer = JournalWriter([folder.journal], stream="1-worker-1", attempt=1)
+    start = StartEvent(
+        total_steps=len(losses), num_workers=1, global_batch_size=1, device="cpu", dtype="float32"
+    )
+    writer.emit(start)
+    for number, loss in enumerate(losses, start=1):
+        took = {"step_time_s": 0.1, "data_wait_s": 0.0, "compute_s": 0.1}
+        writer.emit(StepEvent(step=number, loss=loss, tokens=10, tokens_per_second=100.0, **took))
+    writer.emit(EndEvent(state="SUCCEEDED", last_step=len(losses)))
+    writer.close()
+
+
+@pytest.fixture
+def two_runs(home: Path) -> None:
+    now_s = time.time()
+    _make_run("toy-1", learning_rate=1e-4, created_s=now_s - 60, losses=[3.0, 2.0])
+    _make_run("toy-2", learning_rate=5e-5, created_s=now_s, losses=[3.0, 2.5, 2.25])
+
+
+def test_an_empty_store_says_what_to_do(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
+    assert llmops("runs") == 0
+    assert "llmops submit" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_runs_are_listed_newest_first(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
+    assert llmops("runs") == 0
+    shown = capsys.readouterr().out
+    assert shown.index("toy-2") < shown.index("toy-1")
+    assert "3 of 3" in shown
+    assert "2.2500" in shown
+    assert "–" in shown  # MFU was never journalled.
+    assert llmops("runs", "--json", "--limit", "1") == 0
+    (newest,) = json.loads(capsys.readouterr().out)
+    assert newest["run_id"] == "toy-2"
+    assert newest["loss"] == 2.25
+    assert newest["mfu"] is None
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_show_tells_figures_and_record(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
+    assert llmops("show", "last~1") == 0
+    shown = capsys.readouterr().out
+    assert "toy-1" in shown
+    assert "2.0000" in shown
+    assert "0123456789ab" in shown
+    assert llmops("show", "toy-1", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["state"] == "SUCCEEDED"
+    assert told["record"]["config"]["optimizer"]["learning_rate"] == 1e-4
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_compare_shows_figures_and_only_what_differs(
+    llmops: Llmops, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    png = tmp_path / "curves.png"
+    assert llmops("compare", "toy-1", "toy-2", "--png", str(png)) == 0
+    shown = capsys.readouterr().out
+    assert "optimizer.learning_rate" in shown
+    assert "5e-05" in shown
+    assert "seed" not in shown
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_diff_prints_the_changed_number(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
+    assert llmops("diff", "toy-1", "toy-2") == 0
+    shown = capsys.readouterr().out
+    assert "optimizer.learning_rate" in shown
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_waiting_for_an_ended_run_returns_its_state(
+    llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("wait", "toy-1", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "SUCCEEDED"
+    assert llmops("wait", "toy-1") == 0
+    assert "toy-1" in capsys.readouterr().out
+
+
+def test_nested_configs_become_paths() -> None:
+    assert flatten({"a": {"b": 1, "c": {}}, "d": None}) == {"a.b": "1", "d": "None"}
+
+
+@pytest.mark.parametrize(
+    ("shown", "text", "new"),
+    [
+        ("", "a\nb\n", "a\nb\n"),
+        ("a\n", "a\nb\n", "b\n"),
+        ("b\n", "a\nb\nc\n", "c\n"),  # Only the last lines had been shown.
+        ("a\nb\n", "a\nb\n", ""),
+    ],
+)
+def test_following_a_log_prints_each_line_once(shown: str, text: str, new: str) -> None:
+    assert unseen(shown, text) == new

@@ -1,0 +1,48 @@
+"""No test touches the user's runs, clusters or models; Ray tests come last and together."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+CACHE_VARIABLE = "LLMOPS_TEST_CACHE"
+"""A folder that keeps converted models and compiled ops between test sessions."""
+_HOME = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Short: Ray's socket paths below it must not exceed 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="llmops-t-"))
+    config.stash[_HOME] = folder
+    os.environ["LLMOPS_HOME"] = str(folder / "home")
+    os.environ["LLMOPS_CACHE"] = os.environ.get(CACHE_VARIABLE) or str(folder / "cache")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.pop("RAY_ADDRESS", None)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    folder = config.stash.get(_HOME, None)
+    if folder is None:
+        return
+    _stop_clusters(folder / "home")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stop_clusters(home: Path) -> None:
+    """Of the session's own home only; a test that was interrupted may have left one."""
+    if not home.exists():
+        return
+    from llmops_kernel.clusters.local import LocalProvider
+
+    provider = LocalProvider(home)
+    for info in provider.list():
+        provider.down(info.name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick tests first, so that a broken import shows at once."""
+    items.sort(key=lambda item: item.get_closest_marker("ray") is not None)

@@ -1,0 +1,70 @@
+"""What the README says exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_every_command_exists() -> None:
+    from llmops_kernel.cli import main  # noqa: F401  (registers the commands)
+    from llmops_kernel.cli.app import EXAMPLES
+
+    named = set(re.findall(r"\bllmops ([a-z]+)\b", README))
+    assert named
+    assert named - set(EXAMPLES) == set()
+
+
+def test_every_make_target_exists() -> None:
+    named = set(re.findall(r"\bmake ([a-z]+)\b", README))
+    assert named
+    for target in named:
+        assert re.search(rf"^{target}:", MAKEFILE, flags=re.MULTILINE), target
+
+
+def test_python_examples_use_names_that_exist() -> None:
+    import llmops_kernel
+
+    examples = _blocks("python")
+    assert examples
+    for example in examples:
+        for node in ast.walk(ast.parse(example)):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+                continue
+            if node.value.id == "llmops":
+                assert hasattr(llmops_kernel, node.attr), node.attr
+
+
+def test_yaml_examples_are_right_configs() -> None:
+    from llmops_kernel.config.load import training_config_from_dict
+
+    examples = _blocks("yaml")
+    assert examples
+    for example in examples:
+        assert training_config_from_dict(yaml.safe_load(example)).model.id
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\((?!http)([^)#]+)\)", README))))
+def test_every_linked_file_is_there(path: str) -> None:
+    if path.startswith(".github/"):
+        pytest.skip("pictures are made in a real browser, not by this test")
+    assert (ROOT / path).exists()
+
+
+def test_the_map_names_what_is_there() -> None:
+    tree = re.search(r"```text\n(.*?)```", README, flags=re.DOTALL)
+    assert tree is not None
+    for name in re.findall(r"^([\w./-]+)  ", tree[1], flags=re.MULTILINE):
+        assert (ROOT / name).exists(), name
