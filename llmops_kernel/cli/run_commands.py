@@ -59,12 +59,12 @@ def compare(
     png: Annotated[Path | None, typer.Option(help="Also draw the curves into this file.")] = None,
 ) -> None:
     """Put the figures of runs side by side, with what differs in their configs."""
+    if len(run_refs) < 2:
+        raise typer.BadParameter("name two runs or more, such as `last~1 last`")
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
     from llmops_kernel.cli.run_tables import compare_table
 
-    if len(run_refs) < 2:
-        raise typer.BadParameter("name two runs or more, such as `last~1 last`")
     targets = [api.attach(ref) for ref in run_refs]
     console = out()
     console.print(compare_table(targets))

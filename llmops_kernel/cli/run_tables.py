@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from llmops_kernel.cli.console import facts, plain, state, table
 from llmops_kernel.runs.view import RunView
@@ -70,6 +70,8 @@ def _code(run: Run) -> str:
 
 def compare_table(runs: Sequence[Run]) -> Table:
     """One column a run: figures first, then each config value that is not the same in all."""
+    from llmops_kernel.config.load import flatten
+
     views = [run.view for run in runs]
     rows = [[label, *(value(view) for view in views)] for label, value in _FIGURES.items()]
     metrics = sorted({name for view in views for name in view.best_metrics})
@@ -77,7 +79,7 @@ def compare_table(runs: Sequence[Run]) -> Table:
     rows.append(["code", *(run.record.code_hash[:12] for run in runs)])
     configs = [flatten(run.record.config) for run in runs]
     for path in sorted({path for config in configs for path in config}):
-        values = [config.get(path, fmt.DASH) for config in configs]
+        values = [str(config.get(path, fmt.DASH)) for config in configs]
         if len(set(values)) > 1:
             rows.append([f"[bold]{plain(path)}[/]", *(plain(value) for value in values)])
     return table(["", *(run.id for run in runs)], rows)
@@ -93,17 +95,6 @@ _FIGURES: dict[str, Callable[[RunView], str]] = {
     "peak memory": lambda view: fmt.byte_size(view.peak_memory_bytes),
     "submit to first step": lambda view: fmt.seconds(view.submit_to_first_step_s),
 }
-
-
-def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """`{"a": {"b": 1}}` -> `{"a.b": "1"}`."""
-    flat: dict[str, str] = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = str(value)
-    return flat
 
 
 def _whole(value: int | None) -> str:

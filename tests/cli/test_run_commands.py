@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.cli.run_tables import flatten
 from llmops_kernel.cli.submit_commands import unseen
 from llmops_kernel.metrics.events import EndEvent, StartEvent, StepEvent
 from llmops_kernel.runs.journal import JournalWriter
@@ -116,10 +115,6 @@ def test_waiting_for_an_ended_run_returns_its_state(
     assert json.loads(capsys.readouterr().out)["state"] == "SUCCEEDED"
     assert llmops("wait", "toy-1") == 0
     assert "toy-1" in capsys.readouterr().out
-
-
-def test_nested_configs_become_paths() -> None:
-    assert flatten({"a": {"b": 1, "c": {}}, "d": None}) == {"a.b": "1", "d": "None"}
 
 
 @pytest.mark.parametrize(
