@@ -1,0 +1,194 @@
+"""A cluster as the user holds it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llmops_kernel.clusters.provider import ClusterInfo, ClusterProvider, ClusterState
+from llmops_kernel.config.load import load_training_config, training_config_from_dict
+from llmops_kernel.config.overrides import Overrides
+from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.errors import ClusterDeadError, ClusterUnreachableError
+from llmops_kernel.jobs.client import Job, JobsClient
+from llmops_kernel.jobs.submit import submit_run
+from llmops_kernel.runs.store import RunStore
+
+if TYPE_CHECKING:
+    from llmops_kernel.api.lists import RunList
+    from llmops_kernel.api.run_handle import Run
+
+ConfigLike = TrainingConfig | Mapping[str, Any] | str | Path
+
+
+class Cluster:
+    """Holds nothing but a name; each answer is asked for anew."""
+
+    def __init__(self, name: str, *, provider: ClusterProvider) -> None:
+        self.name = name
+        self._provider = provider
+
+    @property
+    def info(self) -> ClusterInfo:
+        return self._provider.get(self.name)
+
+    @property
+    def dashboard_url(self) -> str | None:
+        """Ray's own dashboard; it asks for the cluster's token."""
+        return self.info.dashboard_url
+
+    def status(self) -> str:
+        """For people: state, nodes, CPUs, GPUs, jobs, dashboard."""
+        return describe(self.info)
+
+    def submit(
+        self,
+        config: ConfigLike,
+        *,
+        workspace: Path | str | None = None,
+        overrides: Overrides = (),
+        **settings: Any,
+    ) -> Run:
+        """Submit a training run and return as soon as Ray has taken it.
+
+        `config` is a `*.train.yaml` file, a dict or a `TrainingConfig`. Changes come as
+        keywords (`learning_rate=1e-4`, `method="full"`) or as
+        `overrides=["optimizer.learning_rate=1e-4"]`. `workspace` is the folder of code and
+        data that travels along and in which relative paths begin; default the folder of
+        the config file, else the current folder. Raises ConfigError with all mistakes at
+        once, before anything is started or written.
+        """
+        path = Path(config) if isinstance(config, str | Path) else None
+        changes = combined(overrides, settings)
+        loaded = load(config, changes)
+        root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
+        return self.submit_config(
+            loaded,
+            workspace=root,
+            config_path=_shown_path(path, root),
+            overrides=as_mapping(changes),
+        )
+
+    def submit_config(
+        self,
+        config: TrainingConfig,
+        *,
+        workspace: Path,
+        config_path: str | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        parent: str | None = None,
+    ) -> Run:
+        """The last step of `submit`, for a config that is resolved already."""
+        from llmops_kernel.api.run_handle import Run
+
+        store = RunStore()
+        with self.client() as client:
+            record, _ = submit_run(
+                store=store,
+                cluster=self.info,
+                client=client,
+                config=config,
+                workspace=workspace,
+                config_path=config_path,
+                overrides=overrides,
+                parent=parent,
+            )
+        return Run(store, record.run_id, provider=self._provider)
+
+    @contextmanager
+    def client(self) -> Iterator[JobsClient]:
+        """Ray's job interface. A dashboard that is silent because its head died is told so."""
+        connection = self._provider.connect(self.name)
+        try:
+            with JobsClient(connection, cluster=self.name) as client:
+                yield client
+        except ClusterUnreachableError as error:
+            info = self.info
+            if info.state in (ClusterState.DEAD, ClusterState.STOPPED):
+                raise ClusterDeadError(
+                    f"Cluster {self.name!r} is {info.state}: {info.message or error.message}",
+                    remedy=info.remedy or f"llmops up {self.name}",
+                ) from error
+            raise
+
+    def jobs(self) -> list[Job]:
+        """What Ray itself says of its jobs, newest first."""
+        with self.client() as client:
+            return client.list()
+
+    def runs(self, *, limit: int | None = 20) -> RunList:
+        """Runs that were submitted to this cluster, newest first."""
+        from llmops_kernel.api.lists import RunList
+
+        store = RunStore()
+        return RunList(store, store.list(cluster=self.name, limit=limit))
+
+    def down(self) -> None:
+        """Stop exactly this cluster's processes. Runs and their journals stay on disk."""
+        self._provider.down(self.name)
+
+    def __repr__(self) -> str:
+        return f"<Cluster {describe(self.info)}>"
+
+    def _repr_html_(self) -> str:
+        info = self.info
+        url = info.dashboard_url
+        link = f', <a href="{escape(url)}" target="_blank">dashboard</a>' if url else ""
+        return f"Cluster <b>{escape(describe(info, with_url=False))}</b>{link}"
+
+
+def describe(info: ClusterInfo, *, with_url: bool = True) -> str:
+    """`local: ready, 1 node, 2 CPUs, 0 GPUs, 1 job, http://127.0.0.1:8265`."""
+    parts = [f"{info.name}: {info.state}"]
+    if info.is_ready:
+        counts = {"node": info.num_nodes, "CPU": info.num_cpus, "GPU": info.num_gpus}
+        counts["job"] = info.jobs_running
+        parts += [_counted(noun, count) for noun, count in counts.items() if count is not None]
+    elif info.message:
+        parts.append(info.message)
+    if with_url and info.is_ready and info.dashboard_url:
+        parts.append(info.dashboard_url)
+    return ", ".join(parts)
+
+
+def _counted(noun: str, count: float) -> str:
+    return f"{count:g} {noun}{'' if count == 1 else 's'}"
+
+
+def load(config: ConfigLike, changes: Overrides) -> TrainingConfig:
+    """Raises ConfigError with all mistakes at once."""
+    if isinstance(config, str | Path):
+        return load_training_config(config, changes)
+    data = config.model_dump(mode="json") if isinstance(config, TrainingConfig) else config
+    return training_config_from_dict(data, changes)
+
+
+def combined(overrides: Overrides, settings: Mapping[str, Any]) -> Overrides:
+    """Both kinds as one; a keyword wins over an override of the same field."""
+    if not settings:
+        return overrides
+    if not overrides:
+        return settings
+    if isinstance(overrides, Mapping):
+        return {**overrides, **settings}
+    # JSON is YAML, as which an override's value is read.
+    return [*overrides, *(f"{key}={json.dumps(value)}" for key, value in settings.items())]
+
+
+def as_mapping(overrides: Overrides) -> dict[str, Any]:
+    """For the record: what was changed, as it was written."""
+    if isinstance(overrides, Mapping):
+        return dict(overrides)
+    parts = (text.partition("=") for text in overrides)
+    return {key.strip(): value.strip() for key, _, value in parts}
+
+
+def _shown_path(path: Path | None, root: Path) -> str | None:
+    if path is None:
+        return None
+    resolved, root = path.resolve(), root.resolve()
+    return str(resolved.relative_to(root)) if resolved.is_relative_to(root) else str(resolved)

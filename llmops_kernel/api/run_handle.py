@@ -1,0 +1,293 @@
+"""A run as the user holds it: works with and without its cluster."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llmops_kernel.api.cluster_handle import Cluster, as_mapping, combined, load
+from llmops_kernel.api.surroundings import ProgressLine, in_notebook
+from llmops_kernel.clusters.provider import ClusterProvider
+from llmops_kernel.clusters.providers import providers
+from llmops_kernel.config.overrides import Overrides
+from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.errors import ClusterError, ClusterNotFoundError, RunFailedError
+from llmops_kernel.jobs.control import retry_run, stop_run
+from llmops_kernel.jobs.follow import Follower
+from llmops_kernel.jobs.observe import Observer
+from llmops_kernel.metrics.events import AnyEvent, RunState, StepEvent
+from llmops_kernel.runs.diff import RunDiff, diff_runs
+from llmops_kernel.runs.paths import RunFolder
+from llmops_kernel.runs.record import Attempt, RunRecord
+from llmops_kernel.runs.store import RunStore
+from llmops_kernel.runs.view import RunView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOG_LINES = 5_000
+LINE_PERIOD_S = 1.0
+_NOT_SHOWN = {"kind", "stream", "seq"}
+
+
+class Run:
+    """Reads its record and journal from disk; asks the cluster only where it must."""
+
+    def __init__(
+        self, store: RunStore, run_id: str, *, provider: ClusterProvider | None = None
+    ) -> None:
+        self.id = run_id
+        self._store = store
+        self._provider = provider
+
+    # What is known
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """What was submitted, from where and by whom; never changes."""
+        return self._store.record(self.id)
+
+    @cached_property
+    def config(self) -> TrainingConfig:
+        """The resolved training config."""
+        return TrainingConfig.model_validate(self.record.config)
+
+    @property
+    def folder(self) -> RunFolder:
+        return self._store.folder(self.id)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return self._store.attempts(self.id)
+
+    @property
+    def view(self) -> RunView:
+        """What the journal tells by now: state, steps, evaluations, phases, figures."""
+        self._source.poll()
+        return self._source.view
+
+    @property
+    def state(self) -> RunState:
+        view = self.view
+        # An attempt that has told nothing yet leaves its predecessor's end standing.
+        return "PENDING" if view.is_terminal and not self._source.is_over else view.state
+
+    @property
+    def output(self) -> Path | str | None:
+        """Folder or URL of the result; None until there is one."""
+        outputs = self.view.outputs
+        if not outputs:
+            return None
+        path = outputs[-1].path
+        return path if "://" in path else Path(path)
+
+    def events(self) -> list[AnyEvent]:
+        """The whole journal, by time."""
+        return self._store.events(self.id)
+
+    def metrics(self) -> pd.DataFrame:
+        """One row an optimizer step, indexed by `step`; columns as in `StepEvent`, base units."""
+        return _frame(StepEvent, self.view.steps)
+
+    def evaluations(self) -> pd.DataFrame:
+        """One row an evaluation, indexed by `step`, one column a metric."""
+        import pandas as pd
+
+        evals = self.view.evals
+        rows = [{"num_rows": e.num_rows, "duration_s": e.duration_s, **e.metrics} for e in evals]
+        return pd.DataFrame(rows, index=pd.Index([e.step for e in evals], name="step"))
+
+    def logs(self, *, tail: int | None = None) -> str:
+        """The last lines of what the driver and the workers wrote, of the newest attempt.
+
+        Raises a ClusterError when the run is still on and its cluster does not answer.
+        """
+        lines = LOG_LINES if tail is None else tail
+        attempts = self.attempts
+        if not attempts or lines < 1:
+            return ""
+        saved = self.folder.logs / f"driver-{attempts[-1].number}.log"
+        try:
+            text = "" if saved.exists() else self._driver_log(attempts[-1], lines=lines)
+        except ClusterError:
+            if not self._source.is_over:
+                raise
+            text = ""
+        if not text and saved.exists():
+            text = saved.read_text(encoding="utf-8", errors="replace")
+        return "".join(text.splitlines(keepends=True)[-lines:])
+
+    def _driver_log(self, attempt: Attempt, *, lines: int) -> str:
+        with self._cluster(attempt.cluster).client() as client:
+            job = client.get(attempt.submission_id)
+            return client.driver_log(job, lines=lines) if job is not None else ""
+
+    def diff(self, other: Run | str) -> RunDiff:
+        """What differs in config, code and environment, from the older run to the newer."""
+        other_id = self._store.resolve(other) if isinstance(other, str) else other.id
+        ids = sorted((self.id, other_id), key=lambda run_id: self._store.record(run_id).created_s)
+        return diff_runs(self._store, ids[0], ids[1])
+
+    # What can be done
+
+    def wait(self, timeout_s: float | None = None, *, raise_on_failure: bool = True) -> RunState:
+        """Block until the run ends; shows the live panel in a notebook, else a progress line.
+
+        Ctrl-C (or the kernel's interrupt) detaches: the run goes on. Returns the state,
+        which is not a final one after `timeout_s` or Ctrl-C. Raises RunFailedError.
+        """
+        try:
+            if in_notebook():
+                from llmops_kernel.widgets.show import wait_in_notebook
+
+                wait_in_notebook(self, timeout_s)
+            else:
+                self._wait_in_terminal(timeout_s)
+        except KeyboardInterrupt:
+            print(
+                f"\nDetached; run {self.id} goes on. Come back: llmops wait {self.id}, "
+                f'or llmops.attach("{self.id}").wait(). Stop it: llmops stop {self.id}'
+            )
+            return self.state
+        state = self.state
+        if state == "FAILED" and raise_on_failure:
+            raise RunFailedError(_failure(self.id, self.view), remedy=self.view.remedy)
+        return state
+
+    def _wait_in_terminal(self, timeout_s: float | None) -> None:
+        from llmops_kernel.widgets.static_run import one_line
+
+        line = ProgressLine()
+        try:
+            with self.follower() as source:
+                shown_s = 0.0
+                for _ in source.follow(timeout_s=timeout_s):
+                    if time.monotonic() - shown_s >= LINE_PERIOD_S or source.is_over:
+                        shown_s = time.monotonic()
+                        line.show(f"{self.id}: {one_line(source.view)}")
+        finally:
+            line.end()
+
+    def show(self) -> None:
+        """The live panel, in a notebook; returns at once. Elsewhere prints one line."""
+        if in_notebook():
+            from llmops_kernel.widgets.show import show
+
+            show(self)
+        else:
+            print(self)
+
+    def stop(self) -> None:
+        """Ask for a stop and return at once; the run saves a checkpoint first.
+
+        Stopping a run that is over does nothing.
+        """
+        attempts = self.attempts
+        if not attempts or self._is_over():
+            return
+        with self._cluster(attempts[-1].cluster).client() as client:
+            stop_run(self._store, self.id, client=client)
+
+    def retry(self) -> Run:
+        """A new attempt of the same config and code, from the last checkpoint.
+
+        Raises RunStateError while the run is on.
+        """
+        cluster = self._cluster(self.record.cluster)
+        self._settle()
+        with cluster.client() as client:
+            retry_run(self._store, self.id, cluster=cluster.info, client=client)
+        return self
+
+    def resubmit(
+        self,
+        *,
+        workspace: Path | str | None = None,
+        cluster: Cluster | None = None,
+        overrides: Overrides = (),
+        **settings: Any,
+    ) -> Run:
+        """A new run of this config with changes, and of the workspace's code as it is now."""
+        target = cluster or self._cluster(self.record.cluster)
+        changes = combined(overrides, settings)
+        return target.submit_config(
+            load(self.record.config, changes),
+            workspace=Path(workspace or self.record.workspace_root),
+            config_path=self.record.config_path,
+            overrides=as_mapping(changes),
+            parent=self.id,
+        )
+
+    # How it is followed
+
+    def follower(self) -> Follower:
+        """A source of its own for a view: two views must not take each other's events.
+
+        It also finds out when the driver or the cluster died without a word.
+        """
+        provider = self._find_provider()
+        if provider is None:
+            return Follower(self._store, self.id)
+        observer = Observer(self._store, self.id, provider=provider)
+        try:
+            connection = provider.connect(self.record.cluster)
+        except ClusterError:
+            connection = None  # Gone: what it told is on disk.
+        return Follower(self._store, self.id, connection=connection, on_silence=observer.nudge)
+
+    @cached_property
+    def _source(self) -> Follower:
+        return self.follower()
+
+    def _is_over(self) -> bool:
+        self._source.poll()
+        return self._source.is_over
+
+    def _settle(self) -> None:
+        """Find out now, not in the background, whether the run has ended unseen."""
+        provider = self._find_provider()
+        if provider is not None and not self._is_over():
+            Observer(self._store, self.id, provider=provider).check()
+
+    def _find_provider(self) -> ClusterProvider | None:
+        if self._provider is None:
+            name = self.record.provider
+            self._provider = next((p for p in providers() if p.name == name), None)
+        return self._provider
+
+    def _cluster(self, name: str) -> Cluster:
+        provider = self._find_provider()
+        if provider is None:
+            raise ClusterNotFoundError(
+                f"Run {self.id} ran on a {self.record.provider!r} cluster, which this "
+                "installation does not know",
+                remedy="install the version of llmops-kernel that submitted it",
+            )
+        return Cluster(name, provider=provider)
+
+    def __repr__(self) -> str:
+        from llmops_kernel.widgets.static_run import one_line
+
+        return f"<Run {self.id}: {one_line(self.view)}>"
+
+    def _repr_html_(self) -> str:
+        from llmops_kernel.widgets.static_run import one_line
+
+        return f"Run <b>{escape(self.id)}</b>: {escape(one_line(self.view))}"
+
+
+def _frame(kind: type[StepEvent], events: list[StepEvent]) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = [name for name in kind.model_fields if name not in _NOT_SHOWN]
+    rows = [[getattr(event, name) for name in columns] for event in events]
+    return pd.DataFrame(rows, columns=columns).set_index("step")
+
+
+def _failure(run_id: str, view: RunView) -> str:
+    text = f"Run {run_id} failed: {view.message or 'no reason was told'}"
+    told = [f for f in view.failures if f.attempt == view.attempt and f.file]
+    return f"{text} ({told[-1].file}:{told[-1].line})" if told else text

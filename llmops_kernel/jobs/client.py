@@ -1,0 +1,278 @@
+"""Ray's dashboard over HTTP: jobs, packages, and the log files that carry the journal."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ConfigDict
+
+from llmops_kernel.clusters.provider import Connection
+from llmops_kernel.errors import (
+    ClusterError,
+    ClusterUnreachableError,
+    SubmissionError,
+    WorkspaceError,
+)
+
+JOB_TERMINAL = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
+MAX_LOG_LINES = 50_000
+GET_TRIES = 3
+RETRY_WAIT_S = 0.2
+CHUNK_BYTES = 1 << 18
+_TIMEOUT = httpx.Timeout(15.0, connect=5.0)
+_SUBMIT_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+_UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_list = list  # `JobsClient.list` hides the built-in inside the class.
+
+
+class Job(BaseModel):
+    """What Ray says about one submission."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    submission_id: str | None = None
+    type: str = "SUBMISSION"
+    status: str
+    """PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED."""
+    message: str | None = None
+    error_type: str | None = None
+    start_time: int | None = None
+    """Unix milliseconds, as Ray has it."""
+    end_time: int | None = None
+    metadata: dict[str, str] | None = None
+    driver_node_id: str | None = None
+    """None until the driver's supervisor runs."""
+    driver_exit_code: int | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status in JOB_TERMINAL
+
+
+class JobsClient:
+    """Thread-safe. Without an answer in time, each call raises ClusterUnreachableError."""
+
+    def __init__(self, connection: Connection, *, cluster: str = "") -> None:
+        url = connection.dashboard_url
+        parts = urlsplit(url)
+        self._what = f"the dashboard of cluster {cluster!r}" if cluster else "the Ray dashboard"
+        self._url = url
+        self._http = httpx.Client(
+            base_url=url,
+            # Ray refuses to change anything for a user agent that looks like a browser's.
+            headers={**connection.headers(), "User-Agent": "llmops-kernel"},
+            timeout=_TIMEOUT,
+            # A proxy from the environment must not see loopback traffic, nor the token in it.
+            trust_env=parts.hostname not in _LOOPBACK,
+            # Loading the certificate authorities takes 0.1 s, which plain HTTP need not pay.
+            verify=parts.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        )
+
+    def __repr__(self) -> str:
+        return f"JobsClient({self._url!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # Jobs
+
+    def version(self) -> dict[str, str]:
+        """`ray_version`, `session_name`, ..."""
+        answer: dict[str, str] = self._get("/api/version").json()
+        return answer
+
+    def submit(
+        self,
+        *,
+        entrypoint: str,
+        submission_id: str,
+        runtime_env: Mapping[str, Any],
+        metadata: Mapping[str, str],
+    ) -> None:
+        """Hand a job to Ray. Safe against a connection cut between request and answer."""
+        body = {
+            "entrypoint": entrypoint,
+            "submission_id": submission_id,
+            "runtime_env": dict(runtime_env),
+            "metadata": dict(metadata),
+        }
+        for last in (False, True):
+            try:
+                answer = self._http.post("/api/jobs/", json=body, timeout=_SUBMIT_TIMEOUT)
+            except httpx.TransportError as error:
+                if self.get(submission_id) is not None:
+                    return  # Ray had it before the line went.
+                if last:
+                    raise self._unreachable(error) from error
+            else:
+                self._raise_for(answer, f"take job {submission_id}", error=SubmissionError)
+                return
+
+    def get(self, submission_id: str) -> Job | None:
+        """None when this cluster knows no such job."""
+        answer = self._get(f"/api/jobs/{submission_id}", missing_ok=True)
+        return None if answer.status_code == 404 else Job.model_validate(answer.json())
+
+    def list(self) -> list[Job]:
+        """Submitted jobs, newest first; drivers started by other means are left out."""
+        jobs = [Job.model_validate(item) for item in self._get("/api/jobs/").json()]
+        ours = [job for job in jobs if job.type == "SUBMISSION"]
+        return sorted(ours, key=lambda job: job.start_time or 0, reverse=True)
+
+    def stop(self, submission_id: str) -> bool:
+        """Ask the job to stop and return at once; False when it was over already."""
+        answer = self._send("POST", f"/api/jobs/{submission_id}/stop")
+        if answer.status_code == 404:
+            return False
+        self._raise_for(answer, f"stop job {submission_id}")
+        return bool(answer.json().get("stopped"))
+
+    def delete(self, submission_id: str) -> None:
+        """Forget an ended job; an absent one is not an error."""
+        answer = self._send("DELETE", f"/api/jobs/{submission_id}")
+        if answer.status_code != 404:
+            self._raise_for(answer, f"delete job {submission_id}")
+
+    # Packages
+
+    def package_exists(self, name: str) -> bool:
+        """Whether the cluster has `_ray_pkg_<hash>.zip`; also keeps it for ten minutes more."""
+        return self._get(f"/api/packages/gcs/{name}", missing_ok=True).status_code == 200
+
+    def upload_package(self, path: Path, *, name: str) -> int:
+        """Send a package, streamed; returns its size in bytes."""
+        size_bytes = path.stat().st_size
+        headers = {"Content-Length": str(size_bytes), "Content-Type": "application/zip"}
+        url = f"/api/packages/gcs/{name}"
+        for last in (False, True):
+            try:
+                answer = self._http.put(
+                    url, content=_chunks(path), headers=headers, timeout=_UPLOAD_TIMEOUT
+                )
+                break
+            except httpx.TransportError as error:
+                if last:
+                    raise self._unreachable(error) from error
+        if answer.status_code == 413:
+            raise WorkspaceError(
+                f"Ray refused package {name} of {size_bytes} bytes as too large",
+                remedy="keep big files out of the workspace (.llmopsignore) and give their path",
+            )
+        self._raise_for(answer, f"store package {name}")
+        return size_bytes
+
+    # Logs
+
+    def node_ids(self) -> _list[str]:
+        """Nodes that are alive, the head first."""
+        answer = self._get("/api/v0/nodes", params={"limit": "1000"}).json()
+        nodes = [n for n in answer["data"]["result"]["result"] if n.get("state") == "ALIVE"]
+        return [n["node_id"] for n in sorted(nodes, key=lambda n: not n.get("is_head_node"))]
+
+    def log_files(self, node_id: str, *, glob: str) -> _list[str]:
+        """Paths below the node's log folder; empty when the node does not answer."""
+        answer = self._get("/api/v0/logs", params={"node_id": node_id, "glob": glob}, any_ok=True)
+        if answer.status_code != 200:
+            return []
+        groups: dict[str, _list[str]] = answer.json()["data"]["result"]
+        return sorted(name for names in groups.values() for name in names)
+
+    def read_log(self, node_id: str, filename: str, *, lines: int) -> bytes | None:
+        """The last lines of a file below the node's log folder, -1 for all; None without it.
+
+        Ray's `/logs/stream` is avoided on purpose: each reader that leaves while the file
+        is silent keeps a slot, and at a hundred of them the cluster's whole state API hangs
+        (seen with Ray 2.60).
+        """
+        params = {"node_id": node_id, "filename": filename, "lines": str(lines)}
+        answer = self._get("/api/v0/logs/file", params=params, any_ok=True)
+        return answer.content if answer.status_code == 200 else None
+
+    def driver_log(self, job: Job, *, lines: int = 200) -> str:
+        """The last lines of the driver's output; empty before it runs. Never the whole file."""
+        if job.driver_node_id is None or job.submission_id is None or lines < 1:
+            return ""
+        name = f"job-driver-{job.submission_id}.log"
+        data = self.read_log(job.driver_node_id, name, lines=min(lines, MAX_LOG_LINES))
+        return (data or b"").decode(errors="replace")
+
+    # Plumbing
+
+    def _get(
+        self,
+        url: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        missing_ok: bool = False,
+        any_ok: bool = False,
+    ) -> httpx.Response:
+        for left in reversed(range(GET_TRIES)):
+            try:
+                answer = self._http.get(url, params=params)
+                break
+            except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
+                if not left:
+                    raise self._unreachable(error) from error
+                time.sleep(RETRY_WAIT_S)
+            except httpx.TransportError as error:  # A time-out has waited long enough.
+                raise self._unreachable(error) from error
+        if not (missing_ok and answer.status_code == 404):
+            self._raise_for(answer, f"answer {url}", any_ok=any_ok)
+        return answer
+
+    def _send(self, method: str, url: str) -> httpx.Response:
+        try:
+            return self._http.request(method, url)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+
+    def _raise_for(
+        self,
+        answer: httpx.Response,
+        what: str,
+        *,
+        any_ok: bool = False,
+        error: type[SubmissionError] | type[ClusterError] = ClusterError,
+    ) -> None:
+        if answer.status_code in (401, 403):
+            raise ClusterUnreachableError(
+                f"{self._what} at {self._url} does not accept our token",
+                remedy="`llmops status` tells whether another Ray answers there; `llmops up`",
+            )
+        if not any_ok and answer.status_code >= 400:
+            raise error(
+                f"{self._what} would not {what}: {last_line(answer.text)}",
+                remedy="`llmops status` tells how the cluster is",
+            )
+
+    def _unreachable(self, error: httpx.TransportError) -> ClusterUnreachableError:
+        reason = str(error) or type(error).__name__
+        return ClusterUnreachableError(
+            f"{self._what} at {self._url} does not answer ({reason})",
+            remedy="`llmops status` tells how the cluster is; `llmops up` brings it back",
+        )
+
+
+def last_line(text: str) -> str:
+    """Of one of Ray's tracebacks: the last line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" .\t")]
+    return lines[-1][:500] if lines else "no reason given"
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk

@@ -1,0 +1,156 @@
+"""Follows a run: each event of its journal once, wherever the run writes it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from llmops_kernel.clusters.provider import Connection
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.jobs.client import JobsClient
+from llmops_kernel.jobs.mirror import MIN_PERIOD_S, JournalMirror
+from llmops_kernel.metrics.events import AnyEvent
+from llmops_kernel.runs.journal import Deduplicator, FolderTail, merge
+from llmops_kernel.runs.store import RunStore
+from llmops_kernel.runs.view import RunView
+
+SHARED_PROVIDERS = frozenset({"local"})
+"""Providers whose workers write straight into the run folder."""
+MAX_RECONNECT_S = 5.0
+DRAIN_S = 10.0
+SILENCE_S = 3.0
+
+
+class Follower:
+    """Thread-safe. Works without a cluster; with one that does not share the disk it also
+    fetches the journal over the dashboard, in a thread, and reconnects by itself.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        run_id: str,
+        *,
+        connection: Connection | None = None,
+        remote: bool | None = None,
+        on_silence: Callable[[], None] = lambda: None,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """`remote` tells whether to ask the dashboard too; default where the disk is not shared.
+
+        `on_silence` is called by `poll` when a run that is not over has told nothing for
+        `silence_s`; it must return at once.
+        """
+        self.run_id = store.resolve(run_id)
+        self.view = RunView()
+        self._store = store
+        self._tail = FolderTail(store.folder(self.run_id).journal)
+        self._seen = Deduplicator()
+        self._lock = threading.Lock()
+        self._arrived: list[AnyEvent] = []
+        self._closed = threading.Event()
+        if remote is None:
+            remote = store.record(self.run_id).provider not in SHARED_PROVIDERS
+        self._connection = connection if remote else None
+        self._on_silence = on_silence
+        self._silence_s = silence_s
+        self._told_s = time.monotonic()
+        self._mirror: JournalMirror | None = None
+        self._thread: threading.Thread | None = None
+        self.is_over = False
+        """True when the newest attempt has ended, as of the last `poll`."""
+
+    def poll(self) -> list[AnyEvent]:
+        """Events since the last call, by time, applied to `view`. Never waits for the network."""
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+            events = self._seen.new(merge([arrived, self._tail.read()]))
+            self.view.apply(events)
+            if events or not self.is_over:
+                self.is_over = self._find_over()
+            self._keep_mirroring()
+        self._watch_silence(told=bool(events))
+        return events
+
+    def _watch_silence(self, *, told: bool) -> None:
+        now_s = time.monotonic()
+        if told:
+            self._told_s = now_s
+        elif not self.is_over and now_s - self._told_s > self._silence_s:
+            self._on_silence()
+
+    def _find_over(self) -> bool:
+        if not self.view.is_terminal:
+            return False
+        attempts = self._store.attempts(self.run_id)
+        return not attempts or attempts[-1].number <= self.view.attempt
+
+    def _keep_mirroring(self) -> None:
+        """One thread while the run runs; a retry after its end brings it back."""
+        if self._connection is None or self.is_over or self._closed.is_set():
+            return
+        if self._thread is None or not self._thread.is_alive():
+            client = JobsClient(self._connection)
+            journal = self._store.folder(self.run_id).journal
+            self._mirror = JournalMirror(client, run_id=self.run_id, journal=journal)
+            self._thread = threading.Thread(
+                target=self._run_mirror,
+                args=(client, self._mirror),
+                name=f"llmops-mirror-{self.run_id}",
+                daemon=True,
+            )
+            self._thread.start()
+
+    def _run_mirror(self, client: JobsClient, mirror: JournalMirror) -> None:
+        wait_s = 0.0
+        with client:
+            while not self._closed.wait(wait_s):
+                # What came before the end must not be missed for having been read after it.
+                over = self.is_over
+                reached = self._sync(mirror, everything=over)
+                if over and reached:
+                    return
+                wait_s = MIN_PERIOD_S if reached else min(2 * wait_s + 0.1, MAX_RECONNECT_S)
+
+    def _sync(self, mirror: JournalMirror, *, everything: bool = False) -> bool:
+        try:
+            events = mirror.sync(everything=everything)
+        except (LLMOpsError, ValueError, RuntimeError):
+            return (
+                False  # Cut off, a garbled answer, or closed meanwhile: the next round asks again.
+            )
+        with self._lock:
+            self._arrived += events
+        return True
+
+    def drain(self) -> list[AnyEvent]:
+        """Like `poll`, but waits for what the cluster still has, a few seconds at most."""
+        if self._thread is not None and self.is_over:
+            self._thread.join(DRAIN_S)
+        return self.poll()
+
+    def follow(
+        self, *, interval_s: float = 0.5, timeout_s: float | None = None
+    ) -> Iterator[list[AnyEvent]]:
+        """Batches of new events, also empty ones, until the run is over or the time is up."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            events = self.poll()
+            if self.is_over:
+                yield events + self.drain()
+                return
+            yield events
+            if deadline_s is not None and time.monotonic() >= deadline_s:
+                return
+            time.sleep(interval_s)
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,50 @@
+"""A cluster provider that says what a test tells it to."""
+
+from __future__ import annotations
+
+from llmops_kernel.clusters.provider import ClusterInfo, ClusterState, Connection, Progress
+from llmops_kernel.config.cluster import ClusterTemplate
+from llmops_kernel.errors import ClusterDeadError, ClusterNotFoundError
+
+
+class FakeProvider:
+    name = "local"
+
+    def __init__(
+        self,
+        *,
+        state: ClusterState | None = ClusterState.READY,
+        message: str = "",
+        connection: Connection | None = None,
+    ) -> None:
+        self.state = state
+        self.message = message
+        self.connection = connection
+        self.num_asked = 0
+
+    def up(self, template: ClusterTemplate, *, progress: Progress | None = None) -> ClusterInfo:
+        raise NotImplementedError
+
+    def get(self, name: str) -> ClusterInfo:
+        self.num_asked += 1
+        if self.state is None:
+            raise ClusterNotFoundError(f"no {name}")
+        url = self.connection.dashboard_url if self.connection else None
+        return ClusterInfo(
+            name=name,
+            provider=self.name,
+            state=self.state,
+            message=self.message,
+            dashboard_url=url,
+        )
+
+    def list(self) -> list[ClusterInfo]:
+        return []
+
+    def down(self, name: str) -> None:
+        raise NotImplementedError
+
+    def connect(self, name: str) -> Connection:
+        if self.connection is None:
+            raise ClusterDeadError(f"{name} is dead")
+        return self.connection

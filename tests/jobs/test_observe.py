@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.clusters.provider import ClusterState, Connection
+from llmops_kernel.jobs.aside import add_aside
+from llmops_kernel.jobs.observe import SUBMIT_LIMIT_S, Observer, reconcile
+from llmops_kernel.metrics.events import EndEvent, StepEvent
+from llmops_kernel.runs.journal import read_lines
+from tests.jobs.conftest import start, step
+from tests.jobs.fake_provider import FakeProvider
+
+HOUR_S = 3600.0
+
+
+def ends(store, run_id: str) -> list[EndEvent]:
+    return [event for event in store.events(run_id) if isinstance(event, EndEvent)]
+
+
+def observer(store, run_id: str, provider: FakeProvider) -> Observer:
+    return Observer(store, run_id, provider=provider, grace_s=0.1)
+
+
+@pytest.mark.parametrize("state", [ClusterState.DEAD, ClusterState.STOPPED, None])
+def test_a_cluster_that_went_away_ends_the_run_with_the_step_it_was_at(
+    store, make_run, worker, state
+):
+    run_id = make_run()
+    writer = worker(run_id)
+    writer.emit(start())
+    writer.emit(step(41))
+    end = observer(store, run_id, FakeProvider(state=state, message="killed")).check()
+    assert end is not None
+    assert (end.state, end.last_step, end.stream) == ("FAILED", 41, "1-observer")
+    assert "at step 41" in end.message
+    assert "llmops up" in end.remedy
+    assert "run.retry()" in end.remedy
+    assert store.view(run_id).state == "FAILED"
+
+
+def test_only_one_of_many_observers_writes_the_end(store, make_run, worker):
+    run_id = make_run()
+    worker(run_id).emit(step(3))
+    watchers = [observer(store, run_id, FakeProvider(state=ClusterState.DEAD)) for _ in range(8)]
+    found: list[EndEvent | None] = []
+    threads = [threading.Thread(target=lambda w=w: found.append(w.check())) for w in watchers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ends(store, run_id)) == 1
+    assert [end and end.last_step for end in found] == [3] * 8
+
+
+def _append(journal: Path, ready) -> None:
+    ready.wait()
+    for _ in range(20):
+        add_aside(journal, StepEvent.model_validate(step(1).model_dump()), attempt=1)
+
+
+def test_processes_share_the_observer_stream_without_a_double_number(store, make_run):
+    journal = store.folder(make_run()).journal
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    workers = [context.Process(target=_append, args=(journal, ready)) for _ in range(3)]
+    for process in workers:
+        process.start()
+    ready.set()
+    for process in workers:
+        process.join()
+    events = read_lines((journal / "1-observer.jsonl").read_bytes())
+    assert [event.seq for event in events] == list(range(1, 61))
+
+
+def test_lines_that_are_still_arriving_hold_the_judgement_back(store, make_run, worker):
+    run_id = make_run()
+    writer = worker(run_id)
+    writer.emit(step(1))
+
+    def go_on() -> None:
+        for number in range(2, 8):
+            time.sleep(0.1)
+            writer.emit(step(number))
+        writer.emit(EndEvent(state="SUCCEEDED", last_step=7))
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    watcher = Observer(store, run_id, provider=FakeProvider(state=ClusterState.DEAD), grace_s=0.5)
+    end = watcher.check()
+    thread.join()
+    assert end is not None
+    assert end.state == "SUCCEEDED"
+    assert len(ends(store, run_id)) == 1
+
+
+def test_a_run_that_told_its_end_is_left_alone(store, make_run, worker):
+    run_id = make_run()
+    worker(run_id).emit(EndEvent(state="STOPPED", message="stopped at step 5"))
+    end = observer(store, run_id, FakeProvider(state=None)).check()
+    assert end is not None
+    assert end.state == "STOPPED"
+    assert len(ends(store, run_id)) == 1
+
+
+def test_a_silent_dashboard_is_no_proof(store, make_run):
+    run_id = make_run()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    nobody = Connection(dashboard_url=f"http://127.0.0.1:{port}")
+    provider = FakeProvider(connection=nobody)
+    assert reconcile(store, run_id, provider=provider) is None
+    assert store.view(run_id).state == "PENDING"
+
+
+def test_another_machines_local_cluster_is_not_judged_from_here(store, make_run):
+    run_id = make_run(host="elsewhere")
+    assert observer(store, run_id, FakeProvider(state=None)).check() is None
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(1.0, "PENDING"), (SUBMIT_LIMIT_S + 1, "FAILED")])
+def test_a_client_that_died_before_it_wrote_an_attempt(store, make_run, age_s, state):
+    run_id = make_run(age_s=age_s, num_attempts=0)
+    observer(store, run_id, FakeProvider()).check()
+    assert store.view(run_id).state == state
+
+
+def test_nudge_returns_at_once_and_checks_in_the_background(store, make_run, worker):
+    run_id = make_run()
+    worker(run_id).emit(step(2))
+    watcher = observer(store, run_id, FakeProvider(state=ClusterState.DEAD))
+    began_s = time.perf_counter()
+    watcher.nudge()
+    watcher.nudge()
+    assert time.perf_counter() - began_s < 0.1
+    deadline_s = time.monotonic() + 5
+    while not ends(store, run_id) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert [end.last_step for end in ends(store, run_id)] == [2]

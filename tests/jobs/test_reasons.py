@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from llmops_kernel.jobs.client import Job
+from llmops_kernel.jobs.reasons import end_of_job, end_without_cluster
+from llmops_kernel.metrics.events import CheckpointEvent
+from llmops_kernel.runs.view import RunView
+from tests.jobs.conftest import step
+
+AT_STEP_12 = [
+    step(12).model_copy(update={"stream": "1-worker-0", "seq": 1, "time_s": 2.0}),
+    CheckpointEvent(step=10, path="/c/10", stream="1-worker-0", seq=2, time_s=1.0),
+]
+RUNTIME_ENV = (
+    "runtime_env setup failed: Failed to set up runtime environment.\n  File 'x.py', line 3\n"
+    "    raise IOError(\nOSError: Failed to download runtime_env file package from the GCS.\n"
+)
+
+
+def end(**fields):
+    job = Job.model_validate({"status": "FAILED", **fields})
+    return end_of_job(job, view=RunView(AT_STEP_12))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "remedy"),
+    [
+        (
+            {"error_type": "JOB_ENTRYPOINT_COMMAND_ERROR", "driver_exit_code": -9},
+            "The driver was killed (SIGKILL) while the run was at step 12",
+            "from the checkpoint of step 10",
+        ),
+        (
+            {"error_type": "JOB_ENTRYPOINT_COMMAND_ERROR", "driver_exit_code": 137},
+            "The driver was killed (SIGKILL)",
+            "run.retry()",
+        ),
+        (
+            {"driver_exit_code": 1, "message": "Traceback\nModuleNotFoundError: no x\n"},
+            "exit code 1 while the run was at step 12: ModuleNotFoundError: no x",
+            "run.logs()",
+        ),
+        (
+            {"error_type": "RUNTIME_ENV_SETUP_FAILURE", "message": RUNTIME_ENV},
+            "OSError: Failed to download runtime_env file package",
+            "uploads again",
+        ),
+        (
+            {"error_type": "RUNTIME_ENV_SETUP_FAILURE", "message": "OSError: No space left"},
+            "No space left",
+            "free space",
+        ),
+        ({"error_type": "JOB_SUPERVISOR_ACTOR_DIED"}, "at step 12: its node was lost", "status"),
+        ({"error_type": "JOB_SUPERVISOR_ACTOR_START_TIMEOUT"}, "no place", "llmops status"),
+        ({"error_type": "SOMETHING_NEW", "message": "a\nnew thing\n"}, "new thing", "retry"),
+        ({}, "no reason given", "run.retry()"),
+    ],
+)
+def test_each_way_to_die_says_what_happened_and_what_to_do(fields, message, remedy):
+    event = end(**fields)
+    assert event.state == "FAILED"
+    assert event.last_step == 12
+    assert message in event.message
+    assert remedy in event.remedy
+
+
+def test_a_stop_without_a_word_is_stopped_and_an_exit_of_zero_is_no_failure():
+    assert end(status="STOPPED").state == "STOPPED"
+    assert end(status="SUCCEEDED", driver_exit_code=0).state == "SUCCEEDED"
+
+
+def test_without_a_checkpoint_nobody_promises_to_go_on_from_one():
+    event = end_without_cluster("local", what="went away", view=RunView(AT_STEP_12[:1]))
+    assert event.message == "The cluster 'local' went away while the run was at step 12"
+    assert "begins anew" in event.remedy

@@ -1,0 +1,155 @@
+"""The journal over the dashboard of a real Ray head, and what is said of runs that died."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+
+import pytest
+
+from llmops_kernel.clusters.provider import Connection
+from llmops_kernel.jobs.aside import LOCK_NAME
+from llmops_kernel.jobs.control import stop_run
+from llmops_kernel.jobs.follow import Follower
+from llmops_kernel.jobs.observe import Observer
+from llmops_kernel.metrics.events import EndEvent, StepEvent
+from llmops_kernel.runs.journal import read_lines
+from tests.jobs.conftest import ended, wait_for
+from tests.jobs.fake_provider import FakeProvider
+from tests.jobs.tcp_proxy import TcpProxy
+
+pytestmark = pytest.mark.ray
+
+
+def new_id() -> str:
+    return f"remote-{secrets.token_hex(3)}"
+
+
+def steps(events) -> list[int]:
+    return [event.step for event in events if isinstance(event, StepEvent)]
+
+
+def lines_of(store, run_id: str, stream: str) -> list[int]:
+    path = store.folder(run_id).journal / f"{stream}.jsonl"
+    return [event.seq for event in read_lines(path.read_bytes())]
+
+
+def test_a_follower_that_is_cut_off_again_and_again_loses_nothing(
+    store, make_run, run_job, connection: Connection
+):
+    run_id = make_run(new_id(), provider="elsewhere")
+    proxy = TcpProxy(connection.dashboard_url)
+    through = connection.model_copy(update={"dashboard_url": proxy.url})
+    num_steps = 400
+    run_job(run_id, num_steps=num_steps, interval_s=0.02)
+    stop = threading.Event()
+
+    def sabotage() -> None:
+        while not stop.wait(0.9):
+            proxy.cut()
+            stop.wait(0.6)
+            proxy.start()
+
+    saboteur = threading.Thread(target=sabotage)
+    saboteur.start()
+    try:
+        with Follower(store, run_id, connection=through) as follower:
+            got = [event for batch in follower.follow(timeout_s=60) for event in batch]
+    finally:
+        stop.set()
+        saboteur.join()
+        proxy.cut()
+    assert follower.is_over
+    assert steps(got) == list(range(1, num_steps + 1))
+    assert proxy.num_connections > 2
+    # What came over the wire is kept where it outlives the cluster, each line once.
+    assert lines_of(store, run_id, "1-worker-0") == list(range(1, num_steps + 1))
+    assert store.view(run_id).state == "SUCCEEDED"
+
+
+def test_two_remote_followers_keep_one_copy(store, make_run, run_job, connection: Connection):
+    run_id = make_run(new_id(), provider="elsewhere")
+    run_job(run_id, num_steps=60, interval_s=0.02)
+    both = [Follower(store, run_id, connection=connection) for _ in range(2)]
+    got: list[list[int]] = [[], []]
+
+    def follow(index: int) -> None:
+        for batch in both[index].follow(interval_s=0.1, timeout_s=60):
+            got[index] += steps(batch)
+
+    threads = [threading.Thread(target=follow, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == [list(range(1, 61))] * 2
+    assert lines_of(store, run_id, "1-worker-0") == list(range(1, 61))
+    assert LOCK_NAME not in {path.name for path in store.folder(run_id).journal.glob("*.jsonl")}
+
+
+def test_a_killed_driver_is_told_with_its_step_and_its_last_words(
+    store, make_run, run_job, client, connection: Connection
+):
+    run_id = make_run(new_id())
+    journal = store.folder(run_id).journal
+    job_id = run_job(run_id, num_steps=5, how="kill", folders=[journal])
+    wait_for(lambda: ended(client, job_id))
+    watcher = Observer(store, run_id, provider=FakeProvider(connection=connection), grace_s=0.3)
+    end = watcher.check()
+    assert isinstance(end, EndEvent)
+    assert (end.state, end.last_step) == ("FAILED", 5)
+    assert "SIGKILL" in end.message
+    assert "at step 5" in end.message
+    saved = (store.folder(run_id).logs / "driver-1.log").read_text()
+    assert "step 5" in saved
+    assert watcher.check() == end
+
+
+def test_a_running_job_is_left_alone_and_can_be_stopped(
+    store, make_run, run_job, client, connection: Connection
+):
+    run_id = make_run(new_id())
+    journal = store.folder(run_id).journal
+    job_id = run_job(run_id, num_steps=2, how="hang", folders=[journal])
+    wait_for(lambda: store.view(run_id).last_step == 2)
+    watcher = Observer(store, run_id, provider=FakeProvider(connection=connection), grace_s=0.3)
+    assert watcher.check() is None
+    assert store.view(run_id).state == "RUNNING"
+
+    assert stop_run(store, run_id, client=client) is True
+    assert store.view(run_id).state == "STOPPING"
+    wait_for(lambda: ended(client, job_id))
+    assert watcher.check() is not None
+    view = store.view(run_id)
+    assert (view.state, view.end and view.end.last_step) == ("STOPPED", 2)
+    assert stop_run(store, run_id, client=client) is False
+
+
+def test_a_job_that_the_cluster_does_not_know_is_lost_once_it_had_been_handed_over(
+    store, make_run, connection: Connection
+):
+    provider = FakeProvider(connection=connection)
+    known = make_run(new_id(), handed_over=False)
+    assert Observer(store, known, provider=provider, grace_s=0.1).check() is None
+    lost = make_run(new_id())
+    end = Observer(store, lost, provider=provider, grace_s=0.1).check()
+    assert end is not None
+    assert "was restarted" in end.message
+
+
+def test_a_package_that_is_gone_is_a_failure_with_a_remedy(
+    store, make_run, client, connection: Connection
+):
+    run_id = make_run(new_id())
+    client.submit(
+        entrypoint="true",
+        submission_id=f"{run_id}-1",
+        runtime_env={"working_dir": "gcs://_ray_pkg_0123456789abcdef.zip"},
+        metadata={},
+    )
+    wait_for(lambda: ended(client, f"{run_id}-1"))
+    provider = FakeProvider(connection=connection)
+    end = Observer(store, run_id, provider=provider, grace_s=0.1).check()
+    assert end is not None
+    assert "could not prepare the run's files" in end.message
+    assert "uploads again" in end.remedy
