@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from llmops_kernel.metrics.events import (
     CheckpointEvent,
     EvalEvent,
+    Event,
     RestartEvent,
     StartEvent,
     StepEvent,
@@ -18,18 +19,7 @@ Key = tuple[int, int]
 """(attempt, worker group)."""
 
 
-class _AtStep(Protocol):
-    @property
-    def step(self) -> int: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def time_s(self) -> float: ...
-    @property
-    def seq(self) -> int: ...
-
-
-T = TypeVar("T", bound=_AtStep)
+T = TypeVar("T", StepEvent, EvalEvent, CheckpointEvent)
 
 
 @dataclass
@@ -44,12 +34,12 @@ class Generation:
 
     def add_step(self, event: StepEvent) -> None:
         known = self.steps.get(event.step)
-        if known is None or (known.seq, known.time_s) < (event.seq, event.time_s):
+        if known is None or _place(known) < _place(event):
             self.steps[event.step] = event
 
     @property
     def start(self) -> StartEvent | None:
-        return max(self.starts, key=lambda start: (start.seq, start.time_s), default=None)
+        return max(self.starts, key=_place, default=None)
 
     @property
     def first_step(self) -> int | None:
@@ -96,10 +86,15 @@ def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) ->
 def _standing(events: Iterable[T], restarts: Sequence[RestartEvent]) -> list[T]:
     """In order of step, without those that a later restart of the attempt undid."""
     kept = [event for event in events if not any(_undoes(r, event) for r in restarts)]
-    return sorted(kept, key=lambda event: (event.step, event.seq, event.time_s))
+    return sorted(kept, key=lambda event: (event.step, *_place(event)))
 
 
-def _undoes(restart: RestartEvent, event: _AtStep) -> bool:
+def _place(event: Event) -> tuple[int, float, str]:
+    """Order inside a worker group: it has one stream, so the number decides."""
+    return (event.seq, event.time_s, event.stream)
+
+
+def _undoes(restart: RestartEvent, event: StepEvent | EvalEvent | CheckpointEvent) -> bool:
     return (
         event.attempt == restart.attempt
         and event.step > restart.from_step

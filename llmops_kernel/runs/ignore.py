@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +64,10 @@ class IgnoreRules:
     def default(cls) -> IgnoreRules:
         return cls((("", GitIgnoreSpec.from_lines(DEFAULT_EXCLUDES)),))
 
-    def inside(self, folder: Path, *, rel: str) -> IgnoreRules:
-        """The rules inside `folder`, whose path relative to the workspace is `rel`."""
-        lines = [line for name in IGNORE_FILES for line in _lines(folder / name)]
+    def inside(self, folder: Path, *, rel: str, names: Collection[str]) -> IgnoreRules:
+        """The rules inside `folder`; `rel` is its path in the workspace, `names` what it holds."""
+        present = [name for name in IGNORE_FILES if name in names]
+        lines = [line for name in present for line in _lines(folder / name)]
         if not lines:
             return self
         prefix = f"{rel}/" if rel else ""

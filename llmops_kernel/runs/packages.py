@@ -76,7 +76,7 @@ def build(workspace: Workspace, cache: Path) -> Packages:
     WorkspaceError when a package is larger than Ray takes or a file changes meanwhile.
     """
     code, assets = split(workspace)
-    assets_hash = _content_hash(_members(workspace, assets)) if assets else ""
+    assets_hash = _content_hash(_members(workspace, assets), what="data") if assets else ""
     about = Assets(hash=assets_hash, files=tuple(assets))
     members = _members(workspace, code)
     members[ASSETS_FILE] = _text(about.model_dump_json(indent=1))
@@ -126,18 +126,25 @@ def _text(text: str) -> _Member:
 
 
 def _library(cache: Path) -> Package:
+    """Of an editable install a file may be saved meanwhile; then take the newer one."""
     root = Path(__file__).parents[1]
-    files = scan(root)
-    members = _members(files, list(files.files))
-    return _package(
-        members, cache=cache, what="llmops_kernel", place=lambda rel: f"{root.name}/{rel}"
-    )
+    for last in (False, False, True):
+        files = scan(root)
+        members = _members(files, list(files.files))
+        try:
+            return _package(
+                members, cache=cache, what="llmops_kernel", place=lambda rel: f"{root.name}/{rel}"
+            )
+        except WorkspaceError:
+            if last:
+                raise
+    raise AssertionError("unreachable")
 
 
-def _content_hash(members: dict[str, _Member], place: Callable[[str], str] = str) -> str:
-    sha = hashlib.sha256(_FORMAT.encode())
+def _content_hash(members: dict[str, _Member], *, what: str) -> str:
+    sha = hashlib.sha256(f"{_FORMAT} {what}\n".encode())
     for rel, member in sorted(members.items()):
-        line = json.dumps([place(rel), member.sha256_16, member.executable])
+        line = json.dumps([rel, member.sha256_16, member.executable])
         sha.update(line.encode() + b"\n")
     return sha.hexdigest()[:HASH_DIGITS]
 
@@ -145,7 +152,7 @@ def _content_hash(members: dict[str, _Member], place: Callable[[str], str] = str
 def _package(
     members: dict[str, _Member], *, cache: Path, what: str, place: Callable[[str], str] = str
 ) -> Package:
-    content = _content_hash(members, place)
+    content = _content_hash(members, what=what)
     path = cache / f"{content}.zip"
     with store_errors("write package", path):
         if path.exists():

@@ -10,7 +10,7 @@ import ntpath
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,8 +93,9 @@ class _Walk:
         self._folder(self.root, "", IgnoreRules.default(), (self.real_root,))
 
     def _folder(self, folder: Path, rel: str, rules: IgnoreRules, above: tuple[Path, ...]) -> None:
-        rules = rules.inside(folder, rel=rel)
-        for entry in self._entries(folder, rel):
+        entries = self._entries(folder, rel)
+        rules = rules.inside(folder, rel=rel, names={entry.name for entry in entries})
+        for entry in entries:
             path = f"{rel}/{entry.name}" if rel else entry.name
             is_folder = entry.is_dir()
             if rules.ignores(path, is_folder=is_folder):
@@ -108,14 +109,13 @@ class _Walk:
             if real not in above:  # A link to a folder above it would go round for ever.
                 self._folder(Path(entry.path), path, rules, (*above, real))
 
-    def _entries(self, folder: Path, rel: str) -> Iterator[os.DirEntry[str]]:
+    def _entries(self, folder: Path, rel: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(folder) as entries:
-                listed = sorted(entries, key=lambda entry: entry.name)
+                return sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             self.problems.append(f"{rel or '.'}: cannot be read ({error.strerror})")
-            return
-        yield from listed
+            return []
 
     def _stays_inside(self, entry: os.DirEntry[str], rel: str) -> bool:
         target = Path(entry.path).resolve()
