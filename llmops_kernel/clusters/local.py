@@ -1,0 +1,275 @@
+"""Ray heads on this machine that outlive the process that starts them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.clusters import launch
+from llmops_kernel.clusters.logs import exited_part, keep_logs
+from llmops_kernel.clusters.processes import head_process, stop_processes
+from llmops_kernel.clusters.provider import ClusterInfo, Connection, Progress
+from llmops_kernel.clusters.record import (
+    ClusterFolder,
+    HeadRecord,
+    cluster_folder,
+    cluster_names,
+)
+from llmops_kernel.clusters.start import StartCutShort, wait_until_ready
+from llmops_kernel.clusters.status import look
+from llmops_kernel.config.cluster import ClusterTemplate
+from llmops_kernel.errors import (
+    ClusterDeadError,
+    ClusterError,
+    ClusterNotFoundError,
+    ClusterUnreachableError,
+)
+from llmops_kernel.runs import paths
+
+_ANSWER_TIMEOUT_S = 60.0
+_STOP_GRACE_S = 15.0
+
+
+class LocalProvider:
+    """Heads are found by their record in `<home>/clusters/<name>/`; no daemon of ours runs."""
+
+    name = "local"
+
+    def __init__(self, home: Path | None = None, *, start_timeout_s: float = 180.0) -> None:
+        self._home = (home or paths.home()).absolute()
+        self._start_timeout_s = start_timeout_s
+
+    def up(self, template: ClusterTemplate, *, progress: Progress | None = None) -> ClusterInfo:
+        """Attach to the head of that name when it lives, else start one.
+
+        Safe from several processes at once: one starts, the others wait and attach.
+        Raises ClusterStartError, ClusterUnreachableError, MissingDependencyError.
+        """
+        tell = progress or _silent
+        folder = self._folder(template.name)
+        folder.create()
+        if not self._is_ready(folder):
+            with folder.lock(
+                timeout_s=self._start_timeout_s + _ANSWER_TIMEOUT_S,
+                waiting=lambda: tell("Another process is starting or stopping it; waiting"),
+            ):
+                if not self._attach(folder, tell=tell):
+                    self._clean_up_dead(folder, tell=tell)
+                    self._start(template, folder=folder, tell=tell)
+        info = self.get(template.name)
+        difference = _difference(folder, template)
+        return info.model_copy(update={"message": difference}) if difference else info
+
+    def get(self, name: str) -> ClusterInfo:
+        """The truth of this moment. A busy head gets 5 s to answer; a dead one is told at once.
+
+        Raises ClusterNotFoundError.
+        """
+        folder = self._folder(name)
+        return look(self._record(name), folder)
+
+    def list(self) -> list[ClusterInfo]:
+        return [self.get(name) for name in cluster_names(self._home)]
+
+    def down(self, name: str) -> None:
+        """Stop exactly the processes of this head, whatever state it is in; twice is no error.
+
+        Raises ClusterNotFoundError, and ClusterError when something would not die.
+        """
+        folder = self._folder(name)
+        record = self._record(name)
+        if record.is_elsewhere:
+            raise ClusterError(
+                f"Cluster {name!r} was started on host {record.host}; this is"
+                f" {socket.gethostname()}",
+                remedy=f"run `llmops down {name}` there, or `llmops up {name}` for one here",
+            )
+        # Before taking the lock: a start that is under way ends when its head does.
+        stop_processes(record, grace_s=_STOP_GRACE_S)
+        with folder.lock(timeout_s=60.0):
+            _clear(record, folder)
+            now = folder.read()
+            if now is not None and now.temp_dir == record.temp_dir and now.stopped_s is None:
+                folder.write(now.model_copy(update={"stopped_s": time.time()}))
+
+    def connect(self, name: str) -> Connection:
+        """Raises ClusterNotFoundError, ClusterDeadError."""
+        folder = self._folder(name)
+        record = self._record(name)
+        if record.stopped_s is not None:
+            raise ClusterNotFoundError(f"Cluster {name!r} is stopped", remedy=f"llmops up {name}")
+        if head_process(record) is None:
+            info = look(record, folder)
+            raise ClusterDeadError(info.message, remedy=info.remedy)
+        return _connection(record, folder)
+
+    def _folder(self, name: str) -> ClusterFolder:
+        return cluster_folder(self._home, name)
+
+    def _record(self, name: str) -> HeadRecord:
+        record = self._folder(name).read()
+        if record is None:
+            known = ", ".join(cluster_names(self._home)) or "none yet"
+            raise ClusterNotFoundError(
+                f"There is no local cluster {name!r}; known: {known}", remedy=f"llmops up {name}"
+            )
+        return record
+
+    def _is_ready(self, folder: ClusterFolder) -> bool:
+        record = folder.read()
+        return record is not None and look(record, folder, patience_s=1.0).num_nodes is not None
+
+    def _attach(self, folder: ClusterFolder, *, tell: Progress) -> bool:
+        """Wait for a head that lives; False when there is none.
+
+        Its starter may have been killed before it was ready, or it may be too busy to answer.
+        """
+        record = folder.read()
+        if record is None or record.stopped_s is not None or head_process(record) is None:
+            return False
+        tell(f"A head is there (pid {record.pid}); waiting until it answers")
+        is_up = record.ray_address is not None
+        timeout_s = _ANSWER_TIMEOUT_S if is_up else self._start_timeout_s
+        try:
+            wait_until_ready(
+                record, folder, connection=_connection(record, folder), timeout_s=timeout_s
+            )
+        except StartCutShort:
+            if head_process(record) is None:
+                return False
+            raise ClusterUnreachableError(
+                f"The head of cluster {record.name!r} lives (pid {record.pid}), but its dashboard"
+                f" {record.dashboard_url} has not answered for {timeout_s:.0f} s",
+                remedy=f"`llmops down {record.name}`, then `llmops up {record.name}`",
+            ) from None
+        return True
+
+    def _clean_up_dead(self, folder: ClusterFolder, *, tell: Progress) -> None:
+        record = folder.read()
+        if record is None or record.is_elsewhere:
+            return
+        if record.stopped_s is None:
+            why = exited_part(record, folder) or "its processes are gone"
+            tell(f"The head that was here died ({why}); cleaning up")
+        _clear(record, folder)
+
+    def _start(self, template: ClusterTemplate, *, folder: ClusterFolder, tell: Progress) -> None:
+        launch.check_installed()
+        for last_try in (False, True):
+            record = self._new_record(template)
+            try:
+                self._start_once(record, template, folder=folder, tell=tell)
+                return
+            except StartCutShort as error:
+                # The chosen port was taken in between, or Ray's own 30 s for its raylet were
+                # too short on a busy machine.
+                if last_try or not error.worth_another_try or template.dashboard_port:
+                    raise error.as_start_error() from None
+                tell(f"{error.reason}; trying once more")
+
+    def _start_once(
+        self,
+        record: HeadRecord,
+        template: ClusterTemplate,
+        *,
+        folder: ClusterFolder,
+        tell: Progress,
+    ) -> None:
+        """Leaves nothing behind when it fails or is interrupted."""
+        try:
+            folder.new_token()
+            folder.write(record)
+            tell(f"Starting Ray {record.ray_version}, dashboard {record.dashboard_url}")
+            if warning := launch.small_shm(template):
+                tell(warning)
+            env = launch.environment(
+                os.environ, record=record, folder=folder, template=template, home=self._home
+            )
+            line = launch.command(record, template)
+            record = launch.spawn(line, env, record=record, folder=folder)
+            wait_until_ready(
+                record,
+                folder,
+                connection=_connection(record, folder),
+                timeout_s=self._start_timeout_s,
+                tell=tell,
+            )
+        except BaseException:
+            _clear(record, folder)
+            folder.write(record.model_copy(update={"stopped_s": time.time()}))
+            raise
+
+    def _new_record(self, template: ClusterTemplate) -> HeadRecord:
+        return HeadRecord(
+            name=template.name,
+            host=socket.gethostname(),
+            dashboard_port=launch.dashboard_port(template),
+            temp_dir=launch.new_temp_dir(template.name),
+            started_s=time.time(),
+            ray_version=importlib.metadata.version("ray"),
+            template=_comparable(template),
+        )
+
+
+def _connection(record: HeadRecord, folder: ClusterFolder) -> Connection:
+    try:
+        token = folder.token.read_text()
+    except OSError as error:
+        raise ClusterDeadError(
+            f"The token of cluster {record.name!r} cannot be read ({folder.token}):"
+            f" {error.strerror}",
+            remedy=f"`llmops down {record.name}`, then `llmops up {record.name}`",
+        ) from error
+    return Connection(dashboard_url=record.dashboard_url, token=token)
+
+
+def _clear(record: HeadRecord, folder: ClusterFolder) -> None:
+    """No process, no temp dir; Ray's logs move to the cluster's folder."""
+    left = stop_processes(record, grace_s=_STOP_GRACE_S)
+    launch.reap()
+    if left:
+        pids = " ".join(str(process.pid) for process in left)
+        raise ClusterError(
+            f"Processes of cluster {record.name!r} do not end, not even killed: {pids}",
+            remedy=f"they hang in the kernel (a network disk, a GPU driver?); see ps -l {pids}",
+        )
+    keep_logs(record, folder)
+    shutil.rmtree(record.temp_dir, ignore_errors=True)
+
+
+def _difference(folder: ClusterFolder, template: ClusterTemplate) -> str:
+    """What the running head has otherwise than the template wants."""
+    record = folder.read()
+    if record is None:
+        return ""
+    wanted = _comparable(template)
+    there = record.template
+    unlike = [
+        f"{key}={_shown(there.get(key))} (the template says {_shown(value)})"
+        for key, value in wanted.items()
+        if there.get(key) != value
+    ]
+    if not unlike:
+        return ""
+    return (
+        f"Attached to a running head with {', '.join(unlike)}."
+        f" `llmops down {record.name}` and `up` make it as the template says"
+    )
+
+
+def _comparable(template: ClusterTemplate) -> dict[str, Any]:
+    """Without `env`: somebody will put a secret there, and it is not needed to tell a head."""
+    return template.model_dump(mode="json", exclude={"env", "name", "provider"})
+
+
+def _shown(value: Any) -> str:
+    return "default" if value is None else str(value)
+
+
+def _silent(line: str) -> None:
+    """Nobody listens."""

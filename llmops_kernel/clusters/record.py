@@ -1,0 +1,180 @@
+"""What is written down about a local head, so that any process finds it again."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from llmops_kernel.errors import ClusterStartError, ConfigError
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+class HeadRecord(BaseModel):
+    """One head. Written before its process starts, then with the process, then when it stops."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str
+    host: str
+    temp_dir: Path
+    dashboard_port: int
+    started_s: float
+    pid: int | None = None
+    pid_created_s: float | None = None
+    """With `pid` it names one process for good: numbers are used again, times are not."""
+    stopped_s: float | None = None
+    ray_version: str
+    template: dict[str, Any]
+
+    @property
+    def dashboard_url(self) -> str:
+        return f"http://127.0.0.1:{self.dashboard_port}"
+
+    @property
+    def session(self) -> Path:
+        return self.temp_dir / "session_latest"
+
+    @property
+    def ray_address(self) -> str | None:
+        """`ray start` writes this file as its last act, so it also tells that the start is over."""
+        with suppress(OSError):
+            return (self.temp_dir / "ray_current_cluster").read_text().strip() or None
+        return None
+
+    @property
+    def session_name(self) -> str | None:
+        with suppress(OSError):
+            return os.path.basename(os.readlink(self.session))
+        return None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """A home folder that several hosts share: this process cannot see that head."""
+        return self.host != socket.gethostname()
+
+
+@dataclass(frozen=True)
+class ClusterFolder:
+    """`<home>/clusters/<name>/`."""
+
+    root: Path
+
+    @property
+    def token(self) -> Path:
+        return self.root / "token"
+
+    @property
+    def head_log(self) -> Path:
+        """What `ray start` itself prints."""
+        return self.root / "head.log"
+
+    @property
+    def kept_logs(self) -> Path:
+        """Ray's logs of the last head that is gone."""
+        return self.root / "logs"
+
+    @property
+    def _record(self) -> Path:
+        return self.root / "cluster.json"
+
+    def create(self) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise _not_writable(self.root, error) from error
+
+    def read(self) -> HeadRecord | None:
+        """None when there is none, or none that can be read."""
+        try:
+            return HeadRecord.model_validate_json(self._record.read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def write(self, record: HeadRecord) -> None:
+        _write_private(self._record, record.model_dump_json(indent=2))
+
+    def new_token(self) -> None:
+        _write_private(self.token, secrets.token_hex(32))
+
+    @contextmanager
+    def lock(
+        self, *, timeout_s: float, waiting: Callable[[], None] | None = None
+    ) -> Iterator[None]:
+        """Held by whoever starts or cleans up; the kernel frees it when its holder dies."""
+        with (self.root / "lock").open("w") as file:
+            deadline = time.monotonic() + timeout_s
+            told = False
+            while not _try_lock(file.fileno()):
+                if waiting is not None and not told:
+                    waiting()
+                    told = True
+                if time.monotonic() > deadline:
+                    raise ClusterStartError(
+                        f"Another process has been busy with this cluster for {timeout_s:.0f} s",
+                        remedy=f"see who holds it: fuser {self.root / 'lock'}",
+                    )
+                time.sleep(0.1)
+            yield
+
+    def is_locked(self) -> bool:
+        with suppress(OSError), (self.root / "lock").open("r") as file:
+            return not _try_lock(file.fileno())
+        return False
+
+
+def cluster_folder(home: Path, name: str) -> ClusterFolder:
+    """Raises ConfigError for a name that cannot be a folder (or a Kubernetes object)."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot be the name of a cluster",
+            remedy="use 1 to 40 lower-case letters, digits and dashes, such as 'local'",
+        )
+    return ClusterFolder(home / "clusters" / name)
+
+
+def cluster_names(home: Path) -> list[str]:
+    found = (home / "clusters").glob("*/cluster.json")
+    return sorted(path.parent.name for path in found if _NAME.fullmatch(path.parent.name))
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace `path` in one step by a file that only its owner can read."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(fd)
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise _not_writable(path, error) from error
+
+
+def _not_writable(path: Path, error: OSError) -> ClusterStartError:
+    return ClusterStartError(
+        f"Cannot write {path}: {error.strerror}",
+        remedy="free some space or fix the permissions, or point LLMOPS_HOME at another folder",
+    )

@@ -1,0 +1,104 @@
+"""The state of a local head, told truthfully and within a few seconds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+from llmops_kernel.clusters.dashboard import Dashboard, Usage
+from llmops_kernel.clusters.logs import exited_part, log_tail
+from llmops_kernel.clusters.processes import head_process
+from llmops_kernel.clusters.provider import ClusterInfo, ClusterState, Connection
+from llmops_kernel.clusters.record import ClusterFolder, HeadRecord
+
+PROVIDER = "local"
+_PATIENCE_S = 5.0
+
+
+def look(
+    record: HeadRecord, folder: ClusterFolder, *, patience_s: float = _PATIENCE_S
+) -> ClusterInfo:
+    """Processes first, then the dashboard, which gets `patience_s` to answer."""
+    if record.stopped_s is not None:
+        return _info(record, ClusterState.STOPPED, remedy=f"llmops up {record.name}")
+    if head_process(record) is None:
+        # A start between its two records has no process yet, but holds the lock.
+        if record.pid is None and folder.is_locked():
+            return _info(record, ClusterState.STARTING)
+        return _dead(record, folder)
+    if record.ray_address is None:
+        return _info(record, ClusterState.STARTING, message=f"pid {record.pid}")
+    return _ask(record, folder, patience_s=patience_s)
+
+
+def _ask(record: HeadRecord, folder: ClusterFolder, *, patience_s: float) -> ClusterInfo:
+    deadline = time.monotonic() + patience_s
+    connection = Connection(dashboard_url=record.dashboard_url, token=_token(folder))
+    with Dashboard(connection) as dashboard:
+        while True:
+            ours = dashboard.session_name() == record.session_name
+            usage = dashboard.usage() if ours else Usage()
+            if usage.num_nodes:
+                return _info(record, ClusterState.READY, usage=usage)
+            # A part that died takes the head with it, about a second later.
+            if head_process(record) is None:
+                return _dead(record, folder)
+            if time.monotonic() > deadline:
+                return _silent(record, answers=ours, patience_s=patience_s)
+            time.sleep(0.2)
+
+
+def _silent(record: HeadRecord, *, answers: bool, patience_s: float) -> ClusterInfo:
+    """The head lives, so work may be going on in it: not dead, but odd."""
+    what = "Ray's node list is" if answers else f"the dashboard {record.dashboard_url} is"
+    return _info(
+        record,
+        ClusterState.READY,
+        message=f"{what} not answering for {patience_s:.0f} s; the head lives (pid {record.pid})",
+        remedy=f"wait if the machine is busy; else `llmops down {record.name}` and `up`",
+    )
+
+
+def _dead(record: HeadRecord, folder: ClusterFolder) -> ClusterInfo:
+    if record.is_elsewhere:
+        why = f"was started on host {record.host} and cannot be seen from here"
+    elif part := exited_part(record, folder):
+        why = f"died: {part}"
+    else:
+        why = f"died: its head (pid {record.pid}) is gone"
+    return _info(
+        record,
+        ClusterState.DEAD,
+        message=f"Cluster {record.name!r} {why}",
+        remedy=f"`llmops up {record.name}` brings a new one",
+    ).model_copy(update={"log_tail": log_tail(record, folder)})
+
+
+def _info(
+    record: HeadRecord,
+    state: ClusterState,
+    *,
+    message: str = "",
+    remedy: str = "",
+    usage: Usage | None = None,
+) -> ClusterInfo:
+    lives = state in (ClusterState.READY, ClusterState.STARTING)
+    return ClusterInfo(
+        name=record.name,
+        provider=PROVIDER,
+        state=state,
+        message=message,
+        remedy=remedy,
+        dashboard_url=record.dashboard_url if lives else None,
+        ray_address=record.ray_address if lives else None,
+        created_s=record.started_s,
+        ray_version=record.ray_version,
+        **asdict(usage or Usage()),
+    )
+
+
+def _token(folder: ClusterFolder) -> str | None:
+    try:
+        return folder.token.read_text()
+    except OSError:
+        return None
