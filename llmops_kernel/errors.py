@@ -24,6 +24,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LLMOpsError(Exception):
     """Says what happened in one line, and in `remedy` what to do about it."""
@@ -45,6 +47,8 @@ class ConfigError(LLMOpsError):
     """A config file, an override or a cluster template is wrong."""
 
     status = 422
+    problems: tuple[Any, ...] = ()
+    """Each mistake as a `llmops_kernel.config.problems.Problem`."""
 
 
 class WorkspaceError(LLMOpsError):

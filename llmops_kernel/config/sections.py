@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Strategy = Literal["ddp", "zero1", "zero2", "zero3"]
 Method = Literal["full", "lora"]
 Dtype = Literal["float32", "bfloat16"]
+NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
 CATALOGUE = ("SmolLM2-135M-Instruct", "tiny-llama", "tiny-qwen2")
 """Built-in model names; `train/catalogue.py` makes them."""
 
@@ -20,7 +21,9 @@ class Section(BaseModel):
     means `method: {type: lora}`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
     shorthand: ClassVar[str | None] = None
 
     @model_validator(mode="before")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
+from llmops_kernel.config.rules import broken_rules
 from llmops_kernel.config.sections import (
+    NAME_PATTERN,
     CheckpointConfig,
     DataConfig,
     EvaluationConfig,
@@ -24,7 +27,7 @@ from llmops_kernel.config.sections import (
 class TrainingConfig(Section):
     """Everything a training run needs; the same file gives the same run."""
 
-    name: str = Field(default="train", pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")
+    name: str = Field(default="train", pattern=NAME_PATTERN)
     """Short name, the first part of each run id: lower-case letters, digits and dashes."""
     seed: int = Field(default=42, ge=0)
     """Seeds weights, shuffling and dropout."""
@@ -39,8 +42,8 @@ class TrainingConfig(Section):
     output: OutputConfig = OutputConfig()
     hooks: HooksConfig = HooksConfig()
     report_to: tuple[str, ...] = ()
-    """Trackers, as Transformers names them: `tensorboard`, `mlflow`, `wandb`, `comet_ml`, `trackio`."""
-    training_arguments: dict[str, Any] = {}
+    """Trackers, by Transformers' name: `tensorboard`, `mlflow`, `wandb`, `comet_ml`, `trackio`."""
+    training_arguments: dict[str, Any] = Field(default_factory=dict)
     """Further Transformers `TrainingArguments`, by name, for what this file has no field for."""
 
     @property
@@ -49,14 +52,17 @@ class TrainingConfig(Section):
         per_pass = self.training.micro_batch_size * self.parallelism.num_workers
         return self.training.global_batch_size // per_pass
 
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _one_tracker(cls, value: Any) -> Any:
+        """`wandb` and `none` are common ways to write `[wandb]` and `[]`."""
+        if value is None or value == "none":
+            return ()
+        return (value,) if isinstance(value, str) else value
+
     @model_validator(mode="after")
-    def _check_batch_sizes(self) -> Self:
-        micro, workers = self.training.micro_batch_size, self.parallelism.num_workers
-        total, per_pass = self.training.global_batch_size, micro * workers
-        if total % per_pass:
-            nearest = max(1, round(total / per_pass)) * per_pass
-            raise ValueError(
-                f"training.global_batch_size={total} is not a multiple of micro_batch_size={micro}"
-                f" x num_workers={workers} = {per_pass}; try global_batch_size={nearest}"
-            )
+    def _check_rules(self) -> Self:
+        if broken := broken_rules(self):
+            text = "\n".join(map(str, broken))
+            raise PydanticCustomError("rules", "{text}", {"text": text, "broken": broken})
         return self

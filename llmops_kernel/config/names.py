@@ -1,0 +1,182 @@
+"""Names people know from elsewhere, and what they are called here."""
+
+from __future__ import annotations
+
+ALIASES: dict[str, str] = {
+    # Transformers' TrainingArguments
+    "learning_rate": "optimizer.learning_rate",
+    "lr_scheduler_type": "optimizer.lr_scheduler_type",
+    "warmup_steps": "optimizer.warmup_steps",
+    "warmup_ratio": "optimizer.warmup_steps",
+    "weight_decay": "optimizer.weight_decay",
+    "adam_beta1": "optimizer.adam_beta1",
+    "adam_beta2": "optimizer.adam_beta2",
+    "max_grad_norm": "optimizer.max_grad_norm",
+    "num_train_epochs": "training.num_epochs",
+    "max_steps": "training.max_steps",
+    "per_device_train_batch_size": "training.micro_batch_size",
+    "per_device_eval_batch_size": "evaluation.micro_batch_size",
+    "gradient_accumulation_steps": "training.global_batch_size",
+    "auto_find_batch_size": "training.micro_batch_size",
+    "gradient_checkpointing": "parallelism.gradient_checkpointing",
+    "gradient_checkpointing_kwargs": "parallelism.gradient_checkpointing",
+    "activation_checkpointing": "parallelism.gradient_checkpointing",
+    "activation_checkpointing_kwargs": "parallelism.gradient_checkpointing",
+    "deepspeed": "parallelism.strategy",
+    "fsdp": "parallelism.strategy",
+    "fsdp_config": "parallelism.strategy",
+    "use_cpu": "parallelism.use_gpu",
+    "no_cuda": "parallelism.use_gpu",
+    "bf16": "model.dtype",
+    "fp16": "model.dtype",
+    "bf16_full_eval": "model.dtype",
+    "fp16_full_eval": "model.dtype",
+    "do_eval": "data.eval",
+    "do_train": "data.train",
+    "do_predict": "evaluation.generate",
+    "evaluation_strategy": "evaluation.every_steps",
+    "output_dir": "output.url",
+    "seed": "seed",
+    "report_to": "report_to",
+    "run_name": "name",
+    # other trainers' and PEFT's words
+    "lr": "optimizer.learning_rate",
+    "scheduler": "optimizer.lr_scheduler_type",
+    "lr_scheduler": "optimizer.lr_scheduler_type",
+    "clip_grad_norm": "optimizer.max_grad_norm",
+    "gradient_clipping": "optimizer.max_grad_norm",
+    "epochs": "training.num_epochs",
+    "batch_size": "training.global_batch_size",
+    "train_batch_size": "training.global_batch_size",
+    # Evaluation's own falls back to the training value, so this is the one that is meant.
+    "micro_batch_size": "training.micro_batch_size",
+    "model_name_or_path": "model.id",
+    "model_id": "model.id",
+    "base_model": "model.id",
+    "torch_dtype": "model.dtype",
+    "precision": "model.dtype",
+    "dataset": "data.train",
+    "train_file": "data.train",
+    "validation_file": "data.eval",
+    "max_seq_length": "data.max_length",
+    "sequence_len": "data.max_length",
+    "block_size": "data.max_length",
+    "train_on_inputs": "data.loss_on",
+    "lora_r": "method.r",
+    "lora_rank": "method.r",
+    "rank": "method.r",
+    "alpha": "method.lora_alpha",
+    "dropout": "method.lora_dropout",
+    "lora_target_modules": "method.target_modules",
+    "gpus": "parallelism.num_workers",
+    "num_gpus": "parallelism.num_workers",
+    "world_size": "parallelism.num_workers",
+    "save_steps": "checkpoint.every_steps",
+    "eval_steps": "evaluation.every_steps",
+    "save_total_limit": "checkpoint.keep",
+    "steps": "every_steps",
+    "interval": "every_steps",
+}
+"""Foreign name -> our field, as a dotted path (or, where several sections have it, its leaf)."""
+
+_JOURNAL = "every step is journalled already"
+OWNED: dict[str, str] = {
+    **{name: f"set {path}" for name, path in ALIASES.items() if "." in path or name == path},
+    "run_name": "set name",
+    "gradient_accumulation_steps": "set training.global_batch_size; accumulation follows from it",
+    "auto_find_batch_size": "set training.micro_batch_size",
+    "hub_token": "secrets do not belong in a config; set HF_TOKEN where the cluster runs",
+    "disable_tqdm": _JOURNAL,
+    "remove_unused_columns": "our rows have no unused columns",
+    "load_best_model_at_end": "set checkpoint.every_steps and evaluation.every_steps, and pick one",
+    "metric_for_best_model": "return it from the hook compute_metrics",
+    "resume_from_checkpoint": "retry the run: `llmops retry RUN`",
+    "local_rank": "Ray Train sets it",
+}
+"""Transformers' arguments that this file has fields for -> what to set."""
+
+OWNED_PREFIXES: dict[str, str] = {
+    "logging_": _JOURNAL,
+    "save_": "set checkpoint.every_steps and checkpoint.keep",
+    "eval_": "set evaluation.every_steps, evaluation.at_start and evaluation.at_end",
+    "per_device_": "set training.micro_batch_size and evaluation.micro_batch_size",
+}
+
+VALUE_ALIASES: dict[str, str] = {
+    "bf16": "bfloat16",
+    "bf16-mixed": "bfloat16",
+    "fp16": "bfloat16",
+    "float16": "bfloat16",
+    "half": "bfloat16",
+    "fp32": "float32",
+    "float": "float32",
+    "32": "float32",
+    "16": "bfloat16",
+    "qlora": "lora",
+    "peft": "lora",
+    "sft": "full",
+    "fsdp": "zero3",
+    "fsdp2": "zero3",
+    "deepspeed": "zero2",
+    "none": "ddp",
+    "0": "ddp",
+    "1": "zero1",
+    "2": "zero2",
+    "3": "zero3",
+    "flash": "flash_attention_2",
+    "flash_attn": "flash_attention_2",
+    "fa2": "flash_attention_2",
+    "fa3": "flash_attention_3",
+    "messages": "chat",
+    "instruct": "chat",
+    "jsonl": "auto",
+    "completion": "answer",
+    "assistant": "answer",
+}
+"""Other spellings of a choice -> the one that works here."""
+
+TRACKERS = (
+    "azure_ml",
+    "clearml",
+    "codecarbon",
+    "comet_ml",
+    "dagshub",
+    "dvclive",
+    "flyte",
+    "kubeflow",
+    "mlflow",
+    "neptune",
+    "swanlab",
+    "tensorboard",
+    "trackio",
+    "wandb",
+)
+"""What Transformers takes in `report_to` (5.23)."""
+
+_TRAINING_ARGUMENTS = """
+accelerator_config activation_checkpointing activation_checkpointing_kwargs adam_beta1
+adam_beta2 adam_epsilon auto_find_batch_size average_tokens_across_devices batch_eval_metrics
+bf16 bf16_full_eval data_seed dataloader_drop_last dataloader_in_order
+dataloader_multiprocessing_context dataloader_num_workers dataloader_persistent_workers
+dataloader_pin_memory dataloader_prefetch_factor ddp_backend ddp_broadcast_buffers
+ddp_bucket_cap_mb ddp_find_unused_parameters ddp_static_graph ddp_timeout debug deepspeed
+disable_tqdm do_eval do_predict do_train enable_jit_checkpoint eval_accumulation_steps
+eval_delay eval_do_concat_batches eval_on_start eval_steps eval_strategy eval_use_gather_object
+fp16 fp16_full_eval fsdp fsdp_config full_determinism gradient_accumulation_steps
+gradient_checkpointing gradient_checkpointing_kwargs greater_is_better hub_always_push
+hub_model_id hub_private_repo hub_revision hub_strategy hub_token ignore_data_skip
+include_for_metrics include_num_input_tokens_seen label_names label_smoothing_factor
+learning_rate length_column_name liger_kernel_config load_best_model_at_end local_rank
+log_level log_level_replica log_on_each_node logging_first_step logging_nan_inf_filter
+logging_steps logging_strategy lr_scheduler_kwargs lr_scheduler_type max_grad_norm max_steps
+metric_for_best_model neftune_noise_alpha num_train_epochs optim optim_args
+optim_target_modules output_dir parallelism_config per_device_eval_batch_size
+per_device_train_batch_size prediction_loss_only project push_to_hub remove_unused_columns
+report_to restore_callback_states_from_checkpoint resume_from_checkpoint run_name
+save_on_each_node save_only_model save_steps save_strategy save_total_limit seed
+skip_memory_metrics tf32 torch_compile torch_compile_backend torch_compile_mode
+torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id
+train_sampling_strategy use_cache use_cpu use_liger_kernel warmup_steps weight_decay
+"""
+TRAINING_ARGUMENTS = frozenset(_TRAINING_ARGUMENTS.split())
+"""Every field of Transformers' TrainingArguments (5.23); a test compares it with the source."""

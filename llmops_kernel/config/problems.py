@@ -1,0 +1,114 @@
+"""What is wrong in a file a user wrote: where, what was given, and what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+from llmops_kernel.errors import ConfigError
+
+
+class _Absent:
+    """The type of `ABSENT`: a problem may be about a value that is not there."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+    def __reduce__(self) -> str:
+        return "ABSENT"  # one object in every process, so that `is` keeps working
+
+
+ABSENT: Final = _Absent()
+_SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One mistake; `str()` is the line a user reads."""
+
+    path: str
+    """Dotted path of the field, such as `optimizer.learning_rate`; empty for a whole file."""
+    message: str
+    """What is wrong, without the value."""
+    value: Any = ABSENT
+    suggestion: str = ""
+    """What would work."""
+    file: str | None = None
+    """The file as the user named it, or the override as it was given."""
+    line: int | None = None
+    """Line (of a data file: row) counted from 1."""
+    text: str | None = None
+    """The value as it was written, where that is known."""
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        parts = [part for part in (where, self.path, self.message) if part]
+        shown = f" (value {self.shown})" if self.shown else ""
+        suggestion = f"; {self.suggestion}" if self.suggestion else ""
+        return ": ".join(parts) + shown + suggestion
+
+    @property
+    def shown(self) -> str:
+        """The value in one short line; empty when there is none."""
+        if self.value is ABSENT:
+            return ""
+        text = " ".join((self.text or _plain(self.value)).split())
+        return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, for `--json` and the REST routes."""
+        return {
+            "file": self.file,
+            "line": self.line,
+            "path": self.path,
+            "message": self.message,
+            "value": self.shown or None,
+            "suggestion": self.suggestion,
+        }
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) and value.strip() else repr(value)
+
+
+def closest(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The candidate a user most likely meant, letter case and `-` apart."""
+    known = {candidate.lower().replace("-", "_"): candidate for candidate in candidates}
+    found = get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=cutoff)
+    return known[found[0]] if found else None
+
+
+def did_you_mean(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """`did you mean x?`, or nothing when no candidate is close."""
+    match = closest(name, candidates, cutoff=cutoff)
+    return f"did you mean {match}?" if match else ""
+
+
+def listed(names: Iterable[str], *, limit: int = 8) -> str:
+    """`a, b, c`, cut with the number left out."""
+    every = list(names)
+    more = f" and {len(every) - limit} more" if len(every) > limit else ""
+    return ", ".join(every[:limit]) + more
+
+
+def config_error(problems: Sequence[Problem], *, remedy: str = "") -> ConfigError:
+    """One error that carries every problem, one line each, in the order of the file."""
+    ordered = sorted(problems, key=lambda problem: problem.line or 0)
+    error = ConfigError("\n".join(map(str, ordered)), remedy=remedy)
+    error.problems = tuple(ordered)
+    return error
+
+
+def unique(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Each line once: two checks may find the same mistake."""
+    seen: set[str] = set()
+    for problem in problems:
+        if str(problem) not in seen:
+            seen.add(str(problem))
+            yield problem

@@ -1,0 +1,161 @@
+"""Reads a YAML file into plain values, and keeps the line of every key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llmops_kernel.config.origins import Origin, Origins
+from llmops_kernel.config.problems import Problem, config_error, did_you_mean, listed
+from llmops_kernel.config.yaml_dialect import Loader
+from llmops_kernel.config.yaml_faults import explain
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+@dataclass
+class Source:
+    """What was read, where each value stands, and what was wrong already."""
+
+    data: dict[str, Any]
+    origins: Origins
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_yaml(path: Path, *, remedy: str = "", siblings: str = "*.yaml") -> Source:
+    """Raises ConfigError when there is nothing to check: no file, bad syntax, no mapping.
+
+    Duplicate keys come back in `problems`. `siblings` is the pattern of files to suggest
+    when `path` is missing.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise _refuse(path, f"not UTF-8 text ({error.reason})", remedy, line=line) from None
+    except IsADirectoryError:
+        found = _names(path, siblings)
+        hint = f"name a file in it: {listed(found)}" if found else "name a file"
+        raise _refuse(path, "is a folder, not a file", remedy, suggestion=hint) from None
+    except OSError as error:
+        raise _missing(path, error, siblings, remedy) from None
+    return parse_yaml(text, file=str(path), remedy=remedy)
+
+
+def parse_yaml(text: str, *, file: str, remedy: str = "") -> Source:
+    """`read_yaml` for text that is at hand; `file` is what the problems name."""
+    reader = _Reader(file)
+    try:
+        loader = Loader(text)
+        node = loader.get_single_node()
+        if node is not None:
+            reader.walk(node, ())
+        data = None if node is None else loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise config_error([explain(error, text=text, file=file)], remedy=remedy) from None
+    if reader.recursive:
+        raise config_error(reader.problems, remedy=remedy)
+    if data is None:
+        raise _refuse(file, "the file is empty", remedy)
+    if not isinstance(data, dict):
+        raise _refuse(
+            file,
+            f"a {_KINDS.get(type(data), 'single value')} where `key: value` lines are needed",
+            remedy,
+            value=data,
+            suggestion="write for example `seed: 42`, with a space after the colon",
+        )
+    return Source({str(key): value for key, value in data.items()}, reader.origins, reader.problems)
+
+
+_KINDS: dict[type, str] = {list: "list", str: "text", int: "number", float: "number"}
+
+
+class _Reader:
+    """Goes through the node graph once: lines, texts, keys given twice."""
+
+    def __init__(self, file: str) -> None:
+        self.origins = Origins(file)
+        self.problems: list[Problem] = []
+        self.recursive = False
+        self._file = file
+        self._open: set[int] = set()
+        self._done: set[int] = set()
+
+    def walk(self, node: yaml.Node, path: tuple[str, ...]) -> None:
+        if id(node) in self._open:
+            self.recursive = True
+            self._add(node, path, "an alias that contains itself")
+            return
+        if id(node) in self._done:
+            return  # an alias: values there are where the alias stands
+        self._open.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            self._walk_mapping(node, path)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                self._place(item, (*path, str(index)), item)
+                self.walk(item, (*path, str(index)))
+        self._open.discard(id(node))
+        if not isinstance(node, yaml.ScalarNode):
+            self._done.add(id(node))
+
+    def _walk_mapping(self, node: yaml.MappingNode, path: tuple[str, ...]) -> None:
+        first_line: dict[str, int] = {}
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                self.walk(value, path)
+                continue
+            name, line = str(key.value), key.start_mark.line + 1
+            below = (*path, name)
+            if name in first_line:
+                self._add(
+                    key,
+                    below,
+                    f"given twice, on lines {first_line[name]} and {line}",
+                    suggestion="keep one of them",
+                )
+            first_line.setdefault(name, line)
+            self._place(key, below, value)
+            self.walk(value, below)
+
+    def _place(self, at: yaml.Node, path: tuple[str, ...], value: yaml.Node) -> None:
+        text = value.value if isinstance(value, yaml.ScalarNode) else None
+        self.origins.add(path, Origin(self._file, at.start_mark.line + 1, text))
+
+    def _add(self, node: yaml.Node, path: tuple[str, ...], message: str, **more: Any) -> None:
+        self.problems.append(
+            Problem(
+                path=".".join(path),
+                message=message,
+                file=self._file,
+                line=node.start_mark.line + 1,
+                **more,
+            )
+        )
+
+
+def _missing(path: Path, error: OSError, siblings: str, remedy: str) -> Exception:
+    if not isinstance(error, FileNotFoundError):
+        return _refuse(path, f"cannot be read: {error.strerror}", remedy)
+    found = _names(path.parent, siblings)
+    hint = did_you_mean(path.name, found)
+    if not hint and found:
+        hint = f"there are: {listed(found)}"
+    if not hint and not path.parent.is_dir():
+        hint = f"the folder {path.parent} does not exist either"
+    return _refuse(path, "no such file", remedy, suggestion=hint)
+
+
+def _names(folder: Path, pattern: str) -> list[str]:
+    try:
+        return sorted(file.name for file in folder.glob(pattern))
+    except OSError:
+        return []
+
+
+def _refuse(file: Path | str, message: str, remedy: str, **more: Any) -> Exception:
+    return config_error([Problem(path="", message=message, file=str(file), **more)], remedy=remedy)
