@@ -7,6 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from llmops_kernel.runs.assets import link_assets
 from llmops_kernel.runs.journal import JournalWriter
 from llmops_kernel.runs.paths import RunFolder
 from llmops_kernel.runs.spec import RunSpec
@@ -58,6 +59,7 @@ def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
     import ray
     import ray.train
 
+    link_assets(Path.cwd())  # Data as it was at the submission comes before the client's folder.
     train = ray.train.get_context()
     rank = train.get_world_rank()
     stop = kv.Flag(kv.key(spec.run_id, spec.attempt, "stop")) if rank == 0 else None
