@@ -24,6 +24,7 @@ from llmops_kernel.metrics.mfu import mfu
 from llmops_kernel.train import checkpoint
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.meter import StepCounts, StepMeter
+from llmops_kernel.train.work import FlopsOf
 
 
 class JournalCallback(TrainerCallback):
@@ -36,7 +37,7 @@ class JournalCallback(TrainerCallback):
         config: TrainingConfig,
         meter: StepMeter,
         start: StartEvent,
-        flops_of: Callable[[int, int], float | None],
+        flops_of: FlopsOf,
     ) -> None:
         self._context = context
         self._config = config

@@ -53,9 +53,9 @@ def cpu_name() -> str:
 def describe(*, use_gpu: bool, dtype: str, cache_root: Path | None = None) -> Device:
     """Name and peak: the datasheet's on a known accelerator, measured on a CPU, else None."""
     name = device_name(use_gpu=use_gpu)
-    stated = os.environ.get(PEAK_ENV_VAR)
-    if stated:
-        return Device(name, float(stated) * 1e12, f"stated in {PEAK_ENV_VAR}")
+    stated = accelerators.peak_flops_override(os.environ.get(PEAK_ENV_VAR))
+    if stated is not None:
+        return Device(name, stated, f"stated in {PEAK_ENV_VAR}")
     if not use_gpu:
         peak, threads = measured_cpu_peak(name, dtype, cache_root)
         what = f"measured: {_SIZE} x {_SIZE} {dtype} matrix product, {threads} threads"

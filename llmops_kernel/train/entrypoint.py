@@ -43,6 +43,9 @@ class Driver:
         import ray
 
         ray.init(log_to_driver=True, configure_logging=False)
+        if len(ray.nodes()) == 1:
+            # One more process to start, to watch for what a single node would not survive anyway.
+            os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
         # ray.init installs a handler of its own that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
         from llmops_kernel.train.ray_context import open_journal

@@ -12,7 +12,6 @@ from transformers import set_seed
 
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
-from llmops_kernel.metrics.flops import ModelShape, training_flops
 from llmops_kernel.train import checkpoint, device, model, output
 from llmops_kernel.train.arguments import training_arguments
 from llmops_kernel.train.callbacks import JournalCallback
@@ -25,6 +24,7 @@ from llmops_kernel.train.meter import StepMeter
 from llmops_kernel.train.sources import find
 from llmops_kernel.train.trainer import LoopTrainer
 from llmops_kernel.train.versions import installed_versions
+from llmops_kernel.train.work import flops_counter
 
 
 @dataclass(frozen=True)
@@ -163,37 +163,21 @@ def _journal_callback(
     config: TrainingConfig, context: WorkerContext, parts: _Parts, meter: StepMeter
 ) -> JournalCallback:
     counted = model.count_parameters(parts.network)
-    shape = _shape(parts.network)
-    if shape is None:
+    flops_of = flops_counter(parts.network, config=config, counted=counted)
+    if flops_of is None:
         context.emit(
             WarningEvent(
                 message="FLOPs and MFU are unknown for this model's architecture.",
                 remedy="they show as a dash; steps, loss and tokens per second are not affected",
             )
         )
-    adapter = counted.trainable if config.method.type == "lora" else 0
     return JournalCallback(
         context,
         config=config,
         meter=meter,
         start=_start_event(config, context, parts, counted),
-        flops_of=lambda tokens, squares: (
-            None
-            if shape is None
-            else training_flops(
-                shape,
-                tokens=tokens,
-                sum_squared_lengths=squares,
-                method=config.method.type,
-                adapter_params=adapter,
-            )
-        ),
+        flops_of=flops_of or (lambda tokens, squares: None),
     )
-
-
-def _shape(network: Any) -> ModelShape | None:
-    settings: Any = getattr(network, "config", None)
-    return ModelShape.from_config(settings.to_dict()) if hasattr(settings, "to_dict") else None
 
 
 def _start_event(

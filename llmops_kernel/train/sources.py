@@ -44,7 +44,8 @@ def _open(source: str, *, roots: Sequence[Path], split: str) -> Iterator[Row]:
 
 def find(source: str, roots: Sequence[Path]) -> Path | None:
     """The first existing path among the roots; an absolute path stands for itself."""
-    candidates = [Path(source).expanduser()] if Path(source).is_absolute() else []
+    expanded = Path(source).expanduser()
+    candidates = [expanded] if expanded.is_absolute() else []
     candidates += [root / source for root in roots]
     return next((path for path in candidates if path.exists()), None)
 
