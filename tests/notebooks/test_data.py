@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.config.files import check_files
+from llmops_kernel.config.load import load_training_config
+
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 DATA = NOTEBOOKS / "data"
 SPLITS = ("train", "eval")
@@ -244,3 +247,12 @@ def test_none_means_an_empty_list_and_silence_does_not() -> None:
 
 def test_no_rows_score_zero() -> None:
     assert hooks.compute_metrics([], [], [])["field_accuracy"] == 0.0
+
+
+def test_the_recipe_loads_and_its_files_are_sound() -> None:
+    config = load_training_config(NOTEBOOKS / "lora.train.yaml")
+    assert config.name == "menu-tags"
+    assert config.evaluation.generate
+    assert config.evaluation.at_start
+    assert config.evaluation.at_end
+    assert check_files(config, NOTEBOOKS) == []
