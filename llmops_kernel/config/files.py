@@ -8,7 +8,7 @@ from typing import Any
 
 from llmops_kernel.config.hook_file import check_hooks, defined_hooks
 from llmops_kernel.config.problems import Problem, closest, did_you_mean, listed
-from llmops_kernel.config.rows import check_rows
+from llmops_kernel.config.rows import RowRules, check_rows
 from llmops_kernel.config.sections import CATALOGUE
 from llmops_kernel.config.train import TrainingConfig
 
@@ -41,18 +41,18 @@ def _check_data(config: TrainingConfig, workspace: Path, hooks: Path | None) -> 
     names = defined_hooks(hooks)
     formatted = hooks is not None and (names is None or "format_example" in names)
     row_format = None if formatted else data.format
-    for name, source, limit in (
-        ("data.train", data.train, data.max_rows),
-        ("data.eval", data.eval, data.max_eval_rows),
+    generate = config.evaluation.generate
+    for name, source, limit, answers in (
+        ("data.train", data.train, data.max_rows, False),
+        ("data.eval", data.eval, data.max_eval_rows, generate),
     ):
         if source is not None and "://" not in source:
             found = workspace / Path(source).expanduser()
-            yield from _check_source(name, source, found, row_format, limit)
+            rules = RowRules(row_format, limit, answers)
+            yield from _check_source(name, source, found, rules)
 
 
-def _check_source(
-    name: str, source: str, path: Path, row_format: str | None, limit: int | None
-) -> Iterator[Problem]:
+def _check_source(name: str, source: str, path: Path, rules: RowRules) -> Iterator[Problem]:
     if not path.exists():
         yield from _absent(name, source, path, kind="file")
     elif path.is_dir():
@@ -65,7 +65,7 @@ def _check_source(
     elif path.stat().st_size == 0:
         yield _problem(name, source, "the file is empty", "write one JSON object a line into it")
     else:
-        yield from check_rows(name, source, path, row_format=row_format, limit=limit)
+        yield from check_rows(name, source, path, rules)
 
 
 def _check_folder(name: str, source: str, path: Path) -> Iterator[Problem]:

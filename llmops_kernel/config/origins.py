@@ -34,6 +34,11 @@ class Origins:
         """Like `put`, for a path that is known to be new."""
         self._known[path] = origin
 
+    def copy(self, path: Path, other: Path) -> None:
+        """`other` was written at `path`, unless it is known to stand elsewhere."""
+        if path in self._known:
+            self._known.setdefault(other, self._known[path])
+
     def of(self, path: Path) -> Origin:
         """Origin of the path, else of its nearest parent (without the parent's text)."""
         if path in self._known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -16,25 +17,37 @@ _SHOWN = 3
 _MOST_BYTES = 512 * 1024 * 1024  # about five seconds of reading
 _CHAT = "`messages`, or `prompt` and `completion`"
 _REMEDY = "correct or delete these rows"
+_NO_ANSWER = "end held-out chats with the answer, or set evaluation.generate=false"
 
 
-def check_rows(
-    name: str, source: str, path: Path, *, row_format: str | None, limit: int | None = None
-) -> Iterator[Problem]:
-    """`row_format` None means that a hook formats the rows: they need only be objects."""
+@dataclass(frozen=True)
+class RowRules:
+    """What the rows of a source must be."""
+
+    row_format: str | None = "auto"
+    """As in `data.format`; None means that a hook formats the rows: any object will do."""
+    limit: int | None = None
+    """Rows that are used; what comes after them is not looked at."""
+    answers: bool = False
+    """Each chat must end with an answer, to compare a generated one with."""
+
+
+def check_rows(name: str, source: str, path: Path, rules: RowRules) -> Iterator[Problem]:
+    """Problems of a JSONL or Parquet file, `name` being the field that names it."""
     if path.suffix == ".parquet":
-        yield from _check_parquet(name, source, path, row_format)
+        yield from _check_parquet(name, source, path, rules.row_format)
         return
     broken: list[Problem] = []
     num_broken = num_rows = 0
     with path.open("rb") as file:
-        for number, row, fault in islice(_parsed(file), limit):
+        for number, row, fault in islice(_parsed(file), rules.limit):
             num_rows += 1
-            message, hint = fault or _shape_fault(row, row_format)
-            if not message:
+            fault = fault or _shape_fault(row, rules)
+            if fault is None:
                 continue
             num_broken += 1
             if num_broken <= _SHOWN:
+                message, hint = fault
                 broken.append(_problem(name, source, f"row {number}: {message}", hint, number))
             if num_broken == 1 and _is_document(path):
                 yield _document(name, source)
@@ -50,8 +63,7 @@ def check_rows(
 
 
 Fault = tuple[str, str]
-"""(what is wrong, what would work); a fault without text is none."""
-_NONE: Fault = ("", "")
+"""(what is wrong, what would work)"""
 
 
 def _parsed(lines: Iterator[bytes] | Any) -> Iterator[tuple[int, Any, Fault | None]]:
@@ -106,18 +118,20 @@ def _document(name: str, source: str) -> Problem:
     return _problem(name, source, "the file is one JSON document, not one object a line", hint)
 
 
-def _shape_fault(row: Row, row_format: str | None) -> Fault:
+def _shape_fault(row: Row, rules: RowRules) -> Fault | None:
     """What the row lacks for its format."""
+    row_format = rules.row_format
     if row_format is None:
-        return _NONE
+        return None
     if row_format != "text":
         if "messages" in row:
-            return _messages_fault(row["messages"])
+            return _messages_fault(row["messages"]) or _answer_fault(row["messages"], rules)
         if "prompt" in row and "completion" in row:
-            return _NONE
+            return None
     if row_format != "chat" and "text" in row:
-        is_text = isinstance(row["text"], str)
-        return _NONE if is_text else (f"`text` is {_kind(row['text'])}", "write a text there")
+        if not isinstance(row["text"], str):
+            return f"`text` is {_kind(row['text'])}", "write a text there"
+        return ("plain text has no answer", _NO_ANSWER) if rules.answers else None
     return f"has only the keys {_keys(row)}", _wanted(row_format)
 
 
@@ -133,7 +147,7 @@ def _keys(row: Row) -> str:
 _MESSAGE = '[{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]'
 
 
-def _messages_fault(messages: Any) -> Fault:
+def _messages_fault(messages: Any) -> Fault | None:
     hint = f"write {_MESSAGE}"
     if not isinstance(messages, list):
         return f"`messages` is {_kind(messages)}, not a list", hint
@@ -146,7 +160,13 @@ def _messages_fault(messages: Any) -> Fault:
             if not isinstance(message.get(key), str):
                 what = f"is {_kind(message[key])}, not text" if key in message else "is missing"
                 return f"`{key}` of message {index} {what}", hint
-    return _NONE
+    return None
+
+
+def _answer_fault(messages: list[Row], rules: RowRules) -> Fault | None:
+    if not rules.answers or messages[-1]["role"] == "assistant":
+        return None
+    return "the chat has no answer at its end", _NO_ANSWER
 
 
 def _kind(value: Any) -> str:

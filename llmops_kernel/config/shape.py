@@ -71,6 +71,8 @@ class Shaper:
         if section is None:
             return self._leaf(field, value, path)
         below = expand(section, value)
+        if section.shorthand is not None and not isinstance(value, Mapping | BaseModel):
+            self._origins.copy(path, (*path, section.shorthand))
         if not isinstance(below, dict):
             short = f", or just a value for {section.shorthand}" if section.shorthand else ""
             message = f"must be a section of `key: value` lines{short}"
@@ -88,8 +90,12 @@ class Shaper:
             return ABSENT
         if set(kinds) <= {str, type(None)}:
             return self._text(value, path)
-        if get_origin(kinds[0]) is dict and get_args(kinds[0])[1] is str and _is_mapping(value):
-            return {str(key): self._text(item, (*path, str(key))) for key, item in value.items()}
+        if get_origin(kinds[0]) is dict and isinstance(value, Mapping):
+            as_text = get_args(kinds[0])[1] is str
+            return {
+                str(key): self._text(item, (*path, str(key))) if as_text else item
+                for key, item in value.items()
+            }
         return value
 
     def _text(self, value: Any, path: Path) -> Any:
@@ -103,10 +109,6 @@ class Shaper:
         hint = suggest_key(self._root, model, path[-1])
         shown = ABSENT if isinstance(value, dict | list) else value
         self.problems.append(at(path, self._origins, "unknown key", value=shown, hint=hint))
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, Mapping)
 
 
 def leaves(model: type[Section], path: Path = ()) -> Iterator[Path]:

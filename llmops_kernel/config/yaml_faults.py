@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import yaml
 from yaml.reader import ReaderError
@@ -23,37 +24,46 @@ def explain(error: yaml.YAMLError, *, text: str, file: str) -> Problem:
             file=file,
             line=text.count("\n", 0, error.position) + 1,
         )
-    mark = getattr(error, "problem_mark", None)
-    what = str(getattr(error, "problem", None) or error).replace("\n", " ")
-    line = min(mark.line, text.count("\n")) + 1 if mark else None
-    column = f" at column {mark.column + 1}" if mark else ""
-    message, suggestion = _habit(what, text.splitlines(), (line or 1) - 1)
+    parts = [getattr(error, name, None) for name in ("context", "problem")]
+    what = ": ".join(part for part in parts if part) or str(error).replace("\n", " ")
+    mark = _mark(error, what)
+    index = min(mark.line, text.count("\n")) if mark else 0
+    index, message, suggestion = _habit(what, text.splitlines(), index)
+    here = mark is not None and mark.line == index
     return Problem(
-        path="", message=f"{message}{column}", suggestion=suggestion, file=file, line=line
+        path="",
+        message=f"{message} at column {mark.column + 1}" if here else message,
+        suggestion=suggestion,
+        file=file,
+        line=index + 1 if mark else None,
     )
 
 
-def _habit(what: str, lines: list[str], index: int) -> tuple[str, str]:
-    """(what is wrong, what would work)."""
+def _mark(error: yaml.YAMLError, what: str) -> Any:
+    """Where to look: for something left open, its beginning and not where the parser gave up."""
+    places = [getattr(error, name, None) for name in ("context_mark", "problem_mark")]
+    left_open = any(part in what for part in ("expected ':'", "quoted scalar", "expected ','"))
+    return next(filter(None, places if left_open else reversed(places)), None)
+
+
+def _habit(what: str, lines: list[str], index: int) -> tuple[int, str, str]:
+    """(index of the line, what is wrong, what would work)."""
     here = lines[index] if index < len(lines) else ""
-    unspaced = next(
-        (found for at in (index, index - 1) if 0 <= at < len(lines)
-         if (found := _NO_SPACE.match(lines[at]))),
-        None,
-    )  # fmt: skip
-    if "'\\t'" in what or here[: len(here) - len(here.lstrip())].count("\t"):
-        return "a tab character", "YAML wants spaces: indent with two spaces"
+    if "'\\t'" in what or "\t" in here[: len(here) - len(here.lstrip())]:
+        return index, "a tab character", "YAML wants spaces: indent with two spaces"
     if "constructor for the tag" in what:
-        return f"not YAML we read: {what}", "write plain values without `!` tags"
+        return index, f"not YAML we read: {what}", "write plain values without `!` tags"
     if "another document" in what or "single document" in what:
-        return "a second document (`---`)", "put one config in one file"
-    if unspaced:
-        key, value = unspaced.groups()
-        return "no space after the colon", f"write `{key}: {value.strip()}`"
+        return index, "a second document (`---`)", "put one config in one file"
+    for near in (index, index - 1):
+        found = _NO_SPACE.match(lines[near]) if 0 <= near < len(lines) else None
+        if found:
+            key, value = found.groups()
+            return near, "no space after the colon", f"write `{key}: {value.strip()}`"
     for part, message, suggestion in _HABITS:
         if part in what:
-            return message, suggestion
-    return f"not YAML: {what}", ""
+            return index, message, suggestion
+    return index, f"not YAML: {what}", ""
 
 
 _HABITS = (
@@ -67,7 +77,7 @@ _HABITS = (
         "a line that is not `key: value`",
         "add a colon and a space after the key",
     ),
-    ("expected <block end>", "this line is indented differently from its neighbours",
+    ("expected <block end>", "this line does not fit the lines above it",
      "give the keys of a section the same indentation"),
     ("quoted scalar", "a quote that is not closed", "close the quote on the same line"),
     ("expected ',' or ']'", "a `[` list that is not closed", "write `[a, b]`"),
