@@ -29,7 +29,7 @@ class ClusterTemplate(Section):
     num_gpus: int | None = Field(default=None, ge=0)
     """GPUs that Ray may give to workers; `null`: all of the machine's."""
     object_store_memory_bytes: int | None = Field(default=None, ge=_SMALLEST_STORE_BYTES)
-    """Size of Ray's shared object store in bytes; `null`: a small one, enough for training."""
+    """Size of Ray's shared object store in bytes; `null`: chosen from the machine's memory."""
     dashboard_port: int | None = Field(default=None, ge=1, le=65535)
     """Port of Ray's dashboard on the loopback address; `null`: a free one."""
     stop_wait_s: float = Field(default=120.0, ge=0)
