@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
-from typing import Any
 
 from llmops_kernel.api.cluster_handle import Cluster, describe
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.runs.diff import RunDiff
 from llmops_kernel.runs.store import RunStore, RunSummary
+from llmops_kernel.runs.view import RunView
 from llmops_kernel.widgets import format as fmt
 
 _HEADS = ("run", "state", "step", "loss", "tokens/s", "MFU", "cluster", "age")
@@ -71,29 +71,31 @@ class RunList(list[Run]):
 
 
 class Comparison:
-    """Curves over each other and, from each run to the next, what differs."""
+    """Curves over each other and, from each run to the next newer one, what differs."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        self.runs = tuple(runs)
-        self.diffs: tuple[RunDiff, ...] = tuple(a.diff(b) for a, b in pairwise(runs))
+        self.runs = tuple(sorted(runs, key=lambda run: run.record.created_s))
+        self.diffs: tuple[RunDiff, ...] = tuple(a.diff(b) for a, b in pairwise(self.runs))
+
+    def _named(self) -> list[tuple[str, RunView]]:
+        return [(run.id, run.view) for run in self.runs]
 
     def to_png(self) -> bytes:
-        """The curves as a picture."""
+        """Loss, speed and start-up phases as a picture."""
         from llmops_kernel.widgets.compare import render_png
 
-        return render_png([(run.id, run.view) for run in self.runs])
+        return render_png(self._named())
 
     def text(self) -> str:
-        """The differences, for terminals."""
-        return "\n\n".join(diff.text() for diff in self.diffs)
+        """Figures and differences, for terminals."""
+        from llmops_kernel.widgets.compare import table_text
+
+        return "\n\n".join([table_text(self._named()), *(diff.text() for diff in self.diffs)])
 
     def __repr__(self) -> str:
         return self.text()
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        import base64
+    def _ipython_display_(self) -> None:
+        from llmops_kernel.widgets.compare import display
 
-        png = base64.b64encode(self.to_png()).decode()
-        html = "".join(diff.to_html() for diff in self.diffs)
-        picture = f'<img alt="curves of the runs" src="data:image/png;base64,{png}">'
-        return {"text/plain": self.text(), "text/html": f"{picture}{html}"}
+        display(self._named(), self.diffs)

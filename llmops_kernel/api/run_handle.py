@@ -247,9 +247,9 @@ class Run:
         return self._source.is_over
 
     def _settle(self) -> None:
-        """Find out now, not in the background, whether the run has ended unseen."""
+        """Find out now whether the run has ended unseen, and keep its log."""
         provider = self._find_provider()
-        if provider is not None and not self._is_over():
+        if provider is not None:
             Observer(self._store, self.id, provider=provider).check()
 
     def _find_provider(self) -> ClusterProvider | None:

@@ -44,9 +44,10 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
             remedy="`run.stop()` first, or `run.resubmit(...)` for a second run beside it",
         )
     packages = kept_packages(store, record)
+    number = attempts[-1].number + 1 if attempts else 1
     attempt = Attempt(
-        number=attempts[-1].number + 1 if attempts else 1,
-        submission_id=f"{run_id}-{attempts[-1].number + 1 if attempts else 1}",
+        number=number,
+        submission_id=f"{run_id}-{number}",
         cluster=cluster.name,
         dashboard_url=cluster.dashboard_url or "",
         submitted_s=time.time(),
@@ -54,7 +55,7 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
     )
     store.add_attempt(run_id, attempt)
     config = TrainingConfig.model_validate(record.config)
-    handover = Handover(store=store, record=record, attempt=attempt, config=config)
+    handover = Handover(store=store, record=record, attempt=attempt, config=config, cluster=cluster)
     with handover.journal() as journal:
         hand_over(handover, packages=packages, client=client, journal=journal)
     return attempt

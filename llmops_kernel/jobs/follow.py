@@ -41,7 +41,7 @@ class Follower:
         """`remote` tells whether to ask the dashboard too; default where the disk is not shared.
 
         `on_silence` is called by `poll` when a run that is not over has told nothing for
-        `silence_s`; it must return at once.
+        `silence_s`, and once when it is over; it must return at once.
         """
         self.run_id = store.resolve(run_id)
         self.view = RunView()
@@ -68,18 +68,19 @@ class Follower:
             arrived, self._arrived = self._arrived, []
             events = self._seen.new(merge([arrived, self._tail.read()]))
             self.view.apply(events)
-            if events or not self.is_over:
+            was_over = self.is_over
+            if events or not was_over:
                 self.is_over = self._find_over()
             self._keep_mirroring()
-        self._watch_silence(told=bool(events))
+        if self._is_silent(told=bool(events)) or (self.is_over and not was_over):
+            self._on_silence()
         return events
 
-    def _watch_silence(self, *, told: bool) -> None:
+    def _is_silent(self, *, told: bool) -> bool:
         now_s = time.monotonic()
         if told:
             self._told_s = now_s
-        elif not self.is_over and now_s - self._told_s > self._silence_s:
-            self._on_silence()
+        return not self.is_over and now_s - self._told_s > self._silence_s
 
     def _find_over(self) -> bool:
         if not self.view.is_terminal:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from llmops_kernel.clusters.provider import ClusterInfo, ClusterProvider, ClusterState
+from llmops_kernel.clusters.provider import ClusterProvider, ClusterState
 from llmops_kernel.errors import ClusterError, ClusterNotFoundError, LLMOpsError, StoreError
 from llmops_kernel.jobs.aside import add_aside
 from llmops_kernel.jobs.client import Job, JobsClient
@@ -24,6 +24,8 @@ GRACE_S = 2.0
 SUBMIT_LIMIT_S = 900.0
 """A client that has not handed its run to Ray by then has died."""
 CHECK_PERIOD_S = 5.0
+DRIVER_EXIT_S = 5.0
+"""A driver that has told its end still writes a few lines of log."""
 SAVED_LOG_LINES = 5_000
 
 
@@ -117,7 +119,8 @@ class Observer:
         except ClusterNotFoundError:
             return self._gone(attempt, what="is not there any more")
         if info.state in (ClusterState.DEAD, ClusterState.STOPPED):
-            return self._gone(attempt, what=_went(info))
+            went = "was stopped" if info.state == ClusterState.STOPPED else "went away"
+            return self._gone(attempt, what=went, why=info.message)
         if info.state != ClusterState.READY:
             return None
         with self._client(attempt) as client:
@@ -129,11 +132,11 @@ class Observer:
             self._keep_log(client, job, attempt=attempt.number)
         return end_of_job(job, view=view)
 
-    def _gone(self, attempt: Attempt, *, what: str) -> EndEvent | None:
+    def _gone(self, attempt: Attempt, *, what: str, why: str = "") -> EndEvent | None:
         record = self._store.record(self._run_id)
         if record.provider in SHARED_PROVIDERS and record.host != socket.gethostname():
             return None  # Another machine's local cluster cannot be judged from here.
-        return end_without_cluster(attempt.cluster, what=what, view=self._follower.view)
+        return end_without_cluster(attempt.cluster, what=what, view=self._follower.view, why=why)
 
     def _unknown_job(self, attempt: Attempt) -> EndEvent | None:
         view = self._follower.view
@@ -160,7 +163,11 @@ class Observer:
             return
         with self._client(attempt) as client:
             job = client.get(attempt.submission_id)
-            if job and job.is_terminal:
+            deadline_s = time.monotonic() + DRIVER_EXIT_S
+            while job and not job.is_terminal and time.monotonic() < deadline_s:
+                time.sleep(0.5)
+                job = client.get(attempt.submission_id)
+            if job:
                 self._keep_log(client, job, attempt=attempt.number)
 
     def _keep_log(self, client: JobsClient, job: Job, *, attempt: int) -> None:
@@ -180,12 +187,6 @@ def reconcile(store: RunStore, run_id: str, *, provider: ClusterProvider) -> End
     None while it runs, or while the cluster cannot be asked.
     """
     return Observer(store, run_id, provider=provider).check()
-
-
-def _went(info: ClusterInfo) -> str:
-    if info.state == ClusterState.STOPPED:
-        return "was stopped"
-    return f"went away ({info.message})" if info.message else "went away"
 
 
 def _never(last_step: int | None) -> EndEvent:

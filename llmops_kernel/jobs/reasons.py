@@ -53,12 +53,13 @@ def end_of_job(job: Job, *, view: RunView) -> EndEvent:
     return EndEvent(state="FAILED", message=message, remedy=remedy, last_step=view.last_step)
 
 
-def end_without_cluster(cluster: str, *, what: str, view: RunView) -> EndEvent:
+def end_without_cluster(cluster: str, *, what: str, view: RunView, why: str = "") -> EndEvent:
     """The end of a run whose cluster is gone; `what` tells how, as "went away"."""
+    told = f". {why}" if why else ""
     return EndEvent(
         state="FAILED",
-        message=f"The cluster {cluster!r} {what} while the run was {at(view)}",
-        remedy=f"`llmops up`, then `run.retry()`: {_checkpoint(view)}",
+        message=f"The cluster {cluster!r} {what} while the run was {at(view)}{told}",
+        remedy=f"`llmops up`, then {_checkpoint(view)}",
         last_step=view.last_step,
     )
 

@@ -66,6 +66,7 @@ class Handover:
     record: RunRecord
     attempt: Attempt
     config: TrainingConfig
+    cluster: ClusterInfo
 
     def entrypoint(self) -> str:
         spec = RunSpec(
@@ -138,7 +139,7 @@ def submit_run(
     store.create(record, config_yaml=dump_yaml(config), git_diff=git_diff)
     attempt = first_attempt(record, cluster=cluster)
     store.add_attempt(record.run_id, attempt)
-    handover = Handover(store=store, record=record, attempt=attempt, config=config)
+    handover = Handover(store=store, record=record, attempt=attempt, config=config, cluster=cluster)
     with handover.journal() as journal:
         detail = f"{len(snapshot.files)} files"
         journal.emit(PhaseEvent(name="snapshot", state="begin", time_s=begun_s))
@@ -179,7 +180,7 @@ def hand_over(
         client.submit(
             entrypoint=handover.entrypoint(),
             submission_id=submission_id,
-            runtime_env=runtime_env(packages),
+            runtime_env=runtime_env(packages, cluster=handover.cluster),
             metadata={
                 "llmops_run": handover.record.run_id,
                 "llmops_attempt": str(handover.attempt.number),
@@ -192,14 +193,19 @@ def hand_over(
             client.stop(submission_id)
         raise
     journal.emit(PhaseEvent(name="pending", state="end"))
+    # The driver tells its end: when the process above it was born.
+    journal.emit(PhaseEvent(name="runtime_env", state="begin"))
 
 
-def runtime_env(packages: list[PackageFile]) -> dict[str, Any]:
-    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+def runtime_env(packages: list[PackageFile], *, cluster: ClusterInfo) -> dict[str, Any]:
+    env_vars = ENV_VARS | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    if cluster.ray_address:
+        # Ray Train's helpers look for a Ray on their host and give up when they find two.
+        env_vars["RAY_ADDRESS"] = cluster.ray_address
     return {
         "working_dir": next(package.uri for package in packages if package.role == "code"),
         "py_modules": [package.uri for package in packages if package.role != "code"],
-        "env_vars": ENV_VARS | passed_on,
+        "env_vars": env_vars,
     }
 
 
