@@ -104,6 +104,11 @@ def number(value: float | None) -> str:
     return DASH if value is None or not known(value) else f"{value:.4g}"
 
 
+def exponent(value: float | None) -> str:
+    """A learning rate: `2.00e-04`."""
+    return DASH if value is None or not known(value) else f"{value:.2e}"
+
+
 def step_of(step: int | None, total: int | None) -> str:
     """`step 40 of 225`; a dash for what is not known yet."""
     if step is None and total is None:

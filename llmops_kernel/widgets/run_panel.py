@@ -55,6 +55,8 @@ class RunPanel(anywidget.AnyWidget):
         self._cursor = StepCursor()
         self._lock = threading.RLock()
         self._log_read_s = 0.0
+        self._stop_asked = False
+        self._stop_refused = 0
         self.seen = False
         """True once a browser has drawn the panel."""
         self._source = run.follower()
@@ -75,12 +77,11 @@ class RunPanel(anywidget.AnyWidget):
     def is_over(self) -> bool:
         return self._source.is_over
 
-    def _snapshot(self, **more: Any) -> dict[str, Any]:
-        asked = bool(getattr(self, "state", {}).get("stop_asked", False))
+    def _snapshot(self) -> dict[str, Any]:
         return {
             **snapshot(self.view, self._run.record, now_s=self._clock()),
-            "stop_asked": asked,
-            **more,
+            "stop_asked": self._stop_asked,
+            "stop_refused": self._stop_refused,
         }
 
     def all_rows(self) -> bytes:
@@ -96,8 +97,19 @@ class RunPanel(anywidget.AnyWidget):
             self._send_rows()
             self.state = self._snapshot()
             self._read_log(now=self._source.is_over)
-            self.notice = {}
+            if not self.notice.get("stays"):
+                self.notice = {}
+            self._take_replies_anywhere()
         return self._source.is_over
+
+    def _take_replies_anywhere(self) -> None:
+        """Let the Stop button through while a cell waits.
+
+        JupyterLab sends widget messages to a subshell of the kernel, which is free then; but
+        ipykernel (7.4) sends them on to the loop that spoke last, which is the waiting cell's.
+        """
+        with contextlib.suppress(AttributeError):
+            del self.comm._reply_subshell_id
 
     def _send_rows(self) -> None:
         news = self._cursor.advance(self.view)
@@ -117,10 +129,11 @@ class RunPanel(anywidget.AnyWidget):
         """Put the curves into the saved state too: nbclient does not keep messages."""
         self.send_state("columns")
 
-    def tell(self, error: Exception) -> None:
+    def tell(self, error: Exception, *, stays: bool = False) -> None:
+        """Show trouble of the panel itself: until the next poll succeeds, or for good."""
         remedy = error.remedy if isinstance(error, LLMOpsError) else ""
         message = error.message if isinstance(error, LLMOpsError) else f"{error}"
-        self.notice = {"message": message or type(error).__name__, "remedy": remedy}
+        self.notice = {"message": message or type(error).__name__, "remedy": remedy, "stays": stays}
 
     def _on_message(self, _: Any, content: dict[str, Any], __: Any) -> None:
         kind = content.get("kind")
@@ -129,13 +142,21 @@ class RunPanel(anywidget.AnyWidget):
         elif kind == "resync":
             self.send({"kind": "rows", "first": 0}, buffers=[self.all_rows()])
         elif kind == "stop":
-            self.state = {**self.state, "stop_asked": True}
             # Stopping talks to the cluster; the kernel must stay free for other messages.
             threading.Thread(target=self._stop, name="llmops-stop", daemon=True).start()
 
     def _stop(self) -> None:
+        self._show_stop(asked=True)
         try:
             self._run.stop()
         except Exception as error:
-            self.state = {**self.state, "stop_asked": False}
-            self.tell(error)
+            self._show_stop(asked=False)
+            self.tell(error, stays=True)
+
+    def _show_stop(self, *, asked: bool) -> None:
+        with self._lock:
+            self._stop_asked = asked
+            # Counted, so that a browser which already shows "stopping" takes notice.
+            self._stop_refused += not asked
+            self.notice = {}
+            self.state = self._snapshot()

@@ -29,7 +29,7 @@ Bundle = dict[str, Any]
 def show(run: LiveRun) -> None:
     """Display the live panel and return at once; a thread follows until the run ends."""
     panel = RunPanel(run)
-    display_id = _display(_live(panel, picture=panel.is_over))
+    display_id = display_bundle(_live(panel, picture=panel.is_over))
     if panel.is_over:
         panel.refresh()
     else:
@@ -43,7 +43,7 @@ def wait_in_notebook(run: LiveRun, timeout_s: float | None = None) -> str:
     KeyboardInterrupt (which is passed on) the panel stays and goes on in the background.
     """
     panel = RunPanel(run)
-    display_id = _display(_live(panel))
+    display_id = display_bundle(_live(panel))
     waiting = _Waiting(panel, display_id=display_id, timeout_s=timeout_s)
     try:
         ended = waiting.until_end()
@@ -53,7 +53,7 @@ def wait_in_notebook(run: LiveRun, timeout_s: float | None = None) -> str:
     if ended:
         panel.finish()
         _update(static_picture(panel), display_id)
-        _display(static_table(panel))
+        display_bundle(static_table(panel))
     else:
         follow_in_background(panel, display_id=display_id)
     return panel.view.state
@@ -172,7 +172,7 @@ def static_table(panel: RunPanel) -> Bundle:
     }
 
 
-def _display(bundle: Bundle) -> str:
+def display_bundle(bundle: Bundle) -> str:
     from IPython.display import display
 
     display_id = uuid.uuid4().hex

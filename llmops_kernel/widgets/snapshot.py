@@ -40,6 +40,7 @@ def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
         "state": view.state,
         "attempt": view.attempt,
         "ended": view.is_terminal,
+        "no_steps": view.is_terminal and not view.steps,
         "message": view.message,
         "remedy": view.remedy,
         "progress": view.progress,
@@ -126,7 +127,7 @@ def figures(view: RunView) -> list[tuple[str, str, str]]:
             fmt.byte_size(last.host_memory_bytes if last else None),
             "resident memory of the first worker's process",
         ),
-        ("learning rate", fmt.number(last.learning_rate if last else None), "of the last step"),
+        ("learning rate", fmt.exponent(last.learning_rate if last else None), "of the last step"),
     ]
 
 
@@ -196,7 +197,7 @@ def restart_text(from_step: int, cause: str, failures_left: int | None) -> str:
 def waterfall(view: RunView, *, now_s: float) -> Json:
     """Start-up phases against a common scale, and what came later as a list."""
     startup, later = split_phases(view.phases())
-    rest = [f"{name} {text}" for name, text in later_totals(later, now_s=now_s)]
+    rest = [f"{name}: {text}" for name, text in later_totals(later, now_s=now_s)]
     total = fmt.seconds(view.submit_to_first_step_s)
     if not startup:
         return {"rows": [], "later": rest, "total": total}
@@ -205,10 +206,10 @@ def waterfall(view: RunView, *, now_s: float) -> Json:
     rows = [
         {
             "name": span.name.replace("_", " "),
-            "detail": span.detail,
+            "detail": f"cut off {span.detail}".strip() if span.interrupted else span.detail,
             "left": (span.begin_s - begin_s) / scale_s,
             "width": (until_s(span, now_s=now_s) - span.begin_s) / scale_s,
-            "text": span_text(span, now_s=now_s),
+            "text": fmt.seconds(until_s(span, now_s=now_s) - span.begin_s),
             "running": span.end_s is None,
             "interrupted": span.interrupted,
         }

@@ -45,7 +45,7 @@ def render_png(view: RunView, *, title: str = "", now_s: float | None = None) ->
     return buffer.getvalue()
 
 
-def _style(axes: Axes, title: str) -> None:
+def style_axes(axes: Axes, title: str) -> None:
     axes.set_title(title, fontsize=9, loc="left")
     axes.tick_params(labelsize=8, colors="#444444")
     axes.grid(visible=True, color="#e5e5e5", linewidth=0.6)
@@ -56,7 +56,7 @@ def _style(axes: Axes, title: str) -> None:
         axes.spines[side].set_color("#bbbbbb")
 
 
-def _empty(axes: Axes, text: str) -> None:
+def empty_axes(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=8, color=GREY, wrap=True)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -70,11 +70,11 @@ def _plot(axes: Axes, points: list[tuple[int, float]], *, color: str = LINE, lab
 
 def draw_loss(axes: Axes, view: RunView) -> None:
     """Training loss as a line, evaluation loss as points."""
-    _style(axes, "loss")
+    style_axes(axes, "loss")
     points = [(s.step, s.loss) for s in view.steps if s.loss is not None]
     evals = eval_points(view)
     if not points and not evals:
-        _empty(axes, waiting_text(view) or "no loss")
+        empty_axes(axes, waiting_text(view) or "no loss")
         return
     if points:
         _plot(axes, points, label="training")
@@ -87,20 +87,20 @@ def draw_speed(axes: Axes, view: RunView) -> None:
     """MFU in percent where the peak is known, else tokens per second."""
     mfu = [(s.step, s.mfu * 100) for s in view.steps if s.mfu is not None]
     rates = [(s.step, s.tokens_per_second) for s in view.steps if s.tokens_per_second is not None]
-    _style(axes, "MFU, %" if mfu else "tokens per second")
+    style_axes(axes, "MFU, %" if mfu else "tokens per second")
     if mfu or rates:
         _plot(axes, mfu or rates, label="speed")
         axes.set_ylim(bottom=0)
     else:
-        _empty(axes, waiting_text(view) or "no speed")
+        empty_axes(axes, waiting_text(view) or "no speed")
 
 
 def draw_waterfall(axes: Axes, view: RunView, *, now_s: float) -> None:
     """Start-up phases as bars from the submit on, seconds beside them."""
-    _style(axes, "start-up, s")
+    style_axes(axes, "start-up, s")
     spans, _ = split_phases(view.phases())
     if not spans:
-        _empty(axes, "no phase yet")
+        empty_axes(axes, "no phase yet")
         return
     begin_s = min(span.begin_s for span in spans)
     width_s = max(until_s(span, now_s=now_s) for span in spans) - begin_s

@@ -30,7 +30,7 @@ function shortNumber(value) {
 function axis(host, more) {
   return {
     stroke: () => cssColor(host, "--jp-ui-font-color2", "#666"),
-    grid: { stroke: () => cssColor(host, "--llmops-grid", "#8883"), width: 1 },
+    grid: { stroke: "#80808040", width: 1 }, // Grey enough for both themes.
     ticks: { show: false },
     font: "11px system-ui, sans-serif",
     ...more,
@@ -45,7 +45,15 @@ function lineSeries(host, index, label, unit) {
     width: 1.5,
     spanGaps: true,
     points: { show: (plot) => plot.data[0].length <= 2, size: 5 },
-    value: (_, value) => (value == null ? "–" : shortNumber(value) + unit),
+    value: legendValue(unit),
+  };
+}
+
+/** The value under the cursor; without a cursor the last one. */
+function legendValue(unit, words = shortNumber) {
+  return (plot, value, series, index) => {
+    const shown = index == null ? plot.data[series].findLast((item) => item != null) : value;
+    return shown == null ? "–" : words(shown) + unit;
   };
 }
 
@@ -56,7 +64,7 @@ function pointSeries(host, label) {
     stroke: color,
     paths: () => null,
     points: { show: true, size: 7, fill: color },
-    value: (_, value) => shortNumber(value),
+    value: legendValue(""),
   };
 }
 
@@ -65,24 +73,27 @@ function stepRange(_, low, high) {
   return low === high ? [low - 1, high + 1] : [low, high];
 }
 
+/** Speeds start at zero, so that noise does not look like a change; a loss may be zoomed. */
+const fromZero = (_, low, high) => [0, low == null ? 1 : high * 1.1 || 1];
+
 function valueRange(_, low, high) {
   if (low == null) return [0, 1];
   const pad = (high - low) * 0.08 || Math.abs(high) * 0.1 || 1;
   return [low >= 0 ? Math.max(0, low - pad) : low - pad, high + pad];
 }
 
-function makePlot(host, series, unit, syncKey) {
+function makePlot(host, series, { unit, range, syncKey }) {
   const options = {
     width: Math.max(host.clientWidth, 160),
     height: 180,
     cursor: { sync: { key: syncKey }, drag: { x: true, y: false }, points: { size: 6 } },
-    scales: { x: { time: false, range: stepRange }, y: { range: valueRange } },
+    scales: { x: { time: false, range: stepRange }, y: { range } },
     axes: [
       axis(host, { size: 30, values: (_, ticks) => ticks.map(wholeStep) }),
       axis(host, { size: 58, values: (_, ticks) => ticks.map((tick) => shortNumber(tick) + unit) }),
     ],
     legend: { live: true },
-    series: [{ label: "step", value: (_, step) => (step == null ? "–" : String(step)) }, ...series],
+    series: [{ label: "step", value: legendValue("", (step) => step.toLocaleString("en")) }, ...series],
   };
   return new uPlot(options, series.map(() => []).concat([[]]), host);
 }
@@ -155,9 +166,14 @@ function createCharts(shared) {
   let drawn = null;
   function draw() {
     const { columns, state } = shared;
+    element.hidden = Boolean(state.no_steps);
+    if (element.hidden) return;
     const waiting = state.waiting_text || "No numbers yet.";
     loss.show(
-      (host) => makePlot(host, [lineSeries(host, 0, "loss", ""), pointSeries(host, "eval loss")], "", syncKey),
+      (host) =>
+        makePlot(host, [lineSeries(host, 0, "loss", ""), pointSeries(host, "eval loss")], {
+          unit: "", range: valueRange, syncKey,
+        }),
       withEvals(columns, state.evals ?? []),
       waiting,
     );
@@ -166,7 +182,10 @@ function createCharts(shared) {
     drawn = kind;
     const used = kind.series.filter(([name]) => columns.has(name));
     speed.show(
-      (host) => makePlot(host, used.map(([, label], i) => lineSeries(host, i, label, kind.unit)), kind.unit, syncKey),
+      (host) =>
+        makePlot(host, used.map(([, label], i) => lineSeries(host, i, label, kind.unit)), {
+          unit: kind.unit, range: fromZero, syncKey,
+        }),
       [columns.column("step"), ...used.map(([name]) => columns.column(name, kind.scale))],
       columns.length ? noNumbers(kind.key) : waiting,
     );
@@ -180,7 +199,11 @@ function createCharts(shared) {
     card(h("span.cardtitle", {}, "Loss"), loss.element),
     card(h("div.tabs", { role: "tablist", "aria-label": "Speed chart" }, ...tabs), speed.element),
   );
-  const redraw = () => [loss, speed].forEach((chart) => chart.plot?.redraw(false));
+  // A legend keeps the colours it was made with, so a new theme needs new charts.
+  const redraw = () => {
+    [loss, speed].forEach((chart) => chart.clear());
+    draw();
+  };
   const destroy = () => [loss, speed].forEach((chart) => chart.destroy());
   return { element, draw, redraw, destroy };
 }

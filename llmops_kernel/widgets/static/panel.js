@@ -17,6 +17,7 @@ function renderPanel({ el, model, shared }) {
     messages.update(shared.state, model.get("notice"));
     parts.log.update(model.get("log"));
     root.dataset.state = shared.state.state;
+    root.dataset.steps = shared.columns.length;
   };
   let frame = 0;
   const draw = () => {
@@ -31,8 +32,12 @@ function renderPanel({ el, model, shared }) {
   theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   shared.views.add(draw);
   draw();
-  send({ kind: "hello" });
+  const hello = () => send({ kind: "hello" });
+  hello();
+  // The first one waits behind a busy cell: JupyterLab has no subshell for messages yet.
+  const again = setTimeout(hello, 1500);
   return () => {
+    clearTimeout(again);
     cancelAnimationFrame(frame);
     shared.views.delete(draw);
     theme.disconnect();

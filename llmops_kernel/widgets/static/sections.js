@@ -21,7 +21,7 @@ function header(send) {
   });
   return {
     element,
-    update: (s) => update([s.state, s.run_id, s.attempt, s.what, s.cluster, s.ended, s.stop_asked]),
+    update: (s) => update([s.state, s.run_id, s.attempt, s.what, s.cluster, s.ended, s.stop_asked, s.stop_refused]),
   };
 }
 
@@ -38,7 +38,7 @@ function stopButton(send) {
   const confirm = () => {
     asking = false;
     send({ kind: "stop" });
-    update({ ...now, asked: true });
+    element.replaceChildren(h("span.muted", { role: "status" }, "Asking the kernel…"));
   };
   function draw() {
     element.replaceChildren();
@@ -83,15 +83,29 @@ function progress() {
 }
 
 function figures() {
-  const element = h("dl.figures");
+  const element = h("div.figures", { role: "list" });
+  const cells = new Map();
+  const cell = (label) => {
+    const value = h("div.value");
+    const box = h("div.figure", { role: "listitem" }, h("div.label", {}, label), value);
+    element.append(box);
+    return { box, value };
+  };
+  // In place: a tooltip that is being read must not vanish with each step.
   const update = onChange((list) => {
-    element.replaceChildren(
-      ...list.map(({ label, value, hint }) =>
-        h("div.figure", { title: hint }, h("dt", {}, label), h("dd", {}, value)),
-      ),
-    );
+    for (const { label, value, hint } of list) {
+      if (!cells.has(label)) cells.set(label, cell(label));
+      const { box, value: text } = cells.get(label);
+      if (text.textContent !== value) text.textContent = value;
+      box.title = hint;
+      box.setAttribute("aria-label", `${label} ${value}`);
+    }
   });
-  return { element, update: (s) => update(s.figures ?? []) };
+  const show = (s) => {
+    element.hidden = Boolean(s.no_steps);
+    update(s.figures ?? []);
+  };
+  return { element, update: show };
 }
 
 /** Failures, the end's message, trouble of the panel itself, restarts and warnings. */
@@ -151,14 +165,14 @@ function waterfall() {
 function waterfallRow({ name, detail, left, width, text, running, interrupted }) {
   const kind = interrupted ? ".interrupted" : running ? ".running" : "";
   const fill = h(`div.span${kind}`);
-  fill.style.left = `${(left * 100).toFixed(2)}%`;
+  fill.style.left = `min(${(left * 100).toFixed(2)}%, 100% - 2px)`;
   fill.style.width = `max(2px, ${(width * 100).toFixed(2)}%)`;
   return h(
     `div.phase${kind}`,
     { role: "listitem", title: detail ? `${name}: ${detail}` : name, "aria-label": `${name} ${text} ${detail}` },
     h("span.phasename", {}, name),
-    h("div.track", {}, fill),
     h("span.phasetime", {}, text),
+    h("div.track", {}, fill),
     h("span.phasedetail.ellipsed", {}, detail),
   );
 }

@@ -1,0 +1,197 @@
+"""The live panel in a real JupyterLab: growing, reloaded, twice, failed, waiting, large."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.runs.paths import RunFolder
+from tests.browser.lab import ROOT
+from tests.widgets.simulate import Simulation
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+LONG_ID = "a-rather-long-run-name-of-a-user-who-likes-words-260901-101500-a1b2"
+# Relative luminance and contrast as WCAG 2.2 defines them.
+CONTRAST = """element => {
+  const rgb = text => text.match(/[0-9.]+/g).slice(0, 3).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const back = light(rgb(getComputedStyle(element.closest('.llmops-run')).backgroundColor));
+  const front = light(rgb(getComputedStyle(element).color));
+  return (Math.max(back, front) + 0.05) / (Math.min(back, front) + 0.05);
+}"""
+OVERFLOWS = """panel => [panel, ...panel.querySelectorAll('*')]
+  .filter(e => e.clientWidth && e.scrollWidth > e.clientWidth + 1)
+  .filter(e => getComputedStyle(e).overflowX === 'visible' && !e.closest('.uplot'))
+  .map(e => e.className)"""
+
+
+def source(folder: Path, call: str = "show") -> str:
+    return (
+        "from pathlib import Path\n"
+        "from llmops_kernel.runs.paths import RunFolder\n"
+        "from llmops_kernel.widgets.source import FolderRun\n"
+        f"from llmops_kernel.widgets.show import {call}\n"
+        f"{call}(FolderRun(RunFolder(Path({str(folder)!r}))))"
+    )
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Iterator[Path]:
+    """A run that a process of its own writes, 20 steps a second."""
+    folder = tmp_path / "growing"
+    arguments = ["--steps", "1200", "--pace", "20", "--run-id", LONG_ID]
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "tests.widgets.simulate", str(folder), *arguments], cwd=ROOT
+    )
+    while not (folder / "record.json").exists():
+        time.sleep(0.05)
+    yield folder
+    writer.kill()
+    writer.wait()
+
+
+def steps_shown(page: Any) -> int:
+    return int(page.locator(".llmops-run").first.get_attribute("data-steps") or 0)
+
+
+def wait_for_steps(page: Any, count: int, *, timeout_s: float = 30) -> None:
+    page.wait_for_function(
+        f"Number(document.querySelector('.llmops-run')?.dataset.steps) >= {count}",
+        timeout=timeout_s * 1000,
+    )
+
+
+def test_growing_run_in_both_themes_and_three_widths(
+    notebook: Any, growing: Path, lab_page: Any, errors: list[str]
+) -> None:
+    opened = notebook("growing.ipynb", source(growing))
+    opened.run_all()
+    wait_for_steps(lab_page, 20)
+    before = steps_shown(lab_page)
+    wait_for_steps(lab_page, before + 40)
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        opened.theme(theme)
+        for width in (1280, 1920, 700):
+            lab_page.set_viewport_size({"width": width, "height": 1000})
+            opened.shot(f"panel-{theme.split()[1].lower()}-{width}")
+            assert opened.panel().evaluate(OVERFLOWS) == []
+        for part in (".llmops-title", ".llmops-facts", ".llmops-label", ".llmops-value"):
+            assert lab_page.locator(part).first.evaluate(CONTRAST) >= 4.5, (theme, part)
+    assert lab_page.locator(".llmops-title").get_attribute("title") == LONG_ID
+    assert lab_page.locator(".uplot canvas").count() == 2
+    assert errors == []
+
+
+def test_reload_and_second_notebook_show_the_same(
+    notebook: Any, tmp_path: Path, lab_page: Any
+) -> None:
+    Simulation(RunFolder(tmp_path / "done"), steps=150).whole()
+    opened = notebook("done.ipynb", source(tmp_path / "done"))
+    opened.run_all()
+    wait_for_steps(lab_page, 150)
+    text = opened.text(".llmops-run")
+    opened.shot("panel-succeeded", panel_only=True)
+    opened.command("docmanager:save")
+    lab_page.reload()
+    wait_for_steps(lab_page, 150)
+    assert opened.text(".llmops-run") == text
+    second = notebook("second.ipynb", source(tmp_path / "done"))
+    second.run_all()
+    wait_for_steps(lab_page, 150)
+    assert second.text(".llmops-run") == text
+    assert "step 150 of 150" in text
+
+
+def test_failed_run_shows_error_place_and_remedy(
+    notebook: Any, tmp_path: Path, lab_page: Any, errors: list[str]
+) -> None:
+    run = Simulation(RunFolder(tmp_path / "failed"))
+    run.start_up("data")
+    run.fail()
+    opened = notebook("failed.ipynb", source(tmp_path / "failed"))
+    opened.run_all()
+    lab_page.wait_for_selector(".llmops-box.llmops-error")
+    box = opened.text(".llmops-box.llmops-error")
+    assert "HookError" in box
+    assert "menu_hooks.py:31" in box
+    assert "Try: check rows whose cuisine is null" in box
+    assert not lab_page.locator(".llmops-charts").is_visible()
+    assert not lab_page.locator(".llmops-traceback").is_visible()
+    lab_page.locator("summary", has_text="Traceback").click()
+    assert lab_page.locator(".llmops-traceback").is_visible()
+    opened.shot("panel-failed", panel_only=True)
+    assert errors == []
+
+
+def test_waiting_cell_answers_stop_and_ends_with_picture_and_table(
+    notebook: Any, tmp_path: Path, lab_page: Any
+) -> None:
+    run = Simulation(RunFolder(tmp_path / "waiting"), steps=60)
+    run.start_up()
+    run.start()
+    for _ in run.train(last=30):
+        pass
+    opened = notebook("waiting.ipynb", source(tmp_path / "waiting", "wait_in_notebook"))
+    opened.run_all()
+    wait_for_steps(lab_page, 30)
+    # The cell is blocking the kernel; the message must get through all the same.
+    lab_page.get_by_role("button", name="Stop").click()
+    assert "Stop and save a checkpoint?" in opened.text(".llmops-stop")
+    lab_page.locator(".llmops-danger").click()
+    lab_page.wait_for_selector("text=cannot be stopped from here", timeout=10_000)
+    opened.shot("panel-waiting-stop-refused", panel_only=True)
+    for _ in run.train(first=31):
+        pass
+    run.succeed()
+    lab_page.wait_for_selector(".jp-RenderedImage img", timeout=15_000)
+    table = lab_page.locator(".jp-RenderedHTML table")
+    assert "step 60 of 60" in str(table.text_content())
+    assert lab_page.locator(".llmops-run").count() == 0
+    opened.shot("wait-final")
+
+
+def test_message_rate_at_20_events_a_second(notebook: Any, growing: Path, lab_page: Any) -> None:
+    frames: list[float] = []
+    moments: dict[str, float] = {}
+
+    def received(payload: str | bytes) -> None:
+        data = payload if isinstance(payload, bytes) else payload.encode()
+        if b"comm_msg" in data:
+            frames.append(time.monotonic())
+
+    lab_page.on("websocket", lambda socket: socket.on("framereceived", received))
+    opened = notebook("rate.ipynb", source(growing))
+    opened.run_all()
+    wait_for_steps(lab_page, 5)
+    moments["begin"], first = time.monotonic(), steps_shown(lab_page)
+    lab_page.wait_for_timeout(8000)
+    span_s = time.monotonic() - moments["begin"]
+    steps = steps_shown(lab_page) - first
+    rate = len([moment for moment in frames if moment >= moments["begin"]]) / span_s
+    print(f"{steps / span_s:.1f} steps/s shown, {rate:.1f} comm messages/s")
+    assert steps / span_s > 10
+    assert 1 < rate <= 10
+
+
+def test_hundred_thousand_steps_open_quickly(
+    notebook: Any, tmp_path: Path, lab_page: Any, errors: list[str]
+) -> None:
+    run = Simulation(RunFolder(tmp_path / "large"), steps=100_000, eval_every=5000)
+    run.whole()
+    opened = notebook("large.ipynb", source(tmp_path / "large"))
+    begin_s = time.monotonic()
+    opened.run_all()
+    wait_for_steps(lab_page, 100_000, timeout_s=60)
+    print(f"100,000 steps on the screen after {time.monotonic() - begin_s:.1f} s")
+    opened.shot("panel-100000-steps", panel_only=True)
+    assert time.monotonic() - begin_s < 30
+    assert errors == []

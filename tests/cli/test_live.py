@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from llmops_kernel.cli.live import follow_in_terminal
+from llmops_kernel.cli.live_parts import screen
+from llmops_kernel.errors import ClusterUnreachableError
+from llmops_kernel.runs.paths import RunFolder
+from llmops_kernel.widgets.source import FolderRun, FolderSource
+from tests.widgets.simulate import Simulation
+
+
+@pytest.fixture
+def run(tmp_path: Any) -> Simulation:
+    return Simulation(RunFolder(tmp_path / "run"))
+
+
+def console(*, terminal: bool, width: int = 100) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system=None)
+
+
+def told(to: Console) -> str:
+    assert isinstance(to.file, io.StringIO)
+    return to.file.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_ends_with_waterfall_figures_and_outputs(run: Simulation, terminal: bool) -> None:
+    run.whole()
+    to = console(terminal=terminal)
+    assert follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock) == "SUCCEEDED"
+    text = told(to)
+    assert "Start-up, submit to first step: 11.3 s" in text
+    assert "step 120 of 120" in text
+    assert "field accuracy" in text
+    assert "adapter" in text
+
+
+def test_failure_shows_file_line_remedy_and_traceback_once(run: Simulation) -> None:
+    run.start_up("data")
+    run.fail()
+    to = console(terminal=False)
+    assert follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock) == "FAILED"
+    text = told(to)
+    assert "HookError · menu_hooks.py:31 · ranks 0-1" in text
+    assert text.count("Try: check rows whose cuisine is null") == 1
+    assert text.count("Traceback (most recent call last)") == 1
+
+
+def test_screen_ticks_before_the_first_step(run: Simulation) -> None:
+    run.start_up("model_load")
+    run.sleep(2.5)  # type: ignore[misc]
+    source = FolderRun(run.folder).follower()
+    source.poll()
+    to = console(terminal=False)
+    to.print(screen(source.view, run.record(), now_s=run.clock()))
+    assert "… model load" in told(to)
+    assert "2.5 s" in told(to)
+    assert "Loading the model…" in told(to)
+
+
+def test_plain_lines_come_every_few_seconds_and_stop_at_the_time_out(run: Simulation) -> None:
+    run.start_up()
+    run.start()
+    steps = run.train()
+
+    def sleep(seconds: float) -> None:
+        for _ in range(4):
+            next(steps, None)
+
+    to = console(terminal=False, width=200)
+    state = follow_in_terminal(
+        FolderRun(run.folder), console=to, timeout_s=6.0, sleep=sleep, clock=run.clock
+    )
+    assert state == "RUNNING"
+    lines = told(to).splitlines()
+    assert lines[0].startswith("lora-260901-101500-a1b2: SmolLM2")
+    assert "model load done: 134.5 M parameters" in lines
+    assert any(line.startswith("evaluation at step 40: loss") for line in lines)
+    assert sum(line.startswith("Running, step") for line in lines) == 1
+
+
+class Silent(FolderRun):
+    """Its cluster does not answer the first two polls."""
+
+    def follower(self) -> FolderSource:
+        source, polls = super().follower(), iter(range(1000))
+        read = source.poll
+
+        def poll() -> Any:
+            if next(polls) < 2:
+                raise ClusterUnreachableError("the dashboard does not answer")
+            return read()
+
+        source.poll = poll  # type: ignore[method-assign]
+        return source
+
+
+def test_a_silent_cluster_is_told_and_waited_for(run: Simulation) -> None:
+    run.whole()
+    to = console(terminal=False)
+    state = follow_in_terminal(
+        Silent(run.folder), console=to, sleep=lambda seconds: None, clock=run.clock
+    )
+    assert state == "SUCCEEDED"
+    assert "the dashboard does not answer" in told(to)
+    assert "The cluster answers again." in told(to)
+
+
+def test_narrow_terminal_keeps_the_bars(run: Simulation) -> None:
+    run.whole()
+    to = console(terminal=False, width=60)
+    follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock)
+    assert all(len(line) <= 60 for line in told(to).splitlines()[-60:] if "━" in line)

@@ -1,0 +1,171 @@
+"""The panel without a browser: its messages, its saved state, and notebooks run by papermill."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from array import array
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from llmops_kernel.errors import ClusterUnreachableError
+from llmops_kernel.widgets.columns import FIELDS
+from llmops_kernel.widgets.run_panel import RunPanel
+from llmops_kernel.widgets.show import follow_in_background
+from llmops_kernel.widgets.source import FolderRun, FolderSource
+
+ROOT = Path(__file__).parents[2]
+
+
+class Recorded(RunPanel):
+    """Notes what goes to the browser."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self.sent: list[tuple[dict[str, Any], list[bytes]]] = []
+        super().__init__(*arguments, **settings)
+
+    def send(self, content: Any, buffers: Any = None) -> None:
+        self.sent.append((content, buffers))
+
+
+def rows(data: bytes) -> list[int]:
+    return [int(step) for step in array("f", data)[:: len(FIELDS)]]
+
+
+def test_rows_travel_once_and_the_full_state_has_all(simulate: Any, opened: Any) -> None:
+    run = simulate(steps=30)
+    run.start_up()
+    run.start()
+    for _ in run.train(last=10):
+        pass
+    panel = Recorded(opened(run), clock=run.clock)
+    assert rows(panel.get_state()["columns"]) == list(range(1, 11))
+    for _ in run.train(first=11, last=15):
+        pass
+    assert panel.refresh() is False
+    assert panel.refresh() is False
+    ((content, buffers),) = panel.sent
+    assert content == {"kind": "rows", "first": 10}
+    assert rows(buffers[0]) == list(range(11, 16))
+    assert rows(panel.get_state()["columns"]) == list(range(1, 16))
+    assert panel.state["progress_text"] == "step 15 of 30"
+
+
+def test_a_new_panel_shows_the_same_as_the_old_one(simulate: Any, opened: Any) -> None:
+    run = simulate()
+    panel = RunPanel(opened(run), clock=run.clock)
+    run.whole()
+    assert panel.refresh() is True
+    again = RunPanel(opened(run), clock=run.clock)
+    assert again.state == panel.state
+    assert again.all_rows() == panel.all_rows()
+
+
+def test_browser_asks_for_all_rows_again(simulate: Any, opened: Any) -> None:
+    run = simulate(steps=5)
+    run.whole()
+    panel = Recorded(opened(run))
+    panel._handle_custom_msg({"kind": "resync"}, [])
+    ((content, buffers),) = panel.sent
+    assert content == {"kind": "rows", "first": 0}
+    assert rows(buffers[0]) == [1, 2, 3, 4, 5]
+
+
+def test_refused_stop_is_told_and_stays(simulate: Any, opened: Any) -> None:
+    run = simulate(steps=5)
+    run.start_up()
+    panel = RunPanel(opened(run))
+    panel._handle_custom_msg({"kind": "stop"}, [])
+    deadline_s = time.monotonic() + 5
+    while not panel.notice and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    panel.refresh()
+    assert "cannot be stopped from here" in panel.notice["message"]
+    assert panel.notice["remedy"] == f"llmops stop {run.run_id}"
+    assert (panel.state["stop_asked"], panel.state["stop_refused"]) == (False, 1)
+
+
+class Unreachable(FolderRun):
+    """Its cluster does not answer the first polls."""
+
+    def follower(self) -> FolderSource:
+        source, polls = super().follower(), iter(range(100))
+        read = source.poll
+
+        def poll() -> Any:
+            if 0 < next(polls) < 3:
+                raise ClusterUnreachableError("the dashboard does not answer", remedy="llmops ls")
+            return read()
+
+        source.poll = poll  # type: ignore[method-assign]
+        return source
+
+
+def test_background_outlives_a_silent_cluster_and_ends_with_the_run(simulate: Any) -> None:
+    run = simulate(steps=20)
+    run.start_up()
+    panel = RunPanel(Unreachable(run.folder))
+    notices: list[str] = []
+    panel.observe(lambda change: notices.append(change["new"].get("message", "")), "notice")
+    thread = follow_in_background(panel)
+    run.start()
+    for _ in run.train():
+        pass
+    run.succeed()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert notices[0] == "the dashboard does not answer"
+    assert notices[-1] == ""
+    assert panel.state["state"] == "SUCCEEDED"
+
+
+def test_one_module_without_imports() -> None:
+    source = str(RunPanel._esm)
+    assert "export default" in source
+    assert "import " not in source.replace("no import", "")
+    assert "http://" not in source
+    assert "MIT" in (ROOT / "llmops_kernel/widgets/static/uplot/LICENSE").read_text()
+
+
+@pytest.mark.slow
+def test_papermill_saves_picture_table_and_curves(
+    simulate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    papermill = pytest.importorskip("papermill", reason="papermill is not installed")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    run = simulate(steps=40)
+    run.start_up()
+    run.start()
+    writer = threading.Timer(3.0, lambda: [list(run.train()), run.succeed()])
+    notebook = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_code_cell(
+                "from pathlib import Path\n"
+                "from llmops_kernel.runs.paths import RunFolder\n"
+                "from llmops_kernel.widgets.source import FolderRun\n"
+                "from llmops_kernel.widgets.show import wait_in_notebook\n"
+                f"wait_in_notebook(FolderRun(RunFolder(Path({str(run.folder.root)!r}))))"
+            )
+        ],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    )
+    nbformat.write(notebook, tmp_path / "in.ipynb")
+    writer.start()
+    papermill.execute_notebook(
+        str(tmp_path / "in.ipynb"), str(tmp_path / "out.ipynb"), progress_bar=False
+    )
+    done = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    picture, table, result = done.cells[0].outputs
+    assert base64.b64decode(picture.data["image/png"]).startswith(b"\x89PNG")
+    assert picture.data["application/vnd.llmops.run.v1+json"]["last_step"] == 40
+    assert "step 40 of 40" in table.data["text/html"]
+    assert result.data["text/plain"] == "'SUCCEEDED'"
+    models = done.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"]
+    (model,) = [m for m in models.values() if m["model_module"] == "anywidget"]
+    assert model["state"]["state"]["state"] == "SUCCEEDED"
+    (buffer,) = [b["data"] for b in model["buffers"] if b["path"] == ["columns"]]
+    assert rows(base64.b64decode(buffer)) == list(range(1, 41))

@@ -1,0 +1,184 @@
+"""Snapshot, columns, static pictures and comparison over simulated journals."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from typing import Any
+
+import pytest
+
+from llmops_kernel.metrics.events import EvalEvent
+from llmops_kernel.runs.view import RunView
+from llmops_kernel.widgets import compare, static_run
+from llmops_kernel.widgets.columns import FIELDS, StepCursor, pack
+from llmops_kernel.widgets.snapshot import snapshot
+from llmops_kernel.widgets.source import FolderRun
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def view_of(simulation: Any) -> RunView:
+    source = FolderRun(simulation.folder).follower()
+    source.poll()
+    return source.view
+
+
+def figures(words: dict[str, Any]) -> dict[str, str]:
+    return {figure["label"]: figure["value"] for figure in words["figures"]}
+
+
+def words_of(simulation: Any) -> dict[str, Any]:
+    return snapshot(view_of(simulation), simulation.record(), now_s=simulation.clock())
+
+
+def test_finished_run(simulate: Any) -> None:
+    run = simulate()
+    run.whole()
+    words = words_of(run)
+    assert (words["state"], words["progress"], words["progress_text"]) == (
+        "SUCCEEDED",
+        1.0,
+        "step 120 of 120",
+    )
+    assert words["what"] == "SmolLM2-135M-Instruct · lora · ddp × 2"
+    assert words["outputs"][0]["what"] == "adapter"
+    assert [point[0] for point in words["evals"]] == [0, 40, 80, 120]
+    assert words["eval_rows"]["columns"] == ["step", "loss", "field accuracy"]
+    assert json.loads(json.dumps(words)) == words
+
+
+def test_unknown_figures_are_dashes(simulate: Any) -> None:
+    run = simulate(mfu=None, peak_flops=None)
+    run.start_up()
+    words = words_of(run)
+    assert set(figures(words).values()) == {"–"}
+    assert words["progress"] is None
+    assert words["waiting_text"] == "Running the first step…"
+
+
+def test_running_phase_ticks_and_later_phases_do_not_flatten_the_bars(simulate: Any) -> None:
+    run = simulate()
+    run.start_up("workers")
+    run.sleep(3.0)
+    last = words_of(run)["waterfall"]["rows"][-1]
+    assert (last["name"], last["running"], last["text"]) == ("workers", True, "3.0 s")
+    done = simulate("done", steps=2000)
+    done.whole()
+    waterfall = words_of(done)["waterfall"]
+    assert sum(row["width"] for row in waterfall["rows"]) == pytest.approx(1.0, abs=0.1)
+    assert waterfall["later"] == ["evaluate × 50: 15.0 s"]
+
+
+def test_failure_tells_place_ranks_and_remedy_once(simulate: Any) -> None:
+    run = simulate()
+    run.start_up("data")
+    run.fail()
+    words = words_of(run)
+    assert words["failures"][0]["where"] == "menu_hooks.py:31"
+    assert words["failures"][0]["ranks"] == "ranks 0-1"
+    assert words["no_steps"] is True
+    html = static_run.table_html(view_of(run))
+    assert html.count("check rows whose cuisine is null") == 1
+    assert "'NoneType'" not in html  # Escaped.
+    assert "menu_hooks.py:31" in static_run.text(view_of(run))
+
+
+def test_same_warnings_are_counted(simulate: Any) -> None:
+    run = simulate()
+    for _ in range(3):
+        run.warn("slow disk", "another one")
+    assert words_of(run)["warnings"] == [
+        {"message": "slow disk", "remedy": "another one", "times": 3}
+    ]
+
+
+def test_diverged_loss_shows_and_stays_json(simulate: Any) -> None:
+    run = simulate(steps=3)
+    run.start_up()
+    run.start()
+    run.loss_at = lambda step: math.nan
+    for _ in run.train():
+        pass
+    run.worker.emit(EvalEvent(step=3, metrics={"eval_loss": math.nan}, num_rows=1, duration_s=1))
+    words = words_of(run)
+    assert figures(words)["loss"] == "NaN"
+    assert words["evals"] == []
+    json.dumps(words, allow_nan=False)
+    assert static_run.render_png(view_of(run)).startswith(PNG)
+
+
+@pytest.mark.parametrize("until", ["nothing", "snapshot", "data", "steps", "end"])
+def test_pictures_of_every_stage(simulate: Any, until: str) -> None:
+    run = simulate(steps=5)
+    if until in ("snapshot", "data"):
+        run.start_up(until)
+    elif until != "nothing":
+        run.start_up()
+        run.start()
+        for _ in run.train():
+            pass
+    if until == "end":
+        run.succeed()
+    view = view_of(run)
+    assert static_run.render_png(view, title=run.run_id, now_s=run.clock()).startswith(PNG)
+    assert view.state.capitalize() in static_run.text(view)
+    assert "<table>" in static_run.table_html(view, run.record())
+
+
+def test_packed_rows_carry_nan_for_unknown(simulate: Any) -> None:
+    run = simulate(steps=2, mfu=None)
+    run.whole()
+    values = array("f", pack(view_of(run).steps))
+    row = dict(zip(FIELDS, values[len(FIELDS) :], strict=True))
+    assert row["step"] == 2
+    assert math.isnan(row["mfu"])
+    assert math.isnan(row["peak_memory_bytes"])
+    assert row["loss"] > 0
+
+
+def test_cursor_sends_each_row_once_and_again_after_a_restart(simulate: Any) -> None:
+    run = simulate(steps=60)
+    run.start_up()
+    run.start()
+    source = FolderRun(run.folder).follower()
+    cursor, shown = StepCursor(), []
+
+    def follow() -> None:
+        source.poll()
+        if (news := cursor.advance(source.view)) is not None:
+            shown[news[0] :] = news[1]
+        assert [step.step for step in shown] == [step.step for step in source.view.steps]
+        assert shown == source.view.steps
+
+    follow()
+    for step in run.train(last=30):
+        if step % 7 == 0:
+            follow()
+    follow()
+    assert cursor.advance(source.view) is None
+    run.restart(20)
+    follow()
+    assert shown[-1].step == 20
+    run.start(first_step=21)
+    for step in run.train(21, 45):
+        if step % 4 == 0:
+            follow()
+    follow()
+    assert len(shown) == 45
+
+
+def test_comparison_has_a_column_a_run_and_escapes(simulate: Any) -> None:
+    first, second = simulate("a"), simulate("b", run_id="lora-2", steps=100, mfu=None)
+    first.whole()
+    second.start_up("workers")
+    runs = [("a<b", view_of(first)), ("lora-2", view_of(second))]
+    table = compare.table(runs)
+    assert table[0] == ["", "a<b", "lora-2"]
+    assert ["MFU", "42.2 %", "–"] in table
+    assert ["model load", "1.4 s", "–"] in table
+    assert "a&lt;b" in compare.table_html(runs)
+    picture, words = compare.bundles(runs)
+    assert picture["image/png"].startswith(PNG)
+    assert "submit to first step" in words["text/plain"]
