@@ -21,6 +21,7 @@ from llmops_kernel.train.data import Dataset, load_dataset
 from llmops_kernel.train.evaluate import Evaluator
 from llmops_kernel.train.hooks import Hooks, call, load_hooks
 from llmops_kernel.train.meter import StepMeter
+from llmops_kernel.train.ops import compile_ops, needed
 from llmops_kernel.train.sources import find
 from llmops_kernel.train.trainer import LoopTrainer
 from llmops_kernel.train.versions import installed_versions
@@ -44,6 +45,8 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
         device.use_cpu_threads(context.local_world_size)
     hooks = load_hooks(_hooks_file(config, context))
     with context.phase("process_group"):
+        # Joining asks for them; compiled here, a killed compilation cannot block this one.
+        compile_ops(needed(config, use_gpu=context.use_gpu))
         # Before the model: ZeRO-3 shards weights while they are loaded, and looks here for how.
         arguments = training_arguments(config, folder=context.folder, use_gpu=context.use_gpu)
         _ = arguments.device
