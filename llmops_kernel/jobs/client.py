@@ -47,6 +47,7 @@ class Job(BaseModel):
     """Unix milliseconds, as Ray has it."""
     end_time: int | None = None
     metadata: dict[str, str] | None = None
+    entrypoint: str = ""
     driver_node_id: str | None = None
     """None until the driver's supervisor runs."""
     driver_exit_code: int | None = None

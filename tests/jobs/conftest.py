@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.clusters.provider import Connection
+from llmops_kernel.clusters.local import LocalProvider
+from llmops_kernel.clusters.provider import ClusterInfo, Connection
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent, StepEvent
 from llmops_kernel.runs.journal import JournalWriter
@@ -98,7 +99,12 @@ def step(number: int) -> StepEvent:
 
 RunJob = Callable[..., str]
 JOB_SCRIPT = Path(__file__).with_name("journal_job.py")
-REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def connection(ray_cluster: ClusterInfo) -> Connection:
+    """Session-wide, so that it is made before a test moves the home."""
+    return LocalProvider().connect(ray_cluster.name)
 
 
 @pytest.fixture
@@ -123,7 +129,7 @@ def run_job(client: JobsClient) -> RunJob:
         client.submit(
             entrypoint=shlex.join(map(str, words)),
             submission_id=f"{run_id}-1",
-            runtime_env={"env_vars": {"PYTHONPATH": str(REPOSITORY)}},
+            runtime_env={},
             metadata={"llmops_run": run_id},
         )
         return f"{run_id}-1"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 
 import pytest
 
 from llmops_kernel.clusters.provider import Connection
-from llmops_kernel.jobs.aside import LOCK_NAME
 from llmops_kernel.jobs.control import stop_run
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.jobs.observe import Observer
@@ -34,57 +34,38 @@ def lines_of(store, run_id: str, stream: str) -> list[int]:
     return [event.seq for event in read_lines(path.read_bytes())]
 
 
-def test_a_follower_that_is_cut_off_again_and_again_loses_nothing(
+def test_followers_lose_nothing_and_keep_one_copy_though_one_is_cut_off_again_and_again(
     store, make_run, run_job, connection: Connection
 ):
     run_id = make_run(new_id(), provider="elsewhere")
+    num_steps = 300
+    expected = list(range(1, num_steps + 1))
     proxy = TcpProxy(connection.dashboard_url)
     through = connection.model_copy(update={"dashboard_url": proxy.url})
-    num_steps = 400
-    run_job(run_id, num_steps=num_steps, interval_s=0.02)
-    stop = threading.Event()
-
-    def sabotage() -> None:
-        while not stop.wait(0.9):
-            proxy.cut()
-            stop.wait(0.6)
-            proxy.start()
-
-    saboteur = threading.Thread(target=sabotage)
-    saboteur.start()
-    try:
-        with Follower(store, run_id, connection=through) as follower:
-            got = [event for batch in follower.follow(timeout_s=60) for event in batch]
-    finally:
-        stop.set()
-        saboteur.join()
-        proxy.cut()
-    assert follower.is_over
-    assert steps(got) == list(range(1, num_steps + 1))
-    assert proxy.num_connections > 2
-    # What came over the wire is kept where it outlives the cluster, each line once.
-    assert lines_of(store, run_id, "1-worker-0") == list(range(1, num_steps + 1))
-    assert store.view(run_id).state == "SUCCEEDED"
-
-
-def test_two_remote_followers_keep_one_copy(store, make_run, run_job, connection: Connection):
-    run_id = make_run(new_id(), provider="elsewhere")
-    run_job(run_id, num_steps=60, interval_s=0.02)
-    both = [Follower(store, run_id, connection=connection) for _ in range(2)]
-    got: list[list[int]] = [[], []]
+    followers = [Follower(store, run_id, connection=each) for each in (through, connection)]
+    got: dict[int, list[int]] = {0: [], 1: []}
 
     def follow(index: int) -> None:
-        for batch in both[index].follow(interval_s=0.1, timeout_s=60):
+        for batch in followers[index].follow(interval_s=0.1, timeout_s=90):
             got[index] += steps(batch)
 
-    threads = [threading.Thread(target=follow, args=(index,)) for index in range(2)]
+    threads = [threading.Thread(target=follow, args=(index,)) for index in got]
+    run_job(run_id, num_steps=num_steps, interval_s=0.03)
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
-    assert got == [list(range(1, 61))] * 2
-    assert lines_of(store, run_id, "1-worker-0") == list(range(1, 61))
-    assert LOCK_NAME not in {path.name for path in store.folder(run_id).journal.glob("*.jsonl")}
+    while any(thread.is_alive() for thread in threads):
+        time.sleep(0.9)
+        proxy.cut()
+        time.sleep(0.6)
+        proxy.start()
+    proxy.cut()
+
+    assert got == {0: expected, 1: expected}
+    assert all(follower.is_over for follower in followers)
+    assert proxy.num_connections > 2
+    # What came over the wire is kept where it outlives the cluster, each line once.
+    assert lines_of(store, run_id, "1-worker-0") == expected
+    assert store.view(run_id).state == "SUCCEEDED"
 
 
 def test_a_killed_driver_is_told_with_its_step_and_its_last_words(

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import secrets
+import socket
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.clusters.provider import ClusterInfo, ClusterState, Connection
+from llmops_kernel.config.load import training_config_from_dict
+from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.errors import (
+    ClusterUnreachableError,
+    ConfigError,
+    RunStateError,
+    SubmissionError,
+)
+from llmops_kernel.jobs.client import JobsClient
+from llmops_kernel.jobs.control import retry_run
+from llmops_kernel.jobs.submit import ENTRYPOINT, submit_run
+from llmops_kernel.metrics.events import EndEvent, PhaseEvent
+from llmops_kernel.runs.journal import JournalWriter
+from llmops_kernel.runs.spec import RunSpec
+from llmops_kernel.runs.store import RunStore
+from tests.jobs.conftest import ended, wait_for
+
+ROW = '{"text": "a row"}\n'
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "w"
+    folder.mkdir()
+    (folder / "rows.jsonl").write_text(ROW * 3000)
+    (folder / "hooks.py").write_text("def format_example(row):\n    return row\n")
+    return folder
+
+
+@pytest.fixture
+def nobody() -> JobsClient:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    return JobsClient(Connection(dashboard_url=url), cluster="local")
+
+
+def config(**changes: object) -> TrainingConfig:
+    data = {"model": "tiny-llama", "data": "rows.jsonl", "hooks": {"file": "hooks.py"}}
+    return training_config_from_dict({**data, **changes})
+
+
+def info(connection: Connection | None = None) -> ClusterInfo:
+    url = connection.dashboard_url if connection else None
+    return ClusterInfo(name="test", provider="local", state=ClusterState.READY, dashboard_url=url)
+
+
+def left_behind(store: RunStore) -> list[Path]:
+    return [path for path in store.root.rglob("*") if path.is_file() and "sqlite" not in path.name]
+
+
+def test_a_broken_file_stops_the_submission_before_anything_is_written(store, workspace, nobody):
+    (workspace / "rows.jsonl").write_text(ROW + "{broken\n")
+    (workspace / "hooks.py").write_text("def format_example(row)\n")
+    with pytest.raises(ConfigError) as caught:
+        submit_run(store=store, cluster=info(), client=nobody, config=config(), workspace=workspace)
+    assert "rows.jsonl" in caught.value.message
+    assert "hooks.py" in caught.value.message
+    assert left_behind(store) == []
+
+
+def test_a_cluster_that_does_not_answer_leaves_no_run_behind(store, workspace, nobody):
+    with pytest.raises(ClusterUnreachableError):
+        submit_run(store=store, cluster=info(), client=nobody, config=config(), workspace=workspace)
+    assert left_behind(store) == []
+
+
+def test_a_run_cannot_be_tried_again_while_it_runs_or_without_its_code(
+    store, make_run, worker, nobody
+):
+    run_id = make_run()
+    with pytest.raises(RunStateError, match="PENDING"):
+        retry_run(store, run_id, cluster=info(), client=nobody)
+    worker(run_id).emit(EndEvent(state="FAILED"))
+    record = store.record(run_id).model_copy(update={"run_id": "other-1", "code_hash": "gone"})
+    store.create(record, config_yaml="")
+    with pytest.raises(SubmissionError, match="no longer kept"):
+        retry_run(store, "other-1", cluster=info(), client=nobody)
+
+
+def uploads(store: RunStore, run_id: str) -> str:
+    (detail,) = [
+        event.detail
+        for event in store.events(run_id)
+        if isinstance(event, PhaseEvent) and (event.name, event.state) == ("upload", "end")
+    ]
+    return detail
+
+
+@pytest.mark.ray
+def test_only_what_is_new_is_uploaded_and_the_job_is_told_all(store, workspace, client, connection):
+    """The jobs are stopped at once: what matters here is what Ray was given."""
+    salt = secrets.token_hex(4)
+    (workspace / "rows.jsonl").write_text(f'{{"text": "{salt}"}}\n' * 3000)
+    submit = {"store": store, "cluster": info(connection), "client": client}
+    first, attempt = submit_run(**submit, config=config(name="one"), workspace=workspace)
+    assert "code sent" in uploads(store, first.run_id)
+    assert "assets sent" in uploads(store, first.run_id)
+
+    (workspace / "hooks.py").write_text(f"def format_example(row):  # {salt}\n    return row\n")
+    second, _ = submit_run(
+        **submit, config=config(name="two", seed=7), workspace=workspace, parent=first.run_id
+    )
+    told = uploads(store, second.run_id)
+    assert "code sent" in told
+    assert "library reused" in told
+    assert "assets reused" in told
+    assert second.parent == first.run_id
+    assert second.assets_hash == first.assets_hash
+    assert second.code_hash != first.code_hash
+
+    client.stop(f"{second.run_id}-1")
+    client.stop(attempt.submission_id)
+    names = [e.name for e in store.events(first.run_id) if isinstance(e, PhaseEvent)]
+    assert names[:6] == ["snapshot", "snapshot", "upload", "upload", "pending", "pending"]
+    wait_for(lambda: ended(client, attempt.submission_id))
+    job = client.get(attempt.submission_id)
+    assert job is not None
+    assert job.metadata is not None
+    assert job.metadata["llmops_run"] == first.run_id
+
+    # An ended run goes again with the same packages, kept on this side.
+    folder = store.folder(first.run_id)
+    JournalWriter([folder.journal], stream="1-driver", attempt=1).emit(EndEvent(state="STOPPED"))
+    again = retry_run(store, first.run_id, cluster=info(connection), client=client)
+    assert (again.number, again.submission_id) == (2, f"{first.run_id}-2")
+    client.stop(again.submission_id)
+    spec = RunSpec.decode(entrypoint_of(client, again.submission_id).removeprefix(ENTRYPOINT))
+    assert (spec.run_id, spec.attempt) == (first.run_id, 2)
+    assert spec.config == first.config
+    assert spec.run_root == str(folder.root)
+    wait_for(lambda: ended(client, again.submission_id) and ended(client, f"{second.run_id}-1"))
+
+
+def entrypoint_of(client: JobsClient, submission_id: str) -> str:
+    job = client.get(submission_id)
+    assert job is not None
+    return job.entrypoint
