@@ -222,7 +222,7 @@ def pack(examples: Sequence[Example], *, max_length: int) -> list[Packed]:
             bins[index].append(example)
             room[index] -= size
         # Bins too full for any real row are not looked at again: keeps packing near linear.
-        while first_open < len(bins) and (room[first_open] < 8 or len(bins) - first_open > 64):
+        while first_open < len(bins) and (room[first_open] < 2 or len(bins) - first_open > 64):
             first_open += 1
     return [_lay_out(members) for members in bins]
 

@@ -69,7 +69,7 @@ def memory_remedy(config: TrainingConfig | None) -> str:
     if training.micro_batch_size > 1:
         ideas.append(
             f"training.micro_batch_size={training.micro_batch_size // 2}"
-            f" (now {training.micro_batch_size}; the global batch stays)"
+            f" (now {training.micro_batch_size}, the global batch stays)"
         )
     if not parallelism.gradient_checkpointing:
         ideas.append("parallelism.gradient_checkpointing=true")

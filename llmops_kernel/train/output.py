@@ -63,6 +63,8 @@ def _publish(folder: Path, url: str | None, name: str) -> str:
     try:
         if "://" not in url:
             shutil.copytree(folder, Path(target).expanduser(), dirs_exist_ok=True)
+            # Results inside a workspace must not travel with its next submission.
+            (Path(target).expanduser() / ".llmopsignore").write_text("*\n")
         else:
             import fsspec
 

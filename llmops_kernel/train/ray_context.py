@@ -84,7 +84,11 @@ def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
 
 
 def _group_number(spec: RunSpec) -> int:
-    """1 for the attempt's first worker group, 2 for the next ...: each has its own stream."""
-    pattern = f"{spec.attempt}-worker-*.jsonl"
-    seen = {file.name for folder in journal_folders(spec) for file in folder.glob(pattern)}
-    return len(seen) + 1
+    """1 for the attempt's first worker group, 2 for the next ...: each has its own stream.
+
+    Counted in Ray's store, for the next group's rank 0 may be on another node.
+    """
+    name = kv.key(spec.run_id, spec.attempt, "worker-groups")
+    number = int(kv.get(name) or 0) + 1
+    kv.put(name, number)
+    return number

@@ -1,0 +1,62 @@
+"""A tiny model, its tokenizer and a context that needs no Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def rows(count: int) -> list[dict[str, str]]:
+    return [
+        {"prompt": f"what is {i} plus {i % 7}?", "completion": f"it is {i + i % 7}."}
+        for i in range(count)
+    ]
+
+
+@pytest.fixture(scope="session")
+def tiny_llama() -> Path:
+    from llmops_kernel.train.catalogue import prepare
+
+    return prepare("tiny-llama")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tiny_llama: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(tiny_llama))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(64)))
+    return folder
+
+
+@pytest.fixture
+def make_config() -> Callable[..., Any]:
+    """A small training config; keyword arguments replace or extend sections."""
+    from llmops_kernel.config.train import TrainingConfig
+
+    def make(**sections: Any) -> Any:
+        base: dict[str, Any] = {
+            "model": "tiny-llama",
+            "data": {"train": "train.jsonl"},
+            "parallelism": {"strategy": "ddp"},
+            "training": {"micro_batch_size": 2, "global_batch_size": 4, "max_steps": 6},
+        }
+        for name, value in sections.items():
+            both = isinstance(value, dict) and isinstance(base.get(name), dict)
+            base[name] = {**base[name], **value} if both else value
+        return TrainingConfig.model_validate(base)
+
+    return make

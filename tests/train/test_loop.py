@@ -1,0 +1,183 @@
+"""The worker loop in a plain process: no Ray, no process group."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.metrics.events import AnyEvent
+from llmops_kernel.runs.journal import FolderTail, JournalWriter
+
+pytestmark = pytest.mark.slow
+
+Config = Callable[..., Any]
+
+
+def run(
+    config: Any, folder: Path, workspace: Path, *, stop_at: int | None = None
+) -> list[AnyEvent]:
+    """Train and return what this call journalled."""
+    from llmops_kernel.train.context import WorkerContext
+    from llmops_kernel.train.loop import train
+
+    tail = FolderTail(folder / "journal")
+    tail.read()
+    journal = JournalWriter([folder / "journal"], stream="1-worker-1", attempt=1)
+    steps: list[int] = []
+
+    def stop_requested() -> bool:
+        steps.extend(e.step for e in tail_steps.read() if e.kind == "step")
+        return stop_at is not None and len(steps) >= stop_at - 1
+
+    tail_steps = FolderTail(folder / "journal")
+    tail_steps.read()
+    context = WorkerContext(
+        run_id="test",
+        folder=folder,
+        workspace=workspace,
+        journal=journal,
+        stop_requested=stop_requested,
+    )
+    train(config, context)
+    journal.close()
+    return tail.read()
+
+
+def of(events: Sequence[AnyEvent], kind: str) -> list[Any]:
+    return [event for event in events if event.kind == kind]
+
+
+def losses(events: Sequence[AnyEvent]) -> dict[int, float]:
+    return {event.step: event.loss for event in of(events, "step")}
+
+
+def test_a_step_says_all_that_is_known_of_it(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    events = run(make_config(), tmp_path / "run", workspace)
+    start, steps = of(events, "start")[0], of(events, "step")
+    assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6]
+    assert start.total_steps == 6
+    assert start.peak_source.startswith("measured")
+    for step in steps:
+        assert step.step_time_s == pytest.approx(step.data_wait_s + step.compute_s)
+        assert step.tokens_per_second == pytest.approx(step.tokens / step.step_time_s)
+        assert step.mfu == pytest.approx(step.flops / step.step_time_s / start.peak_flops)
+        assert 0 < step.mfu < 1
+        assert step.peak_memory_bytes is None  # a CPU's allocator reports none
+        assert step.data_wait_s > 0
+    names = [event.name for event in of(events, "phase") if event.state == "end"]
+    assert names == ["process_group", "data", "model_load", "engine", "first_step", "save"]
+
+
+def test_tokens_are_those_of_the_data_padding_apart(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    config = make_config(training={"max_steps": None, "num_epochs": 1})
+    events = run(config, tmp_path / "run", workspace)
+    assert sum(step.tokens for step in of(events, "step")) == of(events, "start")[0].num_tokens
+
+
+def test_packing_trains_on_the_same_tokens_in_fewer_steps(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    config = make_config(
+        training={"max_steps": None, "num_epochs": 1}, data={"packing": True, "max_length": 256}
+    )
+    events = run(config, tmp_path / "run", workspace)
+    assert sum(step.tokens for step in of(events, "step")) == of(events, "start")[0].num_tokens
+    assert len(of(events, "step")) < 64 / 4
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_an_interrupted_run_ends_like_an_undisturbed_one(
+    make_config: Config, workspace: Path, tmp_path: Path, method: str
+) -> None:
+    config = make_config(method=method, checkpoint={"every_steps": 2})
+    whole = losses(run(config, tmp_path / "whole", workspace))
+    first = run(config, tmp_path / "cut", workspace, stop_at=3)
+    assert max(losses(first)) == 3
+    assert of(first, "checkpoint")[-1].step == 3
+    assert not of(first, "output")
+    second = run(config, tmp_path / "cut", workspace)
+    assert min(losses(second)) == 4
+    assert {**losses(first), **losses(second)} == pytest.approx(whole, abs=1e-3)
+
+
+def test_the_loss_falls_and_the_output_loads(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from llmops_kernel.train.catalogue import prepare
+
+    config = make_config(
+        optimizer={"learning_rate": 0.01},
+        training={"max_steps": 30},
+        output={"merge_adapter": True},
+    )
+    events = run(config, tmp_path / "run", workspace)
+    found = losses(events)
+    assert found[30] < found[1] - 0.8
+    base = AutoModelForCausalLM.from_pretrained(str(prepare("tiny-llama")))
+    assert PeftModel.from_pretrained(base, str(tmp_path / "run" / "output"))
+    merged = tmp_path / "run" / "output-merged"
+    assert AutoModelForCausalLM.from_pretrained(str(merged))
+    assert AutoTokenizer.from_pretrained(str(merged)).chat_template
+    assert "last training loss" in (tmp_path / "run" / "output" / "README.md").read_text()
+
+
+def test_evaluation_is_weighted_by_tokens_and_calls_the_users_measure(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    (workspace / "hooks.py").write_text(
+        "def compute_metrics(predictions, references, rows):\n"
+        "    assert references == [row['completion'] for row in rows]\n"
+        "    return {'seen': len(predictions)}\n"
+    )
+    config = make_config(
+        data={"eval": "train.jsonl", "max_eval_rows": 7},
+        evaluation={"generate": True, "max_new_tokens": 4, "at_start": True, "every_steps": 3},
+        hooks="hooks.py",
+    )
+    events = run(config, tmp_path / "run", workspace)
+    evals = of(events, "eval")
+    assert [event.step for event in evals] == [0, 3, 6]
+    assert all(event.metrics["seen"] == 7 for event in evals)
+    # An untrained model knows nothing: its loss is close to that of a guess among all tokens.
+    assert evals[0].metrics["eval_loss"] == pytest.approx(math.log(261), rel=0.05)
+    assert evals[2].metrics["eval_loss"] < evals[0].metrics["eval_loss"]
+
+
+def test_a_nan_loss_is_told_not_smoothed_over(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    (workspace / "hooks.py").write_text(
+        "from transformers import AutoModelForCausalLM\n"
+        "def build_model(config):\n"
+        "    from llmops_kernel.train.catalogue import prepare\n"
+        "    model = AutoModelForCausalLM.from_pretrained(str(prepare('tiny-llama')))\n"
+        "    model.model.norm.weight.data.fill_(float('nan'))\n"
+        "    return model\n"
+    )
+    config = make_config(method="full", hooks="hooks.py", training={"max_steps": 2})
+    events = run(config, tmp_path / "run", workspace)
+    assert of(events, "step")[0].loss is None
+    assert "nan" in of(events, "warning")[0].message
+
+
+def test_a_folder_and_url_receive_the_result(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "results"
+    config = make_config(output=str(target), training={"max_steps": 1})
+    events = run(config, tmp_path / "run", workspace)
+    place = Path(of(events, "output")[0].path)
+    assert place.parent == target
+    assert json.loads((place / "adapter_config.json").read_text())["r"] == 16
