@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MARKS = {Level.OK: "[green]ok  [/]", Level.WARN: "[yellow]warn[/]", Level.FAIL: "[red]fail[/]"}
 
 
-def examine(*, with_run: bool, as_json: bool) -> int:
+def examine(*, with_run: bool, as_json: bool, timeout_s: float) -> int:
     """Look at the machine, report, return the exit code: 1 when anything failed."""
     began_s = time.monotonic()
     console = out(stderr=as_json)
@@ -24,7 +24,7 @@ def examine(*, with_run: bool, as_json: bool) -> int:
     for check in all_checks():
         findings.append(run_check(check))
         _print_finding(console, findings[-1])
-    report = _train(console) if with_run else None
+    report = _train(console, timeout_s=timeout_s) if with_run else None
     failed = [f for f in [*findings, *(report.parts if report else ())] if f.level is Level.FAIL]
     if as_json:
         print_json(_as_dict(findings, report=report, is_ok=not failed, began_s=began_s))
@@ -33,12 +33,14 @@ def examine(*, with_run: bool, as_json: bool) -> int:
     return 1 if failed else 0
 
 
-def _train(console: Console) -> RunReport:
+def _train(console: Console, *, timeout_s: float) -> RunReport:
     from llmops_kernel.cli.doctor_run import train_tiny_model
     from llmops_kernel.cli.live_parts import waterfall_table
 
     console.print("\nTraining tiny-llama for 20 steps on a cluster of its own ...", style="bold")
-    report = train_tiny_model(on_part=lambda part: _print_finding(console, part))
+    report = train_tiny_model(
+        on_part=lambda part: _print_finding(console, part), timeout_s=timeout_s
+    )
     if report.view is not None and report.view.phases():
         console.print(waterfall_table(report.view, now_s=time.time()))
     return report

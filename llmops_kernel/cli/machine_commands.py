@@ -16,12 +16,15 @@ def doctor(
         bool,
         typer.Option("--run", help="Train a tiny model for 20 steps on a cluster of its own."),
     ] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", help="Seconds that the training of --run may take.")
+    ] = 150.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
 ) -> None:
     """Say what this machine can do and what is wrong with it. Exit code 1 if anything failed."""
     from llmops_kernel.cli.doctor import examine
 
-    raise typer.Exit(examine(with_run=run, as_json=as_json))
+    raise typer.Exit(examine(with_run=run, as_json=as_json, timeout_s=timeout_s))
 
 
 @command(MACHINE, example="llmops demo")

@@ -42,6 +42,6 @@ def process(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env={**os.environ, **env},
-        timeout=120,
+        timeout=500,
         check=False,
     )
