@@ -1,0 +1,88 @@
+"""The loop on a real cluster with the tiny model: submit, wait, look, change, stop, retry."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import llmops_kernel as llmops
+from llmops_kernel.clusters.provider import ClusterInfo
+from llmops_kernel.metrics.events import PhaseEvent
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+CONFIG = """\
+name: loop
+model: tiny-llama
+data: {train: rows.jsonl, max_length: 64}
+method: full
+parallelism: {strategy: ddp, num_workers: 1}
+training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 6}
+checkpoint: {every_steps: 4}
+hooks: {file: hooks.py}
+"""
+HOOK = "print('this is hook {number}')\n\ndef format_example(row):\n    return row\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    rows = [{"text": f"the quick brown fox {i} jumps over the lazy dog"} for i in range(64)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "hooks.py").write_text(HOOK.format(number=1))
+    path = tmp_path / "loop.train.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def until(condition: Callable[[], bool], *, timeout_s: float = 180.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come true in time"
+        time.sleep(0.25)
+
+
+def test_submit_change_stop_and_retry(ray_cluster: ClusterInfo, config: Path):
+    cluster = llmops.cluster(ray_cluster.name)
+    first = cluster.submit(config)
+    assert first.wait(180) == "SUCCEEDED"
+    assert list(first.metrics().index) == [1, 2, 3, 4, 5, 6]
+    assert first.metrics()["loss"].notna().all()
+    assert first.output is not None
+    assert Path(first.output).is_dir()
+    assert "this is hook 1" in first.logs()
+
+    # One changed line of code and one changed number; only the code is new to the cluster.
+    (config.parent / "hooks.py").write_text(HOOK.format(number=2))
+    second = first.resubmit(learning_rate=5e-5, overrides=["training.max_steps=5000"])
+    told = [e.detail for e in second.events() if isinstance(e, PhaseEvent) and e.name == "upload"]
+    assert told[-1].startswith("code sent")
+    assert "assets reused" in told[-1]
+    assert second.record.parent == first.id
+    difference = second.diff(first)
+    assert ("optimizer.learning_rate", 2e-4, 5e-5) in difference.config
+    assert [change.path for change in difference.code] == ["hooks.py"]
+
+    until(lambda: (second.view.last_step or 0) >= 5)
+    assert "this is hook 2" in second.logs()
+    with pytest.raises(llmops.LLMOpsError, match="RUNNING"):
+        second.retry()
+    second.stop()
+    assert second.state in ("STOPPING", "STOPPED")
+    assert second.wait(120) == "STOPPED"
+    saved = second.view.checkpoints[-1].step
+    assert saved == second.view.last_step
+
+    second.retry()
+    assert second.state == "PENDING"
+    until(lambda: (second.view.last_step or 0) > saved)
+    view = second.view
+    assert (view.attempt, view.start and view.start.first_step) == (2, saved + 1)
+    second.stop()
+    assert second.wait(120) == "STOPPED"
+    steps = second.metrics().index
+    assert list(steps) == list(range(1, len(steps) + 1))
+    assert [run.id for run in cluster.runs()][:2] == [second.id, first.id]
