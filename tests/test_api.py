@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -141,6 +144,17 @@ def test_waiting_for_a_failed_run_raises_where_the_user_has_to_look(past_run, ca
         run.wait()
     assert run.wait(raise_on_failure=False) == "FAILED"
     assert "demo-b: Failed, step 3 of 3" in capsys.readouterr().out
+
+
+def test_an_interrupt_detaches_and_tells_how_to_come_back(past_run, store, capsys):
+    run = past_run("demo-a")
+    again = run.attempts[0].model_copy(update={"number": 2})
+    store.add_attempt(run.id, again)
+    assert run.state == "PENDING"
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    assert run.wait(timeout_s=30) == "PENDING"
+    assert "llmops wait demo-a" in capsys.readouterr().out
+    assert run.wait(timeout_s=0.1) == "PENDING"
 
 
 def test_handles_print_short_and_without_secrets(past_run):

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,44 +32,49 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
 def make_run(store: RunStore) -> MakeRun:
     """Writes a run that has been handed over, without any cluster; returns its id."""
 
-    def make(
-        run_id: str = "demo-1",
-        *,
-        provider: str = "local",
-        host: str = socket.gethostname(),
-        age_s: float = 0.0,
-        handed_over: bool = True,
-        num_attempts: int = 1,
-    ) -> str:
-        created_s = time.time() - age_s
-        record = RunRecord(
-            run_id=run_id,
-            name="demo",
-            created_s=created_s,
-            cluster="local",
-            provider=provider,
-            config={},
-            host=host,
-        )
-        folder = store.create(record, config_yaml="name: demo\n")
-        for number in range(1, num_attempts + 1):
-            attempt = Attempt(
-                number=number,
-                submission_id=f"{run_id}-{number}",
-                cluster="local",
-                dashboard_url="",
-                submitted_s=created_s,
-            )
-            store.add_attempt(run_id, attempt)
-        if num_attempts:
-            writer = JournalWriter([folder.journal], stream="1-client", attempt=1)
-            writer.emit(PhaseEvent(name="pending", state="begin"))
-            if handed_over:
-                writer.emit(PhaseEvent(name="pending", state="end"))
-            writer.close()
+    def make(run_id: str = "demo-1", **details: Any) -> str:
+        make_record(store, run_id, **details)
         return run_id
 
     return make
+
+
+def make_record(
+    store: RunStore,
+    run_id: str,
+    *,
+    provider: str = "local",
+    host: str = socket.gethostname(),
+    age_s: float = 0.0,
+    handed_over: bool = True,
+    num_attempts: int = 1,
+) -> None:
+    created_s = time.time() - age_s
+    record = RunRecord(
+        run_id=run_id,
+        name="demo",
+        created_s=created_s,
+        cluster="local",
+        provider=provider,
+        config={},
+        host=host,
+    )
+    folder = store.create(record, config_yaml="name: demo\n")
+    for number in range(1, num_attempts + 1):
+        attempt = Attempt(
+            number=number,
+            submission_id=f"{run_id}-{number}",
+            cluster="local",
+            dashboard_url="",
+            submitted_s=created_s,
+        )
+        store.add_attempt(run_id, attempt)
+    if num_attempts:
+        writer = JournalWriter([folder.journal], stream="1-client", attempt=1)
+        writer.emit(PhaseEvent(name="pending", state="begin"))
+        if handed_over:
+            writer.emit(PhaseEvent(name="pending", state="end"))
+        writer.close()
 
 
 @pytest.fixture
@@ -117,24 +123,29 @@ def client(connection: Connection) -> Iterator[JobsClient]:
 def run_job(client: JobsClient) -> RunJob:
     """Starts a real job for a run's first attempt; returns its submission id."""
 
-    def run(
-        run_id: str,
-        *,
-        num_steps: int = 3,
-        interval_s: float = 0.0,
-        how: str = "end",
-        folders: Sequence[Path] = (),
-    ) -> str:
-        words = [sys.executable, JOB_SCRIPT, run_id, num_steps, interval_s, how, *folders]
-        client.submit(
-            entrypoint=shlex.join(map(str, words)),
-            submission_id=f"{run_id}-1",
-            runtime_env={},
-            metadata={"llmops_run": run_id},
-        )
-        return f"{run_id}-1"
+    def run(run_id: str, **details: Any) -> str:
+        return start_job(client, run_id, **details)
 
     return run
+
+
+def start_job(
+    client: JobsClient,
+    run_id: str,
+    *,
+    num_steps: int = 3,
+    interval_s: float = 0.0,
+    how: str = "end",
+    folders: Sequence[Path] = (),
+) -> str:
+    words = [sys.executable, JOB_SCRIPT, run_id, num_steps, interval_s, how, *folders]
+    client.submit(
+        entrypoint=shlex.join(map(str, words)),
+        submission_id=f"{run_id}-1",
+        runtime_env={},
+        metadata={"llmops_run": run_id},
+    )
+    return f"{run_id}-1"
 
 
 def wait_for(condition: Callable[[], object], *, timeout_s: float = 60.0) -> None:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import shutil
+import tempfile
 import threading
 import time
+from pathlib import Path
 
+import psutil
 import pytest
 
+from llmops_kernel.clusters.local import LocalProvider
+from llmops_kernel.clusters.processes import cluster_processes
 from llmops_kernel.clusters.provider import Connection
+from llmops_kernel.clusters.record import cluster_folder
+from llmops_kernel.config.cluster import ClusterTemplate
+from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.control import stop_run
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.jobs.observe import Observer
 from llmops_kernel.metrics.events import EndEvent, StepEvent
 from llmops_kernel.runs.journal import read_lines
-from tests.jobs.conftest import ended, wait_for
+from llmops_kernel.runs.store import RunStore
+from tests.jobs.conftest import ended, make_record, start_job, wait_for
 from tests.jobs.fake_provider import FakeProvider
 from tests.jobs.tcp_proxy import TcpProxy
 
@@ -134,3 +145,38 @@ def test_a_package_that_is_gone_is_a_failure_with_a_remedy(
     assert end is not None
     assert "could not prepare the run's files" in end.message
     assert "uploads again" in end.remedy
+
+
+def test_a_killed_head_is_told_and_what_was_journalled_stays(store, monkeypatch):
+    """A head of its own, because it dies; the short home keeps its sockets' paths short."""
+    home = Path(tempfile.mkdtemp(prefix="llmops-h-"))
+    monkeypatch.setenv("LLMOPS_HOME", str(home))
+    provider = LocalProvider()
+    try:
+        provider.up(ClusterTemplate(name="local", num_cpus=1))
+        run_id = new_id()
+        _journal_until_killed(provider, run_id)
+        watcher = Observer(RunStore(), run_id, provider=provider, grace_s=0.5)
+        wait_for(lambda: watcher.check() is not None, timeout_s=30)
+        view = RunStore().view(run_id)
+        assert view.state == "FAILED"
+        assert view.last_step is not None
+        assert f"went away while the run was at step {view.last_step}" in view.message
+        assert [event.step for event in view.steps] == list(range(1, view.last_step + 1))
+        assert "llmops up" in view.remedy
+    finally:
+        provider.down("local")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _journal_until_killed(provider: LocalProvider, run_id: str) -> None:
+    make_record(RunStore(), run_id)
+    with JobsClient(provider.connect("local")) as client:
+        journal = RunStore().folder(run_id).journal
+        start_job(client, run_id, num_steps=500, interval_s=0.05, folders=[journal])
+    wait_for(lambda: (RunStore().view(run_id).last_step or 0) >= 3)
+    record = cluster_folder(RunStore().root, "local").read()
+    assert record is not None
+    for process in cluster_processes(record):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
