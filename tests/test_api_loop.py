@@ -66,23 +66,27 @@ def test_submit_change_stop_and_retry(ray_cluster: ClusterInfo, config: Path):
     assert ("optimizer.learning_rate", 2e-4, 5e-5) in difference.config
     assert [change.path for change in difference.code] == ["hooks.py"]
 
-    until(lambda: (second.view.last_step or 0) >= 5)
-    assert "this is hook 2" in second.logs()
-    with pytest.raises(llmops.LLMOpsError, match="RUNNING"):
-        second.retry()
-    second.stop()
-    assert second.state in ("STOPPING", "STOPPED")
-    assert second.wait(120) == "STOPPED"
-    saved = second.view.checkpoints[-1].step
-    assert saved == second.view.last_step
-
-    second.retry()
-    assert second.state == "PENDING"
-    until(lambda: (second.view.last_step or 0) > saved)
-    view = second.view
-    assert (view.attempt, view.start and view.start.first_step) == (2, saved + 1)
-    second.stop()
-    assert second.wait(120) == "STOPPED"
-    steps = second.metrics().index
-    assert list(steps) == list(range(1, len(steps) + 1))
+    _stop_and_retry(second)
     assert [run.id for run in cluster.runs()][:2] == [second.id, first.id]
+
+
+def _stop_and_retry(run: llmops.Run) -> None:
+    until(lambda: (run.view.last_step or 0) >= 5)
+    assert "this is hook 2" in run.logs()
+    with pytest.raises(llmops.LLMOpsError, match="RUNNING"):
+        run.retry()
+    run.stop()
+    assert run.state in ("STOPPING", "STOPPED")
+    assert run.wait(120) == "STOPPED"
+    saved = run.view.checkpoints[-1].step
+    assert saved == run.view.last_step
+
+    run.retry()
+    assert run.state == "PENDING"
+    until(lambda: (run.view.last_step or 0) > saved)
+    view = run.view
+    assert (view.attempt, view.start and view.start.first_step) == (2, saved + 1)
+    run.stop()
+    assert run.wait(120) == "STOPPED"
+    steps = run.metrics().index
+    assert list(steps) == list(range(1, len(steps) + 1))

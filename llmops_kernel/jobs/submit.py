@@ -125,37 +125,36 @@ def submit_run(
         run_id=new_run_id(config.name),
         name=config.name,
         created_s=begun_s,
-        cluster=cluster.name,
-        provider=cluster.provider,
         config=config.model_dump(mode="json"),
         config_path=config_path,
         overrides=dict(overrides or {}),
-        workspace_root=str(workspace),
         git=git,
         parent=parent,
         **_snapshot_fields(snapshot, packages),
         **_surroundings(cluster),
     )
     store.create(record, config_yaml=dump_yaml(config), git_diff=git_diff)
-    attempt = first_attempt(record, cluster=cluster)
-    store.add_attempt(record.run_id, attempt)
-    handover = Handover(store=store, record=record, attempt=attempt, config=config, cluster=cluster)
+    handover = _first_attempt(store, record, config=config, cluster=cluster)
     with handover.journal() as journal:
         detail = f"{len(snapshot.files)} files"
         journal.emit(PhaseEvent(name="snapshot", state="begin", time_s=begun_s))
         journal.emit(PhaseEvent(name="snapshot", state="end", detail=detail))
         hand_over(handover, packages=package_files(packages), client=client, journal=journal)
-    return record, attempt
+    return record, handover.attempt
 
 
-def first_attempt(record: RunRecord, *, cluster: ClusterInfo) -> Attempt:
-    return Attempt(
+def _first_attempt(
+    store: RunStore, record: RunRecord, *, config: TrainingConfig, cluster: ClusterInfo
+) -> Handover:
+    attempt = Attempt(
         number=1,
         submission_id=f"{record.run_id}-1",
         cluster=cluster.name,
         dashboard_url=cluster.dashboard_url or "",
         submitted_s=record.created_s,
     )
+    store.add_attempt(record.run_id, attempt)
+    return Handover(store=store, record=record, attempt=attempt, config=config, cluster=cluster)
 
 
 def package_files(packages: Packages) -> list[PackageFile]:
@@ -223,6 +222,7 @@ def _upload(packages: list[PackageFile], *, client: JobsClient) -> str:
 
 def _snapshot_fields(snapshot: Workspace, packages: Packages) -> dict[str, Any]:
     return {
+        "workspace_root": str(snapshot.root),
         "code_hash": packages.code.hash,
         "assets_hash": packages.assets.hash if packages.assets else "",
         "package_hash": packages.library.hash,
@@ -232,6 +232,8 @@ def _snapshot_fields(snapshot: Workspace, packages: Packages) -> dict[str, Any]:
 
 def _surroundings(cluster: ClusterInfo) -> dict[str, Any]:
     return {
+        "cluster": cluster.name,
+        "provider": cluster.provider,
         "versions": _versions(),
         "host": socket.gethostname(),
         "user": _user(),

@@ -96,19 +96,23 @@ def uploads(store: RunStore, run_id: str) -> str:
 
 
 @pytest.mark.ray
-def test_only_what_is_new_is_uploaded_and_the_job_is_told_all(store, workspace, client, connection):
+def test_only_what_is_new_is_uploaded(store, workspace, client, connection):
     """The jobs are stopped at once: what matters here is what Ray was given."""
     salt = secrets.token_hex(4)
     (workspace / "rows.jsonl").write_text(f'{{"text": "{salt}"}}\n' * 3000)
     submit = {"store": store, "cluster": info(connection), "client": client}
-    first, attempt = submit_run(**submit, config=config(name="one"), workspace=workspace)
+    first, _ = submit_run(**submit, config=config(name="one"), workspace=workspace)
+    client.stop(f"{first.run_id}-1")
     assert "code sent" in uploads(store, first.run_id)
     assert "assets sent" in uploads(store, first.run_id)
+    names = [e.name for e in store.events(first.run_id) if isinstance(e, PhaseEvent)]
+    assert names[:6] == ["snapshot", "snapshot", "upload", "upload", "pending", "pending"]
 
     (workspace / "hooks.py").write_text(f"def format_example(row):  # {salt}\n    return row\n")
     second, _ = submit_run(
         **submit, config=config(name="two", seed=7), workspace=workspace, parent=first.run_id
     )
+    client.stop(f"{second.run_id}-1")
     told = uploads(store, second.run_id)
     assert "code sent" in told
     assert "library reused" in told
@@ -116,31 +120,31 @@ def test_only_what_is_new_is_uploaded_and_the_job_is_told_all(store, workspace, 
     assert second.parent == first.run_id
     assert second.assets_hash == first.assets_hash
     assert second.code_hash != first.code_hash
+    wait_for(lambda: ended(client, f"{first.run_id}-1") and ended(client, f"{second.run_id}-1"))
 
-    client.stop(f"{second.run_id}-1")
+
+@pytest.mark.ray
+def test_a_retry_hands_over_the_same_record_with_the_packages_kept_here(
+    store, workspace, client, connection
+):
+    cluster = info(connection)
+    record, attempt = submit_run(
+        store=store, cluster=cluster, client=client, config=config(), workspace=workspace
+    )
     client.stop(attempt.submission_id)
-    names = [e.name for e in store.events(first.run_id) if isinstance(e, PhaseEvent)]
-    assert names[:6] == ["snapshot", "snapshot", "upload", "upload", "pending", "pending"]
-    wait_for(lambda: ended(client, attempt.submission_id))
-    job = client.get(attempt.submission_id)
+    (workspace / "hooks.py").write_text("raise RuntimeError('newer code')\n")
+    folder = store.folder(record.run_id)
+    JournalWriter([folder.journal], stream="1-driver", attempt=1).emit(EndEvent(state="STOPPED"))
+
+    again = retry_run(store, record.run_id, cluster=cluster, client=client)
+    client.stop(again.submission_id)
+    assert (again.number, again.submission_id) == (2, f"{record.run_id}-2")
+    assert store.view(record.run_id).state == "PENDING"
+    job = client.get(again.submission_id)
     assert job is not None
     assert job.metadata is not None
-    assert job.metadata["llmops_run"] == first.run_id
-
-    # An ended run goes again with the same packages, kept on this side.
-    folder = store.folder(first.run_id)
-    JournalWriter([folder.journal], stream="1-driver", attempt=1).emit(EndEvent(state="STOPPED"))
-    again = retry_run(store, first.run_id, cluster=info(connection), client=client)
-    assert (again.number, again.submission_id) == (2, f"{first.run_id}-2")
-    client.stop(again.submission_id)
-    spec = RunSpec.decode(entrypoint_of(client, again.submission_id).removeprefix(ENTRYPOINT))
-    assert (spec.run_id, spec.attempt) == (first.run_id, 2)
-    assert spec.config == first.config
+    assert (job.metadata["llmops_run"], job.metadata["llmops_attempt"]) == (record.run_id, "2")
+    spec = RunSpec.decode(job.entrypoint.removeprefix(ENTRYPOINT).strip())
+    assert (spec.run_id, spec.attempt, spec.config) == (record.run_id, 2, record.config)
     assert spec.run_root == str(folder.root)
-    wait_for(lambda: ended(client, again.submission_id) and ended(client, f"{second.run_id}-1"))
-
-
-def entrypoint_of(client: JobsClient, submission_id: str) -> str:
-    job = client.get(submission_id)
-    assert job is not None
-    return job.entrypoint
+    wait_for(lambda: ended(client, again.submission_id) and ended(client, attempt.submission_id))
