@@ -126,7 +126,7 @@ def deepspeed_ops() -> Finding:
     if lacks:
         packages = " ".join("ninja-build" if part == "ninja" else part for part in lacks)
         seen = f"DeepSpeed {version}; missing to compile: {', '.join(lacks)}"
-        return fail(name, seen, f"apt-get install {packages}")
+        return warn(name, seen, f"only ZeRO on a CPU needs them: apt-get install {packages}")
     built = sorted({file.stem for file in _op_cache().glob("**/*.so")})
     state = f"built: {', '.join(built)}" if built else "built on first use, about a minute"
     return ok(name, f"DeepSpeed {version}, g++, ninja; {state} ({_op_cache()})")

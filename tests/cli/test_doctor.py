@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from llmops_kernel.config.load import check_files, load_training_config
 
 from llmops_kernel.cli.doctor_checks import (
     Finding,
@@ -21,6 +20,7 @@ from llmops_kernel.cli.doctor_checks import (
 )
 from llmops_kernel.cli.doctor_machine import folders, proxies
 from llmops_kernel.cli.doctor_run import STEPS, judge, write_workspace
+from llmops_kernel.config.load import check_files, load_training_config
 from llmops_kernel.metrics.events import OutputEvent
 from llmops_kernel.runs.view import RunView
 from tests.cli.conftest import Llmops, process

@@ -17,7 +17,8 @@ PARAMETERS = {
     "model": "tiny-llama",
     "method": "full",
     "learning_rate": 0.003,
-    "max_steps": 4,
+    "max_steps": 8,
+    "max_length": 512,
     "eval_rows": 2,
 }
 
