@@ -22,6 +22,8 @@ SUITABLE := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '$(SUITABLE)' 2>/dev/null && { echo $$p; break; }; done)
 TORCH ?= torch==$(shell sed -n 's/^torch==//p' constraints.txt)
+# Jupyter refuses to start as root, the only user of many containers, unless told.
+ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # pip's own lines go to the log; the terminal sees one line a step, and the end of the log on failure.
 PIP = ./.ci/pip-install $(BIN)/python $(LOG)
@@ -33,7 +35,7 @@ demo: install compiler ## Fine-tune SmolLM2-135M on the shipped data, in this te
 
 .PHONY: lab
 lab: install compiler ## Open JupyterLab on the quickstart notebook
-	@cd notebooks && ../$(BIN)/jupyter lab 01-quickstart.ipynb $(ARGS)
+	@cd notebooks && ../$(BIN)/jupyter lab 01-quickstart.ipynb $(ALLOW_ROOT) $(ARGS)
 
 .PHONY: doctor
 doctor: install ## What this machine can do, and what is wrong with it

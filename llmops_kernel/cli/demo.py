@@ -120,15 +120,17 @@ def before_and_after(view: RunView) -> object:
         return "   the config evaluates only once: set evaluation.at_start and evaluation.at_end"
     first, last = view.evals[0], view.evals[-1]
     rows = []
-    for name in sorted(first.metrics.keys() & last.metrics.keys()):
-        before, after = first.metrics[name], last.metrics[name]
+    for name, after in last.metrics.items():
+        before = first.metrics.get(name)
+        if before is None:
+            continue
         rows.append([name, _shown(name, before), _shown(name, after), _gain(name, after - before)])
     names = ["metric", f"step {first.step}", f"step {last.step}", "change"]
     return table(names, rows, right=names[1:])
 
 
 def _is_fraction(name: str) -> bool:
-    return "accuracy" in name or name.endswith(("_rate", "_f1"))
+    return "accuracy" in name or name.endswith(("_match", "_f1"))
 
 
 def _shown(name: str, value: float) -> str:
