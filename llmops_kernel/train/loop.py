@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from transformers import set_seed
+from transformers import PrinterCallback, set_seed
 
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
@@ -109,6 +109,8 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
         callbacks=list(call(parts.hooks.callbacks)) if parts.hooks.callbacks else None,
     )
     journal = _journal_callback(config, context, parts, meter)
+    # It would print each step to the log, twice under Ray; the journal has them.
+    trainer.remove_callback(PrinterCallback)
     trainer.add_callback(journal)
     journal.engine = lambda: type(trainer.model_wrapped).__name__
     if evaluator is not None:

@@ -1,0 +1,107 @@
+"""A workspace with the tiny model, and a way to find and kill the processes of a run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import llmops_kernel as llmops
+from llmops_kernel.clusters.provider import ClusterInfo
+
+# Each step takes a while, so that a kill comes between steps that are known.
+HOOKS = """
+import time
+from transformers import TrainerCallback
+
+class Slow(TrainerCallback):
+    def on_step_end(self, *args, **kwargs):
+        time.sleep({pause_s})
+
+def callbacks():
+    return [Slow()]
+"""
+CONFIG = """\
+name: chaos
+model: tiny-llama
+data: {train: rows.jsonl, max_length: 64}
+method: lora
+parallelism: {strategy: ddp, num_workers: 2}
+optimizer: {learning_rate: 2.0e-3}
+training: {micro_batch_size: 2, global_batch_size: 4, max_steps: 24, max_failures: 1}
+checkpoint: {every_steps: 5}
+hooks: hooks.py
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    rows = [{"text": f"number {i} follows number {i - 1} and not {i + 3}"} for i in range(96)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "hooks.py").write_text(HOOKS.format(pause_s=0.25))
+    (folder / "chaos.train.yaml").write_text(CONFIG)
+    return folder
+
+
+@pytest.fixture
+def cluster(ray_cluster: ClusterInfo) -> llmops.Cluster:
+    return llmops.cluster(ray_cluster.name)
+
+
+@pytest.fixture
+def submit(cluster: llmops.Cluster, workspace: Path) -> Iterator[Callable[..., llmops.Run]]:
+    """Submit the config with overrides; what still runs at the end is stopped."""
+    runs: list[llmops.Run] = []
+
+    def submit(**overrides: object) -> llmops.Run:
+        runs.append(cluster.submit(workspace / "chaos.train.yaml", **overrides))
+        return runs[-1]
+
+    yield submit
+    for run in runs:
+        run.stop()
+        run.wait(120, raise_on_failure=False)
+
+
+def until(condition: Callable[[], bool], *, timeout_s: float = 240) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come true in time"
+        time.sleep(0.2)
+
+
+def at_step(run: llmops.Run, step: int) -> Callable[[], bool]:
+    def reached() -> bool:
+        assert run.view.state != "FAILED", run.view.message
+        return (run.view.last_step or 0) >= step
+
+    return reached
+
+
+def processes(title: str) -> list[psutil.Process]:
+    """Of any cluster on this machine whose command line has that text, oldest first."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "create_time"]):
+        if title in " ".join(process.info["cmdline"] or []):
+            found.append(process)
+    return sorted(found, key=lambda process: process.info["create_time"])
+
+
+def workers_of(cluster: llmops.Cluster) -> list[psutil.Process]:
+    """Ray Train's workers on that cluster, by the home that their environment names."""
+    from llmops_kernel.runs.paths import HOME_ENV_VAR, home
+
+    mine = []
+    for process in processes("RayTrainWorker"):
+        try:
+            if process.environ().get(HOME_ENV_VAR) == str(home()):
+                mine.append(process)
+        except psutil.Error:
+            continue
+    return mine

@@ -1,0 +1,40 @@
+"""One of two workers of a training without Ray: `python -m tests.train.strategy_worker SPEC`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch.distributed as dist
+
+from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.runs.journal import JournalWriter
+from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.loop import train
+
+
+def main() -> None:
+    spec = json.loads(sys.argv[1])
+    rank, folder = int(os.environ["RANK"]), Path(spec["folder"])
+    dist.init_process_group("gloo")
+    journal = None
+    if rank == 0:
+        journal = JournalWriter([folder / "journal"], stream="1-worker-1", attempt=1)
+    context = WorkerContext(
+        run_id="strategies",
+        rank=rank,
+        world_size=2,
+        local_rank=rank,
+        local_world_size=2,
+        folder=folder,
+        workspace=Path(spec["workspace"]),
+        journal=journal,
+    )
+    train(TrainingConfig.model_validate(spec["config"]), context)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

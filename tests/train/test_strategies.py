@@ -1,0 +1,98 @@
+"""The same config at every parallelism, two workers, fp32: same losses, and the right engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.runs.journal import FolderTail
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "ddp": {"strategy": "ddp"},
+    "zero1": {"strategy": "zero1"},
+    "zero2": {"strategy": "zero2"},
+    "zero3": {"strategy": "zero3"},
+    "zero3+offload": {
+        "strategy": "zero3",
+        "offload_optimizer": True,
+        "offload_params": True,
+    },
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def train_with_two(config: Any, folder: Path, workspace: Path) -> tuple[str, list[float]]:
+    """The wrapped model's class, and the loss of each step."""
+    spec = {
+        "config": config.model_dump(mode="json"),
+        "folder": str(folder),
+        "workspace": str(workspace),
+    }
+    command = [sys.executable, "-m", "tests.train.strategy_worker", json.dumps(spec)]
+    shared = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+        "TORCH_EXTENSIONS_DIR": str(Path(os.environ["LLMOPS_CACHE"]) / "torch_extensions"),
+    }
+    folder.mkdir()
+    workers = []
+    for rank in range(2):
+        with (folder / f"{rank}.log").open("w") as log:
+            env = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            workers.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
+    try:
+        codes = [worker.wait(timeout=400) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert codes == [0, 0], (folder / "0.log").read_text()[-3000:]
+    events = FolderTail(folder / "journal").read()
+    engine = next(event.engine for event in events if event.kind == "start")
+    return engine, [event.loss or 0.0 for event in events if event.kind == "step"]
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_every_parallelism_gives_the_same_losses(
+    make_config: Callable[..., Any], workspace: Path, tmp_path: Path, method: str
+) -> None:
+    found = {}
+    for name, parallelism in STRATEGIES.items():
+        config = make_config(
+            method=method,
+            parallelism={**parallelism, "num_workers": 2},
+            training={"micro_batch_size": 2, "global_batch_size": 8, "max_steps": 20},
+            optimizer={"learning_rate": 2e-3},
+            data={"eval": "train.jsonl", "max_eval_rows": 5},
+        )
+        # Both methods at each end, the whole list for one: every pair costs two processes.
+        if method == "full" or name in ("ddp", "zero3"):
+            found[name] = train_with_two(config, tmp_path / name, workspace)
+    engines = {name: engine for name, (engine, _) in found.items()}
+    assert engines.pop("ddp") == "DistributedDataParallel"
+    # An engine that silently is not DeepSpeed's would give the very same losses.
+    assert set(engines.values()) == {"DeepSpeedEngine"}
+    reference = found["ddp"][1]
+    assert len(reference) == 20
+    assert reference[-1] < reference[0] - 0.3
+    for name, (_, losses) in found.items():
+        worst = max(abs(a - b) for a, b in zip(losses, reference, strict=True))
+        print(f"{method} {name}: largest difference to ddp over 20 steps {worst:.2e}")
+        assert worst < 1e-3, name
