@@ -46,7 +46,7 @@ doctor: install ## What this machine can do, and what is wrong with it
 check: install ## Lint, format, types, layers, sizes, hygiene
 	@echo "ruff";          $(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet .
 	@echo "mypy --strict"; $(BIN)/mypy
-	@echo "import-linter"; $(BIN)/lint-imports --no-timing 2>&1 | tail -n +2
+	@echo "import-linter"; $(BIN)/lint-imports
 	@$(BIN)/python -m tests.checks.sizes
 	@$(BIN)/python -m tests.checks.hygiene
 
