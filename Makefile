@@ -87,8 +87,10 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 # First and pinned: later packages must find this torch and not fetch another one.
+# pip itself before it: the one of Debian 12 (23.0) searches these pins for over ten minutes.
 $(STAMPS)/torch: $(STAMPS)/venv constraints.txt
 	@echo "[2/4] $(TORCH) and build tools"
+	@$(PIP) 'pip>=25.3'
 	@$(PIP) -c constraints.txt '$(TORCH)' setuptools wheel ninja hatchling editables
 	@touch $@
 
