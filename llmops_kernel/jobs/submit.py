@@ -114,12 +114,7 @@ def submit_run(
     the config, its files or the workspace are wrong or the cluster does not answer.
     """
     begun_s = time.time()
-    workspace = workspace.resolve()
-    if problems := check_files(config, workspace):
-        raise config_error(problems)
-    client.version()
-    snapshot = scan(workspace)
-    packages = build(snapshot, store.packages)
+    snapshot, packages = _packed(workspace.resolve(), config=config, store=store, client=client)
     git, git_diff = read_git(workspace)
     record = RunRecord(
         run_id=new_run_id(config.name),
@@ -136,11 +131,22 @@ def submit_run(
     store.create(record, config_yaml=dump_yaml(config), git_diff=git_diff)
     handover = _first_attempt(store, record, config=config, cluster=cluster)
     with handover.journal() as journal:
-        detail = f"{len(snapshot.files)} files"
         journal.emit(PhaseEvent(name="snapshot", state="begin", time_s=begun_s))
-        journal.emit(PhaseEvent(name="snapshot", state="end", detail=detail))
+        told = f"{len(snapshot.files)} files"
+        journal.emit(PhaseEvent(name="snapshot", state="end", detail=told))
         hand_over(handover, packages=package_files(packages), client=client, journal=journal)
     return record, handover.attempt
+
+
+def _packed(
+    workspace: Path, *, config: TrainingConfig, store: RunStore, client: JobsClient
+) -> tuple[Workspace, Packages]:
+    """Check the files that the config names and the cluster, then pack the workspace."""
+    if problems := check_files(config, workspace):
+        raise config_error(problems)
+    client.version()
+    snapshot = scan(workspace)
+    return snapshot, build(snapshot, store.packages)
 
 
 def _first_attempt(

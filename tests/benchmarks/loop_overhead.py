@@ -101,50 +101,45 @@ def _start_clock() -> Any:
 
 def bare(rows: list[dict[str, str]], folder: Path, steps: int) -> float:
     """What a user would write without us; steps per second."""
-    import torch
     from transformers import AutoTokenizer, Trainer, TrainingArguments, set_seed
 
     from llmops_kernel.train.catalogue import prepare
 
     set_seed(42)
     tokenizer = AutoTokenizer.from_pretrained(str(prepare("tiny-llama")))
-    examples = [tokenizer(row["text"] + tokenizer.eos_token)["input_ids"] for row in rows]
-
-    def collate(batch: list[list[int]]) -> dict[str, Any]:
-        width = -(-max(map(len, batch)) // 8) * 8
-        ids = [[*row, *[256] * (width - len(row))] for row in batch]
-        labels = [[*row, *[-100] * (width - len(row))] for row in batch]
-        mask = [[*[1] * len(row), *[0] * (width - len(row))] for row in batch]
-        return {
-            "input_ids": torch.tensor(ids),
-            "labels": torch.tensor(labels),
-            "attention_mask": torch.tensor(mask),
-        }
-
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        use_cpu=True,
-        per_device_train_batch_size=4,
-        max_steps=steps,
-        learning_rate=1e-3,
-        lr_scheduler_type="cosine",
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-    )
-    clock = _start_clock()
-    model = new_model()
+    clock, model = _start_clock(), new_model()
     model.config.use_cache = False
     Trainer(
         model=model,
-        args=arguments,
-        train_dataset=examples,
-        data_collator=collate,
+        args=TrainingArguments(
+            output_dir=str(folder),
+            use_cpu=True,
+            per_device_train_batch_size=4,
+            max_steps=steps,
+            learning_rate=1e-3,
+            lr_scheduler_type="cosine",
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+        ),
+        train_dataset=[tokenizer(row["text"] + tokenizer.eos_token)["input_ids"] for row in rows],
+        data_collator=_collate,
         callbacks=[clock],
     ).train()
     return float(clock.steps_per_second())
+
+
+def _collate(batch: list[list[int]]) -> dict[str, Any]:
+    import torch
+
+    width = -(-max(map(len, batch)) // 8) * 8
+    return {
+        "input_ids": torch.tensor([[*row, *[256] * (width - len(row))] for row in batch]),
+        "labels": torch.tensor([[*row, *[-100] * (width - len(row))] for row in batch]),
+        "attention_mask": torch.tensor([[*[1] * len(r), *[0] * (width - len(r))] for r in batch]),
+    }
 
 
 def ours(workspace: Path, folder: Path, steps: int) -> float:
