@@ -6,7 +6,10 @@ from typing import Any
 
 from ray.train import FailureConfig, WorkerGroupError
 from ray.train.torch import TorchTrainer
-from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+from ray.train.v2._internal.exceptions import (
+    WorkerHealthCheckFailedError,
+    WorkerHealthCheckTimeoutError,
+)
 from ray.train.v2._internal.execution.failure_handling import (
     DefaultFailurePolicy,
     FailureDecision,
@@ -17,6 +20,9 @@ from llmops_kernel.runs.spec import RunSpec
 from llmops_kernel.train import checkpoint
 from llmops_kernel.train.failures import is_peer_loss
 from llmops_kernel.train.ray_context import open_journal, run_folder
+
+_LOST = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError)
+"""What Ray Train puts in the place of a worker's own exception when the process is gone."""
 
 
 class RunFailurePolicy(DefaultFailurePolicy):
@@ -54,9 +60,10 @@ def is_code_failure(error: Any) -> bool:
     """True when every failed worker raised, and one of them for more than a lost peer."""
     if not isinstance(error, WorkerGroupError) or not error.worker_failures:
         return False
-    failures = error.worker_failures.values()
-    raised = [one for one in failures if isinstance(one, UserExceptionWithTraceback)]
-    return len(raised) == len(failures) and not all(is_peer_loss(str(one)) for one in raised)
+    failures = list(error.worker_failures.values())
+    if any(isinstance(one, _LOST) for one in failures):
+        return False
+    return not all(is_peer_loss(f"{type(one).__name__} {one}") for one in failures)
 
 
 def cause(error: Any) -> str:
@@ -64,7 +71,7 @@ def cause(error: Any) -> str:
     failures = getattr(error, "worker_failures", None)
     if not failures:
         return str(error).strip().splitlines()[-1][:300]
-    dead = {r: e for r, e in failures.items() if not isinstance(e, UserExceptionWithTraceback)}
+    dead = {rank: one for rank, one in failures.items() if isinstance(one, _LOST)}
     ranks, first = (dead or failures), next(iter((dead or failures).values()))
     names = ", ".join(str(rank) for rank in sorted(ranks))
     kind = "died" if dead else "lost its peers"
