@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
+
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import FailureEvent
@@ -46,10 +48,11 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _explain(error: BaseException, config: TrainingConfig | None) -> tuple[str, str]:
+    if _is_out_of_memory(_cause(error)):
+        asked = _first_line(_cause(error))
+        return f"Out of memory: {asked} ({_memory_there_was()})", memory_remedy(config)
     if isinstance(error, LLMOpsError):
         return error.message, error.remedy
-    if _is_out_of_memory(error):
-        return f"Out of memory: {_first_line(error)}", memory_remedy(config)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" while writing {error.filename}" if error.filename else ""
         return (
@@ -58,6 +61,14 @@ def _explain(error: BaseException, config: TrainingConfig | None) -> tuple[str, 
             " or point LLMOPS_HOME at a larger disk; then `llmops retry`",
         )
     return f"{type(error).__name__}: {_first_line(error)}", ""
+
+
+def _memory_there_was() -> str:
+    memory = psutil.virtual_memory()
+    return (
+        f"the node has {memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB of host memory"
+        " free"
+    )
 
 
 def memory_remedy(config: TrainingConfig | None) -> str:

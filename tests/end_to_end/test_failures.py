@@ -40,11 +40,13 @@ def test_out_of_memory_says_what_was_asked_and_three_settings(
     submit: Submit, workspace: Path
 ) -> None:
     (workspace / "hooks.py").write_text(
-        "import torch\n\n\ndef build_model(config):\n    torch.empty(2**62)\n"
+        "import torch\n\n\ndef build_model(config):\n    torch.empty(2**44)\n"
     )
     run = submit(max_failures=0)
     assert run.wait(300, raise_on_failure=False) == "FAILED"
-    assert "memory" in run.view.message
+    assert run.view.message.startswith("Out of memory")
+    assert "you tried to allocate" in run.view.message
+    assert "GB of host memory free" in run.view.message
     assert run.view.remedy.count(";") == 2
     assert "micro_batch_size=1" in run.view.remedy
 
