@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from llmops_kernel.clusters.provider import ClusterInfo
 
 CACHE_VARIABLE = "LLMOPS_TEST_CACHE"
 """A folder that keeps converted models and compiled ops between test sessions."""
@@ -41,6 +46,17 @@ def _stop_clusters(home: Path) -> None:
     provider = LocalProvider(home)
     for info in provider.list():
         provider.down(info.name)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[ClusterInfo]:
+    """A READY local cluster `test` for tests that only use it; started at first need."""
+    from llmops_kernel.clusters.local import LocalProvider
+    from llmops_kernel.config.cluster import ClusterTemplate
+
+    provider = LocalProvider()
+    yield provider.up(ClusterTemplate(name="test"), progress=print)
+    provider.down("test")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -183,6 +184,12 @@ def environment(
         "PYTHONPATH": os.pathsep.join(filter(None, [_lazy_imports(), env.get("PYTHONPATH")])),
         paths.HOME_ENV_VAR: str(home),
         paths.CACHE_ENV_VAR: str(paths.cache()),
+    }
+    return env | _ray_settings(folder, template)
+
+
+def _ray_settings(folder: ClusterFolder, template: ClusterTemplate) -> dict[str, str]:
+    return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(folder.token),
         "RAY_START_HOOK": "llmops_kernel.clusters.start_hook.configure",
@@ -192,13 +199,12 @@ def environment(
         # The default ports are fixed, so a second Ray on the host would log errors.
         "DASHBOARD_METRIC_PORT": "0",
         "AUTOSCALER_METRIC_PORT": "0",
-        # A stopped run needs time for its checkpoint; Ray's default is 3 s.
-        "RAY_JOB_STOP_WAIT_TIME_S": f"{template.stop_wait_s:g}",
+        # A stopped run needs time for its checkpoint; Ray's default is 3 s. Whole seconds only.
+        "RAY_JOB_STOP_WAIT_TIME_S": str(max(1, round(template.stop_wait_s))),
         "RAY_STREAM_RUNTIME_ENV_LOG_TO_JOB_DRIVER_LOG": "1",
         # No other node could take over, so draining before the end would only take time.
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     }
-    return env
 
 
 def _lazy_imports() -> str | None:
@@ -235,6 +241,17 @@ def spawn(
         record = record.model_copy(update={"pid": process.pid, "pid_created_s": created_s})
     folder.write(record)
     return record
+
+
+def how_it_ended(pid: int) -> str:
+    """Of a head that this process started: "with exit code 1", "by SIGSEGV"; else empty.
+
+    Some ends leave no word in any log.
+    """
+    for process in _started:
+        if process.pid == pid and (code := process.poll()) is not None:
+            return f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+    return ""
 
 
 def reap() -> None:

@@ -6,6 +6,7 @@ import re
 import time
 
 from llmops_kernel.clusters.dashboard import Dashboard
+from llmops_kernel.clusters.launch import how_it_ended
 from llmops_kernel.clusters.logs import last_error, log_tail
 from llmops_kernel.clusters.processes import head_process
 from llmops_kernel.clusters.provider import Connection, Progress
@@ -55,7 +56,7 @@ def wait_until_ready(
     with Dashboard(connection) as dashboard:
         while True:
             if head_process(record) is None:
-                raise _cut_short("The head ended while it was starting", record, folder)
+                raise _ended_early(record, folder)
             # Asked only at the end: an answer costs the starting dashboard 50 ms.
             is_up = record.ray_address is not None
             steps.look(is_up=is_up)
@@ -87,6 +88,12 @@ class _Steps:
         if happened and step not in self._told and self._tell is not None:
             self._told.add(step)
             self._tell(f"{step} ({time.monotonic() - self._began:.1f} s)")
+
+
+def _ended_early(record: HeadRecord, folder: ClusterFolder) -> StartCutShort:
+    how = how_it_ended(record.pid) if record.pid is not None else ""
+    reason = f"The head ended {how}".rstrip() + " while it was starting"
+    return _cut_short(reason, record, folder)
 
 
 def _cut_short(reason: str, record: HeadRecord, folder: ClusterFolder) -> StartCutShort:
