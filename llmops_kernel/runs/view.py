@@ -245,6 +245,8 @@ class RunView:
         if self.state != "RUNNING" or total is None or step_time_s is None:
             return None
         last = self.steps[-1]
+        if last.step >= total:
+            return None  # What is left (evaluation, saving) has no pace of its own.
         # At most one step is credited: a stalled run does not count down to zero.
         under_way_s = min(max(0.0, now_s - last.time_s), step_time_s)
         return max(0.0, (total - last.step) * step_time_s - under_way_s)

@@ -60,8 +60,9 @@ class Driver:
 
     def _phases_so_far(self, born_s: float, parent_s: float | None) -> None:
         if parent_s is not None:
-            # Ray may take an idle process that is older than the run.
-            parent_s = max(parent_s, self._spec.submitted_s)
+            # Ray may take an idle process that is older than the run: its start tells nothing
+            # then, and all the time until this process counts as runtime_env.
+            parent_s = born_s if parent_s < self._spec.submitted_s else parent_s
             self._phase("runtime_env", "end", time_s=parent_s)
             self._phase("supervisor", "begin", time_s=parent_s)
             self._phase("supervisor", "end", time_s=born_s)

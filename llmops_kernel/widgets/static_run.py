@@ -187,6 +187,12 @@ def text(view: RunView, record: RunRecord | None = None) -> str:
     return "\n".join(body)
 
 
+def open_phase(view: RunView) -> str | None:
+    """The phase under way beside the steps, such as `evaluate` or `save`."""
+    open_spans = [span for span in view.phases() if span.end_s is None and not view.is_terminal]
+    return open_spans[-1].name.replace("_", " ") if open_spans else None
+
+
 def one_line(view: RunView, *, now_s: float | None = None) -> str:
     """`Running, step 40 of 225, loss 1.2345`: what a log or an empty output cell shows."""
     now_s = time.time() if now_s is None else now_s
@@ -201,6 +207,8 @@ def one_line(view: RunView, *, now_s: float | None = None) -> str:
         left_s = view.eta_s(now_s)
         if left_s is not None:
             parts.append(f"about {fmt.seconds(left_s)} left")
+        elif (phase := open_phase(view)) is not None:
+            parts.append(f"now: {phase}")
     elif waiting_text(view):
         parts.append(waiting_text(view))
     return ", ".join(parts)

@@ -85,23 +85,20 @@ def at_step(run: llmops.Run, step: int) -> Callable[[], bool]:
 
 
 def processes(title: str) -> list[psutil.Process]:
-    """Of any cluster on this machine whose command line has that text, oldest first."""
+    """Of this test session's clusters, with that text in the command line; oldest first."""
+    from llmops_kernel.runs.paths import HOME_ENV_VAR, home
+
     found = []
     for process in psutil.process_iter(["cmdline", "create_time"]):
-        if title in " ".join(process.info["cmdline"] or []):
+        try:
+            # Somebody else's run on this machine is not to be killed by a test.
+            mine = process.environ().get(HOME_ENV_VAR) == str(home())
+        except psutil.Error:
+            continue
+        if mine and title in " ".join(process.info["cmdline"] or []):
             found.append(process)
     return sorted(found, key=lambda process: process.info["create_time"])
 
 
-def workers_of(cluster: llmops.Cluster) -> list[psutil.Process]:
-    """Ray Train's workers on that cluster, by the home that their environment names."""
-    from llmops_kernel.runs.paths import HOME_ENV_VAR, home
-
-    mine = []
-    for process in processes("RayTrainWorker"):
-        try:
-            if process.environ().get(HOME_ENV_VAR) == str(home()):
-                mine.append(process)
-        except psutil.Error:
-            continue
-    return mine
+def workers() -> list[psutil.Process]:
+    return processes("RayTrainWorker")
