@@ -181,3 +181,28 @@ def test_a_folder_and_url_receive_the_result(
     place = Path(of(events, "output")[0].path)
     assert place.parent == target
     assert json.loads((place / "adapter_config.json").read_text())["r"] == 16
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"method": "full", "model": {"id": "tiny-llama", "dtype": "bfloat16"}},
+        {"method": "lora", "model": {"id": "tiny-llama", "dtype": "bfloat16"}},
+        {"method": "lora", "model": {"id": "tiny-qwen2", "attn_implementation": "eager"}},
+        {"method": "lora", "parallelism": {"gradient_checkpointing": True}},
+    ],
+    ids=["full-bf16", "lora-bf16", "qwen2-eager", "lora-checkpointing"],
+)
+def test_every_setting_trains_and_counts_the_same_work(
+    make_config: Config, workspace: Path, tmp_path: Path, sections: dict[str, Any]
+) -> None:
+    plain = {key: value for key, value in sections.items() if key == "method"}
+    reference = run(make_config(**plain, training={"max_steps": 3}), tmp_path / "a", workspace)
+    events = run(make_config(**sections, training={"max_steps": 3}), tmp_path / "b", workspace)
+    found, expected = losses(events), losses(reference)
+    assert all(value is not None and math.isfinite(value) for value in found.values())
+    if sections.get("model", {}).get("id") != "tiny-qwen2":
+        assert found == pytest.approx(expected, rel=0.02)
+    # Recomputation and precision do not change the work that is needed.
+    flops = [step.flops for step in of(events, "step")]
+    assert flops == [step.flops for step in of(reference, "step")]

@@ -69,6 +69,21 @@ def train_with_two(config: Any, folder: Path, workspace: Path) -> tuple[str, lis
     return engine, [event.loss or 0.0 for event in events if event.kind == "step"]
 
 
+def test_bfloat16_through_deepspeed_stays_close_to_float32(
+    make_config: Callable[..., Any], workspace: Path, tmp_path: Path
+) -> None:
+    losses = {}
+    for dtype in ("float32", "bfloat16"):
+        config = make_config(
+            model={"id": "tiny-llama", "dtype": dtype},
+            parallelism={"strategy": "zero2", "num_workers": 2},
+            training={"max_steps": 5},
+        )
+        engine, losses[dtype] = train_with_two(config, tmp_path / dtype, workspace)
+        assert engine == "DeepSpeedEngine"
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.02)
+
+
 @pytest.mark.parametrize("method", ["full", "lora"])
 def test_every_parallelism_gives_the_same_losses(
     make_config: Callable[..., Any], workspace: Path, tmp_path: Path, method: str
