@@ -15,8 +15,8 @@ from llmops_kernel.hardware import accelerators
 from llmops_kernel.runs.paths import cache
 
 PEAK_ENV_VAR = "LLMOPS_PEAK_TFLOPS"
-_SIZE = 2048
-_REPEATS = 8
+_SIZES = (256, 512, 1024, 2048)
+_BUDGET_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def describe(*, use_gpu: bool, dtype: str, cache_root: Path | None = None) -> De
         return Device(name, stated, f"stated in {PEAK_ENV_VAR}")
     if not use_gpu:
         peak, threads = measured_cpu_peak(name, dtype, cache_root)
-        what = f"measured: {_SIZE} x {_SIZE} {dtype} matrix product, {threads} threads"
+        what = f"measured: best of {dtype} matrix products on this node, {threads} threads"
         return Device(name, peak, what)
     found = accelerators.find(name)
     known = accelerators.peak_flops(name, dtype)
@@ -90,11 +90,22 @@ def _read(file: Path) -> dict[str, float]:
 
 
 def _best_product(dtype: torch.dtype) -> float:
-    left, right = (torch.randn(_SIZE, _SIZE).to(dtype) for _ in range(2))
-    best = float("inf")
-    for _ in range(_REPEATS):
-        begin = time.perf_counter()
-        left @ right
-        best = min(best, time.perf_counter() - begin)
-    # A multiply-add counts as two; see hardware/accelerators.py for the same convention.
-    return 2 * _SIZE**3 / best
+    """FLOP per second, a multiply-add counted as two as in hardware/accelerators.py.
+
+    Sizes grow until the time is up: a CPU without bf16 instructions would take minutes for the
+    largest one.
+    """
+    best, deadline = 0.0, time.perf_counter() + _BUDGET_S
+    for size in _SIZES:
+        left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
+        for _ in range(8):
+            begin = time.perf_counter()
+            left @ right
+            end = time.perf_counter()
+            best = max(best, 2 * size**3 / (end - begin))
+            # The next size costs eight times as much.
+            if end + 8 * (end - begin) > deadline and size != _SIZES[-1]:
+                return best
+            if end > deadline:
+                return best
+    return best
