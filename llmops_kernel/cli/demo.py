@@ -161,7 +161,10 @@ def _times(view: RunView, watch: Stopwatch) -> dict[str, str]:
     if view.steps:
         trained_s = sum(step.step_time_s for step in view.steps)
         parts["  of it training"] = f"{fmt.seconds(trained_s)} for {len(view.steps)} steps"
-    parts["  submit to first step"] = fmt.seconds(view.submit_to_first_step_s)
+    first = fmt.seconds(view.submit_to_first_step_s)
+    if view.evals and view.evals[0].step == 0:
+        first += f", {fmt.seconds(view.evals[0].duration_s)} of them the evaluation before it"
+    parts["  submit to first step"] = first
     parts["total"] = fmt.seconds(sum(watch.parts.values()))
     return parts
 
