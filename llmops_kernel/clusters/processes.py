@@ -15,6 +15,7 @@ MARK_ENV_VAR = "LLMOPS_CLUSTER_DIR"
 
 # psutil derives start times from the boot time, which moves when the clock is set.
 _CREATED_TOLERANCE_S = 2.0
+_FOLLOW_S = 1.5
 
 
 def head_process(record: HeadRecord) -> psutil.Process | None:
@@ -55,9 +56,10 @@ def stop_processes(record: HeadRecord, *, grace_s: float) -> list[psutil.Process
     everyone = cluster_processes(record)
     head = head_process(record)
     if head is not None:
-        # The head ends its own children in order, drivers and workers included.
+        # The head ends its own children in order; workers and drivers see that and follow.
         _signal([head], psutil.Process.terminate)
-        wait_gone(everyone, timeout_s=grace_s)
+        wait_gone([head], timeout_s=grace_s)
+        wait_gone(everyone, timeout_s=_FOLLOW_S)
     left = _alive([*everyone, *cluster_processes(record)])
     _signal(left, psutil.Process.terminate)
     wait_gone(left, timeout_s=2.0)

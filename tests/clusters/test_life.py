@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from llmops_kernel.clusters.local import LocalProvider
-from llmops_kernel.clusters.processes import cluster_processes, head_process
+from llmops_kernel.clusters.processes import cluster_processes, head_process, wait_gone
 from llmops_kernel.clusters.provider import ClusterInfo, ClusterState
 from llmops_kernel.clusters.record import HeadRecord
 from llmops_kernel.config.cluster import ClusterTemplate
@@ -83,6 +83,21 @@ def somebody_elses() -> Iterator[str]:
         if child.is_running():
             child.kill()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def a_reader_of() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
+    """Somebody who looks at a file of ours: `tail -f`, ended with the test."""
+    readers: list[subprocess.Popen[bytes]] = []
+
+    def read(path: Path) -> subprocess.Popen[bytes]:
+        readers.append(subprocess.Popen(["tail", "-f", str(path)], stdout=subprocess.DEVNULL))
+        return readers[-1]
+
+    yield read
+    for reader in readers:
+        reader.kill()
+        reader.wait()
 
 
 def answers(url: str) -> bool:
@@ -161,29 +176,25 @@ def iter_until_up(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def test_down_with_a_running_job_leaves_nothing_and_nobody_else_is_touched(
-    home: Path, somebody_elses: str
+    home: Path, somebody_elses: str, a_reader_of: Callable[[Path], subprocess.Popen[bytes]]
 ) -> None:
     provider = LocalProvider(home)
     assert provider.up(TEMPLATE).state is ClusterState.READY
     record = record_of(home, "life")
     ports = all_listening(record)
-    reader = subprocess.Popen(
-        ["tail", "-f", str(record.session / "logs/raylet.out")], stdout=subprocess.DEVNULL
-    )
+    reader = a_reader_of(record.session / "logs/raylet.out")
     sleeper = run_job_with_a_daemon(provider)
     assert provider.get("life").jobs_running == 1
 
     began = time.monotonic()
     provider.down("life")
     print(f"down in {time.monotonic() - began:.1f} s")
-    assert not sleeper.is_running()
+    assert wait_gone([sleeper], timeout_s=0)  # A zombie that init has not reaped is gone.
     assert is_gone(record, ports)
     provider.down("life")
     assert provider.get("life").state is ClusterState.STOPPED
     assert answers(somebody_elses)
     assert reader.poll() is None
-    reader.kill()
-    reader.wait()
 
 
 def run_job_with_a_daemon(provider: LocalProvider) -> psutil.Process:
