@@ -16,6 +16,7 @@ import httpx
 import psutil
 import pytest
 
+from llmops_kernel.clusters import launch
 from llmops_kernel.clusters.local import LocalProvider
 from llmops_kernel.clusters.processes import cluster_processes, head_process, wait_gone
 from llmops_kernel.clusters.provider import ClusterInfo, ClusterState
@@ -59,30 +60,29 @@ def is_gone(record: HeadRecord, ports: list[tuple[str, int]]) -> bool:
 @pytest.fixture
 def somebody_elses() -> Iterator[str]:
     """A plain `ray start --head` of another user of this machine; yields its dashboard URL."""
+    dashboard, client = (launch.dashboard_port(ClusterTemplate()) for _ in range(2))
     folder = tempfile.mkdtemp(prefix="other-")
     # Without a token, so at least on loopback only (see clusters/launch.py).
     env = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     line = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
-    line += [
-        "--node-ip-address=127.0.0.1",
-        "--port=0",
-        "--dashboard-port=28265",
-        "--ray-client-server-port=21001",
-    ]
+    line += ["--node-ip-address=127.0.0.1", "--port=0", "--dashboard-agent-listen-port=0"]
+    line += [f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"]
     line += [f"--temp-dir={folder}", "--num-cpus=1", "--disable-usage-stats"]
-    line += ["--object-store-memory=80000000", "--dashboard-agent-listen-port=0"]
-    process = subprocess.Popen(
-        line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    assert eventually(lambda: answers("http://127.0.0.1:28265"), timeout_s=120)
-    yield "http://127.0.0.1:28265"
-    tree = psutil.Process(process.pid).children(recursive=True)
-    process.terminate()
-    process.wait(60)
-    for child in tree:
-        if child.is_running():
-            child.kill()
-    shutil.rmtree(folder, ignore_errors=True)
+    line += ["--object-store-memory=80000000"]
+    silence = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(line, env=env, start_new_session=True, **silence)
+    url = f"http://127.0.0.1:{dashboard}"
+    try:
+        assert eventually(lambda: session_of(url) is not None, timeout_s=120)
+        yield url
+    finally:
+        tree = psutil.Process(process.pid).children(recursive=True)
+        process.kill()  # Its children die with it, by Ray's own doing.
+        process.wait(60)
+        for child in tree:
+            if child.is_running():
+                child.kill()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -100,11 +100,13 @@ def a_reader_of() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
         reader.wait()
 
 
-def answers(url: str) -> bool:
+def session_of(url: str) -> str | None:
+    """Names the Ray that answers there."""
     try:
-        return httpx.get(f"{url}/api/version", timeout=30).status_code == 200
-    except httpx.HTTPError:
-        return False
+        name: str = httpx.get(f"{url}/api/version", timeout=30).json()["session_name"]
+        return name
+    except (httpx.HTTPError, ValueError, KeyError):
+        return None
 
 
 def test_two_start_one_and_it_outlives_both_then_dies_and_is_replaced(
@@ -186,6 +188,8 @@ def test_down_with_a_running_job_leaves_nothing_and_nobody_else_is_touched(
     sleeper = run_job_with_a_daemon(provider)
     assert provider.get("life").jobs_running == 1
 
+    others = session_of(somebody_elses)
+
     began = time.monotonic()
     provider.down("life")
     print(f"down in {time.monotonic() - began:.1f} s")
@@ -193,7 +197,7 @@ def test_down_with_a_running_job_leaves_nothing_and_nobody_else_is_touched(
     assert is_gone(record, ports)
     provider.down("life")
     assert provider.get("life").state is ClusterState.STOPPED
-    assert answers(somebody_elses)
+    assert session_of(somebody_elses) == others is not None
     assert reader.poll() is None
 
 
