@@ -22,6 +22,9 @@ from llmops_kernel.clusters.record import ClusterFolder, HeadRecord
 from llmops_kernel.config.cluster import ClusterTemplate
 from llmops_kernel.errors import ClusterStartError, MissingDependencyError
 from llmops_kernel.runs import paths
+from llmops_kernel.warm.files import WarmFolder
+from llmops_kernel.warm.launcher import DIR_ENV_VAR
+from llmops_kernel.warm.start_hook import PRELOAD_ENV_VAR
 
 # Training data and weights go through files and process groups, not through Ray's object
 # store; Ray's own default of 30 % of the memory would only be missed elsewhere.
@@ -180,12 +183,30 @@ def environment(
     env |= {
         MARK_ENV_VAR: str(record.temp_dir),
         # `python` in an entrypoint is the interpreter that started the head.
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH") or os.defpath]),
+        "PATH": os.pathsep.join([*_binaries(record, template), env.get("PATH") or os.defpath]),
         "PYTHONPATH": os.pathsep.join(filter(None, [_lazy_imports(), env.get("PYTHONPATH")])),
         paths.HOME_ENV_VAR: str(home),
         paths.CACHE_ENV_VAR: str(paths.cache()),
     }
-    return env | _ray_settings(folder, template)
+    return env | _warm_settings(record, template) | _ray_settings(folder, template)
+
+
+def warm_folder(record: HeadRecord) -> WarmFolder:
+    return WarmFolder(record.temp_dir / "warm")
+
+
+def _binaries(record: HeadRecord, template: ClusterTemplate) -> list[str]:
+    own = [str(Path(sys.executable).parent)]
+    return [str(warm_folder(record).bin), *own] if template.warm.enabled else own
+
+
+def _warm_settings(record: HeadRecord, template: ClusterTemplate) -> dict[str, str]:
+    if not template.warm.enabled:
+        return {}
+    return {
+        DIR_ENV_VAR: str(warm_folder(record).root),
+        PRELOAD_ENV_VAR: " ".join(template.warm.preload),
+    }
 
 
 def _ray_settings(folder: ClusterFolder, template: ClusterTemplate) -> dict[str, str]:

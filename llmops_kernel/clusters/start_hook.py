@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from llmops_kernel.warm import start_hook as warm
+
 
 def configure(params: Any, head: bool) -> None:
-    """Leave out the Ray Client server: an unused process and one more open port.
+    """No Ray Client server, which is an unused process and one more open port; warm workers.
 
     The command line has no switch for it. `params` is ray._private.parameter.RayParams.
     """
     assert head
     params.ray_client_server_port = None
+    warm.configure(params, head)
     # What the cluster runs may start a Ray of its own, which is none of our business.
     os.environ.pop("RAY_START_HOOK", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,17 @@ from llmops_kernel.config.yaml_source import read_yaml
 
 BUILT_IN = ("local",)
 FOLDER = "cluster_templates"
+_MODULE_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 _SMALLEST_STORE_BYTES = 75 * 1024 * 1024  # Ray's own minimum
+
+
+class WarmSettings(Section):
+    """Whether worker processes are forked from one that has the training stack loaded."""
+
+    enabled: bool = True
+    """Start each node's fork server with the cluster; `false`: a fresh interpreter each time."""
+    preload: tuple[Annotated[str, Field(pattern=_MODULE_PATTERN)], ...] = ()
+    """Modules to load besides the training stack; never your own code, which may change."""
 
 
 class ClusterTemplate(Section):
@@ -34,6 +44,8 @@ class ClusterTemplate(Section):
     """Port of Ray's dashboard on the loopback address; `null`: a free one."""
     stop_wait_s: float = Field(default=120.0, ge=0)
     """Seconds a stopped run has to save its checkpoint before its processes are killed."""
+    warm: WarmSettings = Field(default_factory=WarmSettings)
+    """The fork server of each node."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the Ray processes, and so of every run; no secrets here."""
 

@@ -1,0 +1,116 @@
+"""The folder that the fork server of a node and its launchers share."""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+State = Literal["starting", "ready", "failed"]
+
+
+@dataclass(frozen=True)
+class WarmFolder:
+    """Mode 0700; who can write here can start processes as the cluster's user."""
+
+    root: Path
+
+    def create(self) -> None:
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.root.chmod(0o700)
+
+    @property
+    def socket(self) -> Path:
+        return self.root / "server.sock"
+
+    @property
+    def state(self) -> Path:
+        """Read by the launcher without json, so in marshal's form."""
+        return self.root / "state"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.json"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "server.log"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "keeper.lock"
+
+    @property
+    def command(self) -> Path:
+        """The keeper's command line and environment, for a launcher that misses it."""
+        return self.root / "keeper.cmd"
+
+    @property
+    def bin(self) -> Path:
+        """First on a job's PATH: its `python` is the launcher."""
+        return self.root / "bin"
+
+    def write_state(self, state: State, *, keeper_pid: int, reason: str = "") -> None:
+        value = {
+            "state": state,
+            "since_s": time.time(),
+            "keeper_pid": keeper_pid,
+            "reason": reason,
+        }
+        self._replace(self.state, marshal.dumps(value))
+
+    def read_state(self) -> dict[str, Any] | None:
+        try:
+            value = marshal.loads(self.state.read_bytes())
+        except (OSError, EOFError, ValueError, TypeError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def write_report(self, report: dict[str, Any]) -> None:
+        self._replace(self.report, json.dumps(report, indent=1).encode())
+
+    def read_report(self) -> dict[str, Any]:
+        try:
+            report = json.loads(self.report.read_text())
+        except (OSError, ValueError):
+            return {}
+        return report if isinstance(report, dict) else {}
+
+    def write_command(self, line: list[str], env: dict[str, str]) -> None:
+        self._replace(self.command, marshal.dumps((line, env)))
+
+    def note(self, event: str, **details: Any) -> None:
+        line = {"time_s": round(time.time(), 3), "pid": os.getpid(), "event": event, **details}
+        with os.fdopen(
+            os.open(self.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w"
+        ) as file:
+            file.write(json.dumps(line) + "\n")
+
+    def read_events(self) -> list[dict[str, Any]]:
+        try:
+            lines = self.events.read_text().splitlines()
+        except OSError:
+            return []
+        found = []
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # Cut off by a full disk.
+            if isinstance(event, dict):
+                found.append(event)
+        return found
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        new.touch(mode=0o600)
+        new.write_bytes(content)
+        new.replace(path)

@@ -1,0 +1,192 @@
+"""Keeps one fork server alive on a node: starts it, asks how it is, brings it back."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import marshal
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.warm.files import WarmFolder
+from llmops_kernel.warm.preload import fingerprint
+
+_LOOK_S = 1.0
+_ASK_EVERY_S = 5.0
+_ANSWER_S = 10.0  # A loaded machine may take seconds; a hung server takes for ever.
+_START_S = 180.0
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+_STEADY_S = 60.0  # Having lived so long, the next death is a new story.
+
+
+@dataclass(kw_only=True)
+class Keeper:
+    """One fork server after another, until the watched process is gone or SIGTERM comes."""
+
+    folder: WarmFolder
+    modules: list[str]
+    watched_pid: int | None = None
+    _server: subprocess.Popen[bytes] | None = None
+    _old: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _started_s: float = 0.0
+    _is_ready: bool = False
+    _asked_s: float = 0.0
+    _pause_s: float = _FIRST_PAUSE_S
+    _stop: bool = False
+    _stack: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_stop", True))
+        self._start()
+        while not self._stop and self._is_wanted():
+            time.sleep(0.05 if not self._is_ready else _LOOK_S)
+            self._old = [server for server in self._old if server.poll() is None]
+            self._look()
+        for server in [*self._old, *([self._server] if self._server else [])]:
+            with contextlib.suppress(OSError):
+                server.kill()
+
+    def _is_wanted(self) -> bool:
+        if self.watched_pid is None:
+            return True
+        try:
+            os.kill(self.watched_pid, 0)
+        except OSError:
+            return False
+        with contextlib.suppress(OSError):
+            return ") Z " not in Path(f"/proc/{self.watched_pid}/stat").read_text()
+        return False
+
+    def _start(self) -> None:
+        self._stack = fingerprint(_installed())
+        with self.folder.log.open("ab") as log:
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "llmops_kernel.warm.server", *self._arguments()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder.root,
+                start_new_session=True,
+            )
+        self._started_s, self._is_ready = time.time(), False
+        self.folder.write_state("starting", keeper_pid=os.getpid())
+
+    def _arguments(self) -> list[str]:
+        return [str(self.folder.root), *self.modules]
+
+    def _look(self) -> None:
+        assert self._server is not None
+        code = self._server.poll()
+        if code is not None:
+            self._died(_ending(code))
+        elif fingerprint(list(self._stack)) != self._stack:
+            self._replace("the installed packages changed")
+        elif not self._is_ready:
+            self._look_at_start()
+        elif time.time() - self._asked_s > _ASK_EVERY_S:
+            self._asked_s = time.time()
+            if ask(self.folder, timeout_s=_ANSWER_S) is None and self._server.poll() is None:
+                self._server.kill()
+                self._server.wait()
+                self._died(f"it did not answer for {_ANSWER_S:.0f} s")
+
+    def _look_at_start(self) -> None:
+        report = self.folder.read_report()
+        assert self._server is not None
+        if report.get("pid") == self._server.pid:
+            if report.get("problem"):
+                self._give_up(report["problem"])
+                return
+            self._is_ready, self._asked_s = True, time.time()
+            self.folder.write_state("ready", keeper_pid=os.getpid())
+            self.folder.note("ready", server_pid=self._server.pid, took_s=report.get("took_s"))
+        elif time.time() - self._started_s > _START_S:
+            self._server.kill()
+            self._server.wait()
+            self._died(f"it was not ready within {_START_S:.0f} s")
+
+    def _give_up(self, why: str) -> None:
+        """Forking from such a process would harm the job; plain interpreters do not."""
+        assert self._server is not None
+        self._server.kill()
+        self._server.wait()
+        self.folder.write_state("failed", keeper_pid=os.getpid(), reason=why)
+        self.folder.note("off", reason=why)
+        while not self._stop and self._is_wanted() and fingerprint(list(self._stack)) == self._stack:
+            time.sleep(_LOOK_S)
+        self._start()
+
+    def _died(self, why: str) -> None:
+        if time.time() - self._started_s > _STEADY_S:
+            self._pause_s = _FIRST_PAUSE_S
+        self.folder.note("died", reason=why, log=str(self.folder.log))
+        if self._pause_s >= _LONGEST_PAUSE_S:
+            self.folder.write_state("failed", keeper_pid=os.getpid(), reason=why)
+        deadline_s = time.monotonic() + self._pause_s
+        while time.monotonic() < deadline_s and not self._stop and self._is_wanted():
+            time.sleep(0.1)
+        self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
+        if not self._stop:
+            self._start()
+
+    def _replace(self, why: str) -> None:
+        """The old one stays for its children and ends with the last of them."""
+        assert self._server is not None
+        self.folder.note("replaced", reason=why)
+        with contextlib.suppress(OSError):
+            self.folder.socket.unlink()
+        self._server.send_signal(signal.SIGTERM)
+        self._old.append(self._server)
+        self._start()
+
+
+def _installed() -> list[str]:
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [entry for entry in sys.path[1:] if entry not in own and os.path.isdir(entry)]
+
+
+def _ending(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+
+
+def ask(folder: WarmFolder, *, timeout_s: float) -> dict[str, Any] | None:
+    """The server's own words on how it is; None when it does not answer."""
+    request = marshal.dumps({"kind": "status"})
+    with contextlib.suppress(OSError, ValueError, EOFError, TypeError):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+            channel.settimeout(timeout_s)
+            channel.connect(str(folder.socket))
+            channel.sendall(len(request).to_bytes(4, "big") + request)
+            with channel.makefile("rb") as answer:
+                size = int.from_bytes(answer.read(4), "big")
+                _, status = marshal.loads(answer.read(size))
+            return status if isinstance(status, dict) else None
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--watch", type=int, help="end when this process is gone")
+    parser.add_argument("--preload", nargs="*", default=[], help="modules to import")
+    options = parser.parse_args()
+    folder = WarmFolder(options.folder)
+    with folder.lock.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return  # Another one keeps it already.
+        Keeper(folder=folder, modules=options.preload, watched_pid=options.watch).run()
+
+
+if __name__ == "__main__":
+    main()

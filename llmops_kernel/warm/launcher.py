@@ -1,0 +1,308 @@
+"""Stands where an interpreter is expected: asks the fork server for one, or starts a plain one.
+
+    python launcher.py default_worker.py ARGS...          a Ray worker (raylet's command)
+    python -SIE launcher.py --driver PYTHON ARGS...       `python ARGS...` of a job's entrypoint
+
+Run by path and with nothing but built-in modules: each import here is paid by every worker. It
+stays as the process that its parent knows: passes signals on, ends with the child's status.
+"""
+
+import marshal
+import os
+import sys
+import time
+
+import _signal
+import _socket
+import select
+
+DIR_ENV_VAR = "LLMOPS_WARM_DIR"
+TOLD_ENV_VAR = "LLMOPS_WARM"  # "warm", or "cold: why", in every process started through here.
+DRIVER_ENV_VAR = "LLMOPS_WARM_DRIVER"  # The launcher's pid; set in a job's own first process.
+
+_ANSWER_S = 2.0  # A server that lives answers within milliseconds; one that hangs never does.
+_START_S = 25.0  # Waiting for a server that imports is cheaper than importing beside it.
+_EVENTS_BYTES = 4 * 1024 * 1024
+
+# The signals that mean something to a process which does nothing about them.
+_PASSED_ON = [
+    getattr(_signal, name)
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM")
+]
+
+
+class Cold(Exception):
+    """No forked process can be had; the text says why."""
+
+
+def main():
+    is_driver = sys.argv[1:2] == ["--driver"]
+    arguments = sys.argv[3:] if is_driver else sys.argv[1:]
+    if is_driver and DRIVER_ENV_VAR in os.environ:
+        # A subprocess of a job, not the job: an interpreter like any other.
+        _exec_python(sys.argv[2], arguments)
+    if is_driver:
+        os.environ[DRIVER_ENV_VAR] = str(os.getpid())
+    try:
+        channel, control, pid = _forked(arguments, is_driver)
+    except Cold as why:
+        _start_cold(str(why), arguments, is_driver)
+    _be_its_shell(channel, control, pid, is_driver)
+
+
+def _start_cold(why, arguments, is_driver):
+    os.environ[TOLD_ENV_VAR] = "cold: " + why
+    _note({"event": "cold", "reason": why, "kind": "driver" if is_driver else "worker"})
+    if is_driver:
+        _exec_python(sys.argv[2], arguments)
+    ray_own = os.path.join(os.path.dirname(arguments[0]), "setup_worker.py")
+    _exec_python(sys.executable, [ray_own, *arguments])
+
+
+def _exec_python(executable, arguments):
+    try:
+        os.execv(executable, [executable, *arguments])
+    except OSError as error:
+        sys.stderr.write(f"{executable}: {error.strerror}\n")
+        sys.exit(126)
+
+
+def _forked(arguments, is_driver):
+    """The channel to the server, the one to the child, and the child's pid; or raises Cold."""
+    folder = os.environ.get(DIR_ENV_VAR)
+    if not folder:
+        raise Cold("this cluster was started without a fork server")
+    channel = _connect(folder)
+    ours, theirs = _socket.socketpair()
+    request = marshal.dumps(_request(arguments, is_driver))
+    descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2, theirs.fileno()))
+    channel.settimeout(_ANSWER_S)
+    try:
+        rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)]
+        channel.sendmsg([len(request).to_bytes(4, "big")], rights)
+        channel.sendall(request)
+        kind, value = marshal.loads(_message(channel))
+    except TimeoutError:
+        raise Cold(f"the fork server did not answer within {_ANSWER_S:.0f} s") from None
+    except (OSError, EOFError, ValueError) as error:
+        raise Cold(f"the fork server broke off ({type(error).__name__}: {error})") from None
+    theirs.close()
+    if kind != "forked":
+        raise Cold(value)
+    channel.settimeout(None)
+    return channel, ours, value
+
+
+def _request(arguments, is_driver):
+    umask = os.umask(0o077)
+    os.umask(umask)
+    ignored = [n for n in _PASSED_ON if _signal.getsignal(n) == _signal.SIG_IGN]
+    return {
+        "kind": "driver" if is_driver else "worker",
+        "argv": arguments,
+        "executable": sys.argv[2] if is_driver else sys.executable,
+        "env": dict(os.environ),
+        "cwd": os.getcwd(),
+        "umask": umask,
+        "pid": os.getpid(),
+        "ignored": [int(n) for n in ignored],
+        "blocked": [int(n) for n in _signal.pthread_sigmask(_signal.SIG_BLOCK, [])],
+    }
+
+
+def _connect(folder):
+    """Waits for a server that is starting; starts one where there is none, without waiting."""
+    address = os.path.join(folder, "server.sock")
+    deadline = time.monotonic() + _START_S
+    while True:
+        channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        channel.settimeout(_ANSWER_S)
+        try:
+            channel.connect(address)
+            return channel
+        except OSError as error:
+            channel.close()
+            state = _state(folder)
+            _explain(state, folder, error)
+        if time.monotonic() > deadline:
+            raise Cold(f"the fork server was still starting after {_START_S:.0f} s")
+        time.sleep(0.03)
+
+
+def _explain(state, folder, error):
+    """Returns when waiting makes sense, else raises Cold."""
+    if state is None or not _is_alive(state.get("keeper_pid")):
+        _start_keeper(folder)
+        raise Cold("the fork server was gone; it is being started again")
+    if state["state"] == "failed":
+        raise Cold(f"the fork server cannot start: {state['reason']}")
+    if state["state"] == "ready" and time.time() - state["since_s"] > _ANSWER_S:
+        raise Cold(f"the fork server's socket does not answer ({error.strerror})")
+
+
+def _state(folder):
+    try:
+        with open(os.path.join(folder, "state"), "rb") as file:
+            return marshal.loads(file.read())
+    except (OSError, EOFError, ValueError, TypeError):
+        return None
+
+
+def _is_alive(pid):
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return b") Z " not in file.read()
+    except (OSError, TypeError):
+        return False
+
+
+def _start_keeper(folder):
+    """The command that the cluster's start left behind; several at once agree by a lock."""
+    try:
+        with open(os.path.join(folder, "keeper.cmd"), "rb") as file:
+            line, env = marshal.loads(file.read())
+        if os.fork() == 0:
+            try:
+                os.setsid()
+                if os.fork() == 0:
+                    null = os.open(os.devnull, os.O_RDWR)
+                    for fd in (0, 1, 2):
+                        os.dup2(null, fd)
+                    os.chdir(folder)
+                    os.execve(line[0], line, env)
+            finally:
+                os._exit(0)
+        os.wait()
+    except (OSError, EOFError, ValueError):
+        return  # The reason is told with the cold start already.
+
+
+def _note(event):
+    """One line in the event log of the node, readable by people."""
+    folder = os.environ.get(DIR_ENV_VAR)
+    if not folder:
+        return
+    import json
+
+    event = {"time_s": round(time.time(), 3), "pid": os.getpid(), **event}
+    try:
+        path = os.path.join(folder, "events.jsonl")
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        if os.fstat(fd).st_size < _EVENTS_BYTES:
+            os.write(fd, (json.dumps(event) + "\n").encode())
+        os.close(fd)
+    except OSError:
+        return
+
+
+def _message(channel):
+    head = _exactly(channel, 4)
+    return _exactly(channel, int.from_bytes(head, "big"))
+
+
+def _exactly(channel, size):
+    data = b""
+    while len(data) < size:
+        part = channel.recv(size - len(data))
+        if not part:
+            raise EOFError("closed")
+        data += part
+    return data
+
+
+def _be_its_shell(channel, control, pid, is_driver):
+    """Until the child has ended; then end in the same way."""
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, _PASSED_ON)
+    blocked = _request_mask()
+
+    def pass_on(signum, frame):
+        for one in _family(pid) if is_driver else [pid]:
+            try:
+                os.kill(one, signum)
+            except OSError:
+                continue
+
+    for signum in _PASSED_ON:
+        if _signal.getsignal(signum) != _signal.SIG_IGN:
+            _signal.signal(signum, pass_on)
+    try:
+        control.sendall(b"g")  # From here on it is a worker; before, it was nobody's.
+    except OSError:
+        os._exit(1)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
+    status = _ending(channel, control, pid)
+    if os.WIFSIGNALED(status):
+        _die_of(os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
+
+
+_MASK = _signal.pthread_sigmask(_signal.SIG_BLOCK, [])
+
+
+def _request_mask():
+    """The mask this process was born with."""
+    return _MASK
+
+
+def _ending(channel, control, pid):
+    """The child's wait status. Should the server die first, by the child's own last word."""
+    last_word = None
+    poll = select.poll()
+    sources = {channel.fileno(): channel, control.fileno(): control}
+    for fd in sources:
+        poll.register(fd, select.POLLIN)
+    while sources:
+        for fd, _ in poll.poll():
+            try:
+                data = sources[fd].recv(8)
+            except OSError:
+                data = b""
+            if data and sources[fd] is channel:
+                return int.from_bytes(data[4:8], "big")
+            if data:
+                last_word = data[-1]
+                continue
+            poll.unregister(fd)
+            del sources[fd]
+            if channel.fileno() in sources and not _is_alive(pid):
+                poll_once = select.poll()
+                poll_once.register(channel.fileno(), select.POLLIN)
+                if not poll_once.poll(5000):
+                    break
+    sys.stderr.write("llmops: the fork server died before this process did\n")
+    return (last_word if last_word is not None else 1) << 8
+
+
+def _family(pid):
+    """The child and all below it: a job's stop is meant for each of them."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+                parents[int(name)] = int(fields[1])
+            except (OSError, IndexError):
+                continue
+    family = [pid]
+    for one in family:
+        family += [child for child, parent in parents.items() if parent == one]
+    return family
+
+
+def _die_of(signum):
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # The child has left the core dump.
+        _signal.signal(signum, _signal.SIG_DFL)
+    except (OSError, ValueError, ImportError):
+        pass  # SIGKILL has no handler to set.
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [signum])
+    os.kill(os.getpid(), signum)
+    os._exit(128 + signum)
+
+
+if __name__ == "__main__":
+    main()

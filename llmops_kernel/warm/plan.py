@@ -1,0 +1,231 @@
+"""What a request asks for, and why it cannot be had from a fork: decided in the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from llmops_kernel.warm.preload import fingerprint
+
+# Read when a library or the interpreter starts, so a fork has them as the server had them.
+_AT_START = re.compile(
+    r"LD_|GLIBC_|MALLOC_|PYTHON|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|NUMEXPR_|LC_|LANG|HOME$|XDG_"
+    r"|HF_|HUGGINGFACE_|TRANSFORMERS_|DATASETS_|TORCH|PYTORCH_|DS_|DEEPSPEED_|CUDA_|ARROW_"
+    r"|USE_TORCH|USE_TF|TQDM_|BNB_|GRPC_|RAY_"
+)
+# Of those: applied to the fork by `child`, or read only when used.
+_APPLIED = re.compile(
+    r"PYTHONPATH$|PYTHONBREAKPOINT$|PYTHONUNBUFFERED$|OMP_NUM_THREADS$|HF_HUB_OFFLINE$|TORCH_EXTENSIONS_DIR$"
+    r"|TORCH_NCCL_|TORCH_CUDA_ARCH_LIST$|TORCH_HOME$|CUDA_VISIBLE_DEVICES$|CUDA_DEVICE_ORDER$"
+    r"|CUDA_LAUNCH_BLOCKING$|PYTORCH_CUDA_ALLOC_CONF$|PYTORCH_ALLOC_CONF$|HF_TOKEN"
+)
+_RAY = "RAY_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The interpreter that a child becomes."""
+
+    kind: str
+    mode: str  # "script", "module" or "command".
+    target: str
+    arguments: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    first_path: str
+    unbuffered: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """What the server is, as far as a request may differ from it."""
+
+    executable: str
+    env: dict[str, str]
+    path: tuple[str, ...]
+    loaded: frozenset[str] = frozenset()
+    stack: dict[str, int] = field(default_factory=dict)
+    has_ray: bool = False
+
+    @classmethod
+    def of_this_process(cls) -> Base:
+        """Before anything of the stack is imported. The process runs as `python -m`."""
+        added = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+        own = tuple(entry for entry in sys.path[1:] if entry not in added)
+        folders = [entry for entry in own if os.path.isdir(entry)]
+        return cls(
+            executable=sys.executable,
+            env=dict(os.environ),
+            path=own,
+            stack=fingerprint(folders),
+        )
+
+    def after_preload(self) -> Base:
+        """`loaded`: the top-level names that a job's own file of that name would have to replace."""
+        names = {name.partition(".")[0] for name in sys.modules}
+        return Base(
+            executable=self.executable,
+            env=self.env,
+            path=self.path,
+            loaded=frozenset(names - {"llmops_kernel", "__main__"}),
+            stack=self.stack,
+            has_ray="ray" in sys.modules,
+        )
+
+
+class RefusedError(Exception):
+    """This process has to come from a fresh interpreter; the text says why."""
+
+
+def plan(request: dict[str, Any], base: Base) -> Plan:
+    """Raises RefusedError."""
+    if request["executable"] != base.executable:
+        raise RefusedError(f"other interpreter: {request['executable']}")
+    if fingerprint(list(base.stack)) != base.stack:
+        raise RefusedError("the installed packages changed; the fork server starts anew")
+    made = _worker(request) if request["kind"] == "worker" else _driver(request)
+    _check_executable(made, base)
+    _check_env(made.env, base)
+    _check_shadows(made, base)
+    return made
+
+
+def _worker(request: dict[str, Any]) -> Plan:
+    """As ray/_private/workers/setup_worker.py reads its arguments (Ray 2.60)."""
+    arguments = []
+    context: dict[str, Any] = {}
+    language = "PYTHON"
+    for argument in request["argv"]:
+        name, _, value = argument.partition("=")
+        if name == "--serialized-runtime-env-context":
+            context = json.loads(value or "{}")
+        elif name == "--language":
+            language = value
+        else:
+            arguments.append(argument)
+    if language != "PYTHON":
+        raise RefusedError(f"a worker in {language.lower()}")
+    if context.get("override_worker_entrypoint") or context.get("java_jars"):
+        raise RefusedError("a container or a worker entrypoint of the runtime environment")
+    env = expanded(request["env"], context.get("env_vars") or {})
+    env["_LLMOPS_EXECUTABLE"] = context.get("py_executable") or request["executable"]
+    cwd = _cwd(context.get("command_prefix") or [], request["cwd"])
+    script = arguments[0]
+    return Plan(
+        kind="worker",
+        mode="script",
+        target=script,
+        arguments=tuple(arguments[1:]),
+        env=env,
+        cwd=cwd,
+        first_path=os.path.dirname(script),
+        unbuffered=bool(env.get("PYTHONUNBUFFERED")),
+    )
+
+
+def _cwd(prefix: list[str], cwd: str) -> str:
+    """Of `cd FOLDER &&`, the only shell prefix that is not a program of its own."""
+    while prefix:
+        if prefix[0] != "cd" or len(prefix) < 3 or prefix[2] != "&&":
+            shown = " ".join(prefix)[:80]
+            raise RefusedError(f"the runtime environment's command prefix ({shown})")
+        cwd = os.path.join(cwd, shlex.split(prefix[1])[0])
+        prefix = prefix[3:]
+    return cwd
+
+
+def _driver(request: dict[str, Any]) -> Plan:
+    arguments = list(request["argv"])
+    env = dict(request["env"])
+    unbuffered = bool(env.get("PYTHONUNBUFFERED"))
+    while arguments[:1] == ["-u"]:
+        unbuffered = True
+        arguments.pop(0)
+    if not arguments or arguments[0] == "-" or not request["cwd"]:
+        raise RefusedError("python reads its program from standard input")
+    first, rest = arguments[0], arguments[1:]
+    if first in ("-m", "-c") and rest:
+        mode, target, rest = ("module" if first == "-m" else "command"), rest[0], rest[1:]
+        first_path = request["cwd"] if mode == "module" else ""
+    elif first.startswith("-"):
+        raise RefusedError(f"python {first}")
+    else:
+        mode, target = "script", first
+        first_path = os.path.dirname(os.path.realpath(os.path.join(request["cwd"], first)))
+        if not os.path.isfile(os.path.join(request["cwd"], first)):
+            raise RefusedError(f"python {first}: not a file")
+    return Plan(
+        kind="driver",
+        mode=mode,
+        target=target,
+        arguments=tuple(rest),
+        env=env,
+        cwd=request["cwd"],
+        first_path=first_path,
+        unbuffered=unbuffered,
+    )
+
+
+def expanded(env: dict[str, str], added: dict[str, str]) -> dict[str, str]:
+    """`env` with `added`, in whose values ${NAME} stands for what was there: ray's update_envs."""
+    result = dict(env)
+    for key, value in added.items():
+        known = re.sub(
+            r"\$(\w+|\{[^}]*\})",
+            lambda match: result.get(match[1].strip("{}"), match[0]),
+            value,
+            flags=re.ASCII,
+        )
+        result[key] = re.sub(r"\$\{[A-Z0-9_]+\}", "", known)
+    return result
+
+
+def _check_executable(made: Plan, base: Base) -> None:
+    wanted = made.env.pop("_LLMOPS_EXECUTABLE", base.executable)
+    if wanted != base.executable:
+        raise RefusedError(f"other interpreter: {wanted}")
+
+
+def _check_env(env: dict[str, str], base: Base) -> None:
+    unlike = [
+        name
+        for name in sorted(env.keys() | base.env.keys())
+        if _AT_START.match(name)
+        and not _APPLIED.match(name)
+        and env.get(name) != base.env.get(name)
+        and (base.has_ray or not name.startswith(_RAY))
+    ]
+    if unlike:
+        shown = ", ".join(unlike[:4]) + (", ..." if len(unlike) > 4 else "")
+        raise RefusedError(f"environment set for this job is read when libraries load: {shown}")
+
+
+def _check_shadows(made: Plan, base: Base) -> None:
+    """A job's own `transformers/` comes before the installed one, so it must before ours."""
+    entries = [made.first_path or made.cwd]
+    entries += filter(None, made.env.get("PYTHONPATH", "").split(os.pathsep))
+    known = set(base.path) | set(base.env.get("PYTHONPATH", "").split(os.pathsep))
+    for entry in dict.fromkeys(entries):
+        if entry not in known:
+            _check_folder(os.path.join(made.cwd, entry), base)
+
+
+def _check_folder(folder: str, base: Base) -> None:
+    try:
+        found = list(os.scandir(folder))
+    except OSError:
+        return
+    for item in found:
+        stem, _, ending = item.name.partition(".")
+        if stem in ("sitecustomize", "usercustomize"):
+            raise RefusedError(f"{item.name} in {folder} runs when an interpreter starts")
+        if stem not in base.loaded:
+            continue
+        is_package = not ending and os.path.exists(os.path.join(item.path, "__init__.py"))
+        if is_package or ending == "py" or ending.endswith("so"):
+            raise RefusedError(f"the job brings its own {item.name}, which is loaded already")

@@ -1,0 +1,78 @@
+"""State that libraries took from the server's environment, taken again from the child's own."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import time
+from typing import Any
+
+
+def refresh(env: dict[str, str], server_env: dict[str, str]) -> None:
+    """In the child, before its program runs; only modules that are loaded are touched."""
+    time.tzset()
+    _random_numbers()
+    _accelerator()
+    if env.get("OMP_NUM_THREADS") != server_env.get("OMP_NUM_THREADS"):
+        set_threads(env.get("OMP_NUM_THREADS", ""))
+    if env.get("HF_HUB_OFFLINE") != server_env.get("HF_HUB_OFFLINE"):
+        _offline(env.get("HF_HUB_OFFLINE", ""))
+
+
+def _random_numbers() -> None:
+    """Python's own generator seeds itself after a fork, numpy's does not."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
+def _accelerator() -> None:
+    """DeepSpeed finds its accelerator once; a child may see other devices than the server."""
+    found = sys.modules.get("deepspeed.accelerator.real_accelerator")
+    if found is None:
+        found = sys.modules.get("accelerator.real_accelerator")
+    if found is not None and _has_cuda():
+        found.ds_accelerator = None  # type: ignore[attr-defined]
+
+
+def _has_cuda() -> bool:
+    torch = sys.modules.get("torch")
+    return bool(torch is not None and torch.version.cuda)
+
+
+def set_threads(value: str) -> None:
+    """As if the libraries had read OMP_NUM_THREADS at their start."""
+    count = int(value) if value.isdigit() and int(value) > 0 else os.cpu_count() or 1
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(count)
+    for library, symbol in _openblas():
+        with contextlib.suppress(AttributeError):
+            getattr(library, symbol)(count)
+
+
+def _openblas() -> list[tuple[Any, str]]:
+    """numpy's own copies, found among the mapped files."""
+    found = set()
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line.rstrip("\n").partition("/")[2]
+            if "openblas" in path.rpartition("/")[2]:
+                found.add("/" + path)
+    names = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_")
+    return [(ctypes.CDLL(path), name) for path in sorted(found) for name in names]
+
+
+def _offline(value: str) -> None:
+    is_offline = value.upper() in {"1", "ON", "YES", "TRUE"}
+    for module, name in (
+        ("huggingface_hub.constants", "HF_HUB_OFFLINE"),
+        ("transformers.utils.hub", "_is_offline_mode"),
+        ("datasets.config", "HF_HUB_OFFLINE"),
+        ("datasets.config", "HF_DATASETS_OFFLINE"),
+    ):
+        loaded = sys.modules.get(module)
+        if loaded is not None and hasattr(loaded, name):
+            setattr(loaded, name, is_offline)

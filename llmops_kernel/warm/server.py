@@ -1,0 +1,273 @@
+"""The fork server: imports the training stack once, then forks a process for each request."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import marshal
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.warm import child, files
+from llmops_kernel.warm.plan import Base, Plan, RefusedError, plan
+from llmops_kernel.warm.preload import preload
+
+_LONGEST_REQUEST = 64 * 1024 * 1024
+_FDS = 4  # stdin, stdout, stderr and the control channel to the launcher.
+
+
+@dataclass(eq=False, kw_only=True)
+class _Caller:
+    """One launcher: its channel, what has arrived so far, and the child it got."""
+
+    channel: socket.socket
+    data: bytearray = field(default_factory=bytearray)
+    fds: list[int] = field(default_factory=list)
+    pid: int | None = None
+
+    def request(self) -> dict[str, Any] | None:
+        """Once it is whole. Raises ValueError for what is none."""
+        if len(self.data) < 4:
+            return None
+        size = int.from_bytes(self.data[:4], "big")
+        if size > _LONGEST_REQUEST:
+            raise ValueError(f"a request of {size} bytes")
+        if len(self.data) < 4 + size:
+            return None
+        request = marshal.loads(bytes(self.data[4 : 4 + size]))
+        if not isinstance(request, dict) or "kind" not in request:
+            raise ValueError("not a request")
+        return request
+
+
+class Server:
+    """One thread, no imports after `ready`: what is forked is the same each time."""
+
+    def __init__(self, folder: files.WarmFolder, base: Base) -> None:
+        self._folder = folder
+        self._base = base
+        self._selector = selectors.DefaultSelector()
+        self._callers: dict[int, _Caller] = {}  # By child pid.
+        self._forked = 0
+        self._draining = False
+        self._wakeup = socket.socketpair()
+        self._listening = _listen(folder)
+        self._identity = os.stat(folder.socket).st_ino
+
+    def serve(self) -> child.Birth | None:
+        """Returns in each child, with what it has to become; in the server never, or at its end."""
+        self._watch_signals()
+        self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
+        while not (self._draining and not self._callers):
+            for key, _ in self._selector.select(timeout=None):
+                birth = key.data(key.fileobj)
+                if birth is not None:
+                    return birth  # type: ignore[no-any-return]
+        return None
+
+    def _watch_signals(self) -> None:
+        for side in self._wakeup:
+            side.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup[1].fileno(), warn_on_full_buffer=False)
+        for signum in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(signum, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._signalled)
+
+    def _signalled(self, wakeup: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if signal.SIGTERM in wakeup.recv(4096):
+                self._drain()
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            caller = self._callers.pop(pid, None)
+            if caller is not None:
+                _send(caller.channel, status.to_bytes(4, "big"))
+                self._forget(caller)
+
+    def _drain(self) -> None:
+        """A newer server takes over; this one stays for the children it has."""
+        if not self._draining:
+            self._draining = True
+            self._selector.unregister(self._listening)
+            self._listening.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            channel, _ = listening.accept()
+        except OSError:
+            return  # The launcher has gone already, or there is no descriptor left for it.
+        if _peer(channel)[1] not in (os.getuid(), 0):
+            channel.close()
+            return
+        channel.setblocking(False)
+        caller = _Caller(channel=channel)
+        self._selector.register(channel, selectors.EVENT_READ, lambda _: self._heard(caller))
+
+    def _heard(self, caller: _Caller) -> child.Birth | None:
+        try:
+            data, ancillary, _, _ = caller.channel.recvmsg(65536, socket.CMSG_SPACE(_FDS * 4))
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            data, ancillary = b"", []
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+                caller.fds += fds
+        if not data:
+            self._lost(caller)
+            return None
+        caller.data += data
+        try:
+            request = caller.request()
+        except (ValueError, EOFError, TypeError):
+            self._forget(caller)
+            return None
+        return None if request is None or caller.pid else self._answer(caller, request)
+
+    def _answer(self, caller: _Caller, request: dict[str, Any]) -> child.Birth | None:
+        if request["kind"] == "status":
+            _send(caller.channel, marshal.dumps(("status", self._status())))
+            self._forget(caller)
+            return None
+        if len(caller.fds) != _FDS:
+            self._forget(caller)
+            return None
+        try:
+            wanted = plan(request, self._base)
+            pid = os.fork()
+        except RefusedError as why:
+            return self._refuse(caller, str(why))
+        except OSError as error:
+            return self._refuse(caller, f"the fork server cannot fork: {error.strerror}")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return self._refuse(caller, f"not understood ({type(error).__name__}: {error})")
+        if pid == 0:
+            return self._born(caller, wanted, request)
+        self._forked += 1
+        caller.pid = pid
+        caller.data.clear()
+        self._callers[pid] = caller
+        _close(caller)
+        _send(caller.channel, marshal.dumps(("forked", pid)))
+        return None
+
+    def _refuse(self, caller: _Caller, why: str) -> None:
+        _send(caller.channel, marshal.dumps(("refused", why)))
+        self._forget(caller)
+
+    def _born(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.Birth:
+        """In the child: nothing of the server is left open."""
+        signal.set_wakeup_fd(-1)
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+        for other in self._callers.values():
+            other.channel.close()
+        self._wakeup[1].close()
+        return child.Birth(plan=wanted, request=request, fds=tuple(caller.fds))
+
+    def _lost(self, caller: _Caller) -> None:
+        """A launcher that is gone was killed: what it stood for goes too, with its descendants."""
+        if caller.pid is not None and self._callers.pop(caller.pid, None):
+            for pid in child.session_of(caller.pid):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        self._forget(caller)
+
+    def _forget(self, caller: _Caller) -> None:
+        _close(caller)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(caller.channel)
+        caller.channel.close()
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(),
+            "forked": self._forked,
+            "children": len(self._callers),
+            "python": sys.executable,
+        }
+
+    def is_replaced(self) -> bool:
+        """True when a newer server listens under the same name."""
+        try:
+            return os.stat(self._folder.socket).st_ino != self._identity
+        except OSError:
+            return True
+
+
+def _listen(folder: files.WarmFolder) -> socket.socket:
+    """Bound under another name first: the real one appears when it can be connected to."""
+    name = folder.socket.with_name(f"s{os.getpid()}")
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listening.bind(str(name))
+    finally:
+        os.umask(mask)
+    listening.listen(256)
+    listening.setblocking(False)
+    name.rename(folder.socket)
+    return listening
+
+
+def _peer(channel: socket.socket) -> tuple[int, int]:
+    """Pid and uid of the process at the other end."""
+    size = struct.calcsize("3i")
+    pid, uid, _ = struct.unpack(
+        "3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    )
+    return pid, uid
+
+
+def _send(channel: socket.socket, payload: bytes) -> None:
+    """Small enough for the socket's buffer; a launcher that is gone needs no answer."""
+    with contextlib.suppress(OSError):
+        channel.send(len(payload).to_bytes(4, "big") + payload)
+
+
+def _close(caller: _Caller) -> None:
+    for fd in caller.fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    caller.fds = []
+
+
+def main(arguments: list[str]) -> int:
+    """`server FOLDER MODULE...`. In a child, what that child's program ends with."""
+    folder = files.WarmFolder(Path(arguments[0]))
+    began_s = time.time()
+    base = Base.of_this_process()
+    loaded = preload(arguments[1:])
+    gc.collect()
+    gc.freeze()  # Else the first collection in each child would copy every page.
+    base = base.after_preload()
+    child.remember(base)
+    server = Server(folder, base)
+    folder.write_report(loaded | {"pid": os.getpid(), "took_s": time.time() - began_s})
+    birth = server.serve()
+    if birth is None:
+        return 0
+    del server
+    return child.live(birth, base)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
