@@ -15,6 +15,7 @@ from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.errors import LLMOpsError, RunError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, PhaseEvent, WarningEvent
 from llmops_kernel.runs.spec import RunSpec
+from llmops_kernel.warm.launcher import DRIVER_ENV_VAR
 
 # Read by Ray Train in this process and its controller. A lost worker is seen in half a second
 # instead of two; workers may wait ten minutes for a busy cluster; and the workers stay in the
@@ -100,11 +101,12 @@ class Driver:
     def _trainer(self, config: TrainingConfig) -> Any:
         from ray.train import FailureConfig, RunConfig, ScalingConfig
 
-        from llmops_kernel.train.policy import RunTrainer
+        from llmops_kernel.train.controller import RunTrainer, leave_out_barrier
         from llmops_kernel.train.ray_context import run_folder
         from llmops_kernel.train.resources import resources
         from llmops_kernel.train.worker import run_worker
 
+        leave_out_barrier()
         wanted = resources(config)
         if wanted.warning:
             self._journal.emit(WarningEvent(message=wanted.warning, remedy=wanted.remedy))
@@ -187,8 +189,11 @@ def _fit(trainer: Any, raised: list[BaseException]) -> None:
 
 
 def _process_times() -> tuple[float, float | None]:
-    """Birth of this process, and of the Ray job supervisor above it."""
-    process = psutil.Process()
+    """Birth of this process, and of the Ray job supervisor above it.
+
+    A forked driver stands below the fork server; its launcher is below the supervisor.
+    """
+    process = psutil.Process(int(os.environ.get(DRIVER_ENV_VAR) or os.getpid()))
     supervisor = next(
         (one for one in process.parents() if "JobSupervisor" in " ".join(one.cmdline())), None
     )

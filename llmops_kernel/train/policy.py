@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ray.train import FailureConfig, WorkerGroupError
-from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.exceptions import (
     WorkerHealthCheckFailedError,
     WorkerHealthCheckTimeoutError,
@@ -83,15 +82,3 @@ def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "exit" in line.lower() or "died" in line.lower()]
     return (telling or lines or ["no message"])[-1][:300]
-
-
-class RunTrainer(TorchTrainer):
-    """TorchTrainer with our failure policy; Ray 2.60 has no public place for one."""
-
-    def __init__(self, *args: Any, spec: RunSpec, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._spec = spec
-
-    def _initialize_and_run_controller(self, **controller: Any) -> Any:
-        controller["failure_policy"] = RunFailurePolicy(self.run_config.failure_config, self._spec)
-        return super()._initialize_and_run_controller(**controller)

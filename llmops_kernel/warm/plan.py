@@ -16,7 +16,7 @@ from llmops_kernel.warm.preload import fingerprint
 _AT_START = re.compile(
     r"LD_|GLIBC_|MALLOC_|PYTHON|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|NUMEXPR_|LC_|LANG|HOME$|XDG_"
     r"|HF_|HUGGINGFACE_|TRANSFORMERS_|DATASETS_|TORCH|PYTORCH_|DS_|DEEPSPEED_|CUDA_|ARROW_"
-    r"|USE_TORCH|USE_TF|TQDM_|BNB_|GRPC_|RAY_"
+    r"|USE_TORCH|USE_TF|TQDM_|BNB_|GRPC_"
 )
 # Of those: applied to the fork by `child`, or read only when used.
 _APPLIED = re.compile(
@@ -24,7 +24,6 @@ _APPLIED = re.compile(
     r"|TORCH_NCCL_|TORCH_CUDA_ARCH_LIST$|TORCH_HOME$|CUDA_VISIBLE_DEVICES$|CUDA_DEVICE_ORDER$"
     r"|CUDA_LAUNCH_BLOCKING$|PYTORCH_CUDA_ALLOC_CONF$|PYTORCH_ALLOC_CONF$|HF_TOKEN"
 )
-_RAY = "RAY_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,6 @@ class Base:
     path: tuple[str, ...]
     loaded: frozenset[str] = frozenset()
     stack: dict[str, int] = field(default_factory=dict)
-    has_ray: bool = False
 
     @classmethod
     def of_this_process(cls) -> Base:
@@ -74,7 +72,6 @@ class Base:
             path=self.path,
             loaded=frozenset(names - {"llmops_kernel", "__main__"}),
             stack=self.stack,
-            has_ray="ray" in sys.modules,
         )
 
 
@@ -198,7 +195,6 @@ def _check_env(env: dict[str, str], base: Base) -> None:
         if _AT_START.match(name)
         and not _APPLIED.match(name)
         and env.get(name) != base.env.get(name)
-        and (base.has_ray or not name.startswith(_RAY))
     ]
     if unlike:
         shown = ", ".join(unlike[:4]) + (", ..." if len(unlike) > 4 else "")
