@@ -12,6 +12,9 @@ from typing import Any
 
 from llmops_kernel.warm.preload import fingerprint
 
+# In a job's runtime environment: its processes start cold, for the reason that is its value.
+REFUSE_ENV_VAR = "LLMOPS_WARM_REFUSE"
+
 # Read when a library or the interpreter starts, so a fork has them as the server had them.
 _AT_START = re.compile(
     r"LD_|GLIBC_|MALLOC_|PYTHON|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|NUMEXPR_|LC_|LANG|HOME$|XDG_"
@@ -86,6 +89,8 @@ def plan(request: dict[str, Any], base: Base) -> Plan:
     if fingerprint(list(base.stack)) != base.stack:
         raise RefusedError("the installed packages changed; the fork server starts anew")
     made = _worker(request) if request["kind"] == "worker" else _driver(request)
+    if why := made.env.get(REFUSE_ENV_VAR):
+        raise RefusedError(why)
     _check_executable(made, base)
     _check_env(made.env, base)
     _check_shadows(made, base)

@@ -93,6 +93,7 @@ def processes(title: str) -> list[psutil.Process]:
         try:
             # Somebody else's run on this machine is not to be killed by a test.
             mine = process.environ().get(HOME_ENV_VAR) == str(home())
+            mine &= process.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             continue
         if mine and title in " ".join(process.info["cmdline"] or []):
