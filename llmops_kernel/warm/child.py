@@ -20,6 +20,7 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
+from llmops_kernel.warm.launcher import TOLD_ENV_VAR
 from llmops_kernel.warm.plan import Base, Plan
 from llmops_kernel.warm.refresh import refresh
 
@@ -104,6 +105,7 @@ def _take_over(birth: Birth) -> None:
     os.chdir(plan.cwd)
     os.environ.clear()
     os.environ.update(plan.env)
+    os.environ[TOLD_ENV_VAR] = "warm"
     _take_signals(request)
     _open_streams(plan)
     _set_path(plan)
