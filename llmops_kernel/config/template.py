@@ -57,17 +57,20 @@ def _head(text: str) -> str:
 
 
 def _render(config: Section, indent: str = "") -> Iterator[str]:
+    after_section = False
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
         if section_of(field.annotation) is None:
+            if after_section:
+                yield ""
+            after_section = False
             yield from _comment(field, indent)
             yield f"{indent}{name}: {_written(value)}"
         else:
             yield ""
             yield f"{indent}{name}:"
             yield from _render(value, indent + "  ")
-            if name == "hooks":
-                yield ""
+            after_section = True
 
 
 def _comment(field: FieldInfo, indent: str) -> Iterator[str]:

@@ -56,6 +56,24 @@ class PhaseEvent(Event):
     """For people: "reused package 3f2a...", "134.5 M parameters"."""
 
 
+class ProcessEvent(Event):
+    """Whether a process of the run was forked from the node's fork server.
+
+    The driver and rank 0 tell it at their start; after its first step rank 0 tells it once more
+    of all ranks, with their memory. Of one process the event that knows more counts.
+    """
+
+    kind: Literal["process"] = "process"
+    role: Literal["driver", "worker"]
+    rank: int | None = None
+    """None for the driver."""
+    warm: bool
+    reason: str = ""
+    """Why it was started cold; empty when warm."""
+    private_bytes: int | None = None
+    """Unique set size after the first step: what this process shares with no other."""
+
+
 class StartEvent(Event):
     """Rank 0 knows all there is to know before the first step."""
 
@@ -180,6 +198,7 @@ class EndEvent(Event):
 
 AnyEvent = Annotated[
     PhaseEvent
+    | ProcessEvent
     | StartEvent
     | StepEvent
     | EvalEvent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from statistics import median
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from llmops_kernel.metrics.events import (
     FailureEvent,
     OutputEvent,
     PhaseEvent,
+    ProcessEvent,
     RestartEvent,
     RunState,
     StartEvent,
@@ -25,6 +27,7 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.runs.history import Generation, History, Key, extends, fold
 from llmops_kernel.runs.spans import PhaseSpan, phase_spans
+from llmops_kernel.runs.warmth import Warmth, warmth
 
 RECENT_STEPS = 10
 STOP_PHASE = "stop"
@@ -294,6 +297,11 @@ class RunView:
         return max(0.0, min(ends) - min(begins)) if begins and ends else None
 
     @property
+    def warmth(self) -> Warmth | None:
+        """Of the newest attempt's processes; None until one has told."""
+        return warmth([e for e in self._of(ProcessEvent) if e.attempt == self.attempt])
+
+    @property
     def best_metrics(self) -> dict[str, float]:
         """Best value of each evaluation metric: lowest of losses and errors, else highest."""
         best: dict[str, float] = {}
@@ -307,6 +315,7 @@ class RunView:
 
     def summary(self) -> dict[str, Any]:
         """The view in JSON-able numbers and words, base units; unknown and NaN as None."""
+        warmth = self.warmth
         return {
             "state": self.state,
             "attempt": self.attempt,
@@ -321,6 +330,7 @@ class RunView:
             "mfu": self.mfu,
             "peak_memory_bytes": self.peak_memory_bytes,
             "submit_to_first_step_s": self.submit_to_first_step_s,
+            "warmth": None if warmth is None else asdict(warmth),
             "device": self.start.device if self.start else None,
             "best_metrics": self.best_metrics,
             "evals": [

@@ -16,6 +16,7 @@ from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.metrics.events import (
     CheckpointEvent,
     PhaseEvent,
+    ProcessEvent,
     StartEvent,
     StepEvent,
     WarningEvent,
@@ -25,6 +26,7 @@ from llmops_kernel.train import checkpoint
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.meter import StepCounts, StepMeter
 from llmops_kernel.train.work import FlopsOf
+from llmops_kernel.warm.told import told
 
 
 class JournalCallback(TrainerCallback):
@@ -87,15 +89,31 @@ class JournalCallback(TrainerCallback):
         if self._counts is None or not logs or "loss" not in logs:
             return
         step_time_s, data_wait_s = self._meter.mark()
-        if not self._context.is_main:
-            return
-        self._context.emit(
-            self._step_event(state, logs, self._counts, step_time_s, min(data_wait_s, step_time_s))
-        )
-        if self._first_step_open:
-            self._first_step_open = False
-            self._context.emit(PhaseEvent(name="first_step", state="end"))
-        self._warn_of_nan(state.global_step, logs["loss"])
+        is_first, self._first_step_open = self._first_step_open, False
+        if self._context.is_main:
+            data_wait_s = min(data_wait_s, step_time_s)
+            self._context.emit(
+                self._step_event(state, logs, self._counts, step_time_s, data_wait_s)
+            )
+            if is_first:
+                self._context.emit(PhaseEvent(name="first_step", state="end"))
+            self._warn_of_nan(state.global_step, logs["loss"])
+        if is_first:
+            self._tell_of_processes()
+            self._meter.mark()
+
+    def _tell_of_processes(self) -> None:
+        """Rank 0 journals for all: only it has a journal. Milliseconds, once."""
+        warm, reason = told()
+        mine = (warm, reason, _private_bytes(self._process))
+        all_ranks: list[Any] = [mine]
+        if dist.is_available() and dist.is_initialized():
+            all_ranks = [None] * dist.get_world_size()
+            dist.all_gather_object(all_ranks, mine)
+        for rank, (warm, reason, size) in enumerate(all_ranks):
+            self._context.emit(
+                ProcessEvent(role="worker", rank=rank, warm=warm, reason=reason, private_bytes=size)
+            )
 
     def _step_event(
         self, state: Any, logs: Any, counts: StepCounts, step_time_s: float, data_wait_s: float
@@ -155,6 +173,13 @@ class JournalCallback(TrainerCallback):
                 )
             )
         self._meter.mark()
+
+
+def _private_bytes(process: psutil.Process) -> int | None:
+    try:
+        return int(process.memory_full_info().uss)
+    except (psutil.Error, OSError):
+        return None  # A kernel that does not show it.
 
 
 def _finite(value: float | None) -> float | None:

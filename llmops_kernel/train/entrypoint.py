@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -13,9 +14,16 @@ import psutil
 
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.errors import LLMOpsError, RunError
-from llmops_kernel.metrics.events import EndEvent, FailureEvent, PhaseEvent, WarningEvent
+from llmops_kernel.metrics.events import (
+    EndEvent,
+    FailureEvent,
+    PhaseEvent,
+    ProcessEvent,
+    WarningEvent,
+)
 from llmops_kernel.runs.spec import RunSpec
 from llmops_kernel.warm.launcher import DRIVER_ENV_VAR
+from llmops_kernel.warm.told import told
 
 # Read by Ray Train in this process and its controller. A lost worker is seen in half a second
 # instead of two; workers may wait ten minutes for a busy cluster; and the workers stay in the
@@ -54,6 +62,8 @@ class Driver:
         self._journal = open_journal(self._spec, "driver")
         self._phases_so_far(born_s, parent_s)
         end = self._attempt()
+        if not end.last_step:
+            self._tell_of_workers()
         self._journal.emit(end)
         print(f"{end.state}: {end.message}" if end.message else end.state, flush=True)
         ray.shutdown()
@@ -68,9 +78,20 @@ class Driver:
             self._phase("supervisor", "begin", time_s=parent_s)
             self._phase("supervisor", "end", time_s=born_s)
         self._phase("driver", "begin", time_s=born_s)
+        warm, reason = told()
+        self._journal.emit(ProcessEvent(role="driver", warm=warm, reason=reason))
 
     def _phase(self, name: str, state: Any, *, time_s: float = 0.0, detail: str = "") -> None:
         self._journal.emit(PhaseEvent(name=name, state=state, time_s=time_s, detail=detail))
+
+    def _tell_of_workers(self) -> None:
+        """What the other ranks said at their start, as rank 0 told it after no first step."""
+        from llmops_kernel.train import kv
+
+        # A store that is gone with the head must not keep the end event back.
+        with contextlib.suppress(Exception):
+            for value in kv.values(kv.key(self._spec.run_id, self._spec.attempt, "process/")):
+                self._journal.emit(ProcessEvent.model_validate(value))
 
     def _attempt(self) -> EndEvent:
         """Train; whatever happens becomes an end event that tells it."""

@@ -9,12 +9,13 @@ from typing import Any
 import psutil
 
 from llmops_kernel.config.train import TrainingConfig
-from llmops_kernel.metrics.events import PhaseEvent
+from llmops_kernel.metrics.events import PhaseEvent, ProcessEvent
 from llmops_kernel.runs.spec import RunSpec
 from llmops_kernel.train import kv
-from llmops_kernel.train.context import StopRequestedError
+from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.failures import describe
 from llmops_kernel.train.ray_context import worker_context
+from llmops_kernel.warm.told import told
 
 
 def run_worker(payload: dict[str, Any]) -> None:
@@ -23,6 +24,7 @@ def run_worker(payload: dict[str, Any]) -> None:
     spec = RunSpec.model_validate_json(payload["spec"])
     context = worker_context(spec, use_gpu=payload["use_gpu"])
     context.emit(PhaseEvent(name="workers", state="end", time_s=entered_s, detail=_born(entered_s)))
+    _tell_start(spec, context)
     config = None
     try:
         config = TrainingConfig.model_validate(spec.config)
@@ -41,6 +43,17 @@ def run_worker(payload: dict[str, Any]) -> None:
         raise
     if context.is_main:
         kv.put(kv.key(spec.run_id, spec.attempt, "result"), result)
+
+
+def _tell_start(spec: RunSpec, context: WorkerContext) -> None:
+    """Ranks without a journal leave it to the driver, should there be no first step."""
+    warm, reason = told()
+    event = ProcessEvent(role="worker", rank=context.rank, warm=warm, reason=reason)
+    if context.is_main:
+        context.emit(event)
+    else:
+        name = kv.key(spec.run_id, spec.attempt, f"process/{context.rank}")
+        kv.put(name, event.model_dump(mode="json"))
 
 
 def _born(entered_s: float) -> str:
