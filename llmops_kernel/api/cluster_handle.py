@@ -142,12 +142,15 @@ class Cluster:
 
 
 def describe(info: ClusterInfo, *, with_url: bool = True) -> str:
-    """`local: ready, 1 node, 2 CPUs, 0 GPUs, 1 job, http://127.0.0.1:8265`."""
+    """`local: ready, 1 node, 2 CPUs, 0 GPUs, 1 job, warm, http://127.0.0.1:8265`."""
     parts = [f"{info.name}: {info.state}"]
     if info.is_ready:
         counts = {"node": info.num_nodes, "CPU": info.num_cpus, "GPU": info.num_gpus}
         counts["job"] = info.jobs_running
         parts += [_counted(noun, count) for noun, count in counts.items() if count is not None]
+        if info.warm:
+            told = info.warm.startswith(("warm", "cold"))
+            parts.append(info.warm if told else f"fork server {info.warm}")
     elif info.message:
         parts.append(info.message)
     if with_url and info.is_ready and info.dashboard_url:

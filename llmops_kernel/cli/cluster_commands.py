@@ -77,11 +77,12 @@ def ls(as_json: AsJson = False) -> None:
             _used(info.cpus_used, info.num_cpus),
             _used(info.gpus_used, info.num_gpus),
             _number(info.jobs_running),
+            warm_word(info.warm),
             info.dashboard_url or "–",
         ]
         for info in infos
     ]
-    names = ["name", "provider", "state", "nodes", "CPUs", "GPUs", "jobs", "dashboard"]
+    names = ["name", "provider", "state", "nodes", "CPUs", "GPUs", "jobs", "warm", "dashboard"]
     out().print(table(names, rows, right=("nodes", "CPUs", "GPUs", "jobs")))
 
 
@@ -131,10 +132,34 @@ def _details(info: ClusterInfo) -> object:
             "CPUs": _used(info.cpus_used, info.num_cpus),
             "GPUs": _used(info.gpus_used, info.num_gpus),
             "running jobs": _number(info.jobs_running),
+            "fork server": plain(_fork_server(info)),
+            "cold starts": plain(_cold_starts(info)),
             "Ray": plain(info.ray_version or ""),
             "dashboard": plain(info.dashboard_url or ""),
         }
     )
+
+
+def warm_word(text: str) -> str:
+    """`warm`, `starting`, `off` or `cold`; why is for `llmops status`."""
+    return text.partition(" ")[0].rstrip(":") or "–"
+
+
+def _fork_server(info: ClusterInfo) -> str:
+    parts = [info.warm]
+    if info.warm_modules is not None:
+        parts.append(f"{info.warm_modules} modules loaded")
+    if info.warm_forked is not None:
+        parts.append(f"{info.warm_forked} processes forked")
+    if info.warm_missing:
+        parts.append(f"could not load {', '.join(info.warm_missing)}")
+    return ", ".join(filter(None, parts))
+
+
+def _cold_starts(info: ClusterInfo) -> str:
+    if not info.warm_cold_starts:
+        return ""
+    return f"{info.warm_cold_starts} since the cluster's start, the last: {info.warm_cold_reason}"
 
 
 def _number(value: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import AnyEvent
+from llmops_kernel.runs.view import RunView
 from llmops_kernel.widgets import format as fmt
 from llmops_kernel.widgets.snapshot import describe, restart_text
 from llmops_kernel.widgets.source import LiveRun, Source
@@ -111,11 +112,14 @@ def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
     say(f"{run.id}: {describe(run.record)}")
-    told_s, told_trouble = loop.clock(), ""
+    told_s, told_trouble, told_start = loop.clock(), "", ""
     while True:
         events = loop.next()
         for text in filter(None, map(line_of, events)):
             say(text)
+        if (start := _how_started(loop.source.view)) != told_start:
+            told_start = start
+            say(f"processes: {start}")
         if loop.trouble != told_trouble:
             told_trouble = loop.trouble
             say(told_trouble or "The cluster answers again.")
@@ -125,6 +129,10 @@ def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
             say(one_line(loop.source.view, now_s=now_s))
         if not loop.goes_on():
             return
+
+
+def _how_started(view: RunView) -> str:
+    return view.warmth.text if view.warmth else ""
 
 
 def line_of(event: AnyEvent) -> str:

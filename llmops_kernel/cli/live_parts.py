@@ -22,6 +22,7 @@ from llmops_kernel.widgets.snapshot import (
     failure,
     figures,
     later_totals,
+    processes_text,
     progress_text,
     restart_text,
     span_text,
@@ -45,6 +46,7 @@ def screen(view: RunView, record: RunRecord, *, now_s: float, trouble: str = "")
             parts.append(last_eval(view))
     else:
         parts += [phase_list(view, now_s=now_s), Text(waiting_text(view), style="dim")]
+    parts += processes_line(view)
     if trouble:
         parts.append(Text(trouble, style="yellow"))
     return Group(
@@ -76,6 +78,13 @@ def phase_list(view: RunView, *, now_s: float) -> Table:
         seconds = Text(span_text(span, now_s=now_s), justify="right")
         grid.add_row(mark, name, seconds, Text(span.detail, "dim"))
     return grid
+
+
+def processes_line(view: RunView) -> list[RenderableType]:
+    """Warm or cold, and why; nothing until a process has told."""
+    text, warmth = processes_text(view), view.warmth
+    style = "yellow" if warmth is not None and warmth.cold else "dim"
+    return [Text(f"processes: {text}", style)] if text else []
 
 
 def progress_line(view: RunView, *, now_s: float) -> Table:
@@ -146,7 +155,7 @@ def summary(view: RunView, record: RunRecord, *, now_s: float) -> RenderableType
         if view.remedy:
             parts.append(Text.assemble(("Try: ", "bold"), view.remedy))
     parts += [*notes(view), *map(failure_box, view.failures)]
-    parts.append(waterfall_table(view, now_s=now_s))
+    parts += [waterfall_table(view, now_s=now_s), *processes_line(view)]
     if view.steps:
         parts.append(figure_table(view))
     if view.evals:

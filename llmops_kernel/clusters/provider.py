@@ -45,6 +45,19 @@ class ClusterInfo(BaseModel):
     jobs_running: int | None = None
     """Pending ones too."""
     ray_version: str | None = None
+    warm: str = ""
+    """`warm`, `starting`, `off (why)` or `cold: why`: how processes of jobs start; empty when the
+    cluster does not live or cannot be asked."""
+    warm_modules: int | None = None
+    """Modules that the head's fork server has loaded."""
+    warm_missing: tuple[str, ...] = ()
+    """Modules that it could not load, each with the reason."""
+    warm_forked: int | None = None
+    """Processes forked by the server that runs now."""
+    warm_cold_starts: int | None = None
+    """Processes that were started cold on the head's node since the cluster's start."""
+    warm_cold_reason: str = ""
+    """Why the newest of them was."""
     log_tail: str = ""
     """Last lines of the logs of a cluster that died or would not start."""
 

@@ -10,6 +10,7 @@ from llmops_kernel.clusters.logs import exited_part, log_tail
 from llmops_kernel.clusters.processes import head_process
 from llmops_kernel.clusters.provider import ClusterInfo, ClusterState, Connection
 from llmops_kernel.clusters.record import ClusterFolder, HeadRecord
+from llmops_kernel.clusters.warm_status import WarmStatus, look_at_warm
 
 PROVIDER = "local"
 _PATIENCE_S = 5.0
@@ -83,6 +84,7 @@ def _info(
     usage: Usage | None = None,
 ) -> ClusterInfo:
     lives = state in (ClusterState.READY, ClusterState.STARTING)
+    is_ready = state is ClusterState.READY
     return ClusterInfo(
         name=record.name,
         provider=PROVIDER,
@@ -93,6 +95,7 @@ def _info(
         ray_address=record.ray_address if lives else None,
         created_s=record.started_s,
         ray_version=record.ray_version,
+        **asdict(look_at_warm(record) if is_ready else WarmStatus()),
         **asdict(usage or Usage()),
     )
 

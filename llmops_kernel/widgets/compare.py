@@ -138,6 +138,7 @@ def _figures(view: RunView) -> dict[str, str]:
         if name != "eval_loss":
             values[name.removeprefix("eval_").replace("_", " ")] = fmt.number(value)
     values["submit to first step"] = fmt.seconds(view.submit_to_first_step_s)
+    values["processes"] = view.warmth.short if view.warmth else fmt.DASH
     return values
 
 

@@ -49,6 +49,7 @@ def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
         "waiting_text": waiting_text(view),
         "figures": [{"label": a, "value": b, "hint": c} for a, b, c in figures(view)],
         "waterfall": waterfall(view, now_s=now_s),
+        "processes": processes_text(view),
         "evals": [list(point) for point in eval_points(view)],
         "eval_rows": eval_rows(view),
         "warnings": warnings(view),
@@ -216,6 +217,18 @@ def waterfall(view: RunView, *, now_s: float) -> Json:
         for span in startup
     ]
     return {"rows": rows, "later": rest, "total": total}
+
+
+def processes_text(view: RunView) -> str:
+    """`warm; private memory 296 - 312 MiB a worker`, `cold: why`; empty until one has told."""
+    warmth = view.warmth
+    if warmth is None:
+        return ""
+    known = sorted(size for size in warmth.private_bytes or () if size is not None)
+    if not known:
+        return warmth.text
+    ends = dict.fromkeys(fmt.byte_size(size) for size in (known[0], known[-1]))
+    return f"{warmth.text}; private memory of a worker {' to '.join(ends)}"
 
 
 def split_phases(spans: list[PhaseSpan]) -> tuple[list[PhaseSpan], list[PhaseSpan]]:

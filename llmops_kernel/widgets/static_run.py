@@ -15,6 +15,7 @@ from llmops_kernel.widgets.snapshot import (
     eval_points,
     figures,
     last_eval_loss,
+    processes_text,
     progress_text,
     span_text,
     split_phases,
@@ -97,7 +98,7 @@ def draw_speed(axes: Axes, view: RunView) -> None:
 
 def draw_waterfall(axes: Axes, view: RunView, *, now_s: float) -> None:
     """Start-up phases as bars from the submit on, seconds beside them."""
-    style_axes(axes, "start-up, s")
+    style_axes(axes, f"start-up, s ({view.warmth.short})" if view.warmth else "start-up, s")
     spans, _ = split_phases(view.phases())
     if not spans:
         empty_axes(axes, "no phase yet")
@@ -135,6 +136,7 @@ def rows(view: RunView, record: RunRecord | None = None) -> list[tuple[str, str]
     if took_s is not None:
         lines.append(("took", fmt.seconds(took_s)))
     lines.append(("submit to first step", fmt.seconds(view.submit_to_first_step_s)))
+    lines.append(("processes", processes_text(view) or fmt.DASH))
     lines += [(label, value) for label, value, _ in figures(view) if label != "learning rate"]
     for name, value in (view.evals[-1].metrics if view.evals else {}).items():
         if name != "eval_loss":

@@ -63,6 +63,18 @@ def test_screen_ticks_before_the_first_step(run: Simulation) -> None:
     assert "Loading the model…" in told(to)
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_warm_or_cold_is_never_silent(run: Simulation, terminal: bool) -> None:
+    run.start_up("model_load")
+    run.processes(cold="the fork server was gone")
+    to = console(terminal=terminal, width=120)
+    follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock, timeout_s=0)
+    assert "processes: 2 warm, 1 cold (rank 1): the fork server was gone" in told(to)
+    run.fail()
+    follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock)
+    assert told(to).count("processes: 2 warm, 1 cold") >= 2
+
+
 def test_plain_lines_come_every_few_seconds_and_stop_at_the_time_out(run: Simulation) -> None:
     run.start_up()
     run.start()

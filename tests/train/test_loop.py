@@ -73,6 +73,10 @@ def test_a_step_says_all_that_is_known_of_it(
         assert step.data_wait_s > 0
     names = [event.name for event in of(events, "phase") if event.state == "end"]
     assert names == ["process_group", "data", "model_load", "engine", "first_step", "save"]
+    (process,) = of(events, "process")
+    assert (process.rank, process.warm) == (0, False)
+    assert "not started through" in process.reason
+    assert 10 * 2**20 < process.private_bytes < steps[-1].host_memory_bytes * 2
 
 
 def test_tokens_are_those_of_the_data_padding_apart(

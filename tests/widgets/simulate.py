@@ -22,6 +22,7 @@ from llmops_kernel.metrics.events import (
     FailureEvent,
     OutputEvent,
     PhaseEvent,
+    ProcessEvent,
     RestartEvent,
     StartEvent,
     StepEvent,
@@ -165,6 +166,16 @@ class Simulation:
                 num_tokens=61_204,
             )
         )
+
+    def processes(self, *, cold: str = "", private_bytes: int | None = None) -> None:
+        """The driver is warm; rank 1 is cold for that reason, if there is one."""
+        self.driver.emit(ProcessEvent(role="driver", warm=True))
+        for rank, reason in enumerate(("", cold)):
+            size = None if private_bytes is None else private_bytes + rank * 2**20
+            told = ProcessEvent(
+                role="worker", rank=rank, warm=not reason, reason=reason, private_bytes=size
+            )
+            self.worker.emit(told)
 
     def loss_at(self, step: int) -> float:
         noise = self._random.gauss(0, 0.06)

@@ -152,14 +152,16 @@ function waterfall() {
   const summary = h("summary");
   const rows = h("div.waterfall", { role: "list" });
   const later = h("div.muted.later");
-  const element = h("details.fold", { open: true }, summary, rows, later);
-  const update = onChange(({ rows: spans, later: rest, total }) => {
+  const processes = h("div.muted.later");
+  const element = h("details.fold", { open: true }, summary, rows, later, processes);
+  const update = onChange(([{ rows: spans, later: rest, total }, told]) => {
     element.hidden = !spans.length;
     summary.textContent = total === "–" ? "Start-up" : `Start-up: ${total} from submit to the first step`;
+    processes.textContent = told ? `Processes: ${told}` : "";
     rows.replaceChildren(...spans.map(waterfallRow));
     later.textContent = rest.length ? `After it: ${rest.join(", ")}` : "";
   });
-  return { element, update: (s) => update(s.waterfall ?? { rows: [], later: [], total: "–" }) };
+  return { element, update: (s) => update([s.waterfall ?? { rows: [], later: [], total: "–" }, s.processes]) };
 }
 
 function waterfallRow({ name, detail, left, width, text, running, interrupted }) {

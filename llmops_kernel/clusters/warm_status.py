@@ -1,0 +1,76 @@
+"""How a local head's fork server is: warm, starting, off, or cold and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from llmops_kernel.clusters.launch import warm_folder
+from llmops_kernel.clusters.record import HeadRecord
+from llmops_kernel.warm.files import WarmFolder
+from llmops_kernel.warm.keeper import ask
+
+_ANSWER_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStatus:
+    """The fields of ClusterInfo that begin with `warm`."""
+
+    warm: str = ""
+    warm_modules: int | None = None
+    warm_missing: tuple[str, ...] = ()
+    warm_forked: int | None = None
+    warm_cold_starts: int | None = None
+    warm_cold_reason: str = ""
+
+
+def look_at_warm(record: HeadRecord) -> WarmStatus:
+    """Of a head on this machine that lives. Takes up to 0.5 s when the server hangs."""
+    settings = record.template.get("warm")
+    if not isinstance(settings, dict):
+        return WarmStatus(warm="off (the head is older than the fork server)")
+    if not settings.get("enabled"):
+        return WarmStatus(warm="off (template)")
+    folder = warm_folder(record)
+    answer = ask(folder, timeout_s=_ANSWER_S)
+    report = folder.read_report() if answer else {}
+    cold = [event for event in folder.read_events() if event.get("event") == "cold"]
+    return WarmStatus(
+        warm="warm" if answer else _why_not(folder),
+        warm_modules=len(report["modules"]) if "modules" in report else None,
+        warm_missing=tuple(f"{name} ({why})" for name, why in report.get("missing", {}).items()),
+        warm_forked=answer.get("forked") if answer else None,
+        warm_cold_starts=len(cold),
+        warm_cold_reason=str(cold[-1].get("reason", "")) if cold else "",
+    )
+
+
+def _why_not(folder: WarmFolder) -> str:
+    state = folder.read_state()
+    if state is None:
+        # The keeper writes it within its first second; a launcher brings a missing keeper back.
+        return "starting" if folder.command.exists() else "cold: no fork server"
+    if state.get("state") == "failed":
+        return f"cold: the fork server cannot start: {state.get('reason')}"
+    if not _is_alive(state.get("keeper_pid")):
+        return "cold: the fork server is gone; the next process of a job starts it again"
+    if state.get("state") == "starting":
+        died = _last_death(folder)
+        return f"starting (the last one: {died})" if died else "starting"
+    return f"cold: the fork server has not answered for {_ANSWER_S} s"
+
+
+def _is_alive(pid: Any) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except (psutil.Error, TypeError, ValueError):
+        return False
+
+
+def _last_death(folder: WarmFolder) -> str:
+    """Why the server before this one ended; empty for the first."""
+    ends = [event for event in folder.read_events() if event.get("event") in ("died", "replaced")]
+    return str(ends[-1].get("reason", "")) if ends else ""

@@ -1,0 +1,154 @@
+"""What `llmops status` says of a head's fork server."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.api.cluster_handle import describe
+from llmops_kernel.cli.cluster_commands import warm_word
+from llmops_kernel.clusters.launch import warm_folder
+from llmops_kernel.clusters.provider import ClusterInfo, ClusterState
+from llmops_kernel.clusters.record import HeadRecord
+from llmops_kernel.clusters.warm_status import look_at_warm
+from llmops_kernel.config.cluster import ClusterTemplate
+from llmops_kernel.warm.files import WarmFolder
+from llmops_kernel.warm.launcher import TOLD_ENV_VAR
+from llmops_kernel.warm.told import told
+
+
+@pytest.fixture
+def record() -> Iterator[HeadRecord]:
+    """A head with an empty warm folder; its path short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="llmops-w-") as name:
+        made = record_with(Path(name), ClusterTemplate().model_dump(mode="json"))
+        warm_folder(made).create()
+        yield made
+
+
+def record_with(temp_dir: Path, template: dict[str, Any]) -> HeadRecord:
+    return HeadRecord(
+        name="lab",
+        host=socket.gethostname(),
+        temp_dir=temp_dir,
+        dashboard_port=34567,
+        started_s=time.time(),
+        ray_version="2.60.0",
+        template=template,
+    )
+
+
+@contextmanager
+def answering(folder: WarmFolder, status: dict[str, Any]) -> Iterator[None]:
+    """Something that answers as a fork server does, once."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(folder.socket))
+        listening.listen()
+
+        def answer() -> None:
+            channel, _ = listening.accept()
+            with channel:
+                channel.recv(4096)
+                payload = marshal.dumps(("status", status))
+                channel.sendall(len(payload).to_bytes(4, "big") + payload)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield
+        thread.join(5)
+
+
+def test_warm_with_all_that_is_known(record: HeadRecord) -> None:
+    folder = warm_folder(record)
+    folder.write_state("ready", keeper_pid=os.getpid())
+    folder.write_report(
+        {"modules": {"numpy": 0.1, "torch": 2.0}, "missing": {"vllm": "no such module"}}
+    )
+    folder.note("ready", server_pid=1, took_s=3.0)
+    folder.note("cold", reason="the fork server did not answer within 2 s", kind="worker")
+    folder.note("cold", reason="another interpreter", kind="driver")
+    with answering(folder, {"forked": 7, "children": 2}):
+        found = look_at_warm(record)
+    assert (found.warm, found.warm_modules, found.warm_forked) == ("warm", 2, 7)
+    assert found.warm_missing == ("vllm (no such module)",)
+    assert (found.warm_cold_starts, found.warm_cold_reason) == (2, "another interpreter")
+
+
+def test_a_template_without_it_says_so(record: HeadRecord) -> None:
+    off = ClusterTemplate.model_validate({"warm": {"enabled": False}}).model_dump(mode="json")
+    assert look_at_warm(record_with(record.temp_dir, off)).warm == "off (template)"
+    assert look_at_warm(record_with(record.temp_dir, {})).warm.startswith("off (the head is older")
+
+
+def test_each_way_of_not_being_warm(record: HeadRecord) -> None:
+    folder = warm_folder(record)
+    assert look_at_warm(record).warm == "cold: no fork server"
+    folder.write_command(["python"], {})
+    assert look_at_warm(record).warm == "starting"
+    folder.write_state("starting", keeper_pid=os.getpid())
+    assert look_at_warm(record).warm == "starting"
+    folder.note("died", reason="killed by SIGKILL")
+    assert look_at_warm(record).warm == "starting (the last one: killed by SIGKILL)"
+    folder.write_state("ready", keeper_pid=os.getpid())
+    assert look_at_warm(record).warm == "cold: the fork server has not answered for 0.5 s"
+    folder.write_state("failed", keeper_pid=os.getpid(), reason="a module initialised CUDA")
+    assert look_at_warm(record).warm.endswith("cannot start: a module initialised CUDA")
+    folder.write_state("ready", keeper_pid=2**22 + 1)  # Above the kernel's highest pid.
+    assert look_at_warm(record).warm.startswith("cold: the fork server is gone")
+    assert look_at_warm(record).warm_forked is None
+
+
+def test_a_hung_server_costs_half_a_second(record: HeadRecord) -> None:
+    folder = warm_folder(record)
+    folder.write_state("ready", keeper_pid=os.getpid())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hung:
+        hung.bind(str(folder.socket))
+        hung.listen()
+        began = time.monotonic()
+        assert look_at_warm(record).warm.startswith("cold:")
+        assert time.monotonic() - began < 3.0
+
+
+@pytest.mark.parametrize(
+    ("warm", "word", "told_in_one_line"),
+    [
+        ("warm", "warm", "lab: ready, 1 node, warm"),
+        ("cold: no fork server", "cold", "lab: ready, 1 node, cold: no fork server"),
+        ("starting", "starting", "lab: ready, 1 node, fork server starting"),
+        ("off (template)", "off", "lab: ready, 1 node, fork server off (template)"),
+        ("", "–", "lab: ready, 1 node"),
+    ],
+)
+def test_one_word_and_one_line(warm: str, word: str, told_in_one_line: str) -> None:
+    info = ClusterInfo(
+        name="lab", provider="local", state=ClusterState.READY, num_nodes=1, warm=warm
+    )
+    assert warm_word(info.warm) == word
+    assert describe(info) == told_in_one_line
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("warm", (True, "")),
+        ("cold: the fork server was gone", (False, "the fork server was gone")),
+        (None, (False, "this process was not started through a fork server's launcher")),
+    ],
+)
+def test_a_process_knows_how_it_was_started(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, expected: tuple[bool, str]
+) -> None:
+    monkeypatch.delenv(TOLD_ENV_VAR, raising=False)
+    if value is not None:
+        monkeypatch.setenv(TOLD_ENV_VAR, value)
+    assert told() == expected
