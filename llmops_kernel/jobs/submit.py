@@ -67,6 +67,8 @@ class Handover:
     attempt: Attempt
     config: TrainingConfig
     cluster: ClusterInfo
+    env_vars: Mapping[str, str] | None = None
+    """Added to the runtime environment of this attempt's processes."""
 
     def entrypoint(self) -> str:
         spec = RunSpec(
@@ -109,9 +111,12 @@ def submit_run(
     config_path: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     parent: str | None = None,
+    env_vars: Mapping[str, str] | None = None,
 ) -> tuple[RunRecord, Attempt]:
     """Returns when Ray has taken the job. Raises before anything is written or started when
     the config, its files or the workspace are wrong or the cluster does not answer.
+
+    `env_vars` are set in all processes of this one attempt; a retry does not have them.
     """
     begun_s = time.time()
     snapshot, packages = _packed(workspace.resolve(), config=config, store=store, client=client)
@@ -129,7 +134,7 @@ def submit_run(
         **_surroundings(cluster),
     )
     store.create(record, config_yaml=dump_yaml(config), git_diff=git_diff)
-    handover = _first_attempt(store, record, config=config, cluster=cluster)
+    handover = _first_attempt(store, record, config=config, cluster=cluster, env_vars=env_vars)
     with handover.journal() as journal:
         journal.emit(PhaseEvent(name="snapshot", state="begin", time_s=begun_s))
         told = f"{len(snapshot.files)} files"
@@ -150,7 +155,12 @@ def _packed(
 
 
 def _first_attempt(
-    store: RunStore, record: RunRecord, *, config: TrainingConfig, cluster: ClusterInfo
+    store: RunStore,
+    record: RunRecord,
+    *,
+    config: TrainingConfig,
+    cluster: ClusterInfo,
+    env_vars: Mapping[str, str] | None,
 ) -> Handover:
     attempt = Attempt(
         number=1,
@@ -160,7 +170,14 @@ def _first_attempt(
         submitted_s=record.created_s,
     )
     store.add_attempt(record.run_id, attempt)
-    return Handover(store=store, record=record, attempt=attempt, config=config, cluster=cluster)
+    return Handover(
+        store=store,
+        record=record,
+        attempt=attempt,
+        config=config,
+        cluster=cluster,
+        env_vars=env_vars,
+    )
 
 
 def package_files(packages: Packages) -> list[PackageFile]:
@@ -185,7 +202,7 @@ def hand_over(
         client.submit(
             entrypoint=handover.entrypoint(),
             submission_id=submission_id,
-            runtime_env=runtime_env(packages, cluster=handover.cluster),
+            runtime_env=runtime_env(packages, cluster=handover.cluster, env_vars=handover.env_vars),
             metadata={
                 "llmops_run": handover.record.run_id,
                 "llmops_attempt": str(handover.attempt.number),
@@ -202,15 +219,20 @@ def hand_over(
     journal.emit(PhaseEvent(name="runtime_env", state="begin"))
 
 
-def runtime_env(packages: list[PackageFile], *, cluster: ClusterInfo) -> dict[str, Any]:
-    env_vars = ENV_VARS | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+def runtime_env(
+    packages: list[PackageFile],
+    *,
+    cluster: ClusterInfo,
+    env_vars: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    own = ENV_VARS | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     if cluster.ray_address:
         # Ray Train's helpers look for a Ray on their host and give up when they find two.
-        env_vars["RAY_ADDRESS"] = cluster.ray_address
+        own["RAY_ADDRESS"] = cluster.ray_address
     return {
         "working_dir": next(package.uri for package in packages if package.role == "code"),
         "py_modules": [package.uri for package in packages if package.role != "code"],
-        "env_vars": env_vars,
+        "env_vars": own | dict(env_vars or {}),
     }
 
 

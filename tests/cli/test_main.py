@@ -20,7 +20,7 @@ COMMANDS = (
     *("up", "down", "ls", "status"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
     *("init", "schema", "check"),
-    *("doctor", "demo", "version"),
+    *("doctor", "demo", "bench", "version"),
 )
 HEAVY = ("torch", "ray", "transformers", "pandas", "matplotlib", "httpx", "IPython", "pydantic")
 

@@ -1,0 +1,167 @@
+"""`llmops bench loop`: how long a re-submission takes, warm and cold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmops_kernel.cli.app import EXAMPLES, MACHINE, app
+from llmops_kernel.cli.bench_presets import Preset
+
+if TYPE_CHECKING:
+    from llmops_kernel.cli.bench_loop import LoopBench
+    from llmops_kernel.widgets.bench_figures import Kind, LoopFigures
+
+EXAMPLES["bench"] = "llmops bench loop --runs 10 --png loop.png"
+_EPILOG = f"Example: {EXAMPLES['bench']}"
+
+bench_app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app.add_typer(bench_app, name="bench", rich_help_panel=MACHINE, epilog=_EPILOG)
+
+
+@bench_app.callback()
+def bench() -> None:
+    """Measure the loop: from a submit to the first training step."""
+
+
+@bench_app.command("loop", epilog=_EPILOG)
+def loop(
+    config: Annotated[
+        Path | None,
+        typer.Argument(help="Training config, YAML; default: see --preset.", metavar="CONFIG"),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Changes to the config.", metavar="SECTION.FIELD=VALUE"),
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Re-submissions of each kind.", min=1)] = 5,
+    preset: Annotated[
+        Preset | None,
+        typer.Option(
+            help="Without CONFIG: `tiny`, a toy model on two workers with ZeRO-2 (the default);"
+            " `smollm2-lora`, SmolLM2-135M with LoRA on one worker. Three steps each."
+        ),
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(help="Name of the cluster; started when it is not there, and left up.")
+    ] = "local",
+    warm_only: Annotated[bool, typer.Option("--warm-only", help="No cold ones.")] = False,
+    cold_only: Annotated[bool, typer.Option("--cold-only", help="No warm ones.")] = False,
+    png: Annotated[
+        Path | None, typer.Option(help="Also draw a picture into this file.", dir_okay=False)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, for machines; progress goes to stderr.")
+    ] = False,
+) -> None:
+    """Re-submit one config warm and cold in turn; compare the times to first step.
+
+    One submission of each kind warms up and is not counted; then warm and cold
+    take turns, each after the end of the one before. A run that did not start as
+    it should have is told and left out. Ctrl-C stops the run under way and prints
+    what was measured so far (exit code 130); so does a run that fails (1).
+
+    --json prints {"warm": {"median_s", "runs_s", "phases"}, "cold": {...}, "ratio"}.
+    All are seconds from submit to the end of the first step; "phases" are
+    medians; "ratio" is the cold median / the warm median. What was not measured
+    is null.
+    """
+    if config and preset:
+        raise typer.BadParameter("CONFIG and --preset exclude each other")
+    if warm_only and cold_only:
+        raise typer.BadParameter("--warm-only and --cold-only exclude each other")
+    if png and not png.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {png.absolute().parent}")
+    kinds: list[Kind] = [] if cold_only else ["warm"]
+    kinds += [] if warm_only else ["cold"]
+    with _config_file(config, preset) as path:
+        made = _prepare(path, overrides or (), cluster=cluster, kinds=kinds, runs=runs)
+        _carry_out(made, png=png, as_json=as_json)
+
+
+@contextmanager
+def _config_file(config: Path | None, preset: Preset | None) -> Iterator[Path]:
+    from llmops_kernel.cli.bench_presets import preset_workspace
+
+    if config is not None:
+        yield config
+        return
+    with preset_workspace(preset or Preset.TINY) as path:
+        yield path
+
+
+def _prepare(
+    path: Path, overrides: Sequence[str], *, cluster: str, kinds: list[Kind], runs: int
+) -> LoopBench:
+    """Check the config, then have the cluster and the model ready."""
+    from llmops_kernel import api
+    from llmops_kernel.cli.bench_loop import LoopBench
+    from llmops_kernel.cli.cluster_commands import bring_up
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.cli.models import prepare_model
+    from llmops_kernel.clusters.providers import all_clusters
+    from llmops_kernel.config.load import load_training_config
+
+    config = load_training_config(path, overrides)
+    console = out(stderr=True)
+    if not any(info.name == cluster and info.is_ready for info in all_clusters()):
+        bring_up(cluster)
+    prepare_model(config.model.id)
+    return LoopBench(
+        cluster=api.cluster(cluster),
+        config=config,
+        workspace=path.resolve().parent,
+        kinds=kinds,
+        runs=runs,
+        tell=lambda text: console.print(text, markup=False, soft_wrap=True),
+    )
+
+
+def _carry_out(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
+    """Also a bench that is broken off shows what it has."""
+    try:
+        made.run()
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        _show(made, png=png, as_json=as_json)
+    missing = [kind for kind in made.kinds if all(run.kind != kind for run in made.measured)]
+    if missing:
+        from llmops_kernel.errors import RunFailedError
+
+        raise RunFailedError(
+            f"None of the runs that were to be {' or '.join(missing)} was",
+            remedy="the reasons stand beside the runs above; `llmops status` tells more",
+        )
+
+
+def _show(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
+    from llmops_kernel.cli.bench_table import loop_table
+    from llmops_kernel.cli.console import out, print_json
+    from llmops_kernel.widgets.bench_figures import loop_figures
+
+    figures = loop_figures(made.measured)
+    if as_json:
+        print_json(figures.as_dict())
+    elif made.measured:
+        out().print(loop_table(figures))
+    if png is not None and made.measured:
+        _draw(figures, png, title=_title(made))
+
+
+def _draw(figures: LoopFigures, png: Path, *, title: str) -> None:
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.widgets.bench_picture import render_png
+
+    png.write_bytes(render_png(figures, title=title))
+    out(stderr=True).print(f"Picture: {png}", markup=False, soft_wrap=True)
+
+
+def _title(made: LoopBench) -> str:
+    config = made.config
+    spread = f"{config.parallelism.strategy} × {config.parallelism.num_workers}"
+    return f"{config.model.id} · {config.method.type} · {spread} · cluster {made.cluster.name}"

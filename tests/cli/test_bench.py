@@ -1,0 +1,171 @@
+"""`llmops bench loop`: its order, its table, its usage; and once for real."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from llmops_kernel.cli.bench_loop import order
+from llmops_kernel.cli.bench_presets import Preset, write_workspace
+from llmops_kernel.cli.bench_table import loop_table
+from llmops_kernel.config.load import check_files, load_training_config
+from llmops_kernel.widgets.bench_figures import Measured, loop_figures
+from tests.cli.conftest import Llmops, process
+
+if TYPE_CHECKING:
+    from llmops_kernel.clusters.provider import ClusterInfo
+
+
+@pytest.mark.parametrize(
+    ("kinds", "runs", "expected"),
+    [
+        (["warm", "cold"], 2, "w c W1 C2 W3 C4"),
+        (["warm"], 2, "w W1 W2"),
+        (["cold"], 1, "c C1"),
+    ],
+)
+def test_the_kinds_take_turns_after_a_warm_up_of_each(kinds, runs, expected) -> None:
+    told = [
+        s.kind[0] if s.number is None else f"{s.kind[0].upper()}{s.number}"
+        for s in order(kinds, runs=runs)
+    ]
+    assert " ".join(told) == expected
+
+
+@pytest.mark.parametrize(("preset", "workers"), [(Preset.TINY, 2), (Preset.SMOLLM2_LORA, 1)])
+def test_a_preset_is_a_right_config_and_the_same_each_time(
+    preset: Preset, workers: int, tmp_path: Path
+) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    first, second = (write_workspace(preset, folder) for folder in folders)
+    config = load_training_config(first)
+    assert check_files(config, folders[0]) == []
+    assert config.parallelism.num_workers == workers
+    assert config.training.max_steps == 3
+    assert (folders[0] / "train.jsonl").read_bytes() == (folders[1] / "train.jsonl").read_bytes()
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_table_has_phases_medians_and_both_ratios() -> None:
+    from rich.console import Console
+
+    runs = [
+        Measured(kind="warm", run_id="a", first_step_s=4.0, phases={"process_group": 4.0}),
+        Measured(kind="cold", run_id="b", first_step_s=16.0, phases={"process_group": 16.0}),
+    ]
+    shown = io.StringIO()
+    Console(width=120, file=shown).print(loop_table(loop_figures(runs)))
+    lines = [" ".join(line.split()) for line in shown.getvalue().splitlines()]
+    assert "process group 4.0 s 16.0 s 12.0 s" in lines
+    assert "submit to first step 4.0 s 16.0 s 12.0 s" in lines
+    assert "cold / warm 4.00" in lines
+    assert "warm / cold 0.25" in lines
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--runs", "0"],
+        ["--warm-only", "--cold-only"],
+        ["a.train.yaml", "--preset", "tiny"],
+        ["--preset", "huge"],
+        ["--png", "no/such/folder/x.png"],
+    ],
+)
+def test_wrong_usage_starts_nothing(arguments: list[str], llmops: Llmops, home: Path) -> None:
+    assert llmops("bench", "loop", *arguments) == 2
+    assert not home.exists()
+
+
+def test_help_says_which_way_round_the_ratio_is(
+    llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("bench", "loop", "--help") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the cold median / the warm median" in shown
+    assert "Example: llmops bench loop" in shown
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_both_kinds_are_measured(ray_cluster: ClusterInfo, tmp_path: Path) -> None:
+    png = tmp_path / "loop.png"
+    cluster = ("--cluster", ray_cluster.name)
+    done = process("bench", "loop", "--runs", "1", "--json", "--png", str(png), *cluster)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert sorted(told) == ["cold", "ratio", "warm"]
+    for kind in ("warm", "cold"):
+        assert sorted(told[kind]) == ["median_s", "phases", "runs_s"]
+        assert told[kind]["runs_s"] == [told[kind]["median_s"]]
+        assert sum(told[kind]["phases"].values()) == pytest.approx(told[kind]["median_s"], abs=0.02)
+    assert told["ratio"] == pytest.approx(
+        told["cold"]["median_s"] / told["warm"]["median_s"], rel=0.01
+    )
+    # Far from what is aimed at; a machine that is busy with other things slows both.
+    assert told["ratio"] > 1, done.stderr
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_run_that_fails_ends_the_bench_with_its_reason(
+    ray_cluster: ClusterInfo, tmp_path: Path
+) -> None:
+    config = write_workspace(Preset.TINY, tmp_path)
+    (tmp_path / "hooks.py").write_text("def format_example(row):\n    raise KeyError('dish')\n")
+    change = "hooks.file=hooks.py"
+    cluster = ("--cluster", ray_cluster.name)
+    done = process("bench", "loop", str(config), change, *cluster, "--warm-only", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["warm"]["runs_s"] == []
+    assert "of the bench (warm) FAILED" in done.stderr
+    assert "Try:" in done.stderr
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_ctrl_c_stops_the_run_and_prints_what_there_is(
+    ray_cluster: ClusterInfo, tmp_path: Path
+) -> None:
+    config = write_workspace(Preset.TINY, tmp_path)
+    bench = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "llmops_kernel.cli.main", "bench", "loop", str(config)),
+            *("training.max_steps=100000", "--cluster", ray_cluster.name, "--json"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
+    run_id = _running(bench)
+    bench.send_signal(signal.SIGINT)
+    printed, error = bench.communicate(timeout=60)
+    assert bench.returncode == 130, error
+    assert json.loads(printed)["ratio"] is None
+    assert f"stopping {run_id}" in error
+    waited = process("wait", run_id, "--json", "--timeout", "90")
+    assert json.loads(waited.stdout)["state"] == "STOPPED"
+
+
+def _running(bench: subprocess.Popen[str]) -> str:
+    """Waits for the first run to make steps."""
+    deadline_s = time.monotonic() + 120
+    while time.monotonic() < deadline_s and bench.poll() is None:
+        (newest,) = json.loads(process("runs", "--limit", "1", "--json").stdout) or [None]
+        if newest and newest["run_id"].startswith("bench-tiny") and newest["state"] == "RUNNING":
+            return str(newest["run_id"])
+        time.sleep(0.5)
+    pytest.fail("the bench's run did not start")
