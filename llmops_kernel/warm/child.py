@@ -21,21 +21,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from llmops_kernel.warm.launcher import TOLD_ENV_VAR
-from llmops_kernel.warm.plan import Base, Plan
+from llmops_kernel.warm.plan import Base, Plan, python_path
 from llmops_kernel.warm.refresh import refresh
 
 _F_SETSIG = 10  # Linux's number; the fcntl module does not have it.
 _CONTROL_FD = 100  # Out of the way: a fresh interpreter has 0, 1 and 2.
 _GO_S = 10.0
-_HANDLED = (
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-    signal.SIGCHLD,
-)
+_FIXED = (signal.SIGKILL, signal.SIGSTOP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +51,8 @@ def live(birth: Birth, base: Base) -> int:
     _die_with_launcher(control)
     _take_over(birth)
     refresh(birth.plan.env, base.env)
-    _take_name(birth.plan)
+    if birth.plan.kind == "driver":
+        _take_name(birth.plan)  # Ray names its workers itself, over the arguments it remembers.
     status = _run(birth.plan)
     with contextlib.suppress(OSError):
         control.send(bytes([status & 0xFF]))
@@ -135,11 +128,14 @@ def _take_limits(pid: int) -> None:
 
 
 def _take_signals(request: dict[str, Any]) -> None:
-    for signum in _HANDLED:
-        signal.signal(signum, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for signum in request["ignored"]:
-        signal.signal(signum, signal.SIG_IGN)
+    ignored = set(request["ignored"])
+    for signum in signal.valid_signals() - set(_FIXED):
+        wanted = signal.SIG_IGN if signum in ignored else signal.SIG_DFL
+        if signal.getsignal(signum) is not wanted:
+            signal.signal(signum, wanted)
+    if signal.SIGINT not in ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The server blocks all before the fork: what came meanwhile is delivered here.
     signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
 
 
@@ -152,21 +148,24 @@ def _open_streams(plan: Plan) -> None:
         except OSError:
             continue
         stream = io.TextIOWrapper(
-            raw,  # type: ignore[arg-type]
+            raw,
             encoding=old.encoding,
             errors="backslashreplace" if fd == 2 else old.errors,
             line_buffering=fd == 2 or os.isatty(fd),
             write_through=plan.unbuffered and fd > 0,
         )
+        file: Any = getattr(raw, "raw", raw)
+        file.name = f"<{name}>"
         stream.mode = mode  # type: ignore[misc]
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
 
 def _set_path(plan: Plan) -> None:
-    added = [entry for entry in plan.env.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    added = [os.path.join(plan.cwd, entry) for entry in added]
-    sys.path[:] = [plan.first_path, *dict.fromkeys(added), *_base_path()]
+    added = [os.path.normpath(entry) for entry in python_path(plan.env, plan.cwd)]
+    # `import ray` would put this folder first, and does nothing now.
+    bundled = _base.thirdparty if _base else ()
+    sys.path[:] = [plan.first_path, *dict.fromkeys([*bundled, *added, *_base_path()])]
     sys.path_importer_cache.clear()
 
 
@@ -185,11 +184,10 @@ def remember(base: Base) -> None:
 
 
 def _take_name(plan: Plan) -> None:
-    """Show the program in `ps` instead of the server's command line; Ray renames its workers."""
-    flag = {"module": " -m", "command": " -c"}.get(plan.mode, "")
-    title = f"{sys.executable}{flag} {' '.join([plan.target, *plan.arguments])}".encode()
+    """Show the program in `ps` instead of the server's command line."""
+    title = b"\0".join(os.fsencode(part) for part in (sys.executable, *plan.line))
     with contextlib.suppress(Exception):  # Only a name.
-        _write_name(title.replace(b"\0", b" "))
+        _write_name(title)
 
 
 def _write_name(title: bytes) -> None:
@@ -206,10 +204,10 @@ def _write_name(title: bytes) -> None:
 
 def _run(plan: Plan) -> int:
     main = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = builtins
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
     sys.argv = [plan.target, *plan.arguments]
-    sys.orig_argv = [sys.executable, *sys.argv]
+    sys.orig_argv = [sys.executable, *plan.line]
     try:
         _execute(plan, main)
     except SystemExit as end:
@@ -226,13 +224,14 @@ def _execute(plan: Plan, main: types.ModuleType) -> None:
         return
     if plan.mode == "command":
         sys.argv[0] = "-c"
-        code = compile(plan.target, "<string>", "exec")
+        code = compile(plan.target, "<string>", "exec", dont_inherit=True)
     else:
-        main.__file__ = plan.target
+        path = os.path.join(plan.cwd, plan.target)
+        main.__file__ = path
         main.__dict__["__cached__"] = None
-        main.__loader__ = importlib.machinery.SourceFileLoader("__main__", plan.target)
-        with open(plan.target, "rb") as file:
-            code = compile(file.read(), plan.target, "exec")
+        main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+        with open(path, "rb") as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
     exec(code, main.__dict__)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+_LONGEST_ADDRESS = 107  # Of a unix socket, in bytes.
+
 State = Literal["starting", "ready", "failed"]
 
 
@@ -22,6 +24,16 @@ class WarmFolder:
     def create(self) -> None:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
+
+    def problem(self) -> str:
+        """Why no server can listen here; else empty."""
+        size = len(os.fsencode(self.socket))
+        if size <= _LONGEST_ADDRESS:
+            return ""
+        return (
+            f"the path of its socket has {size} bytes, and {_LONGEST_ADDRESS} are allowed: "
+            f"{self.socket}; choose a shorter temp_dir"
+        )
 
     @property
     def socket(self) -> Path:

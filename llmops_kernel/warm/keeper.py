@@ -25,6 +25,7 @@ _ANSWER_S = 10.0  # A loaded machine may take seconds; a hung server takes for e
 _START_S = 180.0
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
+_SETTLED_S = 1.0
 _STEADY_S = 60.0  # Having lived so long, the next death is a new story.
 
 
@@ -46,6 +47,9 @@ class Keeper:
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_stop", True))
+        if problem := self.folder.problem():
+            self._off(problem)
+            return
         self._start()
         while not self._stop and self._is_wanted():
             time.sleep(0.05 if not self._is_ready else _LOOK_S)
@@ -88,16 +92,25 @@ class Keeper:
         code = self._server.poll()
         if code is not None:
             self._died(_ending(code))
-        elif fingerprint(list(self._stack)) != self._stack:
+        elif not self._is_stack_same():
             self._replace("the installed packages changed")
         elif not self._is_ready:
             self._look_at_start()
+        elif not self.folder.socket.exists():
+            self._replace("its socket was gone")
         elif time.time() - self._asked_s > _ASK_EVERY_S:
             self._asked_s = time.time()
             if ask(self.folder, timeout_s=_ANSWER_S) is None and self._server.poll() is None:
-                self._server.kill()
-                self._server.wait()
-                self._died(f"it did not answer for {_ANSWER_S:.0f} s")
+                self._unanswered()
+
+    def _unanswered(self) -> None:
+        assert self._server is not None
+        if not _listens(self.folder):
+            self._replace("its socket was gone")
+            return
+        self._server.kill()
+        self._server.wait()
+        self._died(f"it did not answer for {_ANSWER_S:.0f} s")
 
     def _look_at_start(self) -> None:
         report = self.folder.read_report()
@@ -119,11 +132,19 @@ class Keeper:
         assert self._server is not None
         self._server.kill()
         self._server.wait()
+        self._off(why)
+        if not self._stop:
+            self._start()
+
+    def _off(self, why: str) -> None:
+        """Until other packages are installed, which may mend it."""
         self.folder.write_state("failed", keeper_pid=os.getpid(), reason=why)
         self.folder.note("off", reason=why)
-        while not self._stop and self._is_wanted() and fingerprint(list(self._stack)) == self._stack:
+        while not self._stop and self._is_wanted() and self._is_stack_same():
             time.sleep(_LOOK_S)
-        self._start()
+
+    def _is_stack_same(self) -> bool:
+        return fingerprint(list(self._stack)) == self._stack
 
     def _died(self, why: str) -> None:
         if time.time() - self._started_s > _STEADY_S:
@@ -146,6 +167,10 @@ class Keeper:
             self.folder.socket.unlink()
         self._server.send_signal(signal.SIGTERM)
         self._old.append(self._server)
+        self.folder.write_state("starting", keeper_pid=os.getpid())
+        while not self._stop and not self._is_stack_same():
+            self._stack = fingerprint(list(self._stack))
+            time.sleep(_SETTLED_S)  # An installation changes many things one after another.
         self._start()
 
 
@@ -161,16 +186,37 @@ def _ending(code: int) -> str:
 def ask(folder: WarmFolder, *, timeout_s: float) -> dict[str, Any] | None:
     """The server's own words on how it is; None when it does not answer."""
     request = marshal.dumps({"kind": "status"})
-    with contextlib.suppress(OSError, ValueError, EOFError, TypeError):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-            channel.settimeout(timeout_s)
-            channel.connect(str(folder.socket))
+    try:
+        with _connected(folder, timeout_s) as channel:
             channel.sendall(len(request).to_bytes(4, "big") + request)
             with channel.makefile("rb") as answer:
                 size = int.from_bytes(answer.read(4), "big")
                 _, status = marshal.loads(answer.read(size))
-            return status if isinstance(status, dict) else None
-    return None
+    except (OSError, ValueError, EOFError, TypeError):
+        return None
+    return status if isinstance(status, dict) else None
+
+
+def _listens(folder: WarmFolder) -> bool:
+    """False when nobody is behind the socket; a server that hangs is."""
+    try:
+        _connected(folder, 0.5).close()
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    except OSError:
+        return True  # Its queue is full.
+    return True
+
+
+def _connected(folder: WarmFolder, timeout_s: float) -> socket.socket:
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        channel.settimeout(timeout_s)
+        channel.connect(str(folder.socket))
+    except OSError:
+        channel.close()
+        raise
+    return channel
 
 
 def main() -> None:

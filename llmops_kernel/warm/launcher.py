@@ -7,14 +7,21 @@ Run by path and with nothing but built-in modules: each import here is paid by e
 stays as the process that its parent knows: passes signals on, ends with the child's status.
 """
 
+from __future__ import annotations
+
+import _socket
 import marshal
 import os
+import select
 import sys
 import time
 
-import _signal
-import _socket
-import select
+TYPE_CHECKING = False  # The typing module would cost every worker some milliseconds.
+if TYPE_CHECKING:
+    import signal as _signal
+    from typing import Any, NoReturn
+else:
+    import _signal
 
 DIR_ENV_VAR = "LLMOPS_WARM_DIR"
 TOLD_ENV_VAR = "LLMOPS_WARM"  # "warm", or "cold: why", in every process started through here.
@@ -23,6 +30,8 @@ DRIVER_ENV_VAR = "LLMOPS_WARM_DRIVER"  # The launcher's pid; set in a job's own 
 _ANSWER_S = 2.0  # A server that lives answers within milliseconds; one that hangs never does.
 _START_S = 25.0  # Waiting for a server that imports is cheaper than importing beside it.
 _EVENTS_BYTES = 4 * 1024 * 1024
+_LOOK_MS = 100
+_REAPED_S = 5.0  # A server that lives tells a child's end at once.
 
 # The signals that mean something to a process which does nothing about them.
 _PASSED_ON = [
@@ -35,11 +44,12 @@ class Cold(Exception):
     """No forked process can be had; the text says why."""
 
 
-def main():
+def main() -> None:
     is_driver = sys.argv[1:2] == ["--driver"]
     arguments = sys.argv[3:] if is_driver else sys.argv[1:]
     if is_driver and DRIVER_ENV_VAR in os.environ:
         # A subprocess of a job, not the job: an interpreter like any other.
+        os.environ[TOLD_ENV_VAR] = "cold: started by a job's own process"
         _exec_python(sys.argv[2], arguments)
     if is_driver:
         os.environ[DRIVER_ENV_VAR] = str(os.getpid())
@@ -50,7 +60,7 @@ def main():
     _be_its_shell(channel, control, pid, is_driver)
 
 
-def _start_cold(why, arguments, is_driver):
+def _start_cold(why: str, arguments: list[str], is_driver: bool) -> NoReturn:
     os.environ[TOLD_ENV_VAR] = "cold: " + why
     _note({"event": "cold", "reason": why, "kind": "driver" if is_driver else "worker"})
     if is_driver:
@@ -59,7 +69,7 @@ def _start_cold(why, arguments, is_driver):
     _exec_python(sys.executable, [ray_own, *arguments])
 
 
-def _exec_python(executable, arguments):
+def _exec_python(executable: str, arguments: list[str]) -> NoReturn:
     try:
         os.execv(executable, [executable, *arguments])
     except OSError as error:
@@ -67,14 +77,18 @@ def _exec_python(executable, arguments):
         sys.exit(126)
 
 
-def _forked(arguments, is_driver):
+def _forked(arguments: list[str], is_driver: bool) -> tuple[_socket.socket, _socket.socket, int]:
     """The channel to the server, the one to the child, and the child's pid; or raises Cold."""
     folder = os.environ.get(DIR_ENV_VAR)
     if not folder:
         raise Cold("this cluster was started without a fork server")
+    _check_descriptors()
     channel = _connect(folder)
     ours, theirs = _socket.socketpair()
-    request = marshal.dumps(_request(arguments, is_driver))
+    try:
+        request = marshal.dumps(_request(arguments, is_driver))
+    except OSError:
+        raise Cold("the working directory is gone") from None
     descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2, theirs.fileno()))
     channel.settimeout(_ANSWER_S)
     try:
@@ -93,10 +107,19 @@ def _forked(arguments, is_driver):
     return channel, ours, value
 
 
-def _request(arguments, is_driver):
+def _check_descriptors() -> None:
+    """Were one of them closed, the next socket would take its number and its place."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            raise Cold(f"descriptor {fd} is closed") from None
+
+
+def _request(arguments: list[str], is_driver: bool) -> dict[str, Any]:
     umask = os.umask(0o077)
     os.umask(umask)
-    ignored = [n for n in _PASSED_ON if _signal.getsignal(n) == _signal.SIG_IGN]
+    ignored = [n for n in _signal.valid_signals() if _signal.getsignal(n) == _signal.SIG_IGN]
     return {
         "kind": "driver" if is_driver else "worker",
         "argv": arguments,
@@ -110,7 +133,7 @@ def _request(arguments, is_driver):
     }
 
 
-def _connect(folder):
+def _connect(folder: str) -> _socket.socket:
     """Waits for a server that is starting; starts one where there is none, without waiting."""
     address = os.path.join(folder, "server.sock")
     deadline = time.monotonic() + _START_S
@@ -129,7 +152,7 @@ def _connect(folder):
         time.sleep(0.03)
 
 
-def _explain(state, folder, error):
+def _explain(state: dict[str, Any] | None, folder: str, error: OSError) -> None:
     """Returns when waiting makes sense, else raises Cold."""
     if state is None or not _is_alive(state.get("keeper_pid")):
         _start_keeper(folder)
@@ -140,15 +163,16 @@ def _explain(state, folder, error):
         raise Cold(f"the fork server's socket does not answer ({error.strerror})")
 
 
-def _state(folder):
+def _state(folder: str) -> dict[str, Any] | None:
     try:
         with open(os.path.join(folder, "state"), "rb") as file:
-            return marshal.loads(file.read())
+            state = marshal.loads(file.read())
     except (OSError, EOFError, ValueError, TypeError):
         return None
+    return state if isinstance(state, dict) else None
 
 
-def _is_alive(pid):
+def _is_alive(pid: Any) -> bool:
     try:
         os.kill(pid, 0)
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -157,7 +181,7 @@ def _is_alive(pid):
         return False
 
 
-def _start_keeper(folder):
+def _start_keeper(folder: str) -> None:
     """The command that the cluster's start left behind; several at once agree by a lock."""
     try:
         with open(os.path.join(folder, "keeper.cmd"), "rb") as file:
@@ -178,7 +202,7 @@ def _start_keeper(folder):
         return  # The reason is told with the cold start already.
 
 
-def _note(event):
+def _note(event: dict[str, Any]) -> None:
     """One line in the event log of the node, readable by people."""
     folder = os.environ.get(DIR_ENV_VAR)
     if not folder:
@@ -196,12 +220,12 @@ def _note(event):
         return
 
 
-def _message(channel):
+def _message(channel: _socket.socket) -> bytes:
     head = _exactly(channel, 4)
     return _exactly(channel, int.from_bytes(head, "big"))
 
 
-def _exactly(channel, size):
+def _exactly(channel: _socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         part = channel.recv(size - len(data))
@@ -211,49 +235,47 @@ def _exactly(channel, size):
     return data
 
 
-def _be_its_shell(channel, control, pid, is_driver):
+def _be_its_shell(
+    channel: _socket.socket, control: _socket.socket, pid: int, is_driver: bool
+) -> NoReturn:
     """Until the child has ended; then end in the same way."""
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, _PASSED_ON)
-    blocked = _request_mask()
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _PASSED_ON)
 
-    def pass_on(signum, frame):
-        for one in _family(pid) if is_driver else [pid]:
-            try:
-                os.kill(one, signum)
-            except OSError:
-                continue
+    def pass_on(signum: int, frame: object) -> None:
+        try:
+            # A job is stopped through its process group, of which this one is no member.
+            os.killpg(pid, signum) if is_driver else os.kill(pid, signum)
+        except OSError:
+            return
 
     for signum in _PASSED_ON:
         if _signal.getsignal(signum) != _signal.SIG_IGN:
             _signal.signal(signum, pass_on)
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1):  # Only the child holds them now: when it closes one, the other end sees it.
+        os.dup2(null, fd)
     try:
         control.sendall(b"g")  # From here on it is a worker; before, it was nobody's.
     except OSError:
         os._exit(1)
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
     status = _ending(channel, control, pid)
     if os.WIFSIGNALED(status):
         _die_of(os.WTERMSIG(status))
     os._exit(os.WEXITSTATUS(status))
 
 
-_MASK = _signal.pthread_sigmask(_signal.SIG_BLOCK, [])
-
-
-def _request_mask():
-    """The mask this process was born with."""
-    return _MASK
-
-
-def _ending(channel, control, pid):
+def _ending(channel: _socket.socket, control: _socket.socket, pid: int) -> int:
     """The child's wait status. Should the server die first, by the child's own last word."""
     last_word = None
+    ended_s = 0.0
     poll = select.poll()
     sources = {channel.fileno(): channel, control.fileno(): control}
     for fd in sources:
         poll.register(fd, select.POLLIN)
-    while sources:
-        for fd, _ in poll.poll():
+    while True:
+        # With one of the two gone, the end may come without a word: look for it.
+        for fd, _ in poll.poll(None if len(sources) == 2 else _LOOK_MS):
             try:
                 data = sources[fd].recv(8)
             except OSError:
@@ -265,33 +287,22 @@ def _ending(channel, control, pid):
                 continue
             poll.unregister(fd)
             del sources[fd]
-            if channel.fileno() in sources and not _is_alive(pid):
-                poll_once = select.poll()
-                poll_once.register(channel.fileno(), select.POLLIN)
-                if not poll_once.poll(5000):
-                    break
-    sys.stderr.write("llmops: the fork server died before this process did\n")
-    return (last_word if last_word is not None else 1) << 8
+        if len(sources) < 2 and not _is_alive(pid):
+            ended_s = ended_s or time.monotonic()
+            if channel.fileno() not in sources or time.monotonic() - ended_s > _REAPED_S:
+                break
+    return _without_server(last_word, pid)
 
 
-def _family(pid):
-    """The child and all below it: a job's stop is meant for each of them."""
-    parents = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-                parents[int(name)] = int(fields[1])
-            except (OSError, IndexError):
-                continue
-    family = [pid]
-    for one in family:
-        family += [child for child, parent in parents.items() if parent == one]
-    return family
+def _without_server(last_word: int | None, pid: int) -> int:
+    _note({"event": "orphan", "child_pid": pid, "exit_code": last_word})
+    if last_word is None:
+        sys.stderr.write("llmops: the fork server died, and then this process in an unknown way\n")
+        return 1 << 8
+    return last_word << 8
 
 
-def _die_of(signum):
+def _die_of(signum: int) -> NoReturn:
     try:
         import resource
 

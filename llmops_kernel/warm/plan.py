@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
 import sys
+import zipimport
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,14 +21,18 @@ REFUSE_ENV_VAR = "LLMOPS_WARM_REFUSE"
 _AT_START = re.compile(
     r"LD_|GLIBC_|MALLOC_|PYTHON|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|NUMEXPR_|LC_|LANG|HOME$|XDG_"
     r"|HF_|HUGGINGFACE_|TRANSFORMERS_|DATASETS_|TORCH|PYTORCH_|DS_|DEEPSPEED_|CUDA_|ARROW_"
-    r"|USE_TORCH|USE_TF|TQDM_|BNB_|GRPC_"
+    r"|USE_TORCH|USE_TF|TQDM_|BNB_|GRPC_|RAY_"
 )
 # Of those: applied to the fork by `child`, or read only when used.
 _APPLIED = re.compile(
     r"PYTHONPATH$|PYTHONBREAKPOINT$|PYTHONUNBUFFERED$|OMP_NUM_THREADS$|HF_HUB_OFFLINE$|TORCH_EXTENSIONS_DIR$"
     r"|TORCH_NCCL_|TORCH_CUDA_ARCH_LIST$|TORCH_HOME$|CUDA_VISIBLE_DEVICES$|CUDA_DEVICE_ORDER$"
-    r"|CUDA_LAUNCH_BLOCKING$|PYTORCH_CUDA_ALLOC_CONF$|PYTORCH_ALLOC_CONF$|HF_TOKEN"
+    r"|RAY_JOB_ID$|RAY_RAYLET_PID$|RAY_LD_PRELOAD_ON_WORKERS$|RAY_USAGE_STATS_ENABLED$|RAY_ADDRESS$"
+    r"|RAY_EXPERIMENTAL_NOSET_|RAY_JOB_CONFIG_JSON_ENV_VAR$|RAY_TRAIN_(?!V2_ENABLED)"
+    # Lower-case names are the core's own settings, which it reads again in the child.
+    r"|RAY_[a-z]|RAY_WARN_BLOCKING|RAY_CHDIR_TO_TRIAL_DIR$|CUDA_LAUNCH_BLOCKING$|PYTORCH_CUDA_ALLOC_CONF$|PYTORCH_ALLOC_CONF$|HF_TOKEN"
 )
+_TRAIN_V2 = ("RAY_TRAIN_V2_ENABLED", "1")  # Read at import, and the default anyway.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +47,8 @@ class Plan:
     cwd: str
     first_path: str
     unbuffered: bool
+    line: tuple[str, ...]
+    """The interpreter's whole arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +60,8 @@ class Base:
     path: tuple[str, ...]
     loaded: frozenset[str] = frozenset()
     stack: dict[str, int] = field(default_factory=dict)
+    has_ray: bool = False
+    thirdparty: tuple[str, ...] = ()
 
     @classmethod
     def of_this_process(cls) -> Base:
@@ -67,37 +77,39 @@ class Base:
         )
 
     def after_preload(self) -> Base:
-        """`loaded`: the top-level names that a job's own file of that name would have to replace."""
+        """Tell in `loaded` the names that a job's own file of that name would have to replace."""
         names = {name.partition(".")[0] for name in sys.modules}
         return Base(
             executable=self.executable,
             env=self.env,
             path=self.path,
             loaded=frozenset(names - {"llmops_kernel", "__main__"}),
+            has_ray="ray" in sys.modules,
+            thirdparty=tuple(e for e in sys.path if e.endswith("/ray/thirdparty_files")),
             stack=self.stack,
         )
 
 
 class RefusedError(Exception):
-    """This process has to come from a fresh interpreter; the text says why."""
+    """Only a fresh interpreter will do; the text says why."""
 
 
 def plan(request: dict[str, Any], base: Base) -> Plan:
     """Raises RefusedError."""
-    if request["executable"] != base.executable:
-        raise RefusedError(f"other interpreter: {request['executable']}")
+    _check_executable(request["executable"], base)
     if fingerprint(list(base.stack)) != base.stack:
         raise RefusedError("the installed packages changed; the fork server starts anew")
-    made = _worker(request) if request["kind"] == "worker" else _driver(request)
+    made = _worker(request, base) if request["kind"] == "worker" else _driver(request)
     if why := made.env.get(REFUSE_ENV_VAR):
         raise RefusedError(why)
-    _check_executable(made, base)
+    if not os.path.isdir(made.cwd):
+        raise RefusedError(f"no such working directory: {made.cwd}")
     _check_env(made.env, base)
     _check_shadows(made, base)
     return made
 
 
-def _worker(request: dict[str, Any]) -> Plan:
+def _worker(request: dict[str, Any], base: Base) -> Plan:
     """As ray/_private/workers/setup_worker.py reads its arguments (Ray 2.60)."""
     arguments = []
     context: dict[str, Any] = {}
@@ -115,7 +127,7 @@ def _worker(request: dict[str, Any]) -> Plan:
     if context.get("override_worker_entrypoint") or context.get("java_jars"):
         raise RefusedError("a container or a worker entrypoint of the runtime environment")
     env = expanded(request["env"], context.get("env_vars") or {})
-    env["_LLMOPS_EXECUTABLE"] = context.get("py_executable") or request["executable"]
+    _check_executable(context.get("py_executable") or request["executable"], base)
     cwd = _cwd(context.get("command_prefix") or [], request["cwd"])
     script = arguments[0]
     return Plan(
@@ -127,6 +139,7 @@ def _worker(request: dict[str, Any]) -> Plan:
         cwd=cwd,
         first_path=os.path.dirname(script),
         unbuffered=bool(env.get("PYTHONUNBUFFERED")),
+        line=tuple(arguments),
     )
 
 
@@ -159,8 +172,7 @@ def _driver(request: dict[str, Any]) -> Plan:
     else:
         mode, target = "script", first
         first_path = os.path.dirname(os.path.realpath(os.path.join(request["cwd"], first)))
-        if not os.path.isfile(os.path.join(request["cwd"], first)):
-            raise RefusedError(f"python {first}: not a file")
+        _check_script(os.path.join(request["cwd"], first), first)
     return Plan(
         kind="driver",
         mode=mode,
@@ -170,7 +182,24 @@ def _driver(request: dict[str, Any]) -> Plan:
         cwd=request["cwd"],
         first_path=first_path,
         unbuffered=unbuffered,
+        line=tuple(request["argv"]),
     )
+
+
+def _check_script(path: str, shown: str) -> None:
+    if not os.path.isfile(path):
+        raise RefusedError(f"python {shown}: not a file")
+    if shown.endswith(".pyc"):
+        raise RefusedError(f"python {shown}: compiled already")
+    with contextlib.suppress(zipimport.ZipImportError):
+        zipimport.zipimporter(path)
+        raise RefusedError(f"python {shown}: an archive")
+
+
+def python_path(env: dict[str, str], cwd: str) -> list[str]:
+    """The folders of PYTHONPATH; an empty one means the working directory."""
+    value = env.get("PYTHONPATH")
+    return [os.path.join(cwd, entry) for entry in value.split(os.pathsep)] if value else []
 
 
 def expanded(env: dict[str, str], added: dict[str, str]) -> dict[str, str]:
@@ -179,7 +208,7 @@ def expanded(env: dict[str, str], added: dict[str, str]) -> dict[str, str]:
     for key, value in added.items():
         known = re.sub(
             r"\$(\w+|\{[^}]*\})",
-            lambda match: result.get(match[1].strip("{}"), match[0]),
+            lambda match: result.get(_name(match[1]), match[0]),
             value,
             flags=re.ASCII,
         )
@@ -187,8 +216,11 @@ def expanded(env: dict[str, str], added: dict[str, str]) -> dict[str, str]:
     return result
 
 
-def _check_executable(made: Plan, base: Base) -> None:
-    wanted = made.env.pop("_LLMOPS_EXECUTABLE", base.executable)
+def _name(found: str) -> str:
+    return found[1:-1] if found.startswith("{") else found
+
+
+def _check_executable(wanted: str, base: Base) -> None:
     if wanted != base.executable:
         raise RefusedError(f"other interpreter: {wanted}")
 
@@ -200,6 +232,8 @@ def _check_env(env: dict[str, str], base: Base) -> None:
         if _AT_START.match(name)
         and not _APPLIED.match(name)
         and env.get(name) != base.env.get(name)
+        and (base.has_ray or not name.startswith("RAY_"))
+        and (name, env.get(name)) != _TRAIN_V2
     ]
     if unlike:
         shown = ", ".join(unlike[:4]) + (", ..." if len(unlike) > 4 else "")
@@ -208,12 +242,10 @@ def _check_env(env: dict[str, str], base: Base) -> None:
 
 def _check_shadows(made: Plan, base: Base) -> None:
     """A job's own `transformers/` comes before the installed one, so it must before ours."""
-    entries = [made.first_path or made.cwd]
-    entries += filter(None, made.env.get("PYTHONPATH", "").split(os.pathsep))
-    known = set(base.path) | set(base.env.get("PYTHONPATH", "").split(os.pathsep))
-    for entry in dict.fromkeys(entries):
-        if entry not in known:
-            _check_folder(os.path.join(made.cwd, entry), base)
+    known = {*base.path, *base.env.get("PYTHONPATH", "").split(os.pathsep)}
+    for folder in dict.fromkeys([made.first_path or made.cwd, *python_path(made.env, made.cwd)]):
+        if folder not in known:
+            _check_folder(folder, base)
 
 
 def _check_folder(folder: str, base: Base) -> None:

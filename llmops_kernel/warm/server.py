@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import gc
 import marshal
 import os
@@ -22,6 +23,8 @@ from llmops_kernel.warm.plan import Base, Plan, RefusedError, plan
 from llmops_kernel.warm.preload import preload
 
 _LONGEST_REQUEST = 64 * 1024 * 1024
+_PR_SET_PDEATHSIG = 1
+_NAME = "llmops_kernel.warm.server"
 _FDS = 4  # stdin, stdout, stderr and the control channel to the launcher.
 
 
@@ -57,11 +60,11 @@ class Server:
         self._base = base
         self._selector = selectors.DefaultSelector()
         self._callers: dict[int, _Caller] = {}  # By child pid.
+        self._waiting: list[_Caller] = []  # Those without one.
         self._forked = 0
         self._draining = False
         self._wakeup = socket.socketpair()
         self._listening = _listen(folder)
-        self._identity = os.stat(folder.socket).st_ino
 
     def serve(self) -> child.Birth | None:
         """Returns in each child, with what it has to become; in the server never, or at its end."""
@@ -116,6 +119,7 @@ class Server:
             return
         channel.setblocking(False)
         caller = _Caller(channel=channel)
+        self._waiting.append(caller)
         self._selector.register(channel, selectors.EVENT_READ, lambda _: self._heard(caller))
 
     def _heard(self, caller: _Caller) -> child.Birth | None:
@@ -151,19 +155,33 @@ class Server:
             return None
         try:
             wanted = plan(request, self._base)
-            pid = os.fork()
         except RefusedError as why:
-            return self._refuse(caller, str(why))
+            self._refuse(caller, str(why))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            self._refuse(caller, f"not understood ({type(error).__name__}: {error})")
+        else:
+            return self._fork(caller, wanted, request)
+        return None
+
+    def _fork(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.Birth | None:
+        # A signal to the child waits until the child has that signal's meaning.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            pid = os.fork()
         except OSError as error:
-            return self._refuse(caller, f"the fork server cannot fork: {error.strerror}")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            return self._refuse(caller, f"not understood ({type(error).__name__}: {error})")
+            pid = -1
+            why = f"the fork server cannot fork: {error.strerror}"
         if pid == 0:
             return self._born(caller, wanted, request)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if pid < 0:
+            self._refuse(caller, why)
+            return None
         self._forked += 1
         caller.pid = pid
         caller.data.clear()
         self._callers[pid] = caller
+        self._waiting.remove(caller)
         _close(caller)
         _send(caller.channel, marshal.dumps(("forked", pid)))
         return None
@@ -178,14 +196,16 @@ class Server:
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
-        for other in self._callers.values():
+        for other in [*self._callers.values(), *self._waiting]:
             other.channel.close()
+            if other is not caller:
+                _close(other)
         self._wakeup[1].close()
         return child.Birth(plan=wanted, request=request, fds=tuple(caller.fds))
 
     def _lost(self, caller: _Caller) -> None:
         """A launcher that is gone was killed: what it stood for goes too, with its descendants."""
-        if caller.pid is not None and self._callers.pop(caller.pid, None):
+        if caller.pid is not None and self._callers.pop(caller.pid, None) is caller:
             for pid in child.session_of(caller.pid):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -193,6 +213,8 @@ class Server:
 
     def _forget(self, caller: _Caller) -> None:
         _close(caller)
+        if caller in self._waiting:
+            self._waiting.remove(caller)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(caller.channel)
         caller.channel.close()
@@ -204,13 +226,6 @@ class Server:
             "children": len(self._callers),
             "python": sys.executable,
         }
-
-    def is_replaced(self) -> bool:
-        """True when a newer server listens under the same name."""
-        try:
-            return os.stat(self._folder.socket).st_ino != self._identity
-        except OSError:
-            return True
 
 
 def _listen(folder: files.WarmFolder) -> socket.socket:
@@ -250,12 +265,22 @@ def _close(caller: _Caller) -> None:
     caller.fds = []
 
 
+def _end_with_keeper() -> None:
+    """SIGTERM when the keeper is gone: nobody would replace this server any more."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def main(arguments: list[str]) -> int:
     """`server FOLDER MODULE...`. In a child, what that child's program ends with."""
+    _end_with_keeper()
     folder = files.WarmFolder(Path(arguments[0]))
     began_s = time.time()
     base = Base.of_this_process()
     loaded = preload(arguments[1:])
+    if "ray" in loaded["missing"] and "ray" in sys.modules:
+        # This build cannot be forked from; all but Ray still can.
+        others = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]
+        os.execv(sys.executable, [sys.executable, "-m", _NAME, arguments[0], *others])
     gc.collect()
     gc.freeze()  # Else the first collection in each child would copy every page.
     base = base.after_preload()
