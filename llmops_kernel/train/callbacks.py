@@ -103,7 +103,7 @@ class JournalCallback(TrainerCallback):
             self._meter.mark()
 
     def _tell_of_processes(self) -> None:
-        """Rank 0 journals for all: only it has a journal. Milliseconds, once."""
+        """Rank 0 journals for all: only it has a journal. Tens of milliseconds, once, and no part of a step."""
         warm, reason = told()
         mine = (warm, reason, _private_bytes(self._process))
         all_ranks: list[Any] = [mine]

@@ -10,8 +10,6 @@ import threading
 import time
 from typing import Any
 
-import psutil
-
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.errors import LLMOpsError, RunError
 from llmops_kernel.metrics.events import (
@@ -22,7 +20,7 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.runs.spec import RunSpec
-from llmops_kernel.warm.launcher import DRIVER_ENV_VAR
+from llmops_kernel.train.process_times import driver_times
 from llmops_kernel.warm.told import told
 
 # Read by Ray Train in this process and its controller. A lost worker is seen in half a second
@@ -45,7 +43,7 @@ class Driver:
 
     def run(self) -> int:
         """Returns the process's exit status."""
-        born_s, parent_s = _process_times()
+        born_s, parent_s = driver_times()
         for name, value in _RAY_TRAIN_SETTINGS.items():
             os.environ.setdefault(name, value)
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
@@ -207,18 +205,6 @@ def _fit(trainer: Any, raised: list[BaseException]) -> None:
         trainer.fit()
     except BaseException as error:
         raised.append(error)
-
-
-def _process_times() -> tuple[float, float | None]:
-    """Birth of this process, and of the Ray job supervisor above it.
-
-    A forked driver stands below the fork server; its launcher is below the supervisor.
-    """
-    process = psutil.Process(int(os.environ.get(DRIVER_ENV_VAR) or os.getpid()))
-    supervisor = next(
-        (one for one in process.parents() if "JobSupervisor" in " ".join(one.cmdline())), None
-    )
-    return process.create_time(), supervisor.create_time() if supervisor else None
 
 
 def main() -> None:

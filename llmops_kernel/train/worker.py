@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.metrics.events import PhaseEvent, ProcessEvent
@@ -14,6 +13,7 @@ from llmops_kernel.runs.spec import RunSpec
 from llmops_kernel.train import kv
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.failures import describe
+from llmops_kernel.train.process_times import born_s
 from llmops_kernel.train.ray_context import worker_context
 from llmops_kernel.warm.told import told
 
@@ -57,5 +57,5 @@ def _tell_start(spec: RunSpec, context: WorkerContext) -> None:
 
 
 def _born(entered_s: float) -> str:
-    age_s = entered_s - psutil.Process().create_time()
+    age_s = entered_s - born_s(os.getpid())
     return f"rank 0's process existed for {age_s:.1f} s before the loop"

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.warm.files import WarmFolder
-from llmops_kernel.warm.preload import fingerprint
+from llmops_kernel.warm.launcher import GREETING
+from llmops_kernel.warm.preload import fingerprint, own_files
 
 _LOOK_S = 1.0
 _ASK_EVERY_S = 5.0
@@ -71,7 +72,7 @@ class Keeper:
         return False
 
     def _start(self) -> None:
-        self._stack = fingerprint(_installed())
+        self._stack = fingerprint([*_installed(), *own_files()])
         with self.folder.log.open("ab") as log:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "llmops_kernel.warm.server", *self._arguments()],
@@ -190,6 +191,7 @@ def ask(folder: WarmFolder, *, timeout_s: float) -> dict[str, Any] | None:
         with _connected(folder, timeout_s) as channel:
             channel.sendall(len(request).to_bytes(4, "big") + request)
             with channel.makefile("rb") as answer:
+                answer.read(len(GREETING))
                 size = int.from_bytes(answer.read(4), "big")
                 _, status = marshal.loads(answer.read(size))
     except (OSError, ValueError, EOFError, TypeError):

@@ -27,6 +27,8 @@ DIR_ENV_VAR = "LLMOPS_WARM_DIR"
 TOLD_ENV_VAR = "LLMOPS_WARM"  # "warm", or "cold: why", in every process started through here.
 DRIVER_ENV_VAR = "LLMOPS_WARM_DRIVER"  # The launcher's pid; set in a job's own first process.
 
+GREETING = b"h"  # The server's first word.
+
 _ANSWER_S = 2.0  # A server that lives answers within milliseconds; one that hangs never does.
 _START_S = 25.0  # Waiting for a server that imports is cheaper than importing beside it.
 _EVENTS_BYTES = 4 * 1024 * 1024
@@ -92,6 +94,7 @@ def _forked(arguments: list[str], is_driver: bool) -> tuple[_socket.socket, _soc
     descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2, theirs.fileno()))
     channel.settimeout(_ANSWER_S)
     try:
+        _exactly(channel, len(GREETING))
         rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)]
         channel.sendmsg([len(request).to_bytes(4, "big")], rights)
         channel.sendall(request)

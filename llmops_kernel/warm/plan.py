@@ -12,7 +12,7 @@ import zipimport
 from dataclasses import dataclass, field
 from typing import Any
 
-from llmops_kernel.warm.preload import fingerprint
+from llmops_kernel.warm.preload import fingerprint, own_files
 
 # In a job's runtime environment: its processes start cold, for the reason that is its value.
 REFUSE_ENV_VAR = "LLMOPS_WARM_REFUSE"
@@ -73,7 +73,7 @@ class Base:
             executable=sys.executable,
             env=dict(os.environ),
             path=own,
-            stack=fingerprint(folders),
+            stack=fingerprint([*folders, *own_files()]),
         )
 
     def after_preload(self) -> Base:

@@ -9,11 +9,15 @@ import sys
 import time
 from typing import Any
 
+from llmops_kernel.warm.ray_identity import set_identity
+
 
 def refresh(env: dict[str, str], server_env: dict[str, str]) -> None:
     """In the child, before its program runs; only modules that are loaded are touched."""
     time.tzset()
+    set_identity(env)
     _random_numbers()
+    _standard_library()
     _accelerator()
     if env.get("OMP_NUM_THREADS") != server_env.get("OMP_NUM_THREADS"):
         set_threads(env.get("OMP_NUM_THREADS", ""))
@@ -26,6 +30,17 @@ def _random_numbers() -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
+
+
+def _standard_library() -> None:
+    """What its modules keep from their import: the folder, the place for temporary files, a key."""
+    tempfile = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile.tempdir = None  # type: ignore[attr-defined]
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process.ORIGINAL_DIR = os.path.abspath(os.getcwd())  # type: ignore[attr-defined]
+        process.current_process().authkey = os.urandom(32)
 
 
 def _accelerator() -> None:
@@ -54,7 +69,7 @@ def set_threads(value: str) -> None:
 
 
 def _openblas() -> list[tuple[Any, str]]:
-    """numpy's own copies, found among the mapped files."""
+    """Each library's own copy, found among the mapped files."""
     found = set()
     with open("/proc/self/maps") as maps:
         for line in maps:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.warm import child, files
+from llmops_kernel.warm.launcher import GREETING
 from llmops_kernel.warm.plan import Base, Plan, RefusedError, plan
 from llmops_kernel.warm.preload import preload
 
@@ -118,6 +119,10 @@ class Server:
             channel.close()
             return
         channel.setblocking(False)
+        # A launcher that hears nothing has not sent its descriptors: in the queue of a server
+        # that hangs they would stay open, and a reader of its output would wait for their end.
+        with contextlib.suppress(OSError):
+            channel.send(GREETING)
         caller = _Caller(channel=channel)
         self._waiting.append(caller)
         self._selector.register(channel, selectors.EVENT_READ, lambda _: self._heard(caller))

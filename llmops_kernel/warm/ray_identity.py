@@ -1,0 +1,90 @@
+"""Ray loaded before it is known for which job: its two per-process values are set in the child.
+
+Ray's core library copies RAY_JOB_ID and RAY_RAYLET_PID from the environment into two C++ strings
+while it loads, and offers no way to set them later (`Config.initialize` reads all others again).
+Loading it with values that occur nowhere else shows where they are: Ray's wheels are built with
+libstdc++'s reference-counted strings, a header of length, capacity and count before the
+characters. A shorter value can be written in place. Where the two are not found exactly once in
+exactly this form, Ray must not be preloaded, and is not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import struct
+import sys
+
+# Longer than any job id (8 characters) or pid (7), so that there is room for both.
+_PROBES = {
+    "RAY_JOB_ID": "llmops-probe-of-job-id-0",
+    "RAY_RAYLET_PID": "llmops-probe-of-raylet-0",
+}
+_HEAD = struct.Struct("<QQi4x")  # length, capacity, reference count minus one
+
+_places: dict[str, int] = {}
+
+
+class NotFoundError(Exception):
+    """This build of Ray keeps its values otherwise than expected."""
+
+
+def load() -> None:
+    """Import ray, before any other thread exists.
+
+    Raises NotFoundError: no worker may be forked from this process then.
+    """
+    before = {name: os.environ.get(name) for name in _PROBES}
+    os.environ.update(_PROBES)
+    try:
+        importlib.import_module("ray")
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+    _places.update({name: _find(probe.encode()) for name, probe in _PROBES.items()})
+    set_identity({})
+
+
+def set_identity(env: dict[str, str]) -> None:
+    """As if Ray had been loaded with this environment; nothing where it was not preloaded."""
+    if not _places:
+        return
+    for name, place in _places.items():
+        value, room = env.get(name, "").encode(), len(_PROBES[name])
+        if len(value) > room:
+            raise NotFoundError(f"{name} has {len(value)} characters, more than {room}")
+        ctypes.memmove(place + _HEAD.size, value + b"\0", len(value) + 1)
+        ctypes.memmove(place, struct.pack("<Q", len(value)), 8)
+    sys.modules["ray._raylet"].Config.initialize("")
+
+
+def _find(probe: bytes) -> int:
+    """Address of the only unshared C++ string that holds exactly `probe`."""
+    found = []
+    for start, end in _writable():
+        memory = ctypes.string_at(start, end - start)
+        at = memory.find(probe + b"\0")
+        while at >= 0:
+            head = at - _HEAD.size
+            if head >= 0 and _HEAD.unpack_from(memory, head) == (len(probe), len(probe), 0):
+                found.append(start + head)
+            at = memory.find(probe + b"\0", at + 1)
+    if len(found) != 1:
+        raise NotFoundError(f"{probe.decode()} is in Ray's memory {len(found)} times, not once")
+    return found[0]
+
+
+def _writable() -> list[tuple[int, int]]:
+    """The heap: where strings of the C++ library are made by the first thread."""
+    found = []
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            span, mode, *_, name = line.rstrip("\n").split(" ")
+            if mode.startswith("rw") and name == "[heap]":
+                start, end = (int(part, 16) for part in span.split("-"))
+                found.append((start, end))
+    return found
