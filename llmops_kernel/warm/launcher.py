@@ -19,6 +19,7 @@ import time
 TYPE_CHECKING = False  # The typing module would cost every worker some milliseconds.
 if TYPE_CHECKING:
     import signal as _signal
+    from collections.abc import Callable
     from typing import Any, NoReturn
 else:
     import _signal
@@ -245,11 +246,9 @@ def _be_its_shell(
     before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _PASSED_ON)
 
     def pass_on(signum: int, frame: object) -> None:
-        try:
-            # A job is stopped through its process group, of which this one is no member.
-            os.killpg(pid, signum) if is_driver else os.kill(pid, signum)
-        except OSError:
-            return
+        # A job is stopped through its process group, of which this one is no member.
+        if not (is_driver and _signalled(os.killpg, pid, signum)):
+            _signalled(os.kill, pid, signum)  # It has no group of its own yet.
 
     for signum in _PASSED_ON:
         if _signal.getsignal(signum) != _signal.SIG_IGN:
@@ -268,17 +267,38 @@ def _be_its_shell(
     os._exit(os.WEXITSTATUS(status))
 
 
+def _signalled(send: Callable[[int, int], None], pid: int, signum: int) -> bool:
+    try:
+        send(pid, signum)
+    except OSError:
+        return False
+    return True
+
+
+def _wakeup() -> _socket.socket:
+    """Readable after a signal, which may come just before the poll that it should end."""
+    ours, theirs = _socket.socketpair()
+    for side in (ours, theirs):
+        side.setblocking(False)
+    _signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
+    return ours
+
+
 def _ending(channel: _socket.socket, control: _socket.socket, pid: int) -> int:
     """The child's wait status. Should the server die first, by the child's own last word."""
     last_word = None
     ended_s = 0.0
     poll = select.poll()
     sources = {channel.fileno(): channel, control.fileno(): control}
-    for fd in sources:
+    wakeup = _wakeup()
+    for fd in (*sources, wakeup.fileno()):
         poll.register(fd, select.POLLIN)
     while True:
         # With one of the two gone, the end may come without a word: look for it.
         for fd, _ in poll.poll(None if len(sources) == 2 else _LOOK_MS):
+            if fd == wakeup.fileno():
+                wakeup.recv(4096)
+                continue
             try:
                 data = sources[fd].recv(8)
             except OSError:

@@ -44,6 +44,7 @@ class Node:
     """The warm folder, its keeper, and the `python` of a job on that node."""
 
     folder: WarmFolder
+    python: str = sys.executable
     keeper: subprocess.Popen[bytes] | None = None
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -54,11 +55,17 @@ class Node:
         start_hook.write_python(node.folder)
         return node
 
+    def use(self, python: Path) -> None:
+        """Another interpreter, of a virtual environment that a test may change."""
+        self.python = str(python)
+        for script in self.folder.bin.iterdir():
+            script.write_text(script.read_text().replace(sys.executable, self.python))
+
     def start(self, *modules: str, path: str = "", watch: int | None = None) -> None:
         """As `ray start` does it; `path` comes as PYTHONPATH."""
         watching = ["--watch", str(watch)] if watch else []
         line = [
-            *(sys.executable, "-m", "llmops_kernel.warm.keeper", str(self.folder.root)),
+            *(self.python, "-m", "llmops_kernel.warm.keeper", str(self.folder.root)),
             *(*watching, "--preload", *(modules or PRELOADED)),
         ]
         env = self.env(PYTHONPATH=path) if path else self.env()
@@ -94,7 +101,7 @@ class Node:
 
     def popen(self, *arguments: object, warm: bool = True, **options: Any) -> subprocess.Popen[Any]:
         """`python ARGUMENTS`, or the plain interpreter in the same way (through a shell)."""
-        plain = ["/bin/sh", "-c", f'exec {sys.executable} "$@"', "sh"]
+        plain = ["/bin/sh", "-c", f'exec {self.python} "$@"', "sh"]
         line = [str(self.folder.bin / "python")] if warm else plain
         options.setdefault("env", self.env())
         options.setdefault("stdout", subprocess.PIPE)
@@ -116,6 +123,11 @@ class Node:
     def reasons(self) -> list[str]:
         """Of the cold starts so far, oldest first."""
         return [e["reason"] for e in self.folder.read_events() if e["event"] == "cold"]
+
+    def told(self, **options: Any) -> str:
+        """How a process that starts now came to life, in its own words."""
+        done = self.run("-c", "import os; print(os.environ['LLMOPS_WARM'])", **options)
+        return done.stdout.decode().strip()
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.folder.read_events() if event["event"] == kind]
