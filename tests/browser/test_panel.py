@@ -116,6 +116,7 @@ def test_failed_run_shows_error_place_and_remedy(
 ) -> None:
     run = Simulation(RunFolder(tmp_path / "failed"))
     run.start_up("data")
+    run.processes(cold="the fork server was gone; it is being started again")
     run.fail()
     opened = notebook("failed.ipynb", source(tmp_path / "failed"))
     opened.run_all()
@@ -124,6 +125,8 @@ def test_failed_run_shows_error_place_and_remedy(
     assert "HookError" in box
     assert "menu_hooks.py:31" in box
     assert "Try: check rows whose cuisine is null" in box
+    started = opened.text(".llmops-waterfall ~ .llmops-later:last-child")
+    assert started.startswith("Processes: 2 warm, 1 cold (rank 1): the fork server was gone")
     assert not lab_page.locator(".llmops-charts").is_visible()
     assert not lab_page.locator(".llmops-traceback").is_visible()
     lab_page.locator("summary", has_text="Traceback").click()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import marshal
 import os
 import socket
+import subprocess
+import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,39 +49,36 @@ def record_with(temp_dir: Path, template: dict[str, Any]) -> HeadRecord:
 
 
 @contextmanager
-def answering(folder: WarmFolder, status: dict[str, Any]) -> Iterator[None]:
-    """Something that answers as a fork server does, once."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.bind(str(folder.socket))
-        listening.listen()
-
-        def answer() -> None:
-            channel, _ = listening.accept()
-            with channel:
-                channel.recv(4096)
-                payload = marshal.dumps(("status", status))
-                channel.sendall(len(payload).to_bytes(4, "big") + payload)
-
-        thread = threading.Thread(target=answer)
-        thread.start()
+def kept(folder: WarmFolder, *modules: str) -> Iterator[None]:
+    """A real keeper and its fork server, ready."""
+    line = [sys.executable, "-m", "llmops_kernel.warm.keeper", str(folder.root)]
+    with folder.log.open("ab") as log:
+        keeper = subprocess.Popen(
+            [*line, "--preload", *modules], stdout=log, stderr=log, cwd=folder.root
+        )
+    try:
+        deadline_s = time.monotonic() + 60
+        while (folder.read_state() or {}).get("state") != "ready":
+            assert time.monotonic() < deadline_s, folder.log.read_text()
+            time.sleep(0.05)
         yield
-        thread.join(5)
+    finally:
+        keeper.terminate()
+        keeper.wait(20)
 
 
 def test_warm_with_all_that_is_known(record: HeadRecord) -> None:
     folder = warm_folder(record)
-    folder.write_state("ready", keeper_pid=os.getpid())
-    folder.write_report(
-        {"modules": {"numpy": 0.1, "torch": 2.0}, "missing": {"vllm": "no such module"}}
-    )
-    folder.note("ready", server_pid=1, took_s=3.0)
     folder.note("cold", reason="the fork server did not answer within 2 s", kind="worker")
     folder.note("cold", reason="another interpreter", kind="driver")
-    with answering(folder, {"forked": 7, "children": 2}):
+    with kept(folder, "json", "sqlite3", "no_such_module"):
         found = look_at_warm(record)
-    assert (found.warm, found.warm_modules, found.warm_forked) == ("warm", 2, 7)
-    assert found.warm_missing == ("vllm (no such module)",)
+    assert (found.warm, found.warm_modules, found.warm_forked) == ("warm", 2, 0)
+    assert found.warm_missing == (
+        "no_such_module (ModuleNotFoundError: No module named 'no_such_module')",
+    )
     assert (found.warm_cold_starts, found.warm_cold_reason) == (2, "another interpreter")
+    assert look_at_warm(record).warm.startswith("cold: the fork server is gone")
 
 
 def test_a_template_without_it_says_so(record: HeadRecord) -> None:

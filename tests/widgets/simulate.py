@@ -257,6 +257,7 @@ class Simulation:
         """A run from submit to its end."""
         self.start_up()
         self.start()
+        self.processes(private_bytes=300 * 2**20)
         self.evaluate(0)
         for step in self.train():
             self.log(f"step {step}/{self.steps}")
