@@ -103,7 +103,10 @@ class JournalCallback(TrainerCallback):
             self._meter.mark()
 
     def _tell_of_processes(self) -> None:
-        """Rank 0 journals for all: only it has a journal. Tens of milliseconds, once, and no part of a step."""
+        """Rank 0 alone has a journal, so it tells of all.
+
+        Tens of milliseconds, once, counted in no step's time.
+        """
         warm, reason = told()
         mine = (warm, reason, _private_bytes(self._process))
         all_ranks: list[Any] = [mine]
