@@ -95,6 +95,11 @@ def preload(modules: list[str]) -> dict[str, Any]:
             missing[name] = f"{type(error).__name__}: {error}"[:300]
         else:
             took[name] = round(time.perf_counter() - began_s, 3)
+    if "ray" in took:
+        try:
+            ray_identity.loaded()
+        except ray_identity.NotFoundError as error:
+            missing["ray"] = str(error)
     del os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"]
     return {"modules": took, "missing": missing, "problem": unsafe()}
 

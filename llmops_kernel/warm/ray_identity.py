@@ -6,6 +6,9 @@ Loading it with values that occur nowhere else shows where they are: Ray's wheel
 libstdc++'s reference-counted strings, a header of length, capacity and count before the
 characters. A shorter value can be written in place. Where the two are not found exactly once in
 exactly this form, Ray must not be preloaded, and is not.
+
+Ray's generator of random ids must not have been used before a fork, or all children draw the same
+ids. Decorating a class with `ray.remote` draws one, so while modules are preloaded Python does.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import importlib
 import os
 import struct
 import sys
+from typing import Any
 
 # Longer than any job id (8 characters) or pid (7), so that there is room for both.
 _PROBES = {
@@ -47,6 +51,42 @@ def load() -> None:
                 os.environ[name] = value
     _places.update({name: _find(probe.encode()) for name, probe in _PROBES.items()})
     set_identity({})
+    actor = sys.modules["ray.actor"]
+    actor.ActorClassID = _ClassIds(actor.ActorClassID)  # type: ignore[attr-defined]
+
+
+class _ClassIds:
+    """Draws the ids of actor classes from the operating system."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def from_random(self) -> Any:
+        return self.real(os.urandom(self.real.size()))
+
+
+def loaded() -> None:
+    """After the last import. Raises NotFoundError when two forks would draw the same ids."""
+    actor = sys.modules["ray.actor"]
+    if isinstance(actor.ActorClassID, _ClassIds):  # type: ignore[attr-defined]
+        actor.ActorClassID = actor.ActorClassID.real  # type: ignore[attr-defined]
+    if _drawn_in_fork() == _drawn_in_fork():
+        raise NotFoundError("a preloaded module used Ray's generator of random ids")
+
+
+def _drawn_in_fork() -> bytes:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writing, sys.modules["ray._raylet"].UniqueID.from_random().binary())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as drawn:
+        value = drawn.read()
+    os.waitpid(pid, 0)
+    return value
 
 
 def set_identity(env: dict[str, str]) -> None:
