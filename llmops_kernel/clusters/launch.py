@@ -32,6 +32,8 @@ _MAX_STORE_BYTES = 512 * 1024**2
 _MIN_STORE_BYTES = 75 * 1024**2  # Ray refuses less.
 _NEEDED_DISK_BYTES = 500 * 1024**2
 
+_NOT_FOR_JOBS = ("MPLBACKEND", "PYTHONDONTWRITEBYTECODE")
+
 # Popen objects of the heads started here, so that none is collected (with a warning) while its
 # head lives, and none stays a zombie after it died.
 _started: list[subprocess.Popen[bytes]] = []
@@ -172,11 +174,12 @@ def environment(
     """What the head and so every job sees; nothing of the user's own environment is changed."""
     # The template alone describes a head: RAY_ADDRESS, RAY_AUTH_TOKEN and the like of the shell
     # (or of a job that this runs in) are about another Ray. A kernel's plotting backend and
-    # Jupyter's secrets have no place in a job.
+    # Jupyter's secrets have no place in a job, and without byte code every process of every run
+    # would compile our package again.
     env = {
         key: value
         for key, value in user.items()
-        if not key.startswith(("RAY_", "JPY_", "JUPYTER_")) and key != "MPLBACKEND"
+        if not key.startswith(("RAY_", "JPY_", "JUPYTER_")) and key not in _NOT_FOR_JOBS
     }
     env.setdefault("TORCH_EXTENSIONS_DIR", str(paths.cache() / "torch_extensions"))
     env |= template.env
