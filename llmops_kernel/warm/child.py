@@ -185,9 +185,9 @@ def remember(base: Base) -> None:
 
 def _take_name(plan: Plan) -> None:
     """Show the program in `ps` instead of the server's command line."""
-    title = b"\0".join(os.fsencode(part) for part in (sys.executable, *plan.line))
+    title = os.fsencode(" ".join([sys.executable, *plan.line]))
     with contextlib.suppress(Exception):  # Only a name.
-        _write_name(title)
+        _write_name(title.replace(b"\0", b" "))
 
 
 def _write_name(title: bytes) -> None:

@@ -1,0 +1,283 @@
+"""The same jobs, forked and from fresh interpreters: the same results, ends and logs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import llmops_kernel as llmops
+from llmops_kernel.clusters.provider import ClusterInfo
+from llmops_kernel.config.load import load_training_config
+from llmops_kernel.jobs.client import Job, JobsClient
+from llmops_kernel.jobs.submit import submit_run
+from llmops_kernel.runs.store import RunStore
+from llmops_kernel.warm.plan import REFUSE_ENV_VAR
+from tests.end_to_end.conftest import until
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+MARK = "WARM_PARITY_MARK"
+# Somebody else's: it has never heard of us.
+JOB = """
+import os, sys
+import ray
+
+ray.init(log_to_driver=False)
+
+@ray.remote
+def square(x):
+    return x * x
+
+@ray.remote
+class Counter:
+    def __init__(self):
+        self.count = 0
+    def add(self, by):
+        self.count += by
+        return self.count
+    def told(self):
+        return os.environ["LLMOPS_WARM"]
+
+counter = Counter.remote()
+print("squares", ray.get([square.remote(x) for x in range(5)]))
+print("counts", ray.get([counter.add.remote(x) for x in (1, 2, 3)]), file=sys.stderr)
+print("told:", os.environ["LLMOPS_WARM"], "|", ray.get(counter.told.remote()))
+print("file", os.path.basename(__file__), sys.argv, __name__)
+try:
+    import own_module
+    print("module", own_module.VALUE, ray.get(ray.remote(lambda: own_module.VALUE).remote()))
+except ModuleNotFoundError as error:
+    print(error)
+print("no newline", end="")
+sys.exit(int(sys.argv[1]))
+"""
+WAITING = "import time, ray; ray.init(); print('up', flush=True); time.sleep(600)"
+_SET_UP = "job_manager|packaging|uri_cache|plugin|virtualenv_utils|utils|dependency_utils|pip"
+COLD = {REFUSE_ENV_VAR: "asked for"}
+
+
+class Jobs:
+    """Submits scripts by the REST interface, with a runtime environment of their own."""
+
+    def __init__(self, client: JobsClient, folder: Path) -> None:
+        self._client = client
+        self._folder = folder
+        self._count = 0
+
+    def package(self, files: Mapping[str, str]) -> str:
+        """The address that Ray knows the files by."""
+        path = self._folder / "package.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, text in files.items():
+                archive.writestr(name, text)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        self._client.upload_package(path, name=f"_ray_pkg_{digest}.zip")
+        return f"gcs://_ray_pkg_{digest}.zip"
+
+    def start(self, entrypoint: str, env: dict[str, Any], *, cold: bool) -> str:
+        self._count += 1
+        name = f"parity-{self._count}-{time.time_ns()}"
+        variables = {MARK: name, **env.get("env_vars", {}), **(COLD if cold else {})}
+        self._client.submit(
+            entrypoint=entrypoint,
+            submission_id=name,
+            runtime_env={**env, "env_vars": variables},
+            metadata={},
+        )
+        return name
+
+    def get(self, name: str) -> Job:
+        job = self._client.get(name)
+        assert job is not None
+        return job
+
+    def log(self, name: str) -> str:
+        return self._client.driver_log(self.get(name))
+
+    def stop(self, name: str) -> None:
+        self._client.stop(name)
+
+    def ended(self, name: str) -> dict[str, Any]:
+        """What anybody can see of it, without what differs between any two runs."""
+        until(lambda: self.get(name).is_terminal, timeout_s=180)
+        until(lambda: processes_of(name) == [], timeout_s=60)
+        job = self.get(name)
+        log = self.log(name)
+        message = re.sub(r"submission_id|parity-\d+-\d+", "", job.message or "")
+        return {
+            "status": job.status,
+            "code": job.driver_exit_code,
+            "error": job.error_type,
+            "message": told_of(message)[1],
+            "log": told_of(log)[1],
+            "told": told_of(log)[0],
+        }
+
+
+def told_of(text: str) -> tuple[list[str], list[str]]:
+    """How the processes came to life; and the other lines, without times, pids and addresses."""
+    # What the runtime environment's set-up says depends on what is in its cache.
+    text = re.sub(rf"^\S+ \S+\tINFO ({_SET_UP})\.py:.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^\S+ \S+\t(?=INFO|WARN)", "", text, flags=re.MULTILINE)
+    lines = [re.sub(r"\d+[\d.:_-]{3,}\S*|\x1b\[\d*m", "#", line) for line in text.splitlines()]
+    told = [line.removeprefix("told: ") for line in lines if line.startswith("told: ")]
+    return told, [line for line in lines if not line.startswith("told: ")]
+
+
+def processes_of(mark: str) -> list[psutil.Process]:
+    """Those that have the mark in their environment or, as launchers, in their command line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if alive and (
+                process.environ().get(MARK) == mark or f'"{mark}"' in " ".join(process.cmdline())
+            ):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def jobs(cluster: llmops.Cluster, tmp_path: Path) -> Iterator[Jobs]:
+    until(lambda: llmops.cluster(cluster.name).info.warm.startswith("warm"), timeout_s=180)
+    with cluster.client() as client:
+        yield Jobs(client, tmp_path)
+
+
+def both(jobs: Jobs, entrypoint: str, env: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What both show, and how the processes of the first were told to have started."""
+    warm, cold = (jobs.ended(jobs.start(entrypoint, env, cold=cold)) for cold in (False, True))
+    assert cold.pop("told") == ["cold: asked for | cold: asked for"]
+    told = warm.pop("told")
+    assert warm == cold
+    return warm, told
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_somebody_elses_script(jobs: Jobs, code: int) -> None:
+    env = {"working_dir": jobs.package({"job.py": JOB})}
+    seen, told = both(jobs, f"python job.py {code} 'a b'", env)
+    assert told == ["warm | warm"]
+    assert seen["status"] == ("FAILED" if code else "SUCCEEDED")
+    assert seen["code"] == code
+    text = "\n".join(seen["log"])
+    for line in ("squares [0, 1, 4, 9, 16]", "counts [1, 3, 6]", "No module named 'own_module'"):
+        assert line in text
+
+
+def test_a_job_with_modules_of_its_own(jobs: Jobs) -> None:
+    env = {
+        "working_dir": jobs.package({"job.py": JOB}),
+        "py_modules": [jobs.package({"own_module/__init__.py": "VALUE = 41 + 1"})],
+        "env_vars": {"SOME": "${HOME}/x"},
+    }
+    seen, told = both(jobs, "python job.py 0", env)
+    assert told == ["warm | warm"]
+    assert "module 42 42" in seen["log"]
+
+
+def test_a_job_with_packages_of_its_own(jobs: Jobs, tmp_path: Path) -> None:
+    """Its interpreter is another one, in which the packages are; so it starts cold, and says so."""
+    wheel = tmp_path / "own_module-1.0-py3-none-any.whl"
+    info = "own_module-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("own_module.py", "VALUE = 42")
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: own-module\nVersion: 1.0"
+        )
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    env = {"working_dir": jobs.package({"job.py": JOB}), "pip": {"packages": [str(wheel)]}}
+    name = jobs.start("python job.py 0", env, cold=False)
+    warm = jobs.ended(name)
+    assert warm["status"] == "SUCCEEDED", (warm, jobs.get(name).message)
+    assert "module 42 42" in warm["log"]
+    assert all("cold: " in told for told in warm["told"])
+    cold = jobs.ended(jobs.start("python job.py 0", env, cold=True))
+    assert {**warm, "told": 0} == {**cold, "told": 0}
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_stopped_job_leaves_no_process(jobs: Jobs, cold: bool) -> None:
+    env = {"working_dir": jobs.package({"job.py": WAITING})}
+    name = jobs.start("python job.py", env, cold=cold)
+    until(lambda: "up" in jobs.log(name), timeout_s=60)
+    jobs.stop(name)
+    seen = jobs.ended(name)
+    assert seen["status"] == "STOPPED"
+
+
+def test_the_stack_of_a_forked_process_can_be_looked_at(jobs: Jobs) -> None:
+    env = {"working_dir": jobs.package({"job.py": WAITING})}
+    name = jobs.start("python job.py", env, cold=False)
+    until(lambda: "up" in jobs.log(name), timeout_s=60)
+    driver = next(p for p in processes_of(name) if p.cmdline()[1:] == ["job.py"])
+    tool = Path(sys.executable).with_name("py-spy")
+    line = [tool, "dump", "--pid", str(driver.pid)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    jobs.stop(name)
+    jobs.ended(name)
+    if "Permission" in done.stderr:
+        pytest.skip("no right to look into other processes here")
+    assert "<module> (job.py:1)" in done.stdout, done.stderr
+
+
+def test_a_training_run(cluster: llmops.Cluster, workspace: Path) -> None:
+    runs = [_trained(cluster.info, workspace, cold=cold) for cold in (False, True)]
+    warm, cold = runs
+    assert [told(run) for run in runs] == [{"warm"}, {"cold"}]
+    losses = [[step.loss for step in run.view.steps] for run in runs]
+    assert len(losses[0]) == 6
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    assert weights(warm) == weights(cold)
+    assert lines(warm, workspace) == lines(cold, workspace)
+
+
+def _trained(info: ClusterInfo, workspace: Path, *, cold: bool) -> llmops.Run:
+    config = load_training_config(workspace / "chaos.train.yaml", ["training.max_steps=6"])
+    cluster = llmops.cluster(info.name)
+    with cluster.client() as client:
+        record, _ = submit_run(
+            store=RunStore(),
+            cluster=info,
+            client=client,
+            config=config,
+            workspace=workspace,
+            env_vars=COLD if cold else None,
+        )
+    run = llmops.attach(record.run_id)
+    assert run.wait(400) == "SUCCEEDED"
+    return run
+
+
+def told(run: llmops.Run) -> set[str]:
+    found = {"warm" if e.warm else "cold" for e in run.events() if e.kind == "process"}
+    assert found
+    return found
+
+
+def weights(run: llmops.Run) -> dict[str, list[float]]:
+    from safetensors.numpy import load_file
+
+    (path,) = Path(str(run.output)).rglob("*.safetensors")
+    return {name: tensor.flatten().tolist() for name, tensor in load_file(path).items()}
+
+
+def lines(run: llmops.Run, workspace: Path) -> list[str]:
+    """The log, without what two cold runs differ in too; processes speak in any order."""
+    text = run.logs().replace(run.record.run_id, "RUN").replace(str(workspace), "")
+    text = re.sub(r"\x1b\[\d*m|\bpid=\d+|0x[0-9a-f]+|_ray_pkg_\w+", "", text)
+    text = re.sub(r"\d[\d.,:e-]*", "#", text)
+    return sorted(set(text.splitlines()))
