@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,11 +124,14 @@ def _prepare(
 
 def _carry_out(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
     """Also a bench that is broken off shows what it has."""
+    # SIGTERM too must not leave a run behind that nobody waits for.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         made.run()
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
+        signal.signal(signal.SIGTERM, before)
         _show(made, png=png, as_json=as_json)
     missing = [kind for kind in made.kinds if all(run.kind != kind for run in made.measured)]
     if missing:

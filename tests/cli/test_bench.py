@@ -136,8 +136,9 @@ def test_a_run_that_fails_ends_the_bench_with_its_reason(
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_ctrl_c_stops_the_run_and_prints_what_there_is(
-    ray_cluster: ClusterInfo, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_run_and_prints_what_there_is(
+    number: signal.Signals, ray_cluster: ClusterInfo, tmp_path: Path
 ) -> None:
     config = write_workspace(Preset.TINY, tmp_path)
     bench = subprocess.Popen(
@@ -151,7 +152,7 @@ def test_ctrl_c_stops_the_run_and_prints_what_there_is(
         env=dict(os.environ),
     )
     run_id = _running(bench)
-    bench.send_signal(signal.SIGINT)
+    bench.send_signal(number)
     printed, error = bench.communicate(timeout=60)
     assert bench.returncode == 130, error
     assert json.loads(printed)["ratio"] is None
