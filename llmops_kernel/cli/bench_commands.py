@@ -20,6 +20,31 @@ if TYPE_CHECKING:
 EXAMPLES["bench"] = "llmops bench loop --runs 10 --png loop.png"
 _EPILOG = f"Example: {EXAMPLES['bench']}"
 
+Config = Annotated[
+    Path | None,
+    typer.Argument(help="Training config, YAML; default: see --preset.", metavar="CONFIG"),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="Changes to the config.", metavar="SECTION.FIELD=VALUE"),
+]
+PresetName = Annotated[
+    Preset | None,
+    typer.Option(
+        help="Without CONFIG: `tiny`, a toy model on two workers with ZeRO-2 (the default);"
+        " `smollm2-lora`, SmolLM2-135M with LoRA on one worker. Three steps each."
+    ),
+]
+ClusterName = Annotated[
+    str, typer.Option(help="Name of the cluster; started when it is not there, and left up.")
+]
+Picture = Annotated[
+    Path | None, typer.Option(help="Also draw a picture into this file.", dir_okay=False)
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON, for machines; progress goes to stderr.")
+]
+
 bench_app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 app.add_typer(bench_app, name="bench", rich_help_panel=MACHINE, epilog=_EPILOG)
 
@@ -31,33 +56,15 @@ def bench() -> None:
 
 @bench_app.command("loop", epilog=_EPILOG)
 def loop(
-    config: Annotated[
-        Path | None,
-        typer.Argument(help="Training config, YAML; default: see --preset.", metavar="CONFIG"),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="Changes to the config.", metavar="SECTION.FIELD=VALUE"),
-    ] = None,
+    config: Config = None,
+    overrides: Overrides = None,
     runs: Annotated[int, typer.Option(help="Re-submissions of each kind.", min=1)] = 5,
-    preset: Annotated[
-        Preset | None,
-        typer.Option(
-            help="Without CONFIG: `tiny`, a toy model on two workers with ZeRO-2 (the default);"
-            " `smollm2-lora`, SmolLM2-135M with LoRA on one worker. Three steps each."
-        ),
-    ] = None,
-    cluster: Annotated[
-        str, typer.Option(help="Name of the cluster; started when it is not there, and left up.")
-    ] = "local",
+    preset: PresetName = None,
+    cluster: ClusterName = "local",
     warm_only: Annotated[bool, typer.Option("--warm-only", help="No cold ones.")] = False,
     cold_only: Annotated[bool, typer.Option("--cold-only", help="No warm ones.")] = False,
-    png: Annotated[
-        Path | None, typer.Option(help="Also draw a picture into this file.", dir_okay=False)
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, for machines; progress goes to stderr.")
-    ] = False,
+    png: Picture = None,
+    as_json: AsJson = False,
 ) -> None:
     """Re-submit one config warm and cold in turn; compare the times to first step.
 
@@ -71,17 +78,29 @@ def loop(
     medians; "ratio" is the cold median / the warm median. What was not measured
     is null.
     """
+    _check(config, preset, warm_only=warm_only, cold_only=cold_only, png=png)
+    kinds: list[Kind] = [] if cold_only else ["warm"]
+    kinds += [] if warm_only else ["cold"]
+    with _config_file(config, preset) as path:
+        made = _prepare(path, overrides or (), cluster=cluster, kinds=kinds, runs=runs)
+        _carry_out(made, png=png, as_json=as_json)
+
+
+def _check(
+    config: Path | None,
+    preset: Preset | None,
+    *,
+    warm_only: bool,
+    cold_only: bool,
+    png: Path | None,
+) -> None:
+    """What can be wrong is told before minutes are spent."""
     if config and preset:
         raise typer.BadParameter("CONFIG and --preset exclude each other")
     if warm_only and cold_only:
         raise typer.BadParameter("--warm-only and --cold-only exclude each other")
     if png and not png.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {png.absolute().parent}")
-    kinds: list[Kind] = [] if cold_only else ["warm"]
-    kinds += [] if warm_only else ["cold"]
-    with _config_file(config, preset) as path:
-        made = _prepare(path, overrides or (), cluster=cluster, kinds=kinds, runs=runs)
-        _carry_out(made, png=png, as_json=as_json)
 
 
 @contextmanager

@@ -115,7 +115,6 @@ def submit_run(
 ) -> tuple[RunRecord, Attempt]:
     """Returns when Ray has taken the job. Raises before anything is written or started when
     the config, its files or the workspace are wrong or the cluster does not answer.
-
     `env_vars` are set in all processes of this one attempt; a retry does not have them.
     """
     begun_s = time.time()
