@@ -62,8 +62,15 @@ def test_the_users_ray_settings_do_not_reach_the_head(tmp_path: Path) -> None:
 
 
 def test_python_in_a_job_is_our_interpreter(tmp_path: Path) -> None:
-    env = environment(tmp_path, {"PATH": "/usr/bin"})
-    assert env["PATH"] == f"{Path(sys.executable).parent}{os.pathsep}/usr/bin"
+    ours = str(Path(sys.executable).parent)
+    warm = environment(tmp_path, {"PATH": "/usr/bin"})
+    launcher = str(launch.warm_folder(make_record(tmp_path)).bin)
+    assert warm["PATH"].split(os.pathsep) == [launcher, ours, "/usr/bin"]
+    off = ClusterTemplate.model_validate({"name": "lab", "warm": {"enabled": False}})
+    cold = environment(tmp_path, {"PATH": "/usr/bin"}, off)
+    assert cold["PATH"].split(os.pathsep) == [ours, "/usr/bin"]
+    assert "LLMOPS_WARM_DIR" in warm
+    assert "LLMOPS_WARM_DIR" not in cold
 
 
 def test_the_template_reaches_the_head_but_cannot_turn_authentication_off(tmp_path: Path) -> None:
