@@ -68,7 +68,10 @@ DEFAULT_MODULES = (
     "torch.profiler._cupti_monitor",
     # Imported by every engine with ZeRO, and with it torch's whole compiler: 2.3 s.
     "deepspeed.runtime.zero.muon.muon_optimizer",
+    "deepspeed.comm.mori",
     "ray.train.torch",
+    "ray.tune",
+    "ray._private.arrow_serialization",
     "ray.train.v2._internal.execution.controller",
     "ray.train.v2._internal.execution.worker_group",
     "ray.dashboard.modules.job.job_supervisor",
