@@ -179,7 +179,8 @@ def environment(
     env = {
         key: value
         for key, value in user.items()
-        if not key.startswith(("RAY_", "JPY_", "JUPYTER_")) and key not in _NOT_FOR_JOBS
+        if not key.startswith(("RAY_", "JPY_", "JUPYTER_", "LLMOPS_WARM"))
+        and key not in _NOT_FOR_JOBS
     }
     env.setdefault("TORCH_EXTENSIONS_DIR", str(paths.cache() / "torch_extensions"))
     env |= template.env

@@ -1,4 +1,4 @@
-"""Ray Train's controller inside the driver's process, with nothing started that a run has no use for.
+"""Ray Train's controller inside the driver's process, without actors that a run has no use for.
 
 `TorchTrainer.fit` starts a controller actor, which starts three more (a cleaner of placement
 groups, a manager of Ray Datasets with its coordinator, a barrier for `ray.train.report`): five
@@ -18,7 +18,7 @@ from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks.accelerators import AcceleratorSetupCallback
 from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
 from ray.train.v2._internal.execution.controller import TrainController
-from ray.train.v2._internal.execution.worker_group import WorkerGroup, worker_group
+from ray.train.v2._internal.execution.worker_group import WorkerGroup, state, worker_group
 
 from llmops_kernel.runs.spec import RunSpec
 from llmops_kernel.train.policy import RunFailurePolicy
@@ -73,7 +73,7 @@ class RunController(TrainController):
 
 
 class RunTrainer(TorchTrainer):
-    """TorchTrainer with our failure policy and controller; Ray 2.60 has no public place for them."""
+    """TorchTrainer with our failure policy and controller; Ray 2.60 has no place for either."""
 
     def __init__(self, *args: Any, spec: RunSpec, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -94,13 +94,6 @@ class RunTrainer(TorchTrainer):
 
 
 def leave_out_barrier() -> None:
-    """Ray creates the actor by its name in this module, at each start of a worker group."""
+    """Ray makes and ends the actor by its names in these modules, with each worker group."""
     worker_group.SynchronizationActor = _NoBarrier
-    for module in _shutting_down():
-        module._shutdown_sync_actor = lambda _: None
-
-
-def _shutting_down() -> list[Any]:
-    from ray.train.v2._internal.execution.worker_group import state
-
-    return [state]
+    state._shutdown_sync_actor = lambda _: None

@@ -124,7 +124,7 @@ def unsafe() -> str:
 
 
 def own_files() -> list[str]:
-    """This package's modules: a server and a launcher of two versions must not talk."""
+    """The modules of this package: a server and a launcher of two versions must not talk."""
     return [str(path) for path in sorted(Path(__file__).parent.glob("*.py"))]
 
 

@@ -31,7 +31,7 @@ _places: dict[str, int] = {}
 
 
 class NotFoundError(Exception):
-    """This build of Ray keeps its values otherwise than expected."""
+    """Ray, as it is built here, cannot be forked from."""
 
 
 def load() -> None:
