@@ -68,7 +68,7 @@ class _ClassIds:
 def loaded() -> None:
     """After the last import. Raises NotFoundError when two forks would draw the same ids."""
     actor = sys.modules["ray.actor"]
-    if isinstance(actor.ActorClassID, _ClassIds):  # type: ignore[attr-defined]
+    if isinstance(actor.ActorClassID, _ClassIds):
         actor.ActorClassID = actor.ActorClassID.real  # type: ignore[attr-defined]
     if _drawn_in_fork() == _drawn_in_fork():
         raise NotFoundError("a preloaded module used Ray's generator of random ids")
