@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from filelock import FileLock
@@ -30,7 +31,7 @@ def compile_ops(names: tuple[str, ...], *, root: Path | None = None) -> None:
     """
     if not names:
         return
-    folder = root or Path(os.environ.get(CACHE_ENV_VAR) or cache() / "torch_extensions")
+    folder = root or _folder()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ[CACHE_ENV_VAR] = str(folder)
     from deepspeed.accelerator import get_accelerator
@@ -42,3 +43,22 @@ def compile_ops(names: tuple[str, ...], *, root: Path | None = None) -> None:
             builder = get_accelerator().create_op_builder(name)
             if builder is not None and builder.is_compatible(verbose=False):
                 builder.load(verbose=False)
+
+
+def _folder() -> Path:
+    return Path(os.environ.get(CACHE_ENV_VAR) or cache() / "torch_extensions")
+
+
+def prepare() -> None:
+    """Compile, before any run wants it, the operation that every ZeRO run on CPUs loads.
+
+    Nothing where it is there already, where GPUs are (they need none) or without a compiler.
+    """
+    is_there = any(_folder().glob("*shm_comm*/*.so"))
+    if is_there or Path("/dev/nvidia0").exists() or shutil.which("c++") is None:
+        return
+    compile_ops(("ShareMemCommBuilder",))
+
+
+if __name__ == "__main__":
+    prepare()

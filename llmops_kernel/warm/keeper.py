@@ -20,6 +20,7 @@ from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import GREETING
 from llmops_kernel.warm.preload import fingerprint, own_files
 
+_PREPARE = "llmops_kernel.train.ops"  # A name only: nothing of a run is imported here.
 _LOOK_S = 1.0
 _ASK_EVERY_S = 5.0
 _ANSWER_S = 10.0  # A loaded machine may take seconds; a hung server takes for ever.
@@ -44,6 +45,7 @@ class Keeper:
     _asked_s: float = 0.0
     _pause_s: float = _FIRST_PAUSE_S
     _stop: bool = False
+    _prepares: bool = False
     _stack: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -122,11 +124,27 @@ class Keeper:
                 return
             self._is_ready, self._asked_s = True, time.time()
             self.folder.write_state("ready", keeper_pid=os.getpid())
+            self._prepare_once()
             self.folder.note("ready", server_pid=self._server.pid, took_s=report.get("took_s"))
         elif time.time() - self._started_s > _START_S:
             self._server.kill()
             self._server.wait()
             self._died(f"it was not ready within {_START_S:.0f} s")
+
+    def _prepare_once(self) -> None:
+        """Compile what the first run would wait a minute for, with the lowest priority."""
+        if self._prepares:
+            return
+        self._prepares = True
+        with self.folder.log.open("ab") as log:
+            preparing = subprocess.Popen(
+                ["nice", "-n", "19", sys.executable, "-m", _PREPARE],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder.root,
+            )
+        self._old.append(preparing)
 
     def _give_up(self, why: str) -> None:
         """Forking from such a process would harm the job; plain interpreters do not."""
