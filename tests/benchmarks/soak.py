@@ -66,9 +66,11 @@ class Count:
 def count(record: HeadRecord) -> Count:
     members = cluster_processes(record)
     folder = warm_folder(record)
-    status = ask(folder, timeout_s=10)
-    if status is None:
-        raise SystemExit("the cluster's fork server does not answer; `llmops status` tells why")
+    deadline_s = time.monotonic() + _SETTLE_S
+    while (status := ask(folder, timeout_s=10)) is None:
+        if time.monotonic() > deadline_s:
+            raise SystemExit("the fork server does not answer; `llmops status` tells why")
+        time.sleep(0.5)  # It may just be replaced: this package's own files were edited.
     server = psutil.Process(status["pid"])
     memory = server.memory_full_info()
     raylet = next(p for p in members if p.name() == "raylet")
