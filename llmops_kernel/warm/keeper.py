@@ -133,7 +133,7 @@ class Keeper:
 
     def _prepare_once(self) -> None:
         """Compile what the first run would wait a minute for, with the lowest priority."""
-        if self._prepares:
+        if self._prepares or "deepspeed" not in self.modules:
             return
         self._prepares = True
         with self.folder.log.open("ab") as log:
