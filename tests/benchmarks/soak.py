@@ -200,7 +200,9 @@ def main() -> int:
     parser.add_argument("--train-every", type=int, default=20, help="0: no training runs")
     parser.add_argument("--cluster", default="soak")
     options = parser.parse_args()
-    was_there = cluster_folder(home(), options.cluster).read() is not None
+    was_there = any(
+        info.name == options.cluster and info.state == "READY" for info in LocalProvider().list()
+    )
     cluster = llmops.cluster(LocalProvider().up(ClusterTemplate(name=options.cluster)).name)
     try:
         deadline_s = time.monotonic() + 180
