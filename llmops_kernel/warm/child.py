@@ -20,7 +20,7 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-from llmops_kernel.warm.launcher import TOLD_ENV_VAR
+from llmops_kernel.warm.launcher import FORKED_ENV_VAR, TOLD_ENV_VAR
 from llmops_kernel.warm.plan import Base, Plan, python_path
 from llmops_kernel.warm.refresh import refresh
 
@@ -99,6 +99,7 @@ def _take_over(birth: Birth) -> None:
     os.environ.clear()
     os.environ.update(plan.env)
     os.environ[TOLD_ENV_VAR] = "warm"
+    os.environ[FORKED_ENV_VAR] = str(os.getpid())
     _take_signals(request)
     _open_streams(plan)
     _set_path(plan)

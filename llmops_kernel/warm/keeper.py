@@ -18,7 +18,7 @@ from typing import Any
 
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import GREETING
-from llmops_kernel.warm.preload import fingerprint, own_files
+from llmops_kernel.warm.preload import fingerprint, installed, own_files
 
 _PREPARE = "llmops_kernel.train.ops"  # A name only: nothing of a run is imported here.
 _LOOK_S = 1.0
@@ -74,7 +74,7 @@ class Keeper:
         return False
 
     def _start(self) -> None:
-        self._stack = fingerprint([*_installed(), *own_files()])
+        self._stack = fingerprint([*installed(_path()), *own_files()])
         with self.folder.log.open("ab") as log:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "llmops_kernel.warm.server", *self._arguments()],
@@ -193,9 +193,9 @@ class Keeper:
         self._start()
 
 
-def _installed() -> list[str]:
+def _path() -> list[str]:
     own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [entry for entry in sys.path[1:] if entry not in own and os.path.isdir(entry)]
+    return [entry for entry in sys.path[1:] if entry not in own]
 
 
 def _ending(code: int) -> str:

@@ -25,13 +25,14 @@ else:
     import _signal
 
 DIR_ENV_VAR = "LLMOPS_WARM_DIR"
+FORKED_ENV_VAR = "LLMOPS_WARM_PID"  # Whose TOLD_ENV_VAR it is: a subprocess inherits both.
 TOLD_ENV_VAR = "LLMOPS_WARM"  # "warm", or "cold: why", in every process started through here.
 DRIVER_ENV_VAR = "LLMOPS_WARM_DRIVER"  # The launcher's pid; set in a job's own first process.
 
 GREETING = b"h"  # The server's first word.
 
-_ANSWER_S = 2.0  # A server that lives answers within milliseconds; one that hangs never does.
-_START_S = 25.0  # Waiting for a server that imports is cheaper than importing beside it.
+_ANSWER_S = 4.0  # A server answers within milliseconds, on a crowded machine within seconds.
+_START_S = 40.0  # Waiting for a server that imports is cheaper than importing beside it.
 _EVENTS_BYTES = 4 * 1024 * 1024
 _LOOK_MS = 100
 _REAPED_S = 5.0  # A server that lives tells a child's end at once.

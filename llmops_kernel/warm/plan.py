@@ -12,7 +12,7 @@ import zipimport
 from dataclasses import dataclass, field
 from typing import Any
 
-from llmops_kernel.warm.preload import fingerprint, own_files
+from llmops_kernel.warm.preload import fingerprint, installed, own_files
 
 # In a job's runtime environment: its processes start cold, for the reason that is its value.
 REFUSE_ENV_VAR = "LLMOPS_WARM_REFUSE"
@@ -68,12 +68,11 @@ class Base:
         """Before anything of the stack is imported. The process runs as `python -m`."""
         added = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
         own = tuple(entry for entry in sys.path[1:] if entry not in added)
-        folders = [entry for entry in own if os.path.isdir(entry)]
         return cls(
             executable=sys.executable,
             env=dict(os.environ),
             path=own,
-            stack=fingerprint([*folders, *own_files()]),
+            stack=fingerprint([*installed(own), *own_files()]),
         )
 
     def after_preload(self) -> Base:

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,14 @@ def unsafe() -> str:
         names = ", ".join(thread.name for thread in threading.enumerate()[1:])
         return f"an imported module started threads: {names}"
     return ""
+
+
+def installed(path: Iterable[str]) -> list[str]:
+    """The folders among `path` that packages are installed into, not a project's own."""
+    names = ("site-packages", "dist-packages")
+    return [
+        entry for entry in path if Path(entry).name in names or any(Path(entry).glob("*.dist-info"))
+    ]
 
 
 def own_files() -> list[str]:

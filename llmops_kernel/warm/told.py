@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from llmops_kernel.warm.launcher import TOLD_ENV_VAR
+from llmops_kernel.warm.launcher import FORKED_ENV_VAR, TOLD_ENV_VAR
 
 _NOT_ASKED = "this process was not started through a fork server's launcher"
 
@@ -13,5 +13,6 @@ def told() -> tuple[bool, str]:
     """(True, "") in a forked process, else (False, why it was started cold)."""
     text = os.environ.get(TOLD_ENV_VAR, "")
     if text == "warm":
-        return True, ""
+        is_own = os.environ.get(FORKED_ENV_VAR) == str(os.getpid())
+        return is_own, "" if is_own else _NOT_ASKED
     return False, text.removeprefix("cold:").strip() or _NOT_ASKED

@@ -23,7 +23,7 @@ from llmops_kernel.clusters.record import HeadRecord
 from llmops_kernel.clusters.warm_status import look_at_warm
 from llmops_kernel.config.cluster import ClusterTemplate
 from llmops_kernel.warm.files import WarmFolder
-from llmops_kernel.warm.launcher import TOLD_ENV_VAR
+from llmops_kernel.warm.launcher import FORKED_ENV_VAR, TOLD_ENV_VAR
 from llmops_kernel.warm.told import told
 
 
@@ -135,17 +135,20 @@ def test_one_word_and_one_line(warm: str, word: str, told_in_one_line: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("value", "pid", "expected"),
     [
-        ("warm", (True, "")),
-        ("cold: the fork server was gone", (False, "the fork server was gone")),
-        (None, (False, "this process was not started through a fork server's launcher")),
+        ("warm", os.getpid(), (True, "")),
+        # Inherited: this process was started by one that was forked.
+        ("warm", 1, (False, "this process was not started through a fork server's launcher")),
+        ("cold: the fork server was gone", 1, (False, "the fork server was gone")),
+        (None, 1, (False, "this process was not started through a fork server's launcher")),
     ],
 )
 def test_a_process_knows_how_it_was_started(
-    monkeypatch: pytest.MonkeyPatch, value: str | None, expected: tuple[bool, str]
+    monkeypatch: pytest.MonkeyPatch, value: str | None, pid: int, expected: tuple[bool, str]
 ) -> None:
     monkeypatch.delenv(TOLD_ENV_VAR, raising=False)
     if value is not None:
         monkeypatch.setenv(TOLD_ENV_VAR, value)
+        monkeypatch.setenv(FORKED_ENV_VAR, str(pid))
     assert told() == expected
