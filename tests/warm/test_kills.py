@@ -131,7 +131,7 @@ def test_a_server_that_hangs_is_passed_by_and_replaced(own_node: Node) -> None:
     os.kill(old_pid, signal.SIGSTOP)
     began_s = time.monotonic()
     assert own_node.told() == "cold: the fork server did not answer within 4 s"
-    assert time.monotonic() - began_s < 4
+    assert time.monotonic() - began_s < 8
     until(lambda: own_node.server_is_new(old_pid), timeout_s=25)
     assert own_node.told() == "warm"
     running.communicate(b"\n", timeout=10)
