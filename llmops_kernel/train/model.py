@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from llmops_kernel.config.train import TrainingConfig
@@ -58,7 +59,15 @@ def load_model(source: str, config: TrainingConfig, hooks: Hooks) -> Any:
         model.config.use_cache = False
     if config.method.type == "lora":
         model = _with_adapter(model, config)
+        if hooks.build_model is None:
+            _leave_frozen_alone(model)
     return model
+
+
+def _leave_frozen_alone(model: Any) -> None:
+    """DDP sends rank 0's weights to all ranks at its start; the frozen ones are of one file."""
+    frozen = [name for name, one in model.named_parameters() if not one.requires_grad]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
 
 
 def _from_pretrained(source: str, config: TrainingConfig) -> Any:
