@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,10 @@ _HOME = pytest.StashKey[Path]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A session under nohup or in a shell's background is started with both ignored, and all that
+    # it starts would be too.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Short: Ray's socket paths below it must not exceed 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="llmops-t-"))
     config.stash[_HOME] = folder
