@@ -23,11 +23,12 @@ pytestmark = pytest.mark.ray
 
 # A job that tells what it was given, and that Ray can be reached from it.
 JOB = """
-import json, os, shutil, sys, ray
+import json, os, subprocess, sys, ray
+asked = ["python", "-c", "import sys; print(sys.executable, end='')"]
 ray.init(log_to_driver=False)
 print("SEEN " + json.dumps({
     "executable": sys.executable,
-    "python": shutil.which("python"),
+    "python": subprocess.check_output(asked, text=True),
     "RAY_ADDRESS": os.environ.get("RAY_ADDRESS"),
     "gcs": ray.get_runtime_context().gcs_address,
     "node_ip": ray.util.get_node_ip_address(),
