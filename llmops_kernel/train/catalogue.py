@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -50,10 +51,33 @@ def prepare(name: str, root: Path | None = None) -> Path:
 
 
 def _build(name: str, folder: Path) -> None:
+    """Transformers saves nothing in a process of rank 1 and above, so another one does it then."""
+    if not _is_other_rank():
+        _build_here(name, folder)
+        return
+    line = [sys.executable, "-m", "llmops_kernel.train.catalogue", name, str(folder)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ModelError(
+            f"Built-in model {name!r} could not be converted into {folder}: {said}",
+            remedy="run `llmops doctor --run`, which converts and trains a tiny one",
+        )
+
+
+def _is_other_rank() -> bool:
+    import torch.distributed as dist
+
+    return dist.is_available() and dist.is_initialized() and dist.get_rank() > 0
+
+
+def _build_here(name: str, folder: Path) -> None:
     scratch = folder.with_name(f".{name}.{os.getpid()}")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         _BUILDERS[name](scratch)
+        # Without its config.json it is no model: somebody deleted a part of it.
+        shutil.rmtree(folder, ignore_errors=True)
         scratch.rename(folder)
     except OSError as error:
         raise ModelError(
@@ -152,4 +176,7 @@ _BUILDERS: dict[str, Callable[[Path], None]] = {
 
 
 if __name__ == "__main__":
-    print(prepare(sys.argv[1]))
+    if len(sys.argv) > 2:  # For a process that holds the lock and must not build it itself.
+        _build_here(sys.argv[1], Path(sys.argv[2]))
+    else:
+        print(prepare(sys.argv[1]))

@@ -127,6 +127,8 @@ class Jobs:
 def told_of(text: str) -> tuple[list[str], list[str]]:
     """How the processes came to life; and the other lines, without times, pids and addresses."""
     # What the runtime environment's set-up says depends on what is in its cache.
+    before, start, after = text.partition("Running entrypoint for job")
+    text = start + after if start else before
     text = re.sub(rf"^\S+ \S+\tINFO ({_SET_UP})\.py:.*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^\S+ \S+\t(?=INFO|WARN)", "", text, flags=re.MULTILINE)
     lines = [re.sub(r"\d+[\d.:_-]{3,}\S*|\x1b\[\d*m", "#", line) for line in text.splitlines()]

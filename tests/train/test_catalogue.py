@@ -1,0 +1,49 @@
+"""Built-in models are whole, whichever process converts them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from llmops_kernel.train import catalogue
+
+# Rank 0 has nothing to do but to be there.
+_RANK = """
+import sys
+from pathlib import Path
+import torch.distributed as dist
+from llmops_kernel.train import catalogue
+rank, store, root = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+if rank == 1:
+    print(catalogue.prepare("tiny-llama", root))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def is_whole(folder: Path) -> bool:
+    names = {path.name for path in folder.iterdir()}
+    return {"config.json", "model.safetensors", "tokenizer.json"} <= names
+
+
+def test_a_model_converted_by_another_rank_is_whole(tmp_path: Path) -> None:
+    store, root = tmp_path / "store", tmp_path / "cache"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _RANK, str(rank), str(store), str(root)], stdout=subprocess.PIPE
+        )
+        for rank in (0, 1)
+    ]
+    told = [rank.communicate(timeout=180)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    folder = Path(told[1].decode().strip().splitlines()[-1])
+    assert is_whole(folder)
+
+
+def test_a_model_that_lost_its_config_is_converted_again(tmp_path: Path) -> None:
+    folder = catalogue.prepare("tiny-llama", tmp_path)
+    (folder / "config.json").unlink()
+    assert catalogue.prepare("tiny-llama", tmp_path) == folder
+    assert is_whole(folder)
