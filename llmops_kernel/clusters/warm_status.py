@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import psutil
 
 from llmops_kernel.clusters.launch import warm_folder
 from llmops_kernel.clusters.record import HeadRecord
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.keeper import ask
+from llmops_kernel.warm.launcher import is_alive
 
 _ANSWER_S = 0.5
 
@@ -55,19 +53,12 @@ def _why_not(folder: WarmFolder) -> str:
         return "starting" if folder.command.exists() else "cold: no fork server"
     if state.get("state") == "failed":
         return f"cold: the fork server cannot start: {state.get('reason')}"
-    if not _is_alive(state.get("keeper_pid")):
+    if not is_alive(state.get("keeper_pid")):
         return "cold: the fork server is gone; the next process of a job starts it again"
     if state.get("state") == "starting":
         died = _last_death(folder)
         return f"starting (the last one: {died})" if died else "starting"
     return f"cold: the fork server has not answered for {_ANSWER_S} s"
-
-
-def _is_alive(pid: Any) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except (psutil.Error, TypeError, ValueError):
-        return False
 
 
 def _last_death(folder: WarmFolder) -> str:

@@ -49,7 +49,7 @@ def live(birth: Birth, base: Base) -> int:
     if not _go(control):
         os._exit(0)  # The launcher has started a plain interpreter meanwhile.
     _die_with_launcher(control)
-    _take_over(birth)
+    _take_over(birth, base)
     refresh(birth.plan.env, base.env)
     if birth.plan.kind == "driver":
         _take_name(birth.plan)  # Ray names its workers itself, over the arguments it remembers.
@@ -91,7 +91,7 @@ def _die_with_launcher(control: socket.socket) -> None:
             os._exit(0)  # It closed in between.
 
 
-def _take_over(birth: Birth) -> None:
+def _take_over(birth: Birth, base: Base) -> None:
     request, plan = birth.request, birth.plan
     _take_limits(request["pid"])
     os.umask(request["umask"])
@@ -102,7 +102,7 @@ def _take_over(birth: Birth) -> None:
     os.environ[FORKED_ENV_VAR] = str(os.getpid())
     _take_signals(request)
     _open_streams(plan)
-    _set_path(plan)
+    _set_path(plan, base)
     for name in [name for name in sys.modules if name.partition(".")[0] == "llmops_kernel"]:
         del sys.modules[name]  # A job brings its own version of us.
 
@@ -162,26 +162,11 @@ def _open_streams(plan: Plan) -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def _set_path(plan: Plan) -> None:
+def _set_path(plan: Plan, base: Base) -> None:
     added = [os.path.normpath(entry) for entry in python_path(plan.env, plan.cwd)]
     # `import ray` would put this folder first, and does nothing now.
-    bundled = _base.thirdparty if _base else ()
-    sys.path[:] = [plan.first_path, *dict.fromkeys([*bundled, *added, *_base_path()])]
+    sys.path[:] = [plan.first_path, *dict.fromkeys([*base.thirdparty, *added, *base.path])]
     sys.path_importer_cache.clear()
-
-
-def _base_path() -> tuple[str, ...]:
-    assert _base is not None
-    return _base.path
-
-
-_base: Base | None = None
-
-
-def remember(base: Base) -> None:
-    """Before the fork."""
-    global _base
-    _base = base
 
 
 def _take_name(plan: Plan) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.warm.files import WarmFolder
-from llmops_kernel.warm.launcher import GREETING
+from llmops_kernel.warm.launcher import GREETING, is_alive
 from llmops_kernel.warm.preload import fingerprint, installed, own_files
 
 _PREPARE = "llmops_kernel.train.ops"  # A name only: nothing of a run is imported here.
@@ -63,15 +63,7 @@ class Keeper:
                 server.kill()
 
     def _is_wanted(self) -> bool:
-        if self.watched_pid is None:
-            return True
-        try:
-            os.kill(self.watched_pid, 0)
-        except OSError:
-            return False
-        with contextlib.suppress(OSError):
-            return ") Z " not in Path(f"/proc/{self.watched_pid}/stat").read_text()
-        return False
+        return self.watched_pid is None or is_alive(self.watched_pid)
 
     def _start(self) -> None:
         self._stack = fingerprint([*installed(_path()), *own_files()])

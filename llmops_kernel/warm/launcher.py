@@ -159,7 +159,7 @@ def _connect(folder: str) -> _socket.socket:
 
 def _explain(state: dict[str, Any] | None, folder: str, error: OSError) -> None:
     """Returns when waiting makes sense, else raises Cold."""
-    if state is None or not _is_alive(state.get("keeper_pid")):
+    if state is None or not is_alive(state.get("keeper_pid")):
         _start_keeper(folder)
         raise Cold("the fork server was gone; it is being started again")
     if state["state"] == "failed":
@@ -177,7 +177,8 @@ def _state(folder: str) -> dict[str, Any] | None:
     return state if isinstance(state, dict) else None
 
 
-def _is_alive(pid: Any) -> bool:
+def is_alive(pid: Any) -> bool:
+    """Of the own user, and no zombie; False for what is no pid."""
     try:
         os.kill(pid, 0)
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -311,7 +312,7 @@ def _ending(channel: _socket.socket, control: _socket.socket, pid: int) -> int:
                 continue
             poll.unregister(fd)
             del sources[fd]
-        if len(sources) < 2 and not _is_alive(pid):
+        if len(sources) < 2 and not is_alive(pid):
             ended_s = ended_s or time.monotonic()
             if channel.fileno() not in sources or time.monotonic() - ended_s > _REAPED_S:
                 break

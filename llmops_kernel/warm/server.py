@@ -289,7 +289,6 @@ def main(arguments: list[str]) -> int:
     gc.collect()
     gc.freeze()  # Else the first collection in each child would copy every page.
     base = base.after_preload()
-    child.remember(base)
     server = Server(folder, base)
     folder.write_report(loaded | {"pid": os.getpid(), "took_s": time.time() - began_s})
     birth = server.serve()
