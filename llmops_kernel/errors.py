@@ -8,6 +8,7 @@
     + ClusterDeadError      it was there and died
     + ClusterStartError     it did not come up
     + ClusterUnreachableError
+    + ClusterStateError     the action does not fit the cluster's state
   * RunError
     + RunNotFoundError
     + RunFailedError        what `run.wait()` raises for a run that ended FAILED
@@ -83,6 +84,12 @@ class ClusterUnreachableError(ClusterError):
     """The cluster's dashboard does not answer."""
 
     status = 503
+
+
+class ClusterStateError(ClusterError):
+    """The action does not fit the state the cluster is in."""
+
+    status = 409
 
 
 class RunError(LLMOpsError):

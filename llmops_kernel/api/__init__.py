@@ -7,10 +7,10 @@ from pathlib import Path
 from llmops_kernel.api.cluster_handle import Cluster
 from llmops_kernel.api.lists import ClusterList, Comparison, RunList
 from llmops_kernel.api.run_handle import Run
-from llmops_kernel.api.surroundings import in_notebook
+from llmops_kernel.api.surroundings import default_progress
 from llmops_kernel.clusters.provider import Progress
 from llmops_kernel.clusters.providers import all_clusters, provider_for
-from llmops_kernel.config.cluster import load_cluster_template
+from llmops_kernel.config.cluster import find_template, load_cluster_template
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.runs.store import RunStore
 
@@ -35,10 +35,14 @@ def up(template: str | Path = "local", *, progress: Progress | None = None) -> C
     cluster outlives this process.
     """
     chosen = load_cluster_template(template)
-    if progress is None and in_notebook():
-        progress = print
+    path = find_template(template)
     provider = provider_for(chosen)
-    return Cluster(provider.up(chosen, progress=progress).name, provider=provider)
+    info = provider.up(
+        chosen,
+        template_path=path.resolve() if path else None,
+        progress=progress or default_progress(),
+    )
+    return Cluster(info.name, provider=provider)
 
 
 def down(name: str = "local") -> None:

@@ -9,7 +9,15 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llmops_kernel.clusters.provider import ClusterInfo, ClusterProvider, ClusterState
+from llmops_kernel.api.surroundings import default_progress
+from llmops_kernel.clusters.provider import (
+    ActionPreview,
+    ClusterAction,
+    ClusterInfo,
+    ClusterProvider,
+    ClusterState,
+    Progress,
+)
 from llmops_kernel.config.load import load_training_config, training_config_from_dict
 from llmops_kernel.config.overrides import Overrides
 from llmops_kernel.config.train import TrainingConfig
@@ -130,6 +138,35 @@ class Cluster:
     def down(self) -> None:
         """Stop exactly this cluster's processes. Runs and their journals stay on disk."""
         self._provider.down(self.name)
+
+    def preview(self, action: ClusterAction | str) -> ActionPreview:
+        """What `suspend`, `resume`, `scale` or `delete` would stop and keep."""
+        return self._provider.preview(self.name, ClusterAction(action))
+
+    def suspend(self) -> None:
+        """Stop its processes and keep its definition; `resume` starts it again."""
+        self._provider.suspend(self.name)
+
+    def resume(self, *, progress: Progress | None = None) -> Cluster:
+        """Start it again as it was defined; blocks until it is ready."""
+        self._provider.resume(self.name, progress=progress or default_progress())
+        return self
+
+    def scale(
+        self,
+        *,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        progress: Progress | None = None,
+    ) -> Cluster:
+        """Give it other numbers; a local cluster is restarted, which stops what runs on it."""
+        told = progress or default_progress()
+        self._provider.scale(self.name, num_cpus=num_cpus, num_gpus=num_gpus, progress=told)
+        return self
+
+    def delete(self) -> None:
+        """Stop it and forget it, with its logs. Runs and their journals stay on disk."""
+        self._provider.delete(self.name)
 
     def __repr__(self) -> str:
         return f"<Cluster {describe(self.info)}>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 
 def in_notebook() -> bool:
@@ -10,6 +11,11 @@ def in_notebook() -> bool:
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
     return getattr(shell, "kernel", None) is not None
+
+
+def default_progress() -> Callable[[str], None] | None:
+    """Where a slow call tells what it does when its caller does not say: in the cell's output."""
+    return print if in_notebook() else None
 
 
 class ProgressLine:

@@ -29,7 +29,7 @@ def up(
     began_s = time.monotonic()
     info = bring_up(template)
     took_s = time.monotonic() - began_s
-    console.print(_details(info))
+    console.print(details(info))
     console.print(f"Up after {took_s:.1f} s. Next: llmops submit CONFIG.train.yaml --follow")
 
 
@@ -97,7 +97,7 @@ def status(name: ClusterName = "local", as_json: AsJson = False) -> None:
         print_json(info.model_dump(mode="json"))
     else:
         console = out()
-        console.print(_details(info))
+        console.print(details(info))
         if info.log_tail:
             console.print("\nLast lines of the head's log:", style="bold")
             console.print(plain(info.log_tail), soft_wrap=True)
@@ -109,14 +109,18 @@ def bring_up(template: str) -> ClusterInfo:
     """Start or attach, with what happens on one moving line."""
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.clusters.providers import provider_for
-    from llmops_kernel.config.cluster import load_cluster_template
+    from llmops_kernel.config.cluster import find_template, load_cluster_template
 
-    loaded = load_cluster_template(template)
+    loaded, path = load_cluster_template(template), find_template(template)
     with out(stderr=True).status(f"Bringing up cluster {plain(loaded.name)} ...") as line:
-        return provider_for(loaded).up(loaded, progress=lambda text: line.update(plain(text)))
+        return provider_for(loaded).up(
+            loaded,
+            template_path=path.resolve() if path else None,
+            progress=lambda text: line.update(plain(text)),
+        )
 
 
-def _details(info: ClusterInfo) -> object:
+def details(info: ClusterInfo) -> object:
     from llmops_kernel.cli.console import facts, plain, state
     from llmops_kernel.widgets.format import seconds
 
@@ -132,6 +136,7 @@ def _details(info: ClusterInfo) -> object:
             "CPUs": _used(info.cpus_used, info.num_cpus),
             "GPUs": _used(info.gpus_used, info.num_gpus),
             "running jobs": _number(info.jobs_running),
+            "idle for": "" if info.idle_s is None else seconds(info.idle_s),
             "fork server": plain(_fork_server(info)),
             "cold starts": plain(_cold_starts(info)),
             "Ray": plain(info.ray_version or ""),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from llmops_kernel.cli import (  # noqa: F401  (importing registers the commands)
     bench_commands,
+    cluster_actions,
     cluster_commands,
     config_commands,
     machine_commands,

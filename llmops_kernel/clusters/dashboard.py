@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +25,8 @@ class Usage:
     cpus_used: float | None = None
     gpus_used: float | None = None
     jobs_running: int | None = None
+    jobs_total: int | None = None
+    idle_s: float | None = None
 
 
 class Dashboard:
@@ -36,6 +41,9 @@ class Dashboard:
             headers={**connection.headers(), "User-Agent": "llmops-kernel"},
             timeout=timeout_s,
             trust_env=False,
+            # Loading the certificate authorities takes 0.1 s, which plain HTTP need not pay.
+            verify=connection.dashboard_url.startswith("https:")
+            or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         )
 
     def __enter__(self) -> Dashboard:
@@ -49,16 +57,20 @@ class Dashboard:
         answer = self._get("/api/version")
         return answer.get("session_name") if isinstance(answer, dict) else None
 
-    def usage(self) -> Usage:
+    def usage(self, *, ready_s: float | None = None) -> Usage:
+        """`ready_s`: when the cluster was ready, from where idle time counts before any job."""
         nodes = self._nodes()
         used = self._used()
+        jobs = self.jobs()
         return Usage(
             num_nodes=None if nodes is None else len(nodes),
             num_cpus=_total(nodes, "CPU"),
             num_gpus=_total(nodes, "GPU"),
             cpus_used=None if used is None else used.get("CPU", [0.0])[0],
             gpus_used=None if used is None else used.get("GPU", [0.0])[0],
-            jobs_running=self._jobs_running(),
+            jobs_running=None if jobs is None else sum(is_active(job) for job in jobs),
+            jobs_total=None if jobs is None else len(jobs),
+            idle_s=None if jobs is None else idle_s(jobs, ready_s=ready_s, now_s=time.time()),
         )
 
     def _nodes(self) -> list[dict[str, Any]] | None:
@@ -79,11 +91,11 @@ class Dashboard:
             return usage
         return None
 
-    def _jobs_running(self) -> int | None:
+    def jobs(self) -> list[dict[str, Any]] | None:
+        """All jobs that Ray remembers, also drivers that nobody submitted."""
         jobs = self._get("/api/jobs/")
-        with suppress(KeyError, TypeError):
-            return sum(job["status"] in _ACTIVE_JOBS for job in jobs)
-        return None
+        told = isinstance(jobs, list) and all(isinstance(job, dict) for job in jobs)
+        return jobs if told else None
 
     def _get(self, path: str) -> Any:
         import httpx
@@ -93,6 +105,21 @@ class Dashboard:
             return answer.json() if answer.status_code == httpx.codes.OK else None
         except (httpx.HTTPError, ValueError):
             return None
+
+
+def is_active(job: Mapping[str, Any]) -> bool:
+    return job.get("status") in _ACTIVE_JOBS
+
+
+def idle_s(
+    jobs: Sequence[Mapping[str, Any]], *, ready_s: float | None, now_s: float
+) -> float | None:
+    """Seconds without any job; None while one runs and when the beginning is not known."""
+    if any(is_active(job) for job in jobs):
+        return None
+    ends_ms = [job.get("end_time") or job.get("start_time") or 0 for job in jobs]
+    begins_s = [*(end_ms / 1000 for end_ms in ends_ms if end_ms), *filter(None, [ready_s])]
+    return max(0.0, now_s - max(begins_s)) if begins_s else None
 
 
 def _total(nodes: list[dict[str, Any]] | None, resource: str) -> float | None:

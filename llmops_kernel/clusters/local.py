@@ -11,9 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.clusters import launch
+from llmops_kernel.clusters.actions import preview_of, refuse_impossible
+from llmops_kernel.clusters.dashboard import Dashboard
+from llmops_kernel.clusters.definition import Definition, definition_of, recordable
 from llmops_kernel.clusters.logs import exited_part, keep_logs
-from llmops_kernel.clusters.processes import head_process, stop_processes
-from llmops_kernel.clusters.provider import ClusterInfo, Connection, Progress
+from llmops_kernel.clusters.processes import cluster_processes, head_process, stop_processes
+from llmops_kernel.clusters.provider import (
+    ActionPreview,
+    ClusterAction,
+    ClusterInfo,
+    Connection,
+    Progress,
+)
 from llmops_kernel.clusters.record import (
     ClusterFolder,
     HeadRecord,
@@ -27,6 +36,7 @@ from llmops_kernel.errors import (
     ClusterDeadError,
     ClusterError,
     ClusterNotFoundError,
+    ClusterStateError,
     ClusterUnreachableError,
 )
 from llmops_kernel.runs import paths
@@ -44,13 +54,23 @@ class LocalProvider:
         self._home = (home or paths.home()).absolute()
         self._start_timeout_s = start_timeout_s
 
-    def up(self, template: ClusterTemplate, *, progress: Progress | None = None) -> ClusterInfo:
+    def up(
+        self,
+        template: ClusterTemplate,
+        *,
+        template_path: Path | None = None,
+        progress: Progress | None = None,
+    ) -> ClusterInfo:
         """Attach to the head of that name when it lives, else start one.
 
         Safe from several processes at once: one starts, the others wait and attach.
         Raises ClusterStartError, ClusterUnreachableError, MissingDependencyError.
         """
+        return self._up(Definition(template=template, path=template_path), progress=progress)
+
+    def _up(self, wanted: Definition, *, progress: Progress | None) -> ClusterInfo:
         tell = progress or _silent
+        template = wanted.template
         folder = self._folder(template.name)
         folder.create()
         if not self._is_ready(folder):
@@ -60,7 +80,7 @@ class LocalProvider:
             ):
                 if not self._attach(folder, tell=tell):
                     self._clean_up_dead(folder, tell=tell)
-                    self._start(template, folder=folder, tell=tell)
+                    self._start(wanted, folder=folder, tell=tell)
         info = self.get(template.name)
         difference = _difference(folder, template)
         return info.model_copy(update={"message": difference}) if difference else info
@@ -73,8 +93,73 @@ class LocalProvider:
         folder = self._folder(name)
         return look(self._record(name), folder)
 
+    def names(self) -> tuple[str, ...]:
+        return tuple(cluster_names(self._home))
+
     def list(self) -> list[ClusterInfo]:
-        return [self.get(name) for name in cluster_names(self._home)]
+        return [self.get(name) for name in self.names()]
+
+    def preview(self, name: str, action: ClusterAction) -> ActionPreview:
+        """Raises ClusterNotFoundError, and ClusterStateError when it cannot be done now."""
+        folder = self._folder(name)
+        record = self._record(name)
+        info = look(record, folder)
+        refuse_impossible(info, action)
+        jobs = None
+        if info.is_ready:
+            with Dashboard(_connection(record, folder)) as dashboard:
+                jobs = dashboard.jobs()
+        return preview_of(info, action, jobs=jobs, num_processes=len(cluster_processes(record)))
+
+    def suspend(self, name: str) -> None:
+        """Stop it and keep its definition, which is what `down` leaves."""
+        self.down(name)
+
+    def resume(self, name: str, *, progress: Progress | None = None) -> ClusterInfo:
+        """Start it again as it was defined; attach when it lives.
+
+        `env` is not on disk: it is read again from the template's file, and a message tells
+        when that cannot be done. Raises ClusterNotFoundError, ConfigError, and what `up` raises.
+        """
+        return self._up(definition_of(self._record(name)), progress=progress)
+
+    def scale(
+        self,
+        name: str,
+        *,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        progress: Progress | None = None,
+    ) -> ClusterInfo:
+        """Restart the head with other numbers; all that runs on it is stopped.
+
+        Raises ClusterNotFoundError, ClusterStateError, ConfigError, and what `up` raises.
+        """
+        wanted = definition_of(self._record(name)).resized(num_cpus=num_cpus, num_gpus=num_gpus)
+        info = self.get(name)
+        refuse_impossible(info, ClusterAction.SCALE)
+        if num_cpus in (None, info.num_cpus) and num_gpus in (None, info.num_gpus):
+            return info.model_copy(update={"message": "It has these numbers already"})
+        if progress is not None:
+            progress(f"Stopping cluster {name}, to start it with the new numbers")
+        self.down(name)
+        return self._up(wanted, progress=progress)
+
+    def delete(self, name: str) -> None:
+        """Stop it, then forget its record and its logs. Runs stay.
+
+        Raises ClusterNotFoundError, ClusterStateError, and what `down` raises.
+        """
+        folder = self._folder(name)
+        self.down(name)
+        with folder.lock(timeout_s=60.0):
+            record = folder.read()
+            if record is not None and record.stopped_s is None:
+                raise ClusterStateError(
+                    f"Cluster {name!r} was started again while it was being deleted",
+                    remedy=f"`llmops delete {name}` once more, or leave it to whoever started it",
+                )
+            folder.remove()
 
     def down(self, name: str) -> None:
         """Stop exactly the processes of this head, whatever state it is in; twice is no error.
@@ -158,10 +243,11 @@ class LocalProvider:
             tell(f"The head that was here died ({why}); cleaning up")
         _clear(record, folder)
 
-    def _start(self, template: ClusterTemplate, *, folder: ClusterFolder, tell: Progress) -> None:
+    def _start(self, wanted: Definition, *, folder: ClusterFolder, tell: Progress) -> None:
         launch.check_installed()
+        template = wanted.template
         for last_try in (False, True):
-            record = self._new_record(template)
+            record = self._new_record(wanted)
             try:
                 self._start_once(record, template, folder=folder, tell=tell)
                 return
@@ -204,7 +290,8 @@ class LocalProvider:
             folder.write(record.model_copy(update={"stopped_s": time.time()}))
             raise
 
-    def _new_record(self, template: ClusterTemplate) -> HeadRecord:
+    def _new_record(self, wanted: Definition) -> HeadRecord:
+        template = wanted.template
         return HeadRecord(
             name=template.name,
             host=socket.gethostname(),
@@ -212,7 +299,10 @@ class LocalProvider:
             temp_dir=launch.new_temp_dir(template.name),
             started_s=time.time(),
             ray_version=importlib.metadata.version("ray"),
-            template=_comparable(template),
+            template=recordable(template),
+            template_path=wanted.path,
+            env_names=tuple(sorted(template.env)),
+            note=wanted.note,
         )
 
 
@@ -247,7 +337,7 @@ def _difference(folder: ClusterFolder, template: ClusterTemplate) -> str:
     record = folder.read()
     if record is None:
         return ""
-    wanted = _comparable(template)
+    wanted = recordable(template)
     there = record.template
     unlike = [
         f"{key}={_shown(there.get(key))} (the template says {_shown(value)})"
@@ -260,11 +350,6 @@ def _difference(folder: ClusterFolder, template: ClusterTemplate) -> str:
         f"Attached to a running head with {', '.join(unlike)}."
         f" `llmops down {record.name}` and `up` make it as the template says"
     )
-
-
-def _comparable(template: ClusterTemplate) -> dict[str, Any]:
-    """Without `env`: somebody will put a secret there, and it is not needed to tell a head."""
-    return template.model_dump(mode="json", exclude={"env", "name", "provider"})
 
 
 def _shown(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +20,30 @@ class ClusterState(StrEnum):
     READY = "ready"
     DEAD = "dead"
     STOPPED = "stopped"
+
+
+class ClusterAction(StrEnum):
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    SCALE = "scale"
+    DELETE = "delete"
+
+
+class ActionPreview(BaseModel):
+    """What an action would do to a cluster, told before it is done."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    cluster: str
+    action: ClusterAction
+    summary: str
+    """One sentence for people."""
+    stops: tuple[str, ...] = ()
+    """Running runs, other jobs, nodes and processes. What cannot be known is told as such."""
+    keeps: tuple[str, ...] = ()
+    """What is still there afterwards."""
+    needs_confirmation: bool = False
+    """True when work or files are lost, or when that cannot be known."""
 
 
 class ClusterInfo(BaseModel):
@@ -44,6 +69,13 @@ class ClusterInfo(BaseModel):
     gpus_used: float | None = None
     jobs_running: int | None = None
     """Pending ones too."""
+    jobs_total: int | None = None
+    """All that Ray remembers since the cluster's start, ended ones too."""
+    idle_s: float | None = None
+    """Since the last job ended, or since the cluster was ready when none ran; None while one
+    runs."""
+    actions: dict[ClusterAction, str] = {}
+    """What its provider can do to it now: empty text, or the reason why not."""
     ray_version: str | None = None
     warm: str = ""
     """`warm`, `starting`, `off (why)` or `cold: why`: how processes of jobs start; empty when the
@@ -84,14 +116,24 @@ class ClusterProvider(Protocol):
 
     name: str
 
-    def up(self, template: ClusterTemplate, *, progress: Progress | None = None) -> ClusterInfo:
+    def up(
+        self,
+        template: ClusterTemplate,
+        *,
+        template_path: Path | None = None,
+        progress: Progress | None = None,
+    ) -> ClusterInfo:
         """Attach to the cluster when it is there, else start it; blocks until it is ready.
 
-        Raises ClusterStartError, ClusterUnreachableError, MissingDependencyError.
+        `template_path` is the file that the template was read from: `resume` reads `env` there
+        again. Raises ClusterStartError, ClusterUnreachableError, MissingDependencyError.
         """
 
     def get(self, name: str) -> ClusterInfo:
         """Raises ClusterNotFoundError when there never was such a cluster."""
+
+    def names(self) -> tuple[str, ...]:
+        """Of all clusters that this provider knows; asks none of them."""
 
     def list(self) -> list[ClusterInfo]:
         """All clusters that this provider knows, also dead and stopped ones, by name."""
@@ -101,6 +143,34 @@ class ClusterProvider(Protocol):
 
         Raises ClusterNotFoundError when there never was such a cluster.
         """
+
+    def preview(self, name: str, action: ClusterAction) -> ActionPreview:
+        """What the action would stop and keep. Raises ClusterNotFoundError, ClusterStateError."""
+
+    def suspend(self, name: str) -> None:
+        """Stop its processes and keep its definition. Raises ClusterNotFoundError."""
+
+    def resume(self, name: str, *, progress: Progress | None = None) -> ClusterInfo:
+        """Start it again from its recorded definition; blocks until it is ready.
+
+        Raises ClusterNotFoundError, and what `up` raises.
+        """
+
+    def scale(
+        self,
+        name: str,
+        *,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        progress: Progress | None = None,
+    ) -> ClusterInfo:
+        """Give it other numbers; None leaves one as it is. Blocks until it is ready.
+
+        Raises ClusterNotFoundError, ClusterStateError, ConfigError, and what `up` raises.
+        """
+
+    def delete(self, name: str) -> None:
+        """Stop it and forget it, with its logs; runs stay. Raises ClusterNotFoundError."""
 
     def connect(self, name: str) -> Connection:
         """Raises ClusterNotFoundError, ClusterDeadError."""

@@ -23,7 +23,7 @@ def provider_for(template: ClusterTemplate | str) -> ClusterProvider:
 
 
 def provider_for_name(name: str) -> ClusterProvider:
-    known = {info.name: provider for provider in providers() for info in provider.list()}
+    known = {known: provider for provider in providers() for known in provider.names()}
     if name not in known:
         there = ", ".join(sorted(known)) or "none yet"
         raise ClusterNotFoundError(

@@ -6,13 +6,14 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -37,6 +38,13 @@ class HeadRecord(BaseModel):
     stopped_s: float | None = None
     ray_version: str
     template: dict[str, Any]
+    """Without `env`: somebody will put a secret there."""
+    template_path: Path | None = None
+    """The file that it was read from; `env` can be read there again."""
+    env_names: tuple[str, ...] | None = None
+    """Names of the variables that the template sets; None in a record of an older version."""
+    note: str = ""
+    """What people should know of this head for as long as it runs."""
 
     @property
     def dashboard_url(self) -> str:
@@ -51,6 +59,13 @@ class HeadRecord(BaseModel):
         """`ray start` writes this file as its last act, so it also tells that the start is over."""
         with suppress(OSError):
             return (self.temp_dir / "ray_current_cluster").read_text().strip() or None
+        return None
+
+    @property
+    def ready_s(self) -> float | None:
+        """When its start was over."""
+        with suppress(OSError):
+            return (self.temp_dir / "ray_current_cluster").stat().st_mtime
         return None
 
     @property
@@ -105,6 +120,16 @@ class ClusterFolder:
     def write(self, record: HeadRecord) -> None:
         _write_private(self._record, record.model_dump_json(indent=2))
 
+    def remove(self) -> None:
+        """Forget the cluster with its logs; to be called by the lock's holder."""
+        # Renamed first: nobody ever finds half a cluster.
+        gone = self.root.with_name(f".deleted-{self.root.name}-{secrets.token_hex(2)}")
+        try:
+            self.root.rename(gone)
+        except OSError as error:
+            raise _not_writable(self.root, error) from error
+        shutil.rmtree(gone, ignore_errors=True)
+
     def new_token(self) -> None:
         _write_private(self.token, secrets.token_hex(32))
 
@@ -113,10 +138,10 @@ class ClusterFolder:
         self, *, timeout_s: float, waiting: Callable[[], None] | None = None
     ) -> Iterator[None]:
         """Held by whoever starts or cleans up; the kernel frees it when its holder dies."""
-        with (self.root / "lock").open("w") as file:
-            deadline = time.monotonic() + timeout_s
-            told = False
-            while not _try_lock(file.fileno()):
+        deadline = time.monotonic() + timeout_s
+        told = False
+        with ExitStack() as stack:
+            while (file := self._locked_file()) is None:
                 if waiting is not None and not told:
                     waiting()
                     told = True
@@ -126,7 +151,22 @@ class ClusterFolder:
                         remedy=f"see who holds it: fuser {self.root / 'lock'}",
                     )
                 time.sleep(0.1)
+            stack.enter_context(file)
             yield
+
+    def _locked_file(self) -> TextIO | None:
+        """None while another process holds the lock, or has just deleted the folder."""
+        self.create()
+        try:
+            file = (self.root / "lock").open("w")
+        except OSError as error:
+            raise _not_writable(self.root / "lock", error) from error
+        with ExitStack() as stack:
+            stack.enter_context(file)
+            if _try_lock(file.fileno()) and _is_at(file, self.root / "lock"):
+                stack.pop_all()
+                return file
+        return None
 
     def is_locked(self) -> bool:
         with suppress(OSError), (self.root / "lock").open("r") as file:
@@ -155,6 +195,13 @@ def _try_lock(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    """False for a file that was deleted, with its folder, while we waited for it."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
 
 
 def _write_private(path: Path, text: str) -> None:

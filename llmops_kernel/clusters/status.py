@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 
+from llmops_kernel.clusters.actions import possible_actions
 from llmops_kernel.clusters.dashboard import Dashboard, Usage
 from llmops_kernel.clusters.logs import exited_part, log_tail
 from llmops_kernel.clusters.processes import head_process
@@ -38,9 +39,9 @@ def _ask(record: HeadRecord, folder: ClusterFolder, *, patience_s: float) -> Clu
     with Dashboard(connection) as dashboard:
         while True:
             ours = dashboard.session_name() == record.session_name
-            usage = dashboard.usage() if ours else Usage()
+            usage = dashboard.usage(ready_s=record.ready_s) if ours else Usage()
             if usage.num_nodes:
-                return _info(record, ClusterState.READY, usage=usage)
+                return _info(record, ClusterState.READY, message=record.note, usage=usage)
             # A part that died takes the head with it, about a second later.
             if head_process(record) is None:
                 return _dead(record, folder)
@@ -94,6 +95,7 @@ def _info(
         dashboard_url=record.dashboard_url if lives else None,
         ray_address=record.ray_address if lives else None,
         created_s=record.started_s,
+        actions=possible_actions(record, state),
         ray_version=record.ray_version,
         **asdict(look_at_warm(record) if is_ready else WarmStatus()),
         **asdict(usage or Usage()),

@@ -55,7 +55,7 @@ def load_cluster_template(name_or_path: Path | str = "local") -> ClusterTemplate
 
     Raises ConfigError with all problems of the file at once.
     """
-    path = _find(str(name_or_path))
+    path = find_template(name_or_path)
     if path is None:
         return ClusterTemplate()
     source = read_yaml(path, remedy=f"see {FOLDER}/local.yaml for every field")
@@ -63,8 +63,9 @@ def load_cluster_template(name_or_path: Path | str = "local") -> ClusterTemplate
     return validated(ClusterTemplate, data, origins=source.origins, problems=source.problems)
 
 
-def _find(name: str) -> Path | None:
-    """The file that `name` stands for; None for a built-in one without a file."""
+def find_template(name_or_path: Path | str) -> Path | None:
+    """The file that it stands for; None for a built-in one without a file. Raises ConfigError."""
+    name = str(name_or_path)
     path = Path(name).expanduser()
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
         return path

@@ -18,6 +18,7 @@ from tests.cli.conftest import Llmops, process
 
 COMMANDS = (
     *("up", "down", "ls", "status"),
+    *("suspend", "resume", "scale", "delete"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
     *("init", "schema", "check"),
     *("doctor", "demo", "bench", "version"),

@@ -1,0 +1,101 @@
+"""`llmops suspend | resume | scale | delete`: what is done to a cluster that is known."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmops_kernel.cli.app import CLUSTERS, command
+from llmops_kernel.cli.cluster_commands import ClusterName, details
+
+if TYPE_CHECKING:
+    from llmops_kernel.clusters.provider import ActionPreview, ClusterAction
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@command(CLUSTERS, example="llmops suspend local --yes")
+def suspend(name: ClusterName = "local", yes: Yes = False) -> None:
+    """Stop a cluster's processes and keep its definition: `resume` starts it again."""
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.clusters.providers import provider_for
+
+    provider = provider_for(name)
+    _agree(provider.preview(name, _action("suspend")), yes=yes)
+    provider.suspend(name)
+    out().print(f"Cluster {name} is stopped. Next: llmops resume {name}")
+
+
+@command(CLUSTERS, example="llmops resume local")
+def resume(name: ClusterName = "local", yes: Yes = False) -> None:
+    """Start a stopped or dead cluster again as it was defined. Stops nothing, so never asks."""
+    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.clusters.providers import provider_for
+
+    provider = provider_for(name)
+    with out(stderr=True).status(f"Resuming cluster {plain(name)} ...") as line:
+        info = provider.resume(name, progress=lambda text: line.update(plain(text)))
+    out().print(details(info))
+
+
+@command(CLUSTERS, example="llmops scale local --num-cpus 2 --yes")
+def scale(
+    name: ClusterName = "local",
+    num_cpus: Annotated[int | None, typer.Option(help="CPUs that Ray may give.", min=1)] = None,
+    num_gpus: Annotated[int | None, typer.Option(help="GPUs that Ray may give.", min=0)] = None,
+    yes: Yes = False,
+) -> None:
+    """Give a cluster other numbers. A local one is restarted, which stops what runs on it."""
+    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.clusters.providers import provider_for
+
+    provider = provider_for(name)
+    _agree(provider.preview(name, _action("scale")), yes=yes)
+    with out(stderr=True).status(f"Scaling cluster {plain(name)} ...") as line:
+        info = provider.scale(
+            name,
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            progress=lambda text: line.update(plain(text)),
+        )
+    out().print(details(info))
+
+
+@command(CLUSTERS, example="llmops delete local --yes")
+def delete(name: ClusterName = "local", yes: Yes = False) -> None:
+    """Stop a cluster and forget it, with its logs. Runs and their journals stay on disk."""
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.clusters.providers import provider_for
+
+    provider = provider_for(name)
+    _agree(provider.preview(name, _action("delete")), yes=yes)
+    provider.delete(name)
+    out().print(f"Cluster {name} is deleted. Runs stay: llmops runs")
+
+
+def _action(name: str) -> ClusterAction:
+    from llmops_kernel.clusters.provider import ClusterAction
+
+    return ClusterAction(name)
+
+
+def _agree(preview: ActionPreview, *, yes: bool) -> None:
+    """Show what it does, and ask when something is lost by it."""
+    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.errors import LLMOpsError
+
+    console = out(stderr=True)
+    console.print(plain(preview.summary))
+    for title, lines in (("Stops:", preview.stops), ("Keeps:", preview.keeps)):
+        for line in lines:
+            console.print(f"  {title} {plain(line)}", soft_wrap=True)
+    if yes or not preview.needs_confirmation:
+        return
+    if not sys.stdin.isatty():
+        raise LLMOpsError(
+            f"Nothing was done: {preview.action} needs a yes and there is no terminal to ask",
+            remedy=f"llmops {preview.action} {preview.cluster} --yes",
+        )
+    typer.confirm("Go on?", abort=True)

@@ -1,0 +1,122 @@
+"""What can be done to a local cluster, and what that would stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llmops_kernel.clusters.dashboard import is_active
+from llmops_kernel.clusters.provider import (
+    ActionPreview,
+    ClusterAction,
+    ClusterInfo,
+    ClusterState,
+)
+from llmops_kernel.clusters.record import HeadRecord
+from llmops_kernel.errors import ClusterStateError
+
+RUN_KEY = "llmops_run"
+"""Of a job's metadata: the run that it is an attempt of."""
+_ENTRYPOINT_CHARS = 60
+_RUNS = "runs with their journals, checkpoints and outputs"
+_NOT_NOW = {
+    ClusterAction.SUSPEND: {ClusterState.STOPPED: "It is stopped already"},
+    ClusterAction.RESUME: {
+        ClusterState.READY: "It is running",
+        ClusterState.STARTING: "It is starting",
+    },
+    ClusterAction.SCALE: {
+        ClusterState.STARTING: "It is still starting",
+        ClusterState.STOPPED: "It is stopped: resume it first",
+        ClusterState.DEAD: "It is dead: resume it first",
+    },
+}
+_SUMMARIES = {
+    ClusterAction.SUSPEND: "Stops the processes of cluster {name}; `resume` starts it again.",
+    ClusterAction.RESUME: "Starts cluster {name} again as it was defined.",
+    ClusterAction.SCALE: (
+        "Restarts cluster {name} with the new numbers: a local cluster is one head, which"
+        " cannot grow or shrink while it runs."
+    ),
+    ClusterAction.DELETE: "Stops cluster {name} and forgets its definition and its logs.",
+}
+
+
+def possible_actions(record: HeadRecord, state: ClusterState) -> dict[ClusterAction, str]:
+    """Each action with the reason why it cannot be done now, or an empty text."""
+    if record.is_elsewhere:
+        here = {action: _elsewhere(record) for action in ClusterAction}
+        return here | {ClusterAction.RESUME: ""}
+    return {action: _NOT_NOW.get(action, {}).get(state, "") for action in ClusterAction}
+
+
+def refuse_impossible(info: ClusterInfo, action: ClusterAction) -> None:
+    """Raises ClusterStateError with the reason."""
+    if reason := info.actions.get(action, ""):
+        raise ClusterStateError(
+            f"Cannot {action} cluster {info.name!r}: {reason[:1].lower()}{reason[1:]}",
+            remedy=f"`llmops status {info.name}` tells how it is",
+        )
+
+
+def preview_of(
+    info: ClusterInfo,
+    action: ClusterAction,
+    *,
+    jobs: Sequence[Mapping[str, Any]] | None,
+    num_processes: int,
+) -> ActionPreview:
+    """`jobs` as Ray lists them; None when it did not answer."""
+    stops = [] if action is ClusterAction.RESUME else _stopped(info, jobs, num_processes)
+    return ActionPreview(
+        cluster=info.name,
+        action=action,
+        summary=_SUMMARIES[action].format(name=info.name),
+        stops=tuple(stops),
+        keeps=(_RUNS,) if action is ClusterAction.DELETE else (_RUNS, "its definition"),
+        needs_confirmation=action is ClusterAction.DELETE or _loses_work(info, jobs, stops),
+    )
+
+
+def _loses_work(
+    info: ClusterInfo, jobs: Sequence[Mapping[str, Any]] | None, stops: Sequence[str]
+) -> bool:
+    if not stops:
+        return False
+    return jobs is None or info.state is ClusterState.STARTING or any(map(is_active, jobs))
+
+
+def _stopped(
+    info: ClusterInfo, jobs: Sequence[Mapping[str, Any]] | None, num_processes: int
+) -> list[str]:
+    lives = info.state in (ClusterState.READY, ClusterState.STARTING)
+    lines = _running(info, jobs) if lives else []
+    if lives and info.num_nodes:
+        lines.append(f"{info.num_nodes} node{'' if info.num_nodes == 1 else 's'}")
+    if num_processes:
+        lines.append(f"{num_processes} process{'' if num_processes == 1 else 'es'}")
+    return lines
+
+
+def _running(info: ClusterInfo, jobs: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    if jobs is not None:
+        return [_described(job) for job in jobs if is_active(job)]
+    if info.state is ClusterState.STARTING:
+        return ["its start, which is under way"]
+    why = f" ({info.message})" if info.message else ""
+    return [f"whatever runs on it: Ray does not tell which jobs{why}"]
+
+
+def _described(job: Mapping[str, Any]) -> str:
+    state = str(job.get("status", "")).lower()
+    if run_id := (job.get("metadata") or {}).get(RUN_KEY):
+        return f"run {run_id} ({state})"
+    if job.get("type") == "DRIVER":
+        return f"job {job.get('job_id')} ({state}): a notebook or script that is connected to it"
+    line = " ".join(str(job.get("entrypoint") or "").split())
+    shown = line if len(line) <= _ENTRYPOINT_CHARS else f"{line[: _ENTRYPOINT_CHARS - 1]}…"
+    return f"job {job.get('submission_id')} ({state}): {shown}"
+
+
+def _elsewhere(record: HeadRecord) -> str:
+    return f"It was started on host {record.host}: do it there"
