@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from pathlib import Path
@@ -13,18 +14,18 @@ import traitlets
 
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.runs.view import RunView
-from llmops_kernel.widgets.columns import StepCursor, pack
+from llmops_kernel.widgets.columns import PackedSteps
 from llmops_kernel.widgets.snapshot import snapshot
 from llmops_kernel.widgets.source import LiveRun
 
 _STATIC = Path(__file__).parent / "static"
-_SCRIPTS = ("uplot/uPlot.iife.min.js", "dom.js", "data.js", "charts.js", "sections.js", "panel.js")
-_STYLES = ("uplot/uPlot.min.css", "panel.css")
+# Which files make the panel, in which order; the Lab extension is built from the same list.
+_PARTS = json.loads((_STATIC / "parts.json").read_text(encoding="utf-8"))
 _LOG_EVERY_S = 2.0
 _LOG_LINES = 200
 
 
-def _joined(names: tuple[str, ...]) -> str:
+def _joined(names: list[str]) -> str:
     # A widget's module is one string: without a build step the parts are laid end to end.
     return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in names)
 
@@ -40,8 +41,8 @@ class RunPanel(anywidget.AnyWidget):
     history is only packed when somebody asks for the full state.
     """
 
-    _esm = _joined(_SCRIPTS)
-    _css = _joined(_STYLES)
+    _esm = _joined(_PARTS["scripts"])
+    _css = _joined(_PARTS["styles"])
 
     state = traitlets.Dict().tag(sync=True)
     log = traitlets.Unicode("").tag(sync=True)
@@ -52,7 +53,7 @@ class RunPanel(anywidget.AnyWidget):
     def __init__(self, run: LiveRun, *, clock: Any = time.time) -> None:
         self._run = run
         self._clock = clock
-        self._cursor = StepCursor()
+        self._packed = PackedSteps()
         self._lock = threading.RLock()
         self._log_read_s = 0.0
         self._stop_asked = False
@@ -61,7 +62,7 @@ class RunPanel(anywidget.AnyWidget):
         """True once a browser has drawn the panel."""
         self._source = run.follower()
         self._source.poll()
-        self._cursor.advance(self.view)
+        self._packed.sync(self.view)
         super().__init__(state=self._snapshot())
         self.on_msg(self._on_message)
 
@@ -85,8 +86,9 @@ class RunPanel(anywidget.AnyWidget):
         }
 
     def all_rows(self) -> bytes:
+        """As of the last refresh: what came since goes to all browsers with the next one."""
         with self._lock:
-            return pack(self.view.steps)
+            return self._packed.rows()
 
     def refresh(self) -> bool:
         """Read what is new and send it; at most three messages. Returns True once it ended."""
@@ -112,10 +114,9 @@ class RunPanel(anywidget.AnyWidget):
             del self.comm._reply_subshell_id
 
     def _send_rows(self) -> None:
-        news = self._cursor.advance(self.view)
-        if news is not None:
-            first, steps = news
-            self.send({"kind": "rows", "first": first}, buffers=[pack(steps)])
+        first = self._packed.sync(self.view)
+        if first is not None:
+            self.send({"kind": "rows", "first": first}, buffers=[self._packed.rows(first)])
 
     def _read_log(self, *, now: bool) -> None:
         moment = time.monotonic()

@@ -1,0 +1,159 @@
+"""What all handlers have in common: who may ask, how bodies are read, how errors are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from tornado.web import HTTPError, authenticated
+
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.server.manager import MANAGER_KEY, Manager
+from llmops_kernel.server.wire.common import Trouble, trouble
+
+AUTH_RESOURCE: Final = "llmops"
+MAX_BODY_BYTES = 1024 * 1024
+
+B = TypeVar("B", bound=BaseModel)
+P = ParamSpec("P")
+T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class RequestError(LLMOpsError):
+    """The request itself is wrong."""
+
+    def __init__(self, message: str, *, remedy: str = "", status: int = 400) -> None:
+        super().__init__(message, remedy=remedy)
+        self.status = status
+
+
+def protected(method: Method) -> Method:
+    """Only for users whom Jupyter knows and its authorizer lets."""
+    return cast("Method", authenticated(authorized(method)))
+
+
+class LLMOpsHandler(APIHandler):
+    """JSON in, JSON out; XSRF is checked by Jupyter's base class."""
+
+    auth_resource = AUTH_RESOURCE
+
+    @property
+    def manager(self) -> Manager:
+        manager: Manager = self.settings[MANAGER_KEY]
+        return manager
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Blocking work, off the event loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.manager.executor, partial(work, *args, **kwargs))
+
+    def body(self, model: type[B]) -> B:
+        """The request's JSON. Raises RequestError with every mistake at once."""
+        data = self.request.body
+        if len(data) > MAX_BODY_BYTES:
+            raise RequestError(
+                f"The request has {len(data):,} bytes; at most {MAX_BODY_BYTES:,} are taken",
+                remedy="send less, or submit a file by its path",
+                status=413,
+            )
+        try:
+            return model.model_validate_json(data or b"{}")
+        except ValidationError as error:
+            raise _bad_body(error) from None
+
+    def reply(self, answer: Any, *, status: int = 200) -> None:
+        """`answer`: a wire model, a list of them, or plain JSON."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.set_header("Cache-Control", "no-store")
+        self.finish(_encoded(answer))
+
+    def query(self, name: str, default: str | None = None) -> str:
+        """A query parameter; one without a default must be there."""
+        value = self.get_query_argument(name, default)
+        if value is None:
+            raise RequestError(f"The query parameter {name!r} is missing")
+        return str(value)
+
+    def query_int(self, name: str, default: int | None = None) -> int:
+        text = self.query(name, None if default is None else str(default))
+        try:
+            return int(text)
+        except ValueError:
+            raise RequestError(f"{name}={text!r} is not a whole number") from None
+
+    def os_path(self, path: str, *, must_exist: bool = True) -> Path:
+        """The file behind a path of Jupyter's file browser; never one outside its root."""
+        return below(self.manager.root_dir, path, must_exist=must_exist)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Our own errors with their remedy; of others no more than a browser may know."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.finish(self._told(status_code, error).model_dump_json())
+
+    def _told(self, status_code: int, error: BaseException | None) -> Trouble:
+        if isinstance(error, LLMOpsError):
+            self.set_status(error.status)
+            return trouble(error)
+        if isinstance(error, HTTPError):
+            return Trouble(message=error.log_message or error.reason or self._reason)
+        remedy = "see the log of the Jupyter server" if status_code >= 500 else ""
+        return Trouble(message=f"{status_code}: {self._reason}", remedy=remedy)
+
+    def log_exception(self, *exc_info: Any) -> None:
+        """An error with a remedy was told to whom it concerns; it needs no traceback in the log."""
+        if not isinstance(exc_info[1], LLMOpsError):
+            super().log_exception(*exc_info)
+
+
+class NotFoundHandler(LLMOpsHandler):
+    """Ends every other path below ours, so that a typing error is told as JSON."""
+
+    @protected
+    def get(self) -> None:
+        raise RequestError(f"There is nothing at {self.request.path}", status=404)
+
+    post = put = patch = delete = get
+
+
+def below(root: Path, path: str, *, must_exist: bool = True) -> Path:
+    """`path` below `root`, links followed. Raises RequestError for whatever leaves it."""
+    parts = PurePosixPath(path.strip("/")).parts
+    if "\0" in path or ".." in parts or "\\" in path:
+        raise RequestError(f"{path!r} is no path below the Jupyter root folder", status=403)
+    found = root.joinpath(*parts).resolve()
+    if not found.is_relative_to(root):
+        raise RequestError(
+            f"{path!r} leads out of the Jupyter root folder {root}",
+            remedy="copy it below that folder, or start JupyterLab above it",
+            status=403,
+        )
+    if must_exist and not found.exists():
+        raise RequestError(f"There is no {path!r} below {root}", status=404)
+    return found
+
+
+def _bad_body(error: ValidationError) -> RequestError:
+    wrong = [
+        f"{'.'.join(map(str, item['loc'])) or 'the body'}: {item['msg']}"
+        for item in error.errors(include_url=False, include_input=False)
+    ]
+    is_json = all(item["type"] != "json_invalid" for item in error.errors())
+    return RequestError("; ".join(wrong), status=422 if is_json else 400)
+
+
+def _encoded(answer: Any) -> bytes | str:
+    if isinstance(answer, BaseModel):
+        return answer.model_dump_json()
+    if isinstance(answer, list | tuple) and answer and isinstance(answer[0], BaseModel):
+        return TypeAdapter(list[Any]).dump_json(list(answer))
+    return json.dumps(answer, allow_nan=False)

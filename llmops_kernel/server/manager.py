@@ -1,0 +1,32 @@
+"""What the handlers share; nothing in it that could not be found again after a restart."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from llmops_kernel.server.hub import Hub
+from llmops_kernel.server.operations import Operations, OperationsFeed
+
+MANAGER_KEY = "llmops_manager"
+_THREADS = 24
+
+
+class Manager:
+    """One a Jupyter server; lives as long as it does."""
+
+    def __init__(self, *, root_dir: Path, dashboard_writable: bool = False) -> None:
+        self.root_dir = root_dir.resolve()
+        self.dashboard_writable = dashboard_writable
+        self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="llmops-server")
+        self.hub = Hub(self.executor)
+        self.operations = Operations(changed=self._operation_changed)
+        self.hub.register("operations", lambda _: OperationsFeed(self.operations))
+
+    def _operation_changed(self) -> None:
+        for topic in ("operations", "clusters", "runs"):
+            self.hub.wake(topic)
+
+    async def close(self) -> None:
+        await self.hub.close()
+        self.executor.shutdown(wait=False, cancel_futures=True)

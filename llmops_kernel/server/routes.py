@@ -1,0 +1,17 @@
+"""Every route of the extension in one table, all below `<base url>/llmops/`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llmops_kernel.server import handshake, live
+from llmops_kernel.server.base import NotFoundHandler
+
+PREFIX = "/llmops/"
+
+
+def all_routes() -> list[tuple[str, Any]]:
+    """(regular expression of the path, handler); Jupyter puts its base URL before them."""
+    tables = (handshake, live)
+    routes = [(PREFIX + path, handler) for module in tables for path, handler in module.ROUTES]
+    return [*routes, (PREFIX + ".*", NotFoundHandler)]

@@ -1,0 +1,9 @@
+"""What goes over the wire, as pydantic models; `extension/src/wire.ts` is written from them."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from llmops_kernel.server.wire import common
+
+WIRE_MODELS: tuple[type[BaseModel], ...] = (*common.WIRE_MODELS,)

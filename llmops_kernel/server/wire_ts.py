@@ -1,0 +1,132 @@
+"""Writes the wire models as TypeScript: `python -m llmops_kernel.server.wire_ts`."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from llmops_kernel.server.wire import WIRE_MODELS
+from llmops_kernel.server.wire.common import PROTOCOL, Body
+
+TARGET = Path(__file__).parents[2] / "extension" / "src" / "wire.ts"
+_HEAD = (
+    "// Written by llmops_kernel/server/wire_ts.py from llmops_kernel/server/wire. Not to edit.\n"
+)
+_PLAIN: Mapping[Any, str] = {
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+    None: "null",
+    Any: "unknown",
+    object: "unknown",
+}
+
+
+def typescript(models: tuple[type[BaseModel], ...] = WIRE_MODELS) -> str:
+    """One interface a model, and those that they contain, in order of first mention."""
+    parts = [_HEAD, f"export const PROTOCOL = {PROTOCOL};\n"]
+    return "\n".join([*parts, *(_interface(model) for model in _with_contained(models))])
+
+
+def _with_contained(models: tuple[type[BaseModel], ...]) -> list[type[BaseModel]]:
+    found: dict[type[BaseModel], None] = {}
+
+    def visit(annotation: Any) -> None:
+        if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+            if annotation not in found:
+                found[annotation] = None
+                for field in annotation.model_fields.values():
+                    visit(field.annotation)
+        else:
+            for inner in get_args(annotation):
+                visit(inner)
+
+    for model in models:
+        visit(model)
+    return list(found)
+
+
+def _interface(model: type[BaseModel]) -> str:
+    lines = [*_comment(inspect.getdoc(model), ""), f"export interface {model.__name__} {{"]
+    for name, field in model.model_fields.items():
+        lines += _comment(field.description, "  ")
+        lines.append(f"  {name}{_mark(model, field)}: {_type(field.annotation)};")
+    return "\n".join([*lines, "}\n"])
+
+
+def _mark(model: type[BaseModel], field: FieldInfo) -> str:
+    """What a request leaves out takes its default; an answer leaves out nothing."""
+    return "?" if issubclass(model, Body) and not field.is_required() else ""
+
+
+def _comment(text: str | None, indent: str) -> Iterator[str]:
+    if not text:
+        return
+    lines = text.replace("*/", "* /").splitlines()
+    if len(lines) == 1:
+        yield f"{indent}/** {lines[0]} */"
+        return
+    yield f"{indent}/**"
+    yield from (f"{indent} * {line}".rstrip() for line in lines)
+    yield f"{indent} */"
+
+
+def _type(annotation: Any) -> str:
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(arguments[0])
+    if origin is Literal:
+        return " | ".join(_literal(value) for value in arguments)
+    if origin in (Union, types.UnionType):
+        return " | ".join(dict.fromkeys(_type(argument) for argument in arguments))
+    if origin in (list, tuple, set, frozenset) or annotation in (list, tuple):
+        return _sequence(origin or annotation, arguments)
+    if origin in (dict, Mapping) or annotation is dict:
+        return f"Record<string, {_type(arguments[1]) if arguments else 'unknown'}>"
+    return _named(annotation)
+
+
+def _named(annotation: Any) -> str:
+    if inspect.isclass(annotation) and issubclass(annotation, enum.Enum):
+        return " | ".join(_literal(member.value) for member in annotation)
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation.__name__
+    raise TypeError(f"no TypeScript is known for {annotation!r}")
+
+
+def _sequence(origin: Any, arguments: tuple[Any, ...]) -> str:
+    if origin is tuple and arguments and arguments[-1] is not Ellipsis:
+        return f"[{', '.join(_type(argument) for argument in arguments)}]"
+    inner = _type(arguments[0]) if arguments else "unknown"
+    return f"({inner})[]" if " | " in inner else f"{inner}[]"
+
+
+def _literal(value: Any) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value).lower()
+
+
+def main() -> int:
+    """Exit code 1 with `--check` when the file is not what it would be."""
+    text = typescript()
+    if "--check" in sys.argv[1:]:
+        same = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
+        print("wire.ts: up to date" if same else "wire.ts differs: make wire")
+        return 0 if same else 1
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
