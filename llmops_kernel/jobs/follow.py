@@ -12,7 +12,7 @@ from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.mirror import MIN_PERIOD_S, JournalMirror
 from llmops_kernel.metrics.events import AnyEvent
-from llmops_kernel.runs.journal import Deduplicator, FolderTail, merge
+from llmops_kernel.runs.journal import FolderTail, merge
 from llmops_kernel.runs.store import RunStore
 from llmops_kernel.runs.view import RunView
 
@@ -47,7 +47,6 @@ class Follower:
         self.view = RunView()
         self._store = store
         self._tail = FolderTail(store.folder(self.run_id).journal)
-        self._seen = Deduplicator()
         self._lock = threading.Lock()
         self._arrived: list[AnyEvent] = []
         self._closed = threading.Event()
@@ -66,8 +65,7 @@ class Follower:
         """Events since the last call, by time, applied to `view`. Never waits for the network."""
         with self._lock:
             arrived, self._arrived = self._arrived, []
-            events = self._seen.new(merge([arrived, self._tail.read()]))
-            self.view.apply(events)
+            events = self.view.apply(merge([arrived, self._tail.read()]))
             was_over = self.is_over
             if events or not was_over:
                 self.is_over = self._find_over()

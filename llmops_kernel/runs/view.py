@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from statistics import median
@@ -39,6 +40,7 @@ _LOWER_IS_BETTER = ("loss", "perplexity", "error", "wer", "cer")
 _FROM_WORKERS = (StartEvent, StepEvent, EvalEvent, CheckpointEvent)
 
 E = TypeVar("E", bound=Event)
+B = TypeVar("B", EvalEvent, CheckpointEvent)
 
 
 class RunView:
@@ -54,31 +56,53 @@ class RunView:
         self._generations: dict[Key, Generation] = {}
         self._others: dict[type[Event], list[Event]] = {}
         self._history: History | None = None
+        self._spans: dict[int, list[PhaseSpan]] = {}
         self._last_s: dict[int, float] = {}
         self._driven: set[int] = set()
         self.attempt = 1
         """The newest attempt that has told anything."""
         self.apply(events)
 
-    def apply(self, events: Iterable[AnyEvent]) -> None:
-        for event in events:
-            if event.seq:  # An event that no writer numbered cannot be recognised again.
-                seen = self._seen.setdefault(event.stream, set())
-                if event.seq in seen:
-                    continue
-                seen.add(event.seq)
-            self._note(event)
-            if isinstance(event, StepEvent):
-                self._add_step(event)
+    def apply(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        """Returns those that were not seen before, in the order given."""
+        fresh = self._unseen(events)
+        steps: dict[tuple[int, str], list[StepEvent]] = {}
+        # Whatever the order, the view comes out the same: the few others first, so that a long
+        # journal's steps are laid down in one go.
+        for event in fresh:
+            if type(event) is StepEvent:
+                steps.setdefault((event.attempt, event.stream), []).append(event)
             else:
+                self._note(event, last_s=event.time_s)
                 self._add(event)
+        for batch in steps.values():
+            self._note(batch[0], last_s=max(event.time_s for event in batch))
+            self._add_steps(batch)
+        return fresh
 
-    def _note(self, event: AnyEvent) -> None:
+    def _unseen(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        fresh, stream = [], None
+        seen: set[int] = set()
+        for event in events:
+            if event.stream != stream:
+                stream = event.stream
+                seen = self._seen.setdefault(stream, set())
+            seq = event.seq
+            if seq:  # An event that no writer numbered cannot be recognised again.
+                if seq in seen:
+                    continue
+                seen.add(seq)
+            fresh.append(event)
+        return fresh
+
+    def _note(self, event: AnyEvent, *, last_s: float) -> None:
         attempt = event.attempt
         if attempt > self.attempt:
             self.attempt = attempt
-        if event.time_s > self._last_s.get(attempt, float("-inf")):
-            self._last_s[attempt] = event.time_s
+        if last_s > self._last_s.get(attempt, float("-inf")):
+            self._last_s[attempt] = last_s
+        if attempt < self.attempt:
+            self._spans.clear()  # Its open phases last until its last word.
         if _shows_driver(event):
             self._driven.add(attempt)
 
@@ -93,17 +117,18 @@ class RunView:
             self._history = None
         return generation
 
-    def _add_step(self, event: StepEvent) -> None:
-        generation = self._generation(event)
-        generation.add_step(event)
+    def _add_steps(self, events: list[StepEvent]) -> None:
+        """Of one stream and attempt."""
+        generation = self._generation(events[0])
+        generation.add_steps(events)
         history = self._history
-        # The usual case while following: one more step, without folding all again.
+        # The usual case while following: some more steps, without folding all again.
         if (
             history is not None
             and generation.key == max(self._generations)
-            and extends(history, event, self.restarts)
+            and extends(history, events, self.restarts)
         ):
-            history.steps.append(event)
+            history.extend(events)
         else:
             self._history = None
 
@@ -111,12 +136,21 @@ class RunView:
         if isinstance(event, StartEvent):
             self._generation(event).starts.append(event)
         elif isinstance(event, EvalEvent):
-            self._generation(event).evals.append(event)
+            self._add_beside(event, among=self._generation(event).evals)
         elif isinstance(event, CheckpointEvent):
-            self._generation(event).checkpoints.append(event)
+            self._add_beside(event, among=self._generation(event).checkpoints)
         else:
-            self._others.setdefault(type(event), []).append(event)
-        if isinstance(event, (*_FROM_WORKERS, RestartEvent)):
+            insort(self._others.setdefault(type(event), []), event, key=_when)
+            self._spans.clear()
+        if isinstance(event, StartEvent | RestartEvent):
+            self._history = None
+
+    def _add_beside(self, event: B, *, among: list[B]) -> None:
+        """An evaluation or a checkpoint; of the newest group it mostly just comes last."""
+        among.append(event)
+        history = self._history
+        is_newest = self._generation(event).key == max(self._generations)
+        if history is not None and not (is_newest and history.takes(event, self.restarts)):
             self._history = None
 
     def _folded(self) -> History:
@@ -125,8 +159,7 @@ class RunView:
         return self._history
 
     def _of(self, kind: type[E]) -> list[E]:
-        found = [event for event in self._others.get(kind, ()) if isinstance(event, kind)]
-        return sorted(found, key=_when)
+        return [event for event in self._others.get(kind, ()) if isinstance(event, kind)]
 
     @property
     def steps(self) -> list[StepEvent]:
@@ -216,6 +249,11 @@ class RunView:
     def phases(self, attempt: int | None = None) -> list[PhaseSpan]:
         """The waterfall of one attempt (default the newest), by begin time."""
         attempt = self.attempt if attempt is None else attempt
+        if attempt not in self._spans:
+            self._spans[attempt] = self._phases(attempt)
+        return list(self._spans[attempt])
+
+    def _phases(self, attempt: int) -> list[PhaseSpan]:
         end = self._end_of(attempt)
         ended_s = end.time_s if end is not None else None
         if ended_s is None and attempt < self.attempt:
@@ -277,22 +315,20 @@ class RunView:
     @property
     def loss(self) -> float | None:
         """Of the last step that has one."""
-        return next((e.loss for e in reversed(self.steps) if e.loss is not None), None)
+        return self._folded().loss
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        known = (event.peak_memory_bytes for event in self.steps)
-        return max((value for value in known if value is not None), default=None)
+        return self._folded().peak_memory_bytes
 
     @property
     def submit_to_first_step_s(self) -> float | None:
         """Of the newest attempt: from its first phase at the client to its first optimizer step."""
         begins = [e.time_s for e in self._phase_events(self.attempt) if e.name in _SUBMIT_PHASES]
         ends = [
-            step.time_s
-            for key, generation in self._generations.items()
-            if key[0] == self.attempt
-            for step in generation.steps.values()
+            generation.first_done_s
+            for (attempt, _), generation in self._generations.items()
+            if attempt == self.attempt and generation.first_done_s is not None
         ]
         return max(0.0, min(ends) - min(begins)) if begins and ends else None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable
+from itertools import chain
+from operator import attrgetter
 
 from llmops_kernel.metrics.events import StepEvent
 from llmops_kernel.runs.view import RunView
@@ -21,16 +23,14 @@ FIELDS = (
 """One row a step, in this order; static/data.js names the same."""
 
 
+_VALUES = attrgetter(*FIELDS)
+ROW_BYTES = 4 * len(FIELDS)
+
+
 def pack(steps: Iterable[StepEvent]) -> bytes:
     """Row after row; an unknown number is NaN. Step numbers are exact up to 2**24."""
-    values = array("f")
-    for step in steps:
-        values.extend(_float(getattr(step, name)) for name in FIELDS)
-    return values.tobytes()
-
-
-def _float(value: float | None) -> float:
-    return math.nan if value is None else value
+    values = chain.from_iterable(map(_VALUES, steps))
+    return array("f", [math.nan if value is None else value for value in values]).tobytes()
 
 
 class StepCursor:
@@ -58,3 +58,32 @@ class StepCursor:
             if old is not new:
                 return index
         return min(len(sent), len(steps))
+
+
+class PackedSteps:
+    """The packed rows of one view, kept beside it: each is packed once for all who ask."""
+
+    def __init__(self) -> None:
+        self._cursor = StepCursor()
+        self._rows = bytearray()
+        self.generation = 0
+        """How often rows that were here have been replaced; a reader of another one starts anew."""
+
+    def __len__(self) -> int:
+        return len(self._rows) // ROW_BYTES
+
+    def sync(self, view: RunView) -> int | None:
+        """Take over what is new; the index of the first row that changed, None without news."""
+        news = self._cursor.advance(view)
+        if news is None:
+            return None
+        first, steps = news
+        if first < len(self):
+            self.generation += 1
+            del self._rows[first * ROW_BYTES :]
+        self._rows += pack(steps)
+        return first
+
+    def rows(self, first: int = 0) -> bytes:
+        """From row `first` on."""
+        return bytes(memoryview(self._rows)[first * ROW_BYTES :])
