@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from llmops_kernel.server.cluster_feed import ClustersFeed
 from llmops_kernel.server.hub import Hub
 from llmops_kernel.server.operations import Operations, OperationsFeed
 
@@ -22,6 +23,7 @@ class Manager:
         self.hub = Hub(self.executor)
         self.operations = Operations(changed=self._operation_changed)
         self.hub.register("operations", lambda _: OperationsFeed(self.operations))
+        self.hub.register("clusters", lambda _: ClustersFeed(self.operations))
 
     def _operation_changed(self) -> None:
         for topic in ("operations", "clusters", "runs"):

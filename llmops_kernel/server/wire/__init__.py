@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from llmops_kernel.server.wire import common
+from llmops_kernel.server.wire import clusters, common
 
-WIRE_MODELS: tuple[type[BaseModel], ...] = (*common.WIRE_MODELS,)
+WIRE_MODELS: tuple[type[BaseModel], ...] = (
+    *common.WIRE_MODELS,
+    *clusters.WIRE_MODELS,
+)

@@ -1,0 +1,42 @@
+/**
+ * The ids of all commands. Each is registered by the feature whose name stands above it.
+ */
+export namespace CommandIDs {
+  // clusters/
+  export const showClusters = 'llmops:show-clusters';
+  export const newCluster = 'llmops:new-cluster';
+  export const scaleCluster = 'llmops:scale-cluster';
+  export const suspendCluster = 'llmops:suspend-cluster';
+  export const resumeCluster = 'llmops:resume-cluster';
+  export const deleteCluster = 'llmops:delete-cluster';
+  export const insertClusterCode = 'llmops:insert-cluster-code';
+
+  // dashboard/ {cluster, submissionId?}
+  export const openDashboard = 'llmops:open-dashboard';
+
+  // run/ {runId}; without it the run that is shown or chosen
+  export const openRun = 'llmops:open-run';
+  export const stopRun = 'llmops:stop-run';
+  export const retryRun = 'llmops:retry-run';
+  export const resubmitRun = 'llmops:resubmit-run';
+  export const starRun = 'llmops:star-run';
+  export const renameRun = 'llmops:rename-run';
+  export const deleteRun = 'llmops:delete-run';
+  export const openRunFolder = 'llmops:open-run-folder';
+  export const copyRunId = 'llmops:copy-run-id';
+  export const insertRunCode = 'llmops:insert-run-code';
+  // {runIds}
+  export const compareRuns = 'llmops:compare-runs';
+
+  // runs/
+  export const showRuns = 'llmops:show-runs';
+
+  // configs/ {path?}
+  export const checkConfig = 'llmops:check-config';
+  export const submitConfig = 'llmops:submit-config';
+  export const submitCell = 'llmops:submit-cell';
+  export const startTemplate = 'llmops:start-template';
+  export const newConfig = 'llmops:new-config';
+}
+
+export const CATEGORY = 'LLM Training';

@@ -1,0 +1,41 @@
+import {
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+
+import { Api, asTrouble } from './api';
+import { Live } from './live';
+import { Operations } from './operations';
+import { ILLMOps, IOperations } from './tokens';
+
+/**
+ * Provides the way to the server. Its first request tells whether both sides fit.
+ */
+export const connectionPlugin: JupyterFrontEndPlugin<ILLMOps> = {
+  id: '@llmops/lab:connection',
+  description: 'Requests and live messages of the llmops server extension.',
+  provides: ILLMOps,
+  activate: (app: JupyterFrontEnd) => {
+    const settings = app.serviceManager.serverSettings;
+    const api = new Api(settings, new Live(settings));
+    api.ready.catch(error => {
+      const { message, remedy } = asTrouble(error);
+      Notification.error(`LLM Training: ${message}. Try: ${remedy}`, {
+        autoClose: false
+      });
+    });
+    return api;
+  }
+};
+
+/**
+ * Provides what runs on the server for longer than a request.
+ */
+export const operationsPlugin: JupyterFrontEndPlugin<IOperations> = {
+  id: '@llmops/lab:operations',
+  description: 'Operations on the server, with their progress.',
+  provides: IOperations,
+  requires: [ILLMOps],
+  activate: (_: JupyterFrontEnd, llmops: ILLMOps) => new Operations(llmops.live)
+};

@@ -1,0 +1,99 @@
+import { Token } from '@lumino/coreutils';
+import { IDisposable } from '@lumino/disposable';
+import { ISignal } from '@lumino/signaling';
+
+import { Handshake, OperationInfo, Trouble } from './wire';
+
+export type Json = Record<string, unknown>;
+
+/**
+ * One message of a topic.
+ */
+export interface ILiveMessage {
+  kind: string;
+  data: Json;
+
+  /** What followed the header of a binary message. */
+  payload: ArrayBuffer | null;
+}
+
+/**
+ * The one websocket of this tab.
+ */
+export interface ILive extends IDisposable {
+  readonly isConnected: boolean;
+  readonly statusChanged: ISignal<ILive, boolean>;
+
+  /**
+   * Get a topic's messages until the result is disposed of. After a lost connection or a
+   * gap in the numbers the topic begins again; `have` then tells what need not be sent.
+   */
+  subscribe(
+    topic: string,
+    listener: (message: ILiveMessage) => void,
+    have?: () => Json
+  ): IDisposable;
+}
+
+/**
+ * The way to our server extension.
+ */
+export interface ILLMOps {
+  readonly live: ILive;
+
+  /** Rejects with an ApiError when the server has no extension, or one of another version. */
+  readonly ready: Promise<Handshake>;
+
+  /**
+   * Ask below `<base url>/llmops/`; a body is sent as JSON. Rejects with an ApiError.
+   */
+  request<T>(path: string, options?: IRequest): Promise<T>;
+
+  /** The same for what is not JSON. */
+  fetchBytes(path: string): Promise<ArrayBuffer>;
+
+  /** The address of something below `<base url>/llmops/`, for frames and links. */
+  url(path: string): string;
+}
+
+export interface IRequest {
+  method?: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE';
+  body?: unknown;
+  signal?: AbortSignal;
+}
+
+export const ILLMOps = new Token<ILLMOps>(
+  '@llmops/lab:ILLMOps',
+  'Requests and live messages of the llmops server extension.'
+);
+
+/**
+ * What takes a while on the server: starts, submissions.
+ */
+export interface IOperations extends IDisposable {
+  /** Newest first. */
+  readonly all: readonly OperationInfo[];
+  readonly changed: ISignal<IOperations, OperationInfo[]>;
+
+  /**
+   * Wait for the end of an operation.
+   * Rejects with an ApiError when it failed.
+   */
+  finished(operation: OperationInfo): Promise<OperationInfo>;
+}
+
+export const IOperations = new Token<IOperations>(
+  '@llmops/lab:IOperations',
+  'Operations that run on the server, with their progress.'
+);
+
+/**
+ * What every model that follows a topic can say about itself.
+ */
+export interface IFollowed extends IDisposable {
+  /** False until the first answer. */
+  readonly isKnown: boolean;
+
+  /** Why what is shown may be old; null while all is well. */
+  readonly trouble: Trouble | null;
+}

@@ -1,0 +1,99 @@
+// Numbers as people read them; unknown is a dash, never a guess. The same words as
+// llmops_kernel/widgets/format.py.
+
+export const DASH = '–';
+
+type Maybe = number | null | undefined;
+
+function isKnown(value: Maybe): value is number {
+  return value !== null && value !== undefined && Number.isFinite(value);
+}
+
+export function loss(value: Maybe): string {
+  if (!isKnown(value)) {
+    return DASH;
+  }
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-3 || size >= 1e5)
+    ? value.toExponential(2)
+    : value.toPrecision(4);
+}
+
+/** A fraction 0..1. */
+export function percent(value: Maybe): string {
+  if (!isKnown(value)) {
+    return DASH;
+  }
+  const shown = 100 * value;
+  return `${shown.toFixed(shown < 10 ? 1 : 0)} %`;
+}
+
+export function count(value: Maybe): string {
+  return isKnown(value) ? value.toLocaleString('en-US') : DASH;
+}
+
+/** CPUs and GPUs may be parts. */
+export function amount(value: Maybe): string {
+  return isKnown(value) ? String(+value.toFixed(2)) : DASH;
+}
+
+export function rate(value: Maybe): string {
+  if (!isKnown(value)) {
+    return DASH;
+  }
+  return value >= 100
+    ? Math.round(value).toLocaleString('en-US')
+    : value.toPrecision(3);
+}
+
+export function bytes(value: Maybe): string {
+  if (!isKnown(value)) {
+    return DASH;
+  }
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let shown = value;
+  let unit = 0;
+  while (Math.abs(shown) >= 1024 && unit < units.length - 1) {
+    shown /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 ? shown : shown.toPrecision(3)} ${units[unit]}`;
+}
+
+/** `5 s`, `3 min`, `2 h 10 min`, `4 d`. */
+export function duration(value: Maybe): string {
+  if (!isKnown(value)) {
+    return DASH;
+  }
+  if (value < 10) {
+    return `${Math.max(0, value).toFixed(value < 9.95 ? 1 : 0)} s`;
+  }
+  if (value < 99.5) {
+    return `${Math.round(value)} s`;
+  }
+  const minutes = Math.round(value / 60);
+  if (minutes < 100) {
+    return `${minutes} min`;
+  }
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) {
+    return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+  }
+  return `${Math.round(hours / 24)} d`;
+}
+
+/** How long ago, in whole units; `now` up to five seconds. */
+export function age(sinceS: Maybe, nowS = Date.now() / 1000): string {
+  if (!isKnown(sinceS)) {
+    return DASH;
+  }
+  const passed = nowS - sinceS;
+  return passed < 5 ? 'now' : duration(Math.round(passed));
+}
+
+export function steps(last: Maybe, total: Maybe): string {
+  if (!isKnown(last) && !isKnown(total)) {
+    return DASH;
+  }
+  return isKnown(total) ? `${count(last ?? 0)} / ${count(total)}` : count(last);
+}

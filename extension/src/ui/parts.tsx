@@ -1,0 +1,170 @@
+import * as React from 'react';
+
+import { Trouble } from '../wire';
+
+/**
+ * One line that may be cut off; the whole text in the tooltip.
+ */
+export function Ellipsed(props: {
+  text: string;
+  title?: string;
+  className?: string;
+}): JSX.Element {
+  return (
+    <span
+      className={`llmops-lab-ellipsed ${props.className ?? ''}`}
+      title={props.title ?? props.text}
+    >
+      {props.text}
+    </span>
+  );
+}
+
+/**
+ * A coloured dot and a word; the word carries the meaning.
+ */
+export function StateBadge(props: {
+  state: string;
+  title?: string;
+}): JSX.Element {
+  const state = props.state.toLowerCase();
+  return (
+    <span
+      className="llmops-lab-state"
+      data-state={state}
+      title={props.title ?? state}
+    >
+      {state}
+    </span>
+  );
+}
+
+/**
+ * A small curve without axes. Points are (step, value); gaps are left out.
+ */
+export function Sparkline(props: {
+  points: readonly (readonly [number, number])[];
+  label: string;
+}): JSX.Element {
+  return (
+    <svg
+      className="llmops-lab-sparkline"
+      viewBox="0 0 100 24"
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={props.label}
+    >
+      <path d={sparkPath(props.points)} />
+    </svg>
+  );
+}
+
+/** @returns an SVG path inside 100 x 24; empty below two points */
+export function sparkPath(
+  points: readonly (readonly [number, number])[]
+): string {
+  const known = points.filter(([, y]) => Number.isFinite(y));
+  if (known.length < 2) {
+    return '';
+  }
+  const xs = known.map(([x]) => x);
+  const ys = known.map(([, y]) => y);
+  const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
+  const [y0, y1] = [Math.min(...ys), Math.max(...ys)];
+  const place = ([x, y]: readonly [number, number]): string => {
+    const left = ((x - x0) / (x1 - x0 || 1)) * 100;
+    const top = y1 === y0 ? 12 : 22 - ((y - y0) / (y1 - y0)) * 20;
+    return `${left.toFixed(1)},${top.toFixed(1)}`;
+  };
+  return `M${known.map(place).join('L')}`;
+}
+
+/**
+ * Nothing to show: says so, and what to do about it.
+ */
+export function EmptyState(props: {
+  title: string;
+  children?: React.ReactNode;
+}): JSX.Element {
+  return (
+    <div className="llmops-lab-empty">
+      <div className="llmops-lab-empty-title">{props.title}</div>
+      {props.children}
+    </div>
+  );
+}
+
+export function Busy(props: { text: string }): JSX.Element {
+  return (
+    <div className="llmops-lab-busy" role="status">
+      <span className="llmops-lab-spinner" aria-hidden="true" />
+      {props.text}
+    </div>
+  );
+}
+
+/**
+ * What went wrong, and what to try; `stale` when older data is still shown below.
+ */
+export function TroubleBox(props: {
+  trouble: Trouble;
+  kind?: 'error' | 'warn';
+  children?: React.ReactNode;
+}): JSX.Element {
+  const { message, remedy, problems } = props.trouble;
+  const kind = props.kind ?? 'error';
+  return (
+    <div
+      className={`llmops-lab-trouble llmops-lab-${kind}`}
+      role={kind === 'error' ? 'alert' : 'status'}
+    >
+      <div className="llmops-lab-message">{message}</div>
+      {problems.length > 0 && (
+        <ul>
+          {problems.map((problem, index) => (
+            <li key={index}>
+              {problem.path && <code>{problem.path}</code>} {problem.message}
+              {problem.value && <> (value {problem.value})</>}
+              {problem.suggestion && <>; {problem.suggestion}</>}
+            </li>
+          ))}
+        </ul>
+      )}
+      {remedy && (
+        <div className="llmops-lab-remedy">
+          <b>Try:</b> {remedy}
+        </div>
+      )}
+      {props.children}
+    </div>
+  );
+}
+
+/**
+ * A button that shows only a picture: its words are in the tooltip and for screen readers.
+ */
+export function IconButton(props: {
+  icon: { react: React.ComponentType<{ tag: 'span' }> };
+  label: string;
+  onClick: (event: React.MouseEvent) => void;
+  disabled?: boolean;
+  pressed?: boolean;
+}): JSX.Element {
+  const Icon = props.icon.react;
+  return (
+    <button
+      type="button"
+      className="llmops-lab-iconbutton"
+      title={props.label}
+      aria-label={props.label}
+      aria-pressed={props.pressed}
+      disabled={props.disabled}
+      onClick={event => {
+        event.stopPropagation();
+        props.onClick(event);
+      }}
+    >
+      <Icon tag="span" />
+    </button>
+  );
+}

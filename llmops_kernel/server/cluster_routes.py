@@ -1,0 +1,88 @@
+"""Routes of clusters and their templates. Handlers parse, call and answer."""
+
+from __future__ import annotations
+
+import time
+
+from llmops_kernel import api
+from llmops_kernel.clusters.provider import ClusterAction
+from llmops_kernel.server import cluster_work as work
+from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
+from llmops_kernel.server.wire.clusters import (
+    ClusterList,
+    EmptyBody,
+    ScaleBody,
+    UpBody,
+)
+
+
+class ClustersHandler(LLMOpsHandler):
+    @protected
+    async def get(self) -> None:
+        rows = await self.run(work.list_clusters, self.manager.operations)
+        self.reply(ClusterList(clusters=rows, now_s=time.time()))
+
+    @protected
+    async def post(self) -> None:
+        body = self.body(UpBody)
+        template, path = await self.run(work.read_template, body, self.manager.root_dir)
+        self.reply(work.start_up(self.manager.operations, template, path), status=202)
+
+
+class TemplatesHandler(LLMOpsHandler):
+    @protected
+    async def get(self) -> None:
+        self.reply(await self.run(work.list_templates, self.manager.root_dir))
+
+
+class ClusterHandler(LLMOpsHandler):
+    @protected
+    async def get(self, name: str) -> None:
+        self.reply(await self.run(lambda: api.cluster(name).info))
+
+    @protected
+    async def delete(self, name: str) -> None:
+        self.body(EmptyBody)
+        await self.run(work.refuse_now, name, ClusterAction.DELETE)
+        started = work.start_action(self.manager.operations, name, ClusterAction.DELETE)
+        self.reply(started, status=202)
+
+
+class PreviewHandler(LLMOpsHandler):
+    @protected
+    async def get(self, name: str) -> None:
+        action = _action(self.query("action"))
+        self.reply(await self.run(lambda: api.cluster(name).preview(action)))
+
+
+class ActionHandler(LLMOpsHandler):
+    @protected
+    async def post(self, name: str, action: str) -> None:
+        wanted = _action(action)
+        if wanted is ClusterAction.DELETE:
+            raise RequestError("A cluster is deleted by DELETE, not POST", status=405)
+        numbers = self.body(ScaleBody) if wanted is ClusterAction.SCALE else None
+        if numbers is None:
+            self.body(EmptyBody)
+        elif numbers.num_cpus is None and numbers.num_gpus is None:
+            raise RequestError("give num_cpus or num_gpus", status=422)
+        await self.run(work.refuse_now, name, wanted)
+        started = work.start_action(self.manager.operations, name, wanted, numbers=numbers)
+        self.reply(started, status=202)
+
+
+def _action(text: str) -> ClusterAction:
+    try:
+        return ClusterAction(text)
+    except ValueError:
+        known = ", ".join(ClusterAction)
+        raise RequestError(f"There is no action {text!r}; known: {known}", status=422) from None
+
+
+ROUTES = [
+    (r"clusters", ClustersHandler),
+    (r"templates", TemplatesHandler),
+    (r"clusters/([^/]+)", ClusterHandler),
+    (r"clusters/([^/]+)/preview", PreviewHandler),
+    (r"clusters/([^/]+)/([a-z]+)", ActionHandler),
+]

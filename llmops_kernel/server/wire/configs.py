@@ -1,0 +1,133 @@
+"""What the config routes take and answer; lines count from 1, columns from 0 in characters."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from llmops_kernel.server.wire.common import Body, Wire
+
+
+class ConfigKind(Wire):
+    """A kind of config files, by which editors know what to help with."""
+
+    name: str
+    title: str
+    globs: list[str]
+    """Patterns of the end of a path."""
+    new_file: str
+    """Usual name of a new file."""
+
+
+class ConfigText(Wire):
+    """A whole YAML text."""
+
+    text: str
+
+
+class ConfigTarget(Body):
+    """Which kind of config a text is: by name, or by its Jupyter contents path."""
+
+    kind: str | None = None
+    path: str | None = None
+    text: str
+
+
+class CheckBody(ConfigTarget):
+    """A text to check."""
+
+    with_files: bool = False
+    """Also look at the files that it names."""
+    overrides: list[str] = []
+    """`section.field=value`, laid over the text."""
+
+
+class CursorBody(ConfigTarget):
+    """A place in a text."""
+
+    line: int
+    column: int
+
+
+class RenderBody(Body):
+    """Values of a form."""
+
+    kind: str
+    data: dict[str, Any]
+
+
+class MergeBody(RenderBody):
+    """Values of a form, and the text to put them into."""
+
+    text: str
+    whole: bool = False
+    """Fields that `data` leaves out go back to their default."""
+
+
+class ConfigDiagnostic(Wire):
+    """One mistake and where it stands."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    severity: Literal["error", "warning"]
+    path: str
+    message: str
+    value: str | None
+    suggestion: str
+    file: str | None
+    """The override or the other file that the mistake is in; null for the text itself."""
+
+
+class ConfigCheck(Wire):
+    """Whether a text is right, and what it works out to."""
+
+    kind: str
+    valid: bool
+    effect: list[str]
+    """A line each; empty while something is wrong."""
+    name: str | None
+    """The config's own name."""
+    values: dict[str, Any] | None
+    """What is written, sections expanded; null when it is not YAML."""
+    diagnostics: list[ConfigDiagnostic]
+
+
+class ConfigCompletion(Wire):
+    """One proposal."""
+
+    label: str
+    insert: str
+    kind: Literal["field", "value", "file"]
+    detail: str
+    documentation: str
+    replace_from: int
+    """Columns of the cursor's line."""
+    replace_to: int
+
+
+class ConfigHover(Wire):
+    """What the key or value under the mouse means."""
+
+    line: int
+    column: int
+    end_column: int
+    title: str
+    text: str
+    """Markdown."""
+
+
+WIRE_MODELS: tuple[type[BaseModel], ...] = (
+    ConfigKind,
+    ConfigText,
+    CheckBody,
+    CursorBody,
+    RenderBody,
+    MergeBody,
+    ConfigDiagnostic,
+    ConfigCheck,
+    ConfigCompletion,
+    ConfigHover,
+)
