@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -14,12 +15,14 @@ from llmops_kernel.clusters.provider import ClusterProvider
 from llmops_kernel.clusters.providers import providers
 from llmops_kernel.config.overrides import Overrides
 from llmops_kernel.config.train import TrainingConfig
-from llmops_kernel.errors import ClusterError, ClusterNotFoundError, RunFailedError
+from llmops_kernel.errors import ClusterError, ClusterNotFoundError, RunFailedError, RunStateError
 from llmops_kernel.jobs.control import retry_run, stop_run
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.jobs.observe import Observer
 from llmops_kernel.metrics.events import AnyEvent, RunState, StepEvent
+from llmops_kernel.runs.deletion import Doomed, preview
 from llmops_kernel.runs.diff import RunDiff, diff_runs
+from llmops_kernel.runs.notes import RunNotes
 from llmops_kernel.runs.paths import RunFolder
 from llmops_kernel.runs.record import Attempt, RunRecord
 from llmops_kernel.runs.store import RunStore
@@ -83,6 +86,35 @@ class Run:
             return None
         path = outputs[-1].path
         return path if "://" in path else Path(path)
+
+    @property
+    def notes(self) -> RunNotes:
+        """Title, star and note; anybody may change them at any time."""
+        return self._store.notes(self.id)
+
+    @property
+    def title(self) -> str:
+        """What people call it; empty until somebody does."""
+        return self.notes.title
+
+    @title.setter
+    def title(self, text: str) -> None:
+        self._store.annotate(self.id, title=text)
+
+    @property
+    def note(self) -> str:
+        return self.notes.note
+
+    @note.setter
+    def note(self, text: str) -> None:
+        self._store.annotate(self.id, note=text)
+
+    def star(self) -> None:
+        """Mark it as worth keeping; `llmops runs --starred` lists such runs."""
+        self._store.annotate(self.id, starred=True)
+
+    def unstar(self) -> None:
+        self._store.annotate(self.id, starred=False)
 
     def events(self) -> list[AnyEvent]:
         """The whole journal, by time."""
@@ -221,6 +253,24 @@ class Run:
             parent=self.id,
         )
 
+    def deletion(self) -> Doomed:
+        """What `delete` would remove, and what it would leave."""
+        return preview(self._store, self.id)
+
+    def delete(self) -> None:
+        """Remove the run's folder: record, journal, logs, checkpoints and outputs in it.
+
+        Raises RunStateError while it runs.
+        """
+        self._settle_quietly()
+        if self.attempts and not self._is_over():
+            raise RunStateError(
+                f"Run {self.id} is {self.state}; only an ended run can be deleted",
+                remedy="`run.stop()` first and wait for its end",
+            )
+        self._source.close()
+        self._store.delete(self.id)
+
     # How it is followed
 
     def follower(self) -> Follower:
@@ -251,6 +301,10 @@ class Run:
         provider = self._find_provider()
         if provider is not None:
             Observer(self._store, self.id, provider=provider).check()
+
+    def _settle_quietly(self) -> None:
+        with suppress(ClusterError):
+            self._settle()
 
     def _find_provider(self) -> ClusterProvider | None:
         if self._provider is None:

@@ -11,6 +11,7 @@ from llmops_kernel.cli import (  # noqa: F401  (importing registers the commands
     cluster_commands,
     config_commands,
     machine_commands,
+    note_commands,
     run_commands,
     submit_commands,
 )

@@ -22,6 +22,7 @@ def runs(
     name: Annotated[str | None, typer.Option(help="Only runs of this config name.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Only runs of this cluster.")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 20,
+    starred: Annotated[bool, typer.Option("--starred", help="Only runs with a star.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
@@ -29,7 +30,8 @@ def runs(
     from llmops_kernel.cli.run_tables import runs_table
     from llmops_kernel.runs.store import RunStore
 
-    found = RunStore().list(name=name, cluster=cluster, limit=limit)
+    only = True if starred else None
+    found = RunStore().list(name=name, cluster=cluster, starred=only, limit=limit)
     if as_json:
         print_json([summary.model_dump(mode="json") for summary in found])
     elif not found:

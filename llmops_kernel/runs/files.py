@@ -30,7 +30,7 @@ def store_errors(action: str, path: Path) -> Iterator[None]:
 def _remedy(error: OSError, path: Path) -> str:
     move = f"or set {HOME_ENV_VAR} to a folder on another disk"
     if error.errno in _FULL:
-        return f"free space on the disk of {path.parent} (`llmops delete` removes old runs), {move}"
+        return f"free space on the disk of {path.parent} (`llmops rm` removes old runs), {move}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"make {path.parent} writable for this user, {move}"
     return f"check the disk and that {path.parent} is a folder, {move}"

@@ -44,6 +44,11 @@ class RunFolder:
         return self.root / "config.yaml"
 
     @property
+    def notes(self) -> Path:
+        """What people add: title, star, note. The only file here that changes."""
+        return self.root / "notes.json"
+
+    @property
     def git_diff(self) -> Path:
         return self.root / "git.diff"
 

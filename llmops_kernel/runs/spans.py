@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from llmops_kernel.metrics.events import PhaseEvent
+from llmops_kernel.metrics.events import Event, PhaseEvent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ def _pairs(events: list[PhaseEvent]) -> list[tuple[PhaseEvent, PhaseEvent | None
     ends: list[PhaseEvent] = []
     for group in streams.values():
         _pair_in_stream(group, pairs=pairs, begins=begins, ends=ends)
-    begins.sort(key=_when)
-    ends.sort(key=_when)
+    begins.sort(key=when)
+    ends.sort(key=when)
     for i, begin in enumerate(begins):
         pairs.append((begin, ends[i] if i < len(ends) else None))
     return pairs
@@ -80,7 +80,8 @@ def _pair_in_stream(
     begins.extend(open_)
 
 
-def _when(event: PhaseEvent) -> tuple[float, str, int]:
+def when(event: Event) -> tuple[float, str, int]:
+    """The order of events of any streams."""
     return (event.time_s, event.stream, event.seq)
 
 

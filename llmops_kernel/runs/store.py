@@ -12,41 +12,23 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from llmops_kernel.errors import RunNotFoundError, RunStateError, StoreError
-from llmops_kernel.metrics.events import AnyEvent, RunState
+from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.runs.files import store_errors, write_new, write_whole
 from llmops_kernel.runs.index import IndexRow, RunIndex
 from llmops_kernel.runs.journal import Deduplicator, FolderTail
+from llmops_kernel.runs.notes import RunNotes, read_notes, write_notes
 from llmops_kernel.runs.paths import RunFolder, home
 from llmops_kernel.runs.record import Attempt, RunRecord
+from llmops_kernel.runs.summary import RunSummary, summarise
 from llmops_kernel.runs.view import RunView
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _LAST = re.compile(r"last(?:~(\d+))?\Z")
+__all__ = ["RunStore", "RunSummary"]
 _list = list  # `RunStore.list` hides the built-in inside the class.
-
-
-class RunSummary(BaseModel):
-    """One line of `llmops runs`."""
-
-    model_config = ConfigDict(frozen=True)
-
-    run_id: str
-    name: str
-    cluster: str
-    created_s: float
-    state: RunState
-    attempt: int
-    last_step: int | None = None
-    total_steps: int | None = None
-    loss: float | None = None
-    mfu: float | None = None
-    tokens_per_second: float | None = None
-    best_metrics: dict[str, float] = {}
-    """Best value of each evaluation metric."""
-    parent: str | None = None
 
 
 class RunStore:
@@ -151,13 +133,20 @@ class RunStore:
             return _parse_attempts(path.read_bytes() if path.exists() else b"")
 
     def list(
-        self, *, name: str | None = None, cluster: str | None = None, limit: int | None = None
+        self,
+        *,
+        name: str | None = None,
+        cluster: str | None = None,
+        starred: bool | None = None,
+        limit: int | None = None,
     ) -> _list[RunSummary]:
         """Newest first. Journals are parsed only of runs that changed since the last call."""
         rows = [
             row
             for row in self._rows()
-            if name in (None, row.name) and cluster in (None, row.cluster)
+            if name in (None, row.name)
+            and cluster in (None, row.cluster)
+            and starred in (None, self._notes(row.run_id).starred)
         ]
         summaries, changed = [], []
         for row in rows[:limit]:
@@ -177,22 +166,7 @@ class RunStore:
             attempts = self.attempts(run_id)
         except (StoreError, RunNotFoundError):
             return None  # Deleted or broken meanwhile: asking for it by name tells.
-        return RunSummary(
-            run_id=run_id,
-            name=record.name,
-            cluster=record.cluster,
-            created_s=record.created_s,
-            # An attempt that has journalled nothing yet is on its way.
-            state=view.state if not attempts or attempts[-1].number <= view.attempt else "PENDING",
-            attempt=max([view.attempt, *(attempt.number for attempt in attempts)]),
-            last_step=view.last_step,
-            total_steps=view.total_steps,
-            loss=view.loss,
-            mfu=view.mfu,
-            tokens_per_second=view.tokens_per_second,
-            best_metrics=view.best_metrics,
-            parent=record.parent,
-        )
+        return summarise(record, view, attempts)
 
     def events(self, run_id: str) -> _list[AnyEvent]:
         """The whole journal, all streams, by time; each event once."""
@@ -200,6 +174,21 @@ class RunStore:
 
     def view(self, run_id: str) -> RunView:
         return RunView(self.events(run_id))
+
+    def notes(self, ref: str) -> RunNotes:
+        """What people have added to the run: title, star, note."""
+        return read_notes(self.folder(ref))
+
+    def _notes(self, run_id: str) -> RunNotes:
+        return read_notes(RunFolder(self._runs / run_id))
+
+    def annotate(self, ref: str, **changes: str | bool) -> RunNotes:
+        """Change `title`, `starred` or `note`; the rest stays. Any process may."""
+        return write_notes(self.folder(ref), **changes)
+
+    def ids(self) -> _list[str]:
+        """All runs, newest first; reads no journal."""
+        return [row.run_id for row in self._rows()]
 
     def delete(self, run_id: str) -> None:
         """Remove the run's folder with its checkpoints and output."""

@@ -27,7 +27,7 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.runs.history import Generation, History, Key, extends, fold
-from llmops_kernel.runs.spans import PhaseSpan, phase_spans
+from llmops_kernel.runs.spans import PhaseSpan, phase_spans, when
 from llmops_kernel.runs.warmth import Warmth, warmth
 
 RECENT_STEPS = 10
@@ -140,7 +140,7 @@ class RunView:
         elif isinstance(event, CheckpointEvent):
             self._add_beside(event, among=self._generation(event).checkpoints)
         else:
-            insort(self._others.setdefault(type(event), []), event, key=_when)
+            insort(self._others.setdefault(type(event), []), event, key=when)
             self._spans.clear()
         if isinstance(event, StartEvent | RestartEvent):
             self._history = None
@@ -208,7 +208,7 @@ class RunView:
         ends = [event for event in self._of(EndEvent) if event.attempt == attempt]
         # An observer only infers the end; what the run itself tells is better.
         return max(
-            ends, key=lambda event: ("-observer" not in event.stream, _when(event)), default=None
+            ends, key=lambda event: ("-observer" not in event.stream, when(event)), default=None
         )
 
     @property
@@ -388,10 +388,6 @@ class RunView:
 def _finite(value: float | None) -> float | None:
     """JSON has no NaN."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def _when(event: Event) -> tuple[float, str, int]:
-    return (event.time_s, event.stream, event.seq)
 
 
 def _worker_group(stream: str) -> int:

@@ -20,6 +20,7 @@ COMMANDS = (
     *("up", "down", "ls", "status"),
     *("suspend", "resume", "scale", "delete"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
+    *("star", "note", "rm"),
     *("init", "schema", "check"),
     *("doctor", "demo", "bench", "version"),
 )

@@ -128,3 +128,42 @@ def test_waiting_for_an_ended_run_returns_its_state(
 )
 def test_following_a_log_prints_each_line_once(shown: str, text: str, new: str) -> None:
     assert unseen(shown, text) == new
+
+
+def test_a_star_and_a_note_are_kept_and_listed(
+    two_runs: None, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("star", "toy-1") == 0
+    assert llmops("note", "toy-1", "lower rate", "--title", "half the rate") == 0
+    capsys.readouterr()
+    assert llmops("runs", "--starred") == 0
+    listed = capsys.readouterr().out
+    assert "toy-1" in listed
+    assert "toy-2" not in listed
+    assert llmops("note", "toy-1") == 0
+    shown = capsys.readouterr().out
+    assert "half the rate" in shown
+    assert "lower rate" in shown
+    assert llmops("star", "toy-1", "--off") == 0
+    assert RunStore().list(starred=True) == []
+
+
+def test_rm_tells_asks_and_deletes(
+    two_runs: None, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunStore().folder("toy-1").root
+    assert llmops("rm", "toy-1") == 1  # Nobody is there to answer.
+    assert folder.exists()
+    assert str(folder) in capsys.readouterr().out
+    assert llmops("rm", "toy-1", "--yes") == 0
+    assert not folder.exists()
+
+
+def test_rm_refuses_a_run_that_is_on(
+    two_runs: None, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempt = RunStore().attempts("toy-1")[0].model_copy(update={"number": 2})
+    RunStore().add_attempt("toy-1", attempt)
+    assert llmops("rm", "toy-1", "--yes") == 1
+    assert "only an ended run" in capsys.readouterr().err
+    assert RunStore().folder("toy-1").root.exists()
