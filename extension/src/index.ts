@@ -1,10 +1,13 @@
 import { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
 import { connectionPlugin, operationsPlugin } from './connection';
+import { runsModelPlugin, runsPanelPlugin } from './runs/plugin';
 
 const plugins: JupyterFrontEndPlugin<unknown>[] = [
   connectionPlugin,
-  operationsPlugin
+  operationsPlugin,
+  runsModelPlugin,
+  runsPanelPlugin
 ];
 
 export default plugins;

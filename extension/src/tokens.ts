@@ -2,7 +2,7 @@ import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
 
-import { Handshake, OperationInfo, Trouble } from './wire';
+import { Handshake, OperationInfo, RunRow, Trouble } from './wire';
 
 export type Json = Record<string, unknown>;
 
@@ -97,3 +97,26 @@ export interface IFollowed extends IDisposable {
   /** Why what is shown may be old; null while all is well. */
   readonly trouble: Trouble | null;
 }
+
+/**
+ * All runs of the store, newest first.
+ */
+export interface IRunsModel extends IFollowed {
+  readonly runs: readonly RunRow[];
+  readonly changed: ISignal<IRunsModel, void>;
+
+  /** Emitted once when a run ends while this page is open. */
+  readonly ended: ISignal<IRunsModel, RunRow>;
+
+  /** Chosen for a comparison. */
+  readonly selected: ReadonlySet<string>;
+
+  find(runId: string): RunRow | undefined;
+  select(runId: string, isSelected: boolean): void;
+  clearSelection(): void;
+}
+
+export const IRunsModel = new Token<IRunsModel>(
+  '@llmops/lab:IRunsModel',
+  'The runs of the store, kept fresh.'
+);

@@ -48,3 +48,254 @@ export interface OperationInfo {
   result: Record<string, unknown>;
   trouble: Trouble | null;
 }
+
+/** One cluster of the list. */
+export interface ClusterRow {
+  name: string;
+  provider: string;
+  /** The newest that is known; null until its provider has answered for the first time. */
+  info: ClusterInfo | null;
+  /** Why `info` is not of this moment; empty when it is. */
+  stale: string;
+  /** What to do about that. */
+  remedy: string;
+  /** When `info` was true, in Unix time. */
+  checked_s: number | null;
+  /** Unix time; null while a job runs, and when it is not known. */
+  idle_since_s: number | null;
+  /** The operation that is changing it now. */
+  operation_id: string | null;
+  /** `up`, `suspend`, `resume`, `scale` or `delete`, while that is under way. */
+  doing: string;
+  /** The newest line of that operation. */
+  progress: string;
+}
+
+/** What any provider can say about a cluster; `None` is unknown, never a guess. */
+export interface ClusterInfo {
+  name: string;
+  provider: string;
+  state: 'starting' | 'ready' | 'dead' | 'stopped';
+  /** For people: why it is in this state, or what is odd about it. */
+  message: string;
+  remedy: string;
+  dashboard_url: string | null;
+  /** `host:port` of the GCS, as `RAY_ADDRESS` wants it. */
+  ray_address: string | null;
+  created_s: number | null;
+  num_nodes: number | null;
+  num_cpus: number | null;
+  num_gpus: number | null;
+  /** Reserved by running work; Ray refreshes it every 5 s. */
+  cpus_used: number | null;
+  gpus_used: number | null;
+  /** Pending ones too. */
+  jobs_running: number | null;
+  /** All that Ray remembers since the cluster's start, ended ones too. */
+  jobs_total: number | null;
+  /**
+   * Since the last job ended, or since the cluster was ready when none ran; None while one
+   * runs.
+   */
+  idle_s: number | null;
+  /** What its provider can do to it now: empty text, or the reason why not. */
+  actions: Record<string, string>;
+  ray_version: string | null;
+  /**
+   * `warm`, `starting`, `off (why)` or `cold: why`: how processes of jobs start; empty when the
+   * cluster does not live or cannot be asked.
+   */
+  warm: string;
+  /** Modules that the head's fork server has loaded. */
+  warm_modules: number | null;
+  /** Modules that it could not load, each with the reason. */
+  warm_missing: string[];
+  /** Processes forked by the server that runs now. */
+  warm_forked: number | null;
+  /** Processes that were started cold on the head's node since the cluster's start. */
+  warm_cold_starts: number | null;
+  /** Why the newest of them was. */
+  warm_cold_reason: string;
+  /** Last lines of the logs of a cluster that died or would not start. */
+  log_tail: string;
+}
+
+/** All clusters at one moment. */
+export interface ClusterList {
+  clusters: ClusterRow[];
+  /** The server's clock, in Unix time: ages are counted from it. */
+  now_s: number;
+}
+
+/** What an action would do to a cluster, told before it is done. */
+export interface ActionPreview {
+  cluster: string;
+  action: 'suspend' | 'resume' | 'scale' | 'delete';
+  /** One sentence for people. */
+  summary: string;
+  /** Running runs, other jobs, nodes and processes. What cannot be known is told as such. */
+  stops: string[];
+  /** What is still there afterwards. */
+  keeps: string[];
+  /** True when work or files are lost, or when that cannot be known. */
+  needs_confirmation: boolean;
+}
+
+/** A cluster template that a cluster can be made from. */
+export interface TemplateInfo {
+  /** What `llmops up` takes. */
+  name: string;
+  /** In Jupyter's file browser; null for one that is built in or lies outside its root. */
+  path: string | null;
+  /** The YAML. */
+  text: string;
+  problems: FieldProblem[];
+}
+
+/** What to start: one of the three. */
+export interface UpBody {
+  /** Name of a template of the list. */
+  template?: string | null;
+  /** Of a template file in Jupyter's file browser. */
+  path?: string | null;
+  /** A template's text; its `env` is then not on disk for a later resume. */
+  yaml?: string | null;
+}
+
+/** New numbers; null leaves one as it is. */
+export interface ScaleBody {
+  num_cpus?: number | null;
+  num_gpus?: number | null;
+}
+
+/** A kind of config files, by which editors know what to help with. */
+export interface ConfigKind {
+  name: string;
+  title: string;
+  /** Patterns of the end of a path. */
+  globs: string[];
+  /** Usual name of a new file. */
+  new_file: string;
+}
+
+/** A whole YAML text. */
+export interface ConfigText {
+  text: string;
+}
+
+/** A text to check. */
+export interface CheckBody {
+  kind?: string | null;
+  path?: string | null;
+  text: string;
+  /** Also look at the files that it names. */
+  with_files?: boolean;
+  /** `section.field=value`, laid over the text. */
+  overrides?: string[];
+}
+
+/** A place in a text. */
+export interface CursorBody {
+  kind?: string | null;
+  path?: string | null;
+  text: string;
+  line: number;
+  column: number;
+}
+
+/** Values of a form. */
+export interface RenderBody {
+  kind: string;
+  data: Record<string, unknown>;
+}
+
+/** Values of a form, and the text to put them into. */
+export interface MergeBody {
+  kind: string;
+  data: Record<string, unknown>;
+  text: string;
+  /** Fields that `data` leaves out go back to their default. */
+  whole?: boolean;
+}
+
+/** One mistake and where it stands. */
+export interface ConfigDiagnostic {
+  line: number;
+  column: number;
+  end_line: number;
+  end_column: number;
+  severity: 'error' | 'warning';
+  path: string;
+  message: string;
+  value: string | null;
+  suggestion: string;
+  /** The override or the other file that the mistake is in; null for the text itself. */
+  file: string | null;
+}
+
+/** Whether a text is right, and what it works out to. */
+export interface ConfigCheck {
+  kind: string;
+  valid: boolean;
+  /** A line each; empty while something is wrong. */
+  effect: string[];
+  /** The config's own name. */
+  name: string | null;
+  /** What is written, sections expanded; null when it is not YAML. */
+  values: Record<string, unknown> | null;
+  diagnostics: ConfigDiagnostic[];
+}
+
+/** One proposal. */
+export interface ConfigCompletion {
+  label: string;
+  insert: string;
+  kind: 'field' | 'value' | 'file';
+  detail: string;
+  documentation: string;
+  /** Columns of the cursor's line. */
+  replace_from: number;
+  replace_to: number;
+}
+
+/** What the key or value under the mouse means. */
+export interface ConfigHover {
+  line: number;
+  column: number;
+  end_column: number;
+  title: string;
+  /** Markdown. */
+  text: string;
+}
+
+/** One line of the side bar; topic `runs` sends `{runs: RunRow[], removed: id[], whole: bool}`. */
+export interface RunRow {
+  run_id: string;
+  name: string;
+  /** What the user called it; empty when nothing. */
+  title: string;
+  starred: boolean;
+  cluster: string;
+  created_s: number;
+  state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
+  attempt: number;
+  /** Why it ended; empty while it runs. */
+  message: string;
+  remedy: string;
+  last_step: number | null;
+  total_steps: number | null;
+  /** 0..1. */
+  progress: number | null;
+  eta_s: number | null;
+  loss: number | null;
+  /** 0..1. */
+  mfu: number | null;
+  tokens_per_second: number | null;
+  submit_to_first_step_s: number | null;
+  best_metrics: Record<string, number | null>;
+  /** (step, loss), at most 40 points. */
+  sparkline: [number, number][];
+  parent: string | null;
+  /** Of the newest attempt, for the link to Ray's job page. */
+  submission_id: string | null;
+}

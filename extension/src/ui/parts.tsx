@@ -1,3 +1,4 @@
+import { LabIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { Trouble } from '../wire';
@@ -144,13 +145,12 @@ export function TroubleBox(props: {
  * A button that shows only a picture: its words are in the tooltip and for screen readers.
  */
 export function IconButton(props: {
-  icon: { react: React.ComponentType<{ tag: 'span' }> };
+  icon: LabIcon;
   label: string;
   onClick: (event: React.MouseEvent) => void;
   disabled?: boolean;
   pressed?: boolean;
 }): JSX.Element {
-  const Icon = props.icon.react;
   return (
     <button
       type="button"
@@ -164,7 +164,7 @@ export function IconButton(props: {
         props.onClick(event);
       }}
     >
-      <Icon tag="span" />
+      <props.icon.react tag="span" />
     </button>
   );
 }

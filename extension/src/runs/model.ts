@@ -1,0 +1,159 @@
+import { IDisposable } from '@lumino/disposable';
+import { ISignal, Signal } from '@lumino/signaling';
+
+import { ILive, ILiveMessage, IRunsModel } from '../tokens';
+import { RunRow, Trouble } from '../wire';
+
+const ENDED = new Set(['SUCCEEDED', 'FAILED', 'STOPPED']);
+
+export function hasEnded(run: RunRow): boolean {
+  return ENDED.has(run.state);
+}
+
+/**
+ * All runs of the store, kept fresh by the topic `runs`.
+ */
+export class RunsModel implements IRunsModel {
+  constructor(live: ILive) {
+    this._subscription = live.subscribe('runs', message => this.take(message));
+  }
+
+  get runs(): readonly RunRow[] {
+    return this._sorted;
+  }
+
+  get isKnown(): boolean {
+    return this._isKnown;
+  }
+
+  get trouble(): Trouble | null {
+    return this._trouble;
+  }
+
+  get changed(): ISignal<IRunsModel, void> {
+    return this._changed;
+  }
+
+  get ended(): ISignal<IRunsModel, RunRow> {
+    return this._ended;
+  }
+
+  get selected(): ReadonlySet<string> {
+    return this._selected;
+  }
+
+  get isDisposed(): boolean {
+    return this._subscription.isDisposed;
+  }
+
+  find(runId: string): RunRow | undefined {
+    return this._rows.get(runId);
+  }
+
+  select(runId: string, isSelected: boolean): void {
+    if (isSelected) {
+      this._selected.add(runId);
+    } else {
+      this._selected.delete(runId);
+    }
+    this._changed.emit();
+  }
+
+  clearSelection(): void {
+    this._selected.clear();
+    this._changed.emit();
+  }
+
+  dispose(): void {
+    this._subscription.dispose();
+    Signal.clearData(this);
+  }
+
+  private take({ kind, data }: ILiveMessage): void {
+    if (kind === 'trouble') {
+      this._trouble = data as unknown as Trouble;
+    } else if (kind === 'fine') {
+      this._trouble = null;
+    } else if (kind === 'runs') {
+      this.update(
+        data.runs as RunRow[],
+        data.removed as string[],
+        Boolean(data.whole)
+      );
+    } else {
+      return;
+    }
+    this._changed.emit();
+  }
+
+  private update(rows: RunRow[], removed: string[], whole: boolean): void {
+    const before = this._rows;
+    if (whole) {
+      this._rows = new Map();
+    }
+    removed.forEach(runId => this._rows.delete(runId));
+    rows.forEach(row => this._rows.set(row.run_id, row));
+    this._selected.forEach(runId => {
+      if (!this._rows.has(runId)) {
+        this._selected.delete(runId);
+      }
+    });
+    this._sorted = [...this._rows.values()].sort(
+      (a, b) => b.created_s - a.created_s || (a.run_id < b.run_id ? 1 : -1)
+    );
+    const wasKnown = this._isKnown;
+    this._isKnown = true;
+    if (wasKnown) {
+      // What had ended before this page looked is no news.
+      rows
+        .filter(row => hasEnded(row) && isNews(before.get(row.run_id), row))
+        .forEach(row => this._ended.emit(row));
+    }
+  }
+
+  private _rows = new Map<string, RunRow>();
+  private _sorted: RunRow[] = [];
+  private _selected = new Set<string>();
+  private _isKnown = false;
+  private _trouble: Trouble | null = null;
+  private _changed = new Signal<IRunsModel, void>(this);
+  private _ended = new Signal<IRunsModel, RunRow>(this);
+  private _subscription: IDisposable;
+}
+
+/** A run that was not there before has ended between two looks. */
+function isNews(before: RunRow | undefined, now: RunRow): boolean {
+  return (
+    before === undefined || !hasEnded(before) || before.attempt < now.attempt
+  );
+}
+
+/**
+ * Words of the filter must all be found in id, name, title, cluster or state.
+ */
+export function matches(run: RunRow, filter: string): boolean {
+  const text =
+    `${run.run_id} ${run.name} ${run.title} ${run.cluster} ${run.state}`.toLowerCase();
+  return filter
+    .toLowerCase()
+    .split(/\s+/)
+    .every(word => text.includes(word));
+}
+
+/**
+ * Runs by cluster; clusters in the order of their newest run.
+ */
+export function grouped(
+  runs: readonly RunRow[]
+): { cluster: string; runs: RunRow[] }[] {
+  const groups = new Map<string, RunRow[]>();
+  for (const run of runs) {
+    const group = groups.get(run.cluster);
+    if (group) {
+      group.push(run);
+    } else {
+      groups.set(run.cluster, [run]);
+    }
+  }
+  return [...groups].map(([cluster, members]) => ({ cluster, runs: members }));
+}

@@ -1,0 +1,225 @@
+import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { CommandRegistry } from '@lumino/commands';
+import { Menu } from '@lumino/widgets';
+import * as React from 'react';
+
+import { CommandIDs } from '../commands';
+import { compareIcon, runsIcon, starIcon } from '../icons';
+import { IRunsModel } from '../tokens';
+import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
+import { RunRow } from '../wire';
+import { grouped, matches } from './model';
+import { Row } from './row';
+
+const TICK_MS = 5000;
+
+/**
+ * The runs of the store in the side bar.
+ */
+export class RunsPanel extends ReactWidget {
+  constructor(
+    private model: IRunsModel,
+    private commands: CommandRegistry,
+    private trans: TranslationBundle
+  ) {
+    super();
+    this.id = 'llmops-runs';
+    this.title.icon = runsIcon;
+    this.title.caption = trans.__('Training Runs');
+    this.addClass('llmops-runs');
+  }
+
+  protected override render(): JSX.Element {
+    return (
+      <UseSignal signal={this.model.changed}>
+        {() => (
+          <Runs
+            model={this.model}
+            commands={this.commands}
+            trans={this.trans}
+          />
+        )}
+      </UseSignal>
+    );
+  }
+}
+
+interface IProps {
+  model: IRunsModel;
+  commands: CommandRegistry;
+  trans: TranslationBundle;
+}
+
+function Runs(props: IProps): JSX.Element {
+  const { model, trans } = props;
+  const [filter, setFilter] = React.useState('');
+  const [onlyStarred, setOnlyStarred] = React.useState(false);
+  const shown = model.runs.filter(
+    run => matches(run, filter) && (run.starred || !onlyStarred)
+  );
+  return (
+    <>
+      <div className="llmops-runs-head">
+        <h2>{trans.__('Training Runs')}</h2>
+        <CompareButton {...props} />
+      </div>
+      <div className="llmops-runs-filter">
+        <input
+          className="jp-mod-styled"
+          type="search"
+          placeholder={trans.__('Filter by name, cluster, state')}
+          aria-label={trans.__('Filter runs')}
+          value={filter}
+          onChange={event => setFilter(event.target.value)}
+        />
+        <IconButton
+          icon={starIcon}
+          label={trans.__('Only starred runs')}
+          pressed={onlyStarred}
+          onClick={() => setOnlyStarred(!onlyStarred)}
+        />
+      </div>
+      {model.trouble && (
+        <TroubleBox kind="warn" trouble={model.trouble}>
+          {model.isKnown && (
+            <div>{trans.__('What is shown may be out of date.')}</div>
+          )}
+        </TroubleBox>
+      )}
+      <List {...props} shown={shown} />
+    </>
+  );
+}
+
+function CompareButton({ model, commands, trans }: IProps): JSX.Element {
+  const runIds = [...model.selected];
+  const label =
+    runIds.length < 2
+      ? trans.__('Compare: select two or more runs first')
+      : trans.__('Compare %1 runs', runIds.length);
+  return (
+    <span className="llmops-runs-compare">
+      {runIds.length > 0 && (
+        <button
+          type="button"
+          className="llmops-runs-link"
+          onClick={() => model.clearSelection()}
+        >
+          {trans.__('%1 selected: clear', runIds.length)}
+        </button>
+      )}
+      <IconButton
+        icon={compareIcon}
+        label={label}
+        disabled={runIds.length < 2}
+        onClick={() =>
+          void commands.execute(CommandIDs.compareRuns, { runIds })
+        }
+      />
+    </span>
+  );
+}
+
+function List(props: IProps & { shown: RunRow[] }): JSX.Element {
+  const { model, shown, trans } = props;
+  const nowS = useNow();
+  if (!model.isKnown) {
+    return <Busy text={trans.__('Reading the runs…')} />;
+  }
+  if (model.runs.length === 0) {
+    return (
+      <EmptyState title={trans.__('No runs yet')}>
+        {trans.__(
+          'Open a *.train.yaml file and press Submit, or run cluster.submit("lora.train.yaml") in a notebook.'
+        )}
+      </EmptyState>
+    );
+  }
+  if (shown.length === 0) {
+    return (
+      <EmptyState title={trans.__('No run matches')}>
+        {trans.__('%1 runs are hidden by the filter.', model.runs.length)}
+      </EmptyState>
+    );
+  }
+  return (
+    <div className="llmops-runs-groups">
+      {grouped(shown).map(({ cluster, runs }) => (
+        <details key={cluster} open>
+          <summary>
+            {cluster} <span>{runs.length}</span>
+          </summary>
+          <ul aria-label={trans.__('Runs of cluster %1', cluster)}>
+            {runs.map(run => (
+              <ListedRow key={run.run_id} {...props} run={run} nowS={nowS} />
+            ))}
+          </ul>
+        </details>
+      ))}
+    </div>
+  );
+}
+
+function ListedRow(props: IProps & { run: RunRow; nowS: number }): JSX.Element {
+  const { model, commands, run } = props;
+  return (
+    <Row
+      run={run}
+      nowS={props.nowS}
+      trans={props.trans}
+      isSelected={model.selected.has(run.run_id)}
+      select={(runId, isSelected) => model.select(runId, isSelected)}
+      execute={(command, runId) => void commands.execute(command, { runId })}
+      menu={(runId, event) => openMenu(commands, runId, event)}
+    />
+  );
+}
+
+const MENU = [
+  CommandIDs.openRun,
+  CommandIDs.stopRun,
+  CommandIDs.retryRun,
+  CommandIDs.resubmitRun,
+  '',
+  CommandIDs.starRun,
+  CommandIDs.renameRun,
+  CommandIDs.copyRunId,
+  CommandIDs.insertRunCode,
+  CommandIDs.openRunFolder,
+  '',
+  CommandIDs.deleteRun
+];
+
+/** Lab's own context menu cannot hand the row's id to a command. */
+function openMenu(
+  commands: CommandRegistry,
+  runId: string,
+  event: React.MouseEvent
+): void {
+  event.preventDefault();
+  event.stopPropagation();
+  const menu = new Menu({ commands });
+  MENU.forEach(command => {
+    if (command === '') {
+      menu.addItem({ type: 'separator' });
+    } else if (commands.hasCommand(command)) {
+      menu.addItem({ command, args: { runId } });
+    }
+  });
+  // A menu closes before it runs its command, so it can only be disposed of later.
+  menu.aboutToClose.connect(() => {
+    setTimeout(() => menu.dispose(), 0);
+  });
+  menu.open(event.clientX, event.clientY);
+}
+
+/** Unix time in seconds, for ages; moves on by itself. */
+function useNow(): number {
+  const [now, setNow] = React.useState(() => Date.now() / 1000);
+  React.useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now() / 1000), TICK_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}

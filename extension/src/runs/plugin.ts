@@ -1,0 +1,55 @@
+import {
+  ILayoutRestorer,
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+
+import { CATEGORY, CommandIDs } from '../commands';
+import { runsIcon } from '../icons';
+import { ILLMOps, IRunsModel } from '../tokens';
+import { RunsModel } from './model';
+import { RunsPanel } from './panel';
+
+/**
+ * Provides the runs. Knows the server, knows no widget.
+ */
+export const runsModelPlugin: JupyterFrontEndPlugin<IRunsModel> = {
+  id: '@llmops/lab:runs-model',
+  description: 'Follows the runs of the store.',
+  provides: IRunsModel,
+  requires: [ILLMOps],
+  activate: (_: JupyterFrontEnd, llmops: ILLMOps) => new RunsModel(llmops.live)
+};
+
+/**
+ * Shows the runs. Knows widgets, knows no server.
+ */
+export const runsPanelPlugin: JupyterFrontEndPlugin<void> = {
+  id: '@llmops/lab:runs-panel',
+  description: 'Lists training runs in the left side bar.',
+  autoStart: true,
+  requires: [IRunsModel],
+  optional: [ITranslator, ICommandPalette, ILayoutRestorer],
+  activate: (
+    app: JupyterFrontEnd,
+    model: IRunsModel,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null
+  ) => {
+    const trans = (translator ?? nullTranslator).load('llmops');
+    const panel = new RunsPanel(model, app.commands, trans);
+    app.shell.add(panel, 'left', { rank: 610 });
+    restorer?.add(panel, panel.id);
+    app.commands.addCommand(CommandIDs.showRuns, {
+      label: trans.__('Show Training Runs'),
+      caption: trans.__('Open the side bar that lists training runs'),
+      icon: runsIcon,
+      describedBy: { args: { type: 'object', properties: {} } },
+      execute: () => app.shell.activateById(panel.id)
+    });
+    palette?.addItem({ command: CommandIDs.showRuns, category: CATEGORY });
+  }
+};

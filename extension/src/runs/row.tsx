@@ -1,0 +1,167 @@
+import { deleteIcon, refreshIcon, stopIcon } from '@jupyterlab/ui-components';
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { CommandIDs } from '../commands';
+import { starIcon, starredIcon } from '../icons';
+import * as fmt from '../ui/format';
+import { Ellipsed, IconButton, Sparkline, StateBadge } from '../ui/parts';
+import { RunRow } from '../wire';
+import { hasEnded } from './model';
+
+export interface IRowProps {
+  run: RunRow;
+  nowS: number;
+  isSelected: boolean;
+  trans: TranslationBundle;
+  execute: (command: string, runId: string) => void;
+  select: (runId: string, isSelected: boolean) => void;
+  menu: (runId: string, event: React.MouseEvent) => void;
+}
+
+/**
+ * One run of the side bar: opens on a click, is chosen for comparing by its box.
+ */
+export function Row(props: IRowProps): JSX.Element {
+  const { run, trans, execute } = props;
+  const shown = run.title || run.run_id;
+  const open = (event: React.MouseEvent) => {
+    if (event.ctrlKey || event.metaKey) {
+      props.select(run.run_id, !props.isSelected);
+    } else {
+      execute(CommandIDs.openRun, run.run_id);
+    }
+  };
+  return (
+    <li
+      className="llmops-runs-row"
+      data-run-id={run.run_id}
+      data-state={run.state}
+      onContextMenu={event => props.menu(run.run_id, event)}
+    >
+      <input
+        type="checkbox"
+        checked={props.isSelected}
+        aria-label={trans.__('Select %1 for comparing', shown)}
+        title={trans.__('Select for comparing')}
+        onChange={event => props.select(run.run_id, event.target.checked)}
+      />
+      <button
+        type="button"
+        className="llmops-runs-open"
+        title={tooltip(run, trans)}
+        onClick={open}
+      >
+        <span className="llmops-runs-line">
+          <StateBadge state={run.state} />
+          <Ellipsed className="llmops-runs-name" text={shown} title="" />
+        </span>
+        <span className="llmops-runs-line llmops-runs-figures">
+          <Ellipsed text={figures(run, props.nowS, trans)} title="" />
+          {run.sparkline.length > 1 && (
+            <Sparkline
+              points={run.sparkline}
+              label={trans.__('Loss curve of %1', shown)}
+            />
+          )}
+        </span>
+        {!hasEnded(run) && <Progress value={run.progress} trans={trans} />}
+      </button>
+      <Actions {...props} />
+    </li>
+  );
+}
+
+function Actions({ run, trans, execute }: IRowProps): JSX.Element {
+  const act = (command: string) => () => execute(command, run.run_id);
+  return (
+    <span className="llmops-runs-actions">
+      <IconButton
+        icon={run.starred ? starredIcon : starIcon}
+        label={run.starred ? trans.__('Remove the star') : trans.__('Star')}
+        pressed={run.starred}
+        onClick={act(CommandIDs.starRun)}
+      />
+      {hasEnded(run) ? (
+        <>
+          <IconButton
+            icon={refreshIcon}
+            label={trans.__('Re-submit with edits…')}
+            onClick={act(CommandIDs.resubmitRun)}
+          />
+          <IconButton
+            icon={deleteIcon}
+            label={trans.__('Delete…')}
+            onClick={act(CommandIDs.deleteRun)}
+          />
+        </>
+      ) : (
+        <IconButton
+          icon={stopIcon}
+          label={trans.__('Stop')}
+          disabled={run.state === 'STOPPING'}
+          onClick={act(CommandIDs.stopRun)}
+        />
+      )}
+    </span>
+  );
+}
+
+function Progress(props: {
+  value: number | null;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { value, trans } = props;
+  return (
+    <span
+      className="llmops-runs-progress"
+      role="progressbar"
+      aria-label={trans.__('Steps done')}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={value === null ? undefined : Math.round(100 * value)}
+    >
+      <span style={{ width: `${100 * (value ?? 0)}%` }} />
+    </span>
+  );
+}
+
+/** `loss 1.234 · MFU 12 % · 40 / 100 · 2 min left`; what is not known is left out. */
+export function figures(
+  run: RunRow,
+  nowS: number,
+  trans: TranslationBundle
+): string {
+  const parts: string[] = [];
+  if (run.loss !== null) {
+    parts.push(`${trans.__('loss')} ${fmt.loss(run.loss)}`);
+  }
+  if (run.mfu !== null) {
+    parts.push(`MFU ${fmt.percent(run.mfu)}`);
+  }
+  if (run.last_step !== null || run.total_steps !== null) {
+    parts.push(fmt.steps(run.last_step, run.total_steps));
+  }
+  if (hasEnded(run)) {
+    parts.push(trans.__('%1 ago', fmt.age(run.created_s, nowS)));
+  } else if (run.eta_s !== null) {
+    parts.push(trans.__('%1 left', fmt.duration(run.eta_s)));
+  } else if (run.last_step === null) {
+    parts.push(trans.__('%1 so far', fmt.age(run.created_s, nowS)));
+  }
+  return parts.join(' · ');
+}
+
+function tooltip(run: RunRow, trans: TranslationBundle): string {
+  const lines = [
+    run.title ? `${run.title} (${run.run_id})` : run.run_id,
+    `${run.state.toLowerCase()}, ${trans.__('attempt')} ${run.attempt}, ${trans.__('cluster')} ${run.cluster}`,
+    run.message,
+    run.remedy && `${trans.__('Try:')} ${run.remedy}`,
+    `${trans.__('submit to first step')} ${fmt.duration(run.submit_to_first_step_s)}`,
+    ...Object.entries(run.best_metrics).map(
+      ([name, value]) => `${trans.__('best')} ${name} ${fmt.loss(value)}`
+    )
+  ];
+  return lines.filter(Boolean).join('\n');
+}
