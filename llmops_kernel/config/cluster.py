@@ -59,8 +59,13 @@ def load_cluster_template(name_or_path: Path | str = "local") -> ClusterTemplate
     if path is None:
         return ClusterTemplate()
     source = read_yaml(path, remedy=f"see {FOLDER}/local.yaml for every field")
-    data = {"name": path.stem.lower().replace("_", "-"), **source.data}
+    data = {"name": default_name(path), **source.data}
     return validated(ClusterTemplate, data, origins=source.origins, problems=source.problems)
+
+
+def default_name(path: Path | str) -> str:
+    """The name of a template that gives none: of `big.cluster.yaml` it is `big`."""
+    return Path(path).name.split(".")[0].lower().replace("_", "-")
 
 
 def find_template(name_or_path: Path | str) -> Path | None:

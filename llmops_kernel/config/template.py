@@ -65,7 +65,7 @@ def _render(config: Section, indent: str = "") -> Iterator[str]:
                 yield ""
             after_section = False
             yield from _comment(field, indent)
-            yield f"{indent}{name}: {_written(value)}"
+            yield f"{indent}{name}: {written(value)}"
         else:
             yield ""
             yield f"{indent}{name}:"
@@ -85,7 +85,7 @@ def _comment(field: FieldInfo, indent: str) -> Iterator[str]:
     )  # fmt: skip
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     """In one line, by hand's spelling where that reads back the same."""
     short = compact(value)
     wanted = list(value) if isinstance(value, tuple) else value

@@ -13,7 +13,14 @@ from llmops_kernel.config.problems import Problem, config_error, did_you_mean, l
 from llmops_kernel.config.yaml_dialect import Loader
 from llmops_kernel.config.yaml_faults import explain
 
-_MERGE = "tag:yaml.org,2002:merge"
+MERGE = "tag:yaml.org,2002:merge"
+# PyYAML lets the errors of its constructors through: `!!int x`, `!!bool x`, `!!timestamp x`.
+_LEAKED = (ValueError, KeyError, IndexError, AttributeError, TypeError, RecursionError)
+READ_ERRORS = (yaml.YAMLError, *_LEAKED)
+"""What reading a text that is not YAML may raise."""
+
+
+_MOST_VALUES = 200_000  # a few short lines of aliases to aliases unfold into any number
 
 
 @dataclass
@@ -53,9 +60,16 @@ def parse_yaml(text: str, *, file: str, remedy: str = "") -> Source:
         node = loader.get_single_node()
         if node is not None:
             reader.walk(node, ())
+        if not reader.recursive and _unfolded(node, {}) > _MOST_VALUES:
+            raise _refuse(file, "aliases that unfold into too many values", remedy)
         data = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise config_error([explain(error, text=text, file=file)], remedy=remedy) from None
+    except _LEAKED as error:
+        deep = isinstance(error, RecursionError)
+        message = "nested too deeply" if deep else f"a value that its tag does not fit ({error})"
+        hint = "" if deep else "write plain values without `!` tags"
+        raise _refuse(file, message, remedy, suggestion=hint) from None
     if reader.recursive:
         raise config_error(reader.problems, remedy=remedy)
     if data is None:
@@ -69,6 +83,17 @@ def parse_yaml(text: str, *, file: str, remedy: str = "") -> Source:
             suggestion="write for example `seed: 42`, with a space after the colon",
         )
     return Source({str(key): value for key, value in data.items()}, reader.origins, reader.problems)
+
+
+def _unfolded(node: yaml.Node | None, known: dict[int, int]) -> int:
+    """How many values a node is when each alias is written out."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        pairs = isinstance(node, yaml.MappingNode)
+        inner = [item for pair in node.value for item in pair] if pairs else node.value
+        known[id(node)] = 1 + sum(_unfolded(item, known) for item in inner)
+    return known[id(node)]
 
 
 _KINDS: dict[type, str] = {list: "list", str: "text", int: "number", float: "number"}
@@ -106,7 +131,7 @@ class _Reader:
     def _walk_mapping(self, node: yaml.MappingNode, path: tuple[str, ...]) -> None:
         first_line: dict[str, int] = {}
         for key, value in node.value:
-            if key.tag == _MERGE:
+            if key.tag == MERGE:
                 self.walk(value, path)
                 continue
             name, line = str(key.value), key.start_mark.line + 1

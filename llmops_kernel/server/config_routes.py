@@ -8,7 +8,7 @@ from typing import Any
 
 from llmops_kernel.config import assist
 from llmops_kernel.config.cluster import FOLDER
-from llmops_kernel.config.kinds import CLUSTER, KINDS, Kind, kind_named, kind_of
+from llmops_kernel.config.kinds import KINDS, Kind, kind_named, kind_of
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
 from llmops_kernel.server.wire.configs import (
     CheckBody,
@@ -119,10 +119,7 @@ class MergeHandler(ConfigHandler):
 
 def _kind_info(kind: Kind) -> ConfigKind:
     return ConfigKind(
-        name=kind.name,
-        title=kind.title,
-        globs=list(kind.globs),
-        new_file="new.yaml" if kind is CLUSTER else kind.globs[0].replace("*", "new"),
+        name=kind.name, title=kind.title, globs=list(kind.globs), new_file=kind.new_file
     )
 
 

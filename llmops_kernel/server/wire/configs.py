@@ -39,7 +39,7 @@ class CheckBody(ConfigTarget):
 
     with_files: bool = False
     """Also look at the files that it names."""
-    overrides: list[str] = []
+    overrides: tuple[str, ...] = ()
     """`section.field=value`, laid over the text."""
 
 

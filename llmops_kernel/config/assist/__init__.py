@@ -1,0 +1,24 @@
+"""Helps to write configs: completion, hover, diagnoses, forms; pure functions over a text."""
+
+from __future__ import annotations
+
+from llmops_kernel.config.assist.complete import Completion, complete
+from llmops_kernel.config.assist.diagnose import Diagnostic, diagnose, examine, located
+from llmops_kernel.config.assist.forms import form_schema
+from llmops_kernel.config.assist.hover import Hover, hover
+from llmops_kernel.config.assist.merge import merge
+from llmops_kernel.config.assist.render import render
+
+__all__ = [
+    "Completion",
+    "Diagnostic",
+    "Hover",
+    "complete",
+    "diagnose",
+    "examine",
+    "form_schema",
+    "hover",
+    "located",
+    "merge",
+    "render",
+]

@@ -1,0 +1,187 @@
+"""Tells all that is wrong in a config's text, each mistake at its place."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any, Literal
+
+from llmops_kernel.config.assist.fields import section_at
+from llmops_kernel.config.check import check
+from llmops_kernel.config.cluster import default_name
+from llmops_kernel.config.kinds import Kind
+from llmops_kernel.config.origins import Path
+from llmops_kernel.config.overrides import apply_overrides
+from llmops_kernel.config.problems import Problem, unique
+from llmops_kernel.config.sections import Section
+from llmops_kernel.config.shape import expand
+from llmops_kernel.config.yaml_places import Place, Places
+from llmops_kernel.config.yaml_source import parse_yaml
+from llmops_kernel.errors import ConfigError
+
+_TEXT = "this text"
+_MISSING = ("is missing", "this section is missing")
+_KEYS = ("unknown key", "is not set here", "Transformers has no such training argument")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnostic:
+    """One mistake and where it stands; lines count from 1, columns from 0 (characters)."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    severity: Literal["error", "warning"]
+    path: str
+    message: str
+    value: str | None
+    suggestion: str
+    file: str | None = None
+    """The override or the other file that the mistake is in; None for the text itself."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What became of a text."""
+
+    config: Section | None
+    """None when something is wrong with the config itself."""
+    values: dict[str, Any] | None
+    """What is written, sections expanded, defaults left out; None when it is not YAML."""
+    problems: list[Problem] = field(default_factory=list)
+
+
+def examine(
+    kind: Kind,
+    text: str,
+    *,
+    path: str | None = None,
+    folder: FilePath | None = None,
+    with_files: bool = False,
+    overrides: Sequence[str] = (),
+) -> Examined:
+    """Read and check; raises nothing for any text.
+
+    `path` is the file's name, where that matters. With `with_files` the files that a valid
+    config names are looked at too; their relative paths begin at `folder`.
+    """
+    try:
+        source = parse_yaml(text, file=_TEXT)
+    except ConfigError as error:
+        return Examined(None, None, list(error.problems))
+    data = source.data
+    if kind.named_by_file and path:
+        data = {"name": default_name(path), **data}
+    data, refused = apply_overrides(kind.model, data, overrides, origins=source.origins)
+    config, found = check(kind.model, data, origins=source.origins)
+    problems = list(unique([*source.problems, *refused, *found]))
+    values = {key: _expanded(kind.model, (key,), value) for key, value in source.data.items()}
+    if problems or config is None:
+        return Examined(None, values, problems)
+    files = kind.check_files(config, folder) if with_files and folder is not None else []
+    return Examined(config, values, files)
+
+
+def _expanded(model: type[Section], path: Path, value: Any) -> Any:
+    section = section_at(model, path)
+    below = value if section is None else expand(section, value)
+    if section is None or not isinstance(below, dict):
+        return value
+    return {str(key): _expanded(model, (*path, str(key)), item) for key, item in below.items()}
+
+
+def diagnose(
+    kind: Kind,
+    text: str,
+    *,
+    path: str | None = None,
+    folder: FilePath | None = None,
+    with_files: bool = False,
+) -> list[Diagnostic]:
+    """Every mistake at once, in the order of the text."""
+    found = examine(kind, text, path=path, folder=folder, with_files=with_files)
+    return located(found.problems, text)
+
+
+def located(problems: Iterable[Problem], text: str) -> list[Diagnostic]:
+    """Problems of a text with their ranges in it."""
+    locator = _Locator(text)
+    found = [locator.diagnostic(problem) for problem in problems]
+    return sorted(found, key=lambda item: (item.line, item.column))
+
+
+class _Locator:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._places = Places(text)
+        self._starts = [0, *(i + 1 for i, character in enumerate(text) if character == "\n")]
+
+    def diagnostic(self, problem: Problem) -> Diagnostic:
+        start, end = self._range(problem)
+        line, column = self._position(start)
+        end_line, end_column = self._position(end)
+        return Diagnostic(
+            line=line,
+            column=column,
+            end_line=end_line,
+            end_column=end_column,
+            severity="error",
+            path=problem.path,
+            message=_message(problem),
+            value=problem.shown or None,
+            suggestion=problem.suggestion,
+            file=None if problem.file == _TEXT else problem.file,
+        )
+
+    def _range(self, problem: Problem) -> tuple[int, int]:
+        own = problem.file in (None, _TEXT)
+        if not problem.path:
+            return self._line((problem.line or 1) if own else 1)
+        place = self._place(problem, own)
+        if place is None:
+            return self._parent(problem.path)
+        on_key = problem.message in _KEYS or problem.message.startswith("given twice")
+        if on_key or problem.message in _MISSING or place.is_empty or place.is_block:
+            return place.key_start, place.key_end
+        return place.value_start, place.value_end
+
+    def _place(self, problem: Problem, own: bool) -> Place | None:
+        found = self._places.named(problem.path)
+        if own and problem.line is not None:
+            there = [p for p in found if self._position(p.key_start)[0] == problem.line]
+            found = there or found
+        return found[0] if found else None
+
+    def _parent(self, dotted: str) -> tuple[int, int]:
+        """A field that was not written itself stands at its section, or on the first line."""
+        while "." in dotted:
+            dotted = dotted.rpartition(".")[0]
+            for place in self._places.named(dotted):
+                short = not place.is_block and not place.is_empty
+                if short and place.value_start != place.key_start:
+                    return place.value_start, place.value_end
+                return place.key_start, place.key_end
+        return self._line(1)
+
+    def _line(self, number: int) -> tuple[int, int]:
+        """The written part of a line."""
+        index = min(number, len(self._starts)) - 1
+        start = self._starts[index]
+        end = self._starts[index + 1] - 1 if index + 1 < len(self._starts) else len(self._text)
+        line = self._text[start:end]
+        indent = len(line) - len(line.lstrip()) if line.strip() else 0
+        return start + indent, start + len(line.rstrip())
+
+    def _position(self, offset: int) -> tuple[int, int]:
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1]
+
+
+def _message(problem: Problem) -> str:
+    """A fault inside another file names its line there."""
+    if problem.file in (None, _TEXT) or problem.line is None or "row" in problem.message[:4]:
+        return problem.message
+    return f"line {problem.line}: {problem.message}"

@@ -1,0 +1,87 @@
+"""Finds the field, or the section, that a path of keys names."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from llmops_kernel.config.describe import compact, expected, members, section_of
+from llmops_kernel.config.origins import Path
+from llmops_kernel.config.sections import Section
+
+ITEM = "-"
+"""In a path: any item of a list."""
+
+
+def field_at(model: type[Section], path: Path) -> FieldInfo | None:
+    """The field itself; for an item of a list, the field that holds the list."""
+    field: FieldInfo | None = None
+    inside: type[Section] | None = model
+    for part in path:
+        if is_item(part) and field is not None:
+            inside = item_section(field)
+            continue
+        if inside is None or part not in inside.model_fields:
+            return None
+        field = inside.model_fields[part]
+        inside = section_of(field.annotation)
+    return field
+
+
+def section_at(model: type[Section], path: Path) -> type[Section] | None:
+    """The section whose keys stand below `path`."""
+    if not path:
+        return model
+    field = field_at(model, path)
+    if field is None:
+        return None
+    return item_section(field) if is_item(path[-1]) else section_of(field.annotation)
+
+
+def is_item(part: str) -> bool:
+    return part == ITEM or part.isdecimal()
+
+
+def item_section(field: FieldInfo) -> type[Section] | None:
+    """The section that each item of a list field is."""
+    for member in members(field.annotation):
+        for item in get_args(member) if get_origin(member) in (tuple, list) else ():
+            if isinstance(item, type) and issubclass(item, Section):
+                return item
+    return None
+
+
+def is_kind(field: FieldInfo, kind: Any) -> bool:
+    """Whether a value may be a `kind`, such as `dict`, `tuple`, `bool`."""
+    return any((get_origin(member) or member) is kind for member in members(field.annotation))
+
+
+def is_nullable(field: FieldInfo) -> bool:
+    return type(None) in members(field.annotation)
+
+
+def about(field: FieldInfo) -> str:
+    """The field's description in one line."""
+    return " ".join((field.description or "").split())
+
+
+def about_section(section: type[Section]) -> str:
+    """What a section holds, for sections that have no description of their own."""
+    short = f" A plain value sets `{section.shorthand}`." if section.shorthand else ""
+    return f"Section with {', '.join(f'`{name}`' for name in section.model_fields)}.{short}"
+
+
+def default_words(field: FieldInfo) -> str:
+    """`2e-4`, or `required`, or nothing for a section."""
+    section = section_of(field.annotation)
+    if field.is_required():
+        return "required"
+    if section is not None:
+        return ""
+    return compact(field.get_default(call_default_factory=True))
+
+
+def takes(field: FieldInfo) -> str:
+    """`a whole number of at least 1, or null`."""
+    return expected(field)
