@@ -1,13 +1,19 @@
 import { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
 import { connectionPlugin, operationsPlugin } from './connection';
+import { preferencesPlugin } from './preferences';
 import { runsModelPlugin, runsPanelPlugin } from './runs/plugin';
+import { notifyPlugin } from './status/notify';
+import { statusPlugin } from './status/plugin';
 
 const plugins: JupyterFrontEndPlugin<unknown>[] = [
   connectionPlugin,
   operationsPlugin,
+  preferencesPlugin,
   runsModelPlugin,
-  runsPanelPlugin
+  runsPanelPlugin,
+  notifyPlugin,
+  statusPlugin
 ];
 
 export default plugins;

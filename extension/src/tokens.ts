@@ -2,7 +2,7 @@ import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
 
-import { Handshake, OperationInfo, RunRow, Trouble } from './wire';
+import { ClusterRow, Handshake, OperationInfo, RunRow, Trouble } from './wire';
 
 export type Json = Record<string, unknown>;
 
@@ -119,4 +119,36 @@ export interface IRunsModel extends IFollowed {
 export const IRunsModel = new Token<IRunsModel>(
   '@llmops/lab:IRunsModel',
   'The runs of the store, kept fresh.'
+);
+
+/**
+ * The user's settings of this extension (`schema/plugin.json`), with their defaults until
+ * they are loaded.
+ */
+export interface IPreferences {
+  readonly notifyOnEnd: 'all' | 'failed' | 'never';
+  readonly defaultCluster: string;
+  readonly openRunOnSubmit: boolean;
+  readonly checkWhileTyping: boolean;
+  readonly changed: ISignal<IPreferences, void>;
+}
+
+export const IPreferences = new Token<IPreferences>(
+  '@llmops/lab:IPreferences',
+  'The settings of the LLM training extension.'
+);
+
+/**
+ * All clusters that any provider knows, by name.
+ */
+export interface IClusterModel extends IFollowed {
+  readonly clusters: readonly ClusterRow[];
+  readonly changed: ISignal<IClusterModel, void>;
+
+  find(name: string): ClusterRow | undefined;
+}
+
+export const IClusterModel = new Token<IClusterModel>(
+  '@llmops/lab:IClusterModel',
+  'The Ray clusters, kept fresh.'
 );

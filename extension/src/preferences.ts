@@ -1,0 +1,64 @@
+import {
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { ISignal, Signal } from '@lumino/signaling';
+
+import { IPreferences } from './tokens';
+
+class Preferences implements IPreferences {
+  get notifyOnEnd(): 'all' | 'failed' | 'never' {
+    const value = this.read('notifyOnEnd', 'all');
+    return value === 'failed' || value === 'never' ? value : 'all';
+  }
+
+  get defaultCluster(): string {
+    return this.read('defaultCluster', '');
+  }
+
+  get openRunOnSubmit(): boolean {
+    return this.read('openRunOnSubmit', true);
+  }
+
+  get checkWhileTyping(): boolean {
+    return this.read('checkWhileTyping', true);
+  }
+
+  get changed(): ISignal<IPreferences, void> {
+    return this._changed;
+  }
+
+  use(settings: ISettingRegistry.ISettings): void {
+    this._settings = settings;
+    settings.changed.connect(() => this._changed.emit());
+    this._changed.emit();
+  }
+
+  private read<T extends string | boolean>(name: string, otherwise: T): T {
+    const value = this._settings?.composite[name];
+    return typeof value === typeof otherwise ? (value as T) : otherwise;
+  }
+
+  private _settings: ISettingRegistry.ISettings | null = null;
+  private _changed = new Signal<IPreferences, void>(this);
+}
+
+/**
+ * Provides the settings. Its id names `schema/plugin.json`.
+ */
+export const preferencesPlugin: JupyterFrontEndPlugin<IPreferences> = {
+  id: '@llmops/lab:plugin',
+  description: 'The settings of the LLM training extension.',
+  autoStart: true,
+  provides: IPreferences,
+  optional: [ISettingRegistry],
+  activate: (_: JupyterFrontEnd, registry: ISettingRegistry | null) => {
+    const preferences = new Preferences();
+    registry
+      ?.load(preferencesPlugin.id)
+      .then(settings => preferences.use(settings))
+      .catch(error => console.error('llmops: settings are not read', error));
+    return preferences;
+  }
+};

@@ -1,0 +1,103 @@
+import { ReactWidget } from '@jupyterlab/apputils';
+import { TextItem } from '@jupyterlab/statusbar';
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { hasEnded } from '../runs/model';
+import { IClusterModel, ILive, IRunsModel } from '../tokens';
+import * as fmt from '../ui/format';
+import { ClusterRow } from '../wire';
+
+/**
+ * One line about all of it: `local · GPUs 3/8 · 2 runs`.
+ */
+export class StatusItem extends ReactWidget {
+  constructor(
+    private clusters: IClusterModel,
+    private runs: IRunsModel,
+    private live: ILive,
+    private trans: TranslationBundle,
+    private onClick: () => void
+  ) {
+    super();
+    this.addClass('jp-mod-highlighted');
+    this.addClass('llmops-status');
+    const redraw = () => this.update();
+    clusters.changed.connect(redraw);
+    runs.changed.connect(redraw);
+    live.statusChanged.connect(redraw);
+    this.disposed.connect(() => {
+      clusters.changed.disconnect(redraw);
+      runs.changed.disconnect(redraw);
+      live.statusChanged.disconnect(redraw);
+    });
+  }
+
+  protected override render(): JSX.Element {
+    const { clusters, runs, trans } = this;
+    const running = runs.runs.filter(run => !hasEnded(run)).length;
+    const known = clusters.isKnown && runs.isKnown;
+    const text =
+      this.live.isConnected && known
+        ? statusText(clusters.clusters, running, trans)
+        : this.live.isConnected
+          ? trans.__('Ray: …')
+          : trans.__('Ray: not connected');
+    const title = this.live.isConnected
+      ? trans.__('Ray clusters, what is in use, and runs that are not over')
+      : trans.__('The Jupyter server does not answer; trying again');
+    return (
+      <TextItem
+        source={text}
+        title={title}
+        role="button"
+        aria-label={text}
+        tabIndex={0}
+        onClick={this.onClick}
+        onKeyDown={event => {
+          if (event.key === 'Enter' || event.key === ' ') {
+            this.onClick();
+          }
+        }}
+      />
+    );
+  }
+}
+
+/**
+ * Names one cluster, counts several; CPUs where there are no GPUs; unknown is a dash.
+ */
+export function statusText(
+  rows: readonly ClusterRow[],
+  running: number,
+  trans: TranslationBundle
+): string {
+  const up = rows.filter(
+    row => row.info?.state === 'ready' || row.info?.state === 'starting'
+  );
+  const jobs = trans._n('%1 run', '%1 runs', running);
+  if (up.length === 0) {
+    return running > 0
+      ? `${trans.__('Ray: no cluster')} · ${jobs}`
+      : trans.__('Ray: no cluster');
+  }
+  const name =
+    up.length === 1 ? up[0].name : trans.__('%1 clusters', up.length);
+  const hasGpus = up.some(row => (row.info?.num_gpus ?? 0) > 0);
+  const used = sum(up.map(r => r.info?.[hasGpus ? 'gpus_used' : 'cpus_used']));
+  const total = sum(up.map(r => r.info?.[hasGpus ? 'num_gpus' : 'num_cpus']));
+  const what = hasGpus ? 'GPUs' : 'CPUs';
+  return `${name} · ${what} ${fmt.amount(used)}/${fmt.amount(total)} · ${jobs}`;
+}
+
+/** Of parts that are not all known the sum is not known. */
+function sum(values: (number | null | undefined)[]): number | null {
+  let total = 0;
+  for (const value of values) {
+    if (value === null || value === undefined) {
+      return null;
+    }
+    total += value;
+  }
+  return total;
+}
