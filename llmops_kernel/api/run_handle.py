@@ -15,13 +15,21 @@ from llmops_kernel.clusters.provider import ClusterProvider
 from llmops_kernel.clusters.providers import providers
 from llmops_kernel.config.overrides import Overrides
 from llmops_kernel.config.train import TrainingConfig
-from llmops_kernel.errors import ClusterError, ClusterNotFoundError, RunFailedError, RunStateError
+from llmops_kernel.errors import (
+    ClusterError,
+    ClusterNotFoundError,
+    RunFailedError,
+    RunNotFoundError,
+    RunStateError,
+)
 from llmops_kernel.jobs.control import retry_run, stop_run
 from llmops_kernel.jobs.follow import Follower
+from llmops_kernel.jobs.log_source import log_on_disk, log_over_http
 from llmops_kernel.jobs.observe import Observer
 from llmops_kernel.metrics.events import AnyEvent, RunState, StepEvent
 from llmops_kernel.runs.deletion import Doomed, preview
 from llmops_kernel.runs.diff import RunDiff, diff_runs
+from llmops_kernel.runs.log_text import LogText
 from llmops_kernel.runs.notes import RunNotes
 from llmops_kernel.runs.paths import RunFolder
 from llmops_kernel.runs.record import Attempt, RunRecord
@@ -138,24 +146,34 @@ class Run:
         Raises a ClusterError when the run is still on and its cluster does not answer.
         """
         lines = LOG_LINES if tail is None else tail
+        return self.log().tail(lines) if lines > 0 else ""
+
+    def log(self, attempt: int | None = None) -> LogText:
+        """The log of an attempt (default the newest), to be read in parts and searched.
+
+        Raises RunNotFoundError for an attempt that never was, and a ClusterError when the
+        run is still on and its cluster does not answer.
+        """
         attempts = self.attempts
-        if not attempts or lines < 1:
-            return ""
-        saved = self.folder.logs / f"driver-{attempts[-1].number}.log"
+        if not attempts and attempt is None:
+            return LogText(b"")
+        chosen = next((a for a in reversed(attempts) if attempt in (None, a.number)), None)
+        if chosen is None:
+            raise RunNotFoundError(
+                f"Run {self.id} has no attempt {attempt}",
+                remedy=f"use one of: {', '.join(str(a.number) for a in attempts)}",
+            )
+        on_disk = log_on_disk(self.folder, self.record, chosen)
+        return on_disk if on_disk is not None else self._log_of_cluster(chosen)
+
+    def _log_of_cluster(self, attempt: Attempt) -> LogText:
         try:
-            text = "" if saved.exists() else self._driver_log(attempts[-1], lines=lines)
+            with self._cluster(attempt.cluster).client() as client:
+                return log_over_http(client, attempt)
         except ClusterError:
             if not self._source.is_over:
                 raise
-            text = ""
-        if not text and saved.exists():
-            text = saved.read_text(encoding="utf-8", errors="replace")
-        return "".join(text.splitlines(keepends=True)[-lines:])
-
-    def _driver_log(self, attempt: Attempt, *, lines: int) -> str:
-        with self._cluster(attempt.cluster).client() as client:
-            job = client.get(attempt.submission_id)
-            return client.driver_log(job, lines=lines) if job is not None else ""
+            return LogText(b"")
 
     def diff(self, other: Run | str) -> RunDiff:
         """What differs in config, code and environment, from the older run to the newer."""

@@ -11,8 +11,9 @@ from contextlib import suppress
 from llmops_kernel.clusters.provider import ClusterProvider, ClusterState
 from llmops_kernel.errors import ClusterError, ClusterNotFoundError, LLMOpsError, StoreError
 from llmops_kernel.jobs.aside import add_aside
-from llmops_kernel.jobs.client import Job, JobsClient
+from llmops_kernel.jobs.client import MAX_LOG_LINES, Job, JobsClient
 from llmops_kernel.jobs.follow import SHARED_PROVIDERS, Follower
+from llmops_kernel.jobs.log_source import keep_log, live_log, saved_log
 from llmops_kernel.jobs.reasons import end_of_job, end_without_cluster
 from llmops_kernel.metrics.events import EndEvent
 from llmops_kernel.runs.files import write_whole
@@ -26,7 +27,6 @@ SUBMIT_LIMIT_S = 900.0
 CHECK_PERIOD_S = 5.0
 DRIVER_EXIT_S = 5.0
 """A driver that has told its end still writes a few lines of log."""
-SAVED_LOG_LINES = 5_000
 
 
 class Observer:
@@ -129,7 +129,7 @@ class Observer:
                 return self._unknown_job(attempt)
             if not job.is_terminal:
                 return None
-            self._keep_log(client, job, attempt=attempt.number)
+            self._keep_log(client, job, attempt=attempt)
         return end_of_job(job, view=view)
 
     def _gone(self, attempt: Attempt, *, what: str, why: str = "") -> EndEvent | None:
@@ -159,7 +159,7 @@ class Observer:
 
     def _save_log(self, attempt: Attempt) -> None:
         """Keep the driver's last words: the cluster's copy dies with it."""
-        if (self._store.folder(self._run_id).logs / f"driver-{attempt.number}.log").exists():
+        if saved_log(self._store.folder(self._run_id), attempt.number).exists():
             return
         with self._client(attempt) as client:
             job = client.get(attempt.submission_id)
@@ -168,11 +168,16 @@ class Observer:
                 time.sleep(0.5)
                 job = client.get(attempt.submission_id)
             if job:
-                self._keep_log(client, job, attempt=attempt.number)
+                self._keep_log(client, job, attempt=attempt)
 
-    def _keep_log(self, client: JobsClient, job: Job, *, attempt: int) -> None:
-        path = self._store.folder(self._run_id).logs / f"driver-{attempt}.log"
-        text = client.driver_log(job, lines=SAVED_LOG_LINES)
+    def _keep_log(self, client: JobsClient, job: Job, *, attempt: Attempt) -> None:
+        path = saved_log(self._store.folder(self._run_id), attempt.number)
+        live = live_log(self._store.record(self._run_id), attempt)
+        if live is not None and live.stat().st_size:
+            with suppress(OSError):
+                keep_log(live, path)
+            return
+        text = client.driver_log(job, lines=MAX_LOG_LINES)
         if not text and not path.exists():
             text = job.message or ""  # The driver never ran: Ray's own words are all there is.
         if text:

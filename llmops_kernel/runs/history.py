@@ -154,3 +154,9 @@ def extends(
         and not any(_undoes(restart, event) for restart in restarts)
         for last, event in pairwise([history.steps[-1], *events])
     )
+
+
+def worker_group(stream: str) -> int:
+    """`2-worker-3` -> 3; other streams belong to no worker group."""
+    head, _, number = stream.rpartition("-")
+    return int(number) if head.endswith("-worker") and number.isdigit() else 0

@@ -37,8 +37,8 @@ class RunSummary(BaseModel):
     message: str = ""
     """Why it ended; empty while it runs."""
     remedy: str = ""
-    sparkline: tuple[float, ...]
-    """Losses of up to 40 steps, evenly spread from the first to the last."""
+    sparkline: tuple[tuple[int, float], ...]
+    """(step, loss) of up to 40 steps, evenly spread from the first to the last."""
 
 
 def summarise(record: RunRecord, view: RunView, attempts: Sequence[Attempt]) -> RunSummary:
@@ -65,14 +65,14 @@ def summarise(record: RunRecord, view: RunView, attempts: Sequence[Attempt]) -> 
     )
 
 
-def sparkline(view: RunView, *, points: int = SPARKLINE_POINTS) -> tuple[float, ...]:
+def sparkline(view: RunView, *, points: int = SPARKLINE_POINTS) -> tuple[tuple[int, float], ...]:
     """Reads no more than `points` steps, however many there are."""
     steps = view.steps
     last = len(steps) - 1
     count = min(points, len(steps))
     picked = [steps[i * last // (count - 1) if count > 1 else last] for i in range(count)]
-    losses = (event.loss for event in picked)
-    return tuple(loss for loss in losses if loss is not None and math.isfinite(loss))
+    known = ((event.step, _finite(event.loss)) for event in picked)
+    return tuple((step, loss) for step, loss in known if loss is not None)
 
 
 def _finite(value: float | None) -> float | None:

@@ -26,7 +26,7 @@ from llmops_kernel.metrics.events import (
     StepEvent,
     WarningEvent,
 )
-from llmops_kernel.runs.history import Generation, History, Key, extends, fold
+from llmops_kernel.runs.history import Generation, History, Key, extends, fold, worker_group
 from llmops_kernel.runs.spans import PhaseSpan, phase_spans, when
 from llmops_kernel.runs.warmth import Warmth, warmth
 
@@ -109,7 +109,7 @@ class RunView:
     def _generation(self, event: Event) -> Generation:
         group = self._groups.get(event.stream)
         if group is None:
-            group = self._groups[event.stream] = _worker_group(event.stream)
+            group = self._groups[event.stream] = worker_group(event.stream)
         key = (event.attempt, group)
         generation = self._generations.get(key)
         if generation is None:
@@ -388,12 +388,6 @@ class RunView:
 def _finite(value: float | None) -> float | None:
     """JSON has no NaN."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def _worker_group(stream: str) -> int:
-    """`2-worker-3` -> 3; other streams belong to no worker group."""
-    head, _, number = stream.rpartition("-")
-    return int(number) if head.endswith("-worker") and number.isdigit() else 0
 
 
 def _shows_driver(event: AnyEvent) -> bool:
