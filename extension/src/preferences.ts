@@ -9,20 +9,20 @@ import { IPreferences } from './tokens';
 
 class Preferences implements IPreferences {
   get notifyOnEnd(): 'all' | 'failed' | 'never' {
-    const value = this.read('notifyOnEnd', 'all');
+    const value = this.read<string>('notifyOnEnd', 'all');
     return value === 'failed' || value === 'never' ? value : 'all';
   }
 
   get defaultCluster(): string {
-    return this.read('defaultCluster', '');
+    return this.read<string>('defaultCluster', '');
   }
 
   get openRunOnSubmit(): boolean {
-    return this.read('openRunOnSubmit', true);
+    return this.read<boolean>('openRunOnSubmit', true);
   }
 
   get checkWhileTyping(): boolean {
-    return this.read('checkWhileTyping', true);
+    return this.read<boolean>('checkWhileTyping', true);
   }
 
   get changed(): ISignal<IPreferences, void> {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import uuid
@@ -11,6 +10,7 @@ from typing import Any
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.widgets import static_run
 from llmops_kernel.widgets.run_panel import RunPanel
+from llmops_kernel.widgets.saved_run import MIME_TYPE, saved_run
 from llmops_kernel.widgets.source import LiveRun
 
 POLL_INTERVAL_S = 0.25
@@ -22,18 +22,19 @@ PICTURE_AFTER_S = 5.0
 PICTURE_EVERY_S = 15.0
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
-_RUN = "application/vnd.llmops.run.v1+json"
 Bundle = dict[str, Any]
 
 
 def show(run: LiveRun) -> None:
-    """Display the live panel and return at once; a thread follows until the run ends."""
+    """Display the live panel and return at once; a thread follows until the run ends.
+
+    A run that is over is displayed as it stays: it needs no kernel.
+    """
     panel = RunPanel(run)
-    display_id = display_bundle(_live(panel, picture=panel.is_over))
     if panel.is_over:
-        panel.refresh()
+        display_bundle(static_picture(panel))
     else:
-        follow_in_background(panel, display_id=display_id)
+        follow_in_background(panel, display_id=display_bundle(_live(panel)))
 
 
 def wait_in_notebook(run: LiveRun, timeout_s: float | None = None) -> str:
@@ -63,8 +64,9 @@ def follow_in_background(panel: RunPanel, *, display_id: str | None = None) -> t
     """A daemon thread: it ends with the run, or with the kernel."""
 
     def follow() -> None:
+        # What is left in the notebook must show after the kernel, too: no live widget.
         if _follow(panel) and display_id is not None:
-            _update(_live(panel, picture=True), display_id)
+            _update(static_picture(panel), display_id)
 
     thread = threading.Thread(target=follow, name=f"llmops-panel-{panel.run.id}", daemon=True)
     thread.start()
@@ -147,21 +149,12 @@ def _live(panel: RunPanel, *, picture: bool = False) -> Bundle:
 
 
 def static_picture(panel: RunPanel) -> Bundle:
-    """The picture, for the eye; the summary beside it, for machines that read the notebook."""
+    """The run as JSON, which Lab draws; a picture for all others, and for machines the summary."""
     return {
         "image/png": static_run.render_png(panel.view, title=panel.run.id),
         "text/plain": static_run.one_line(panel.view),
-        _RUN: _without_nan(panel.view.summary()),
+        MIME_TYPE: saved_run(panel.view, panel.run.record, now_s=time.time()),
     }
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has no NaN: a diverged loss would make the whole message unreadable."""
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def static_table(panel: RunPanel) -> Bundle:

@@ -161,7 +161,7 @@ def test_papermill_saves_picture_table_and_curves(
     done = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     picture, table, result = done.cells[0].outputs
     assert base64.b64decode(picture.data["image/png"]).startswith(b"\x89PNG")
-    assert picture.data["application/vnd.llmops.run.v1+json"]["last_step"] == 40
+    assert picture.data["application/vnd.llmops.run+json"]["last_step"] == 40
     assert "step 40 of 40" in table.data["text/html"]
     assert result.data["text/plain"] == "'SUCCEEDED'"
     models = done.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"]
