@@ -143,6 +143,9 @@ export const IPreferences = new Token<IPreferences>(
  */
 export interface IClusterModel extends IFollowed {
   readonly clusters: readonly ClusterRow[];
+
+  /** The server's clock minus this browser's, in seconds. */
+  readonly aheadS: number;
   readonly changed: ISignal<IClusterModel, void>;
 
   find(name: string): ClusterRow | undefined;

@@ -88,9 +88,7 @@ export class RunsModel implements IRunsModel {
 
   private update(rows: RunRow[], removed: string[], whole: boolean): void {
     const before = this._rows;
-    if (whole) {
-      this._rows = new Map();
-    }
+    this._rows = new Map(whole ? [] : before);
     removed.forEach(runId => this._rows.delete(runId));
     rows.forEach(row => this._rows.set(row.run_id, row));
     this._selected.forEach(runId => {

@@ -1,0 +1,112 @@
+import { IDisposable } from '@lumino/disposable';
+import { ISignal, Signal } from '@lumino/signaling';
+
+import { IClusterModel, ILive, ILiveMessage } from '../tokens';
+import { ClusterList, ClusterRow, OperationInfo, Trouble } from '../wire';
+
+/** Of operations that change a cluster; `what` is then its name. */
+const KINDS = new Set(['up', 'suspend', 'resume', 'scale', 'delete']);
+
+/**
+ * All clusters of all providers, kept fresh by the topic `clusters`.
+ */
+export class ClusterModel implements IClusterModel {
+  constructor(live: ILive) {
+    this._subscription = live.subscribe('clusters', message =>
+      this.take(message)
+    );
+  }
+
+  get clusters(): readonly ClusterRow[] {
+    return this._rows;
+  }
+
+  get isKnown(): boolean {
+    return this._isKnown;
+  }
+
+  get trouble(): Trouble | null {
+    return this._trouble;
+  }
+
+  get aheadS(): number {
+    return this._aheadS;
+  }
+
+  get changed(): ISignal<IClusterModel, void> {
+    return this._changed;
+  }
+
+  get isDisposed(): boolean {
+    return this._subscription.isDisposed;
+  }
+
+  find(name: string): ClusterRow | undefined {
+    return this._rows.find(row => row.name === name);
+  }
+
+  dispose(): void {
+    this._subscription.dispose();
+    Signal.clearData(this);
+  }
+
+  private take({ kind, data }: ILiveMessage): void {
+    if (kind === 'trouble') {
+      this._trouble = data as unknown as Trouble;
+    } else if (kind === 'fine') {
+      this._trouble = null;
+    } else if (kind === 'clusters') {
+      const list = data as unknown as ClusterList;
+      this._rows = list.clusters;
+      this._aheadS = list.now_s - Date.now() / 1000;
+      this._isKnown = true;
+    } else {
+      return;
+    }
+    this._changed.emit();
+  }
+
+  private _rows: ClusterRow[] = [];
+  private _aheadS = 0;
+  private _isKnown = false;
+  private _trouble: Trouble | null = null;
+  private _changed = new Signal<IClusterModel, void>(this);
+  private _subscription: IDisposable;
+}
+
+/**
+ * Why an action cannot be done to a cluster now; empty when it can.
+ */
+export function whyNot(row: ClusterRow | undefined, action: string): string {
+  if (!row?.info) {
+    return 'Its state is not known yet';
+  }
+  if (row.doing) {
+    return `It is busy: ${row.doing} is under way`;
+  }
+  return row.info.actions[action] ?? 'Its provider cannot do that';
+}
+
+/**
+ * The newest operation of each cluster, where it failed and nobody has closed it.
+ */
+export function failures(
+  operations: readonly OperationInfo[],
+  closed: ReadonlySet<string>
+): OperationInfo[] {
+  const seen = new Set<string>();
+  return operations.filter(operation => {
+    if (!KINDS.has(operation.kind) || seen.has(operation.what)) {
+      return false;
+    }
+    seen.add(operation.what);
+    return operation.state === 'failed' && !closed.has(operation.id);
+  });
+}
+
+/**
+ * What attaches to a cluster in a fresh notebook.
+ */
+export function attachCode(name: string): string {
+  return `import llmops_kernel as llmops\n\ncluster = llmops.cluster(${JSON.stringify(name)})\ncluster`;
+}

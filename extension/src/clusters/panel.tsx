@@ -1,0 +1,186 @@
+import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { addIcon, closeIcon } from '@jupyterlab/ui-components';
+import { CommandRegistry } from '@lumino/commands';
+import { Menu } from '@lumino/widgets';
+import * as React from 'react';
+
+import { CommandIDs } from '../commands';
+import { clustersIcon } from '../icons';
+import { IClusterModel, IOperations } from '../tokens';
+import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
+import { OperationInfo } from '../wire';
+import { failures } from './model';
+import { Row } from './row';
+
+const TICK_MS = 2000;
+const MENU = [
+  CommandIDs.openDashboard,
+  CommandIDs.insertClusterCode,
+  '',
+  CommandIDs.resumeCluster,
+  CommandIDs.suspendCluster,
+  CommandIDs.scaleCluster,
+  '',
+  CommandIDs.deleteCluster
+];
+
+interface IProps {
+  model: IClusterModel;
+  operations: IOperations;
+  commands: CommandRegistry;
+  trans: TranslationBundle;
+}
+
+/**
+ * The clusters in the side bar.
+ */
+export class ClusterPanel extends ReactWidget {
+  constructor(private props: IProps) {
+    super();
+    this.id = 'llmops-clusters';
+    this.title.icon = clustersIcon;
+    this.title.caption = props.trans.__('Ray Clusters');
+    this.addClass('llmops-clusters');
+  }
+
+  protected override render(): JSX.Element {
+    const { model, operations } = this.props;
+    return (
+      <UseSignal signal={model.changed}>
+        {() => (
+          <UseSignal signal={operations.changed}>
+            {() => <Clusters {...this.props} />}
+          </UseSignal>
+        )}
+      </UseSignal>
+    );
+  }
+}
+
+function Clusters(props: IProps): JSX.Element {
+  const { model, commands, trans } = props;
+  return (
+    <>
+      <div className="llmops-clusters-head">
+        <h2>{trans.__('Ray Clusters')}</h2>
+        <IconButton
+          icon={addIcon}
+          label={trans.__('New cluster…')}
+          onClick={() => void commands.execute(CommandIDs.newCluster)}
+        />
+      </div>
+      {model.trouble && (
+        <TroubleBox kind="warn" trouble={model.trouble}>
+          {model.isKnown && (
+            <div>{trans.__('What is shown may be out of date.')}</div>
+          )}
+        </TroubleBox>
+      )}
+      <Failures {...props} />
+      <List {...props} />
+    </>
+  );
+}
+
+function Failures({ operations, trans }: IProps): JSX.Element {
+  const [closed, setClosed] = React.useState<ReadonlySet<string>>(new Set());
+  const close = (operation: OperationInfo) =>
+    setClosed(new Set([...closed, operation.id]));
+  return (
+    <>
+      {failures(operations.all, closed).map(
+        operation =>
+          operation.trouble && (
+            <div className="llmops-clusters-failure" key={operation.id}>
+              <TroubleBox
+                trouble={{
+                  ...operation.trouble,
+                  message: `${operation.kind} ${operation.what}: ${operation.trouble.message}`
+                }}
+              />
+              <IconButton
+                icon={closeIcon}
+                label={trans.__('Close this message')}
+                onClick={() => close(operation)}
+              />
+            </div>
+          )
+      )}
+    </>
+  );
+}
+
+function List({ model, commands, trans }: IProps): JSX.Element {
+  const nowS = useNow(model);
+  if (!model.isKnown) {
+    return <Busy text={trans.__('Looking for clusters…')} />;
+  }
+  if (model.clusters.length === 0) {
+    return (
+      <EmptyState title={trans.__('No cluster yet')}>
+        <p>
+          {trans.__(
+            'A Ray cluster stays up and takes one run after another. It can be started here, by llmops.up() in a notebook, or by `llmops up`.'
+          )}
+        </p>
+        <button
+          type="button"
+          className="jp-mod-styled jp-mod-accept"
+          onClick={() => void commands.execute(CommandIDs.newCluster)}
+        >
+          {trans.__('New cluster…')}
+        </button>
+      </EmptyState>
+    );
+  }
+  return (
+    <ul className="llmops-clusters-list" aria-label={trans.__('Ray clusters')}>
+      {model.clusters.map(row => (
+        <Row
+          key={row.name}
+          row={row}
+          nowS={nowS}
+          trans={trans}
+          execute={(command, cluster) =>
+            void commands.execute(command, { cluster })
+          }
+          menu={(cluster, event) => openMenu(commands, cluster, event)}
+        />
+      ))}
+    </ul>
+  );
+}
+
+/** Lab's own context menu cannot hand the row's cluster to a command. */
+function openMenu(
+  commands: CommandRegistry,
+  cluster: string,
+  event: React.MouseEvent
+): void {
+  event.preventDefault();
+  event.stopPropagation();
+  const menu = new Menu({ commands });
+  MENU.forEach(command => {
+    if (command === '') {
+      menu.addItem({ type: 'separator' });
+    } else if (commands.hasCommand(command)) {
+      menu.addItem({ command, args: { cluster } });
+    }
+  });
+  // A menu closes before it runs its command, so it can only be disposed of later.
+  menu.aboutToClose.connect(() => {
+    setTimeout(() => menu.dispose(), 0);
+  });
+  menu.open(event.clientX, event.clientY);
+}
+
+/** The server's time in seconds, for ages; moves on by itself. */
+function useNow(model: IClusterModel): number {
+  const [now, setNow] = React.useState(() => Date.now() / 1000);
+  React.useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now() / 1000), TICK_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return now + model.aheadS;
+}

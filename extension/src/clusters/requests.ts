@@ -1,0 +1,77 @@
+import { ILLMOps } from '../tokens';
+import {
+  ActionPreview,
+  ConfigCheck,
+  ConfigText,
+  OperationInfo,
+  ScaleBody,
+  TemplateInfo,
+  UpBody
+} from '../wire';
+
+export type ClusterAction = 'suspend' | 'resume' | 'scale' | 'delete';
+
+function path(cluster: string): string {
+  return `clusters/${encodeURIComponent(cluster)}`;
+}
+
+export function previewAction(
+  llmops: ILLMOps,
+  cluster: string,
+  action: ClusterAction
+): Promise<ActionPreview> {
+  return llmops.request(`${path(cluster)}/preview?action=${action}`);
+}
+
+/** Returns at once; the operation tells how it goes on. */
+export function startAction(
+  llmops: ILLMOps,
+  cluster: string,
+  action: ClusterAction,
+  numbers?: ScaleBody
+): Promise<OperationInfo> {
+  return action === 'delete'
+    ? llmops.request(path(cluster), { method: 'DELETE' })
+    : llmops.request(`${path(cluster)}/${action}`, {
+        method: 'POST',
+        body: numbers ?? {}
+      });
+}
+
+export function startCluster(
+  llmops: ILLMOps,
+  body: UpBody
+): Promise<OperationInfo> {
+  return llmops.request('clusters', { method: 'POST', body });
+}
+
+export function listTemplates(llmops: ILLMOps): Promise<TemplateInfo[]> {
+  return llmops.request('templates');
+}
+
+export function clusterSchema(llmops: ILLMOps): Promise<unknown> {
+  return llmops.request('configs/schema?kind=cluster');
+}
+
+export function checkTemplate(
+  llmops: ILLMOps,
+  text: string
+): Promise<ConfigCheck> {
+  return llmops.request('configs/check', {
+    method: 'POST',
+    body: { kind: 'cluster', text }
+  });
+}
+
+/** Puts the values of a form into a text; its comments and order stay. */
+export async function mergeTemplate(
+  llmops: ILLMOps,
+  text: string,
+  data: Record<string, unknown>
+): Promise<string> {
+  const merged = await llmops.request<ConfigText>('configs/merge', {
+    method: 'POST',
+    body: { kind: 'cluster', text, data, whole: true }
+  });
+  return merged.text;
+}

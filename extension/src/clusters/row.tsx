@@ -1,0 +1,266 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import {
+  codeIcon,
+  deleteIcon,
+  LabIcon,
+  pauseIcon,
+  runIcon
+} from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { CommandIDs } from '../commands';
+import * as fmt from '../ui/format';
+import { Busy, Ellipsed, IconButton, StateBadge } from '../ui/parts';
+import { ClusterInfo, ClusterRow } from '../wire';
+import { dashboardIcon, scaleIcon } from './icons';
+import { whyNot } from './model';
+
+export interface IRowProps {
+  row: ClusterRow;
+
+  /** By the server's clock. */
+  nowS: number;
+  trans: TranslationBundle;
+  execute: (command: string, cluster: string) => void;
+  menu: (cluster: string, event: React.MouseEvent) => void;
+}
+
+/**
+ * One cluster of the side bar; a click shows all that is known of it.
+ */
+export function Row(props: IRowProps): JSX.Element {
+  const { row, nowS, trans } = props;
+  const [isOpen, setOpen] = React.useState(false);
+  const { info } = row;
+  return (
+    <li
+      className="llmops-clusters-row"
+      data-cluster={row.name}
+      data-state={info?.state ?? ''}
+      onContextMenu={event => props.menu(row.name, event)}
+    >
+      <button
+        type="button"
+        className="llmops-clusters-open"
+        title={tooltip(row, nowS, trans)}
+        aria-expanded={isOpen}
+        onClick={() => setOpen(!isOpen)}
+      >
+        <span className="llmops-clusters-line">
+          <StateBadge state={info?.state ?? trans.__('asking…')} />
+          <Ellipsed
+            className="llmops-clusters-name"
+            text={row.name}
+            title=""
+          />
+        </span>
+        {info?.state === 'ready' && <Figures info={info} trans={trans} />}
+        <Ellipsed
+          className="llmops-clusters-figures"
+          text={times(row, nowS, trans)}
+          title=""
+        />
+      </button>
+      <Actions {...props} />
+      {row.doing && <Busy text={row.progress || row.doing} />}
+      <Notes {...props} />
+      {isOpen && info && <Details info={info} trans={trans} />}
+    </li>
+  );
+}
+
+function Figures(props: {
+  info: ClusterInfo;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { info, trans } = props;
+  const parts = [
+    `${trans.__('nodes')} ${fmt.count(info.num_nodes)}`,
+    `CPUs ${used(info.cpus_used, info.num_cpus)}`,
+    `GPUs ${used(info.gpus_used, info.num_gpus)}`,
+    `${trans.__('jobs')} ${fmt.count(info.jobs_running)}`
+  ];
+  return (
+    <Ellipsed
+      className="llmops-clusters-figures"
+      text={parts.join(' · ')}
+      title=""
+    />
+  );
+}
+
+/** `0.5/2`; what is not known is a dash. */
+export function used(part: number | null, total: number | null): string {
+  return `${fmt.amount(part)}/${fmt.amount(total)}`;
+}
+
+/** `up 3 min · idle 2 min`. */
+export function times(
+  row: ClusterRow,
+  nowS: number,
+  trans: TranslationBundle
+): string {
+  const { info } = row;
+  if (info?.state !== 'ready' && info?.state !== 'starting') {
+    return '';
+  }
+  const parts = [trans.__('up %1', fmt.age(info.created_s, nowS))];
+  if (row.idle_since_s !== null) {
+    const idle = Math.max(0, Math.round(nowS - row.idle_since_s));
+    parts.push(trans.__('idle %1', fmt.duration(idle)));
+  } else if (info.jobs_running) {
+    parts.push(trans.__('at work'));
+  }
+  return parts.join(' · ');
+}
+
+const ACTIONS: { command: string; icon: LabIcon; action: string }[] = [
+  { command: CommandIDs.resumeCluster, icon: runIcon, action: 'resume' },
+  { command: CommandIDs.suspendCluster, icon: pauseIcon, action: 'suspend' },
+  { command: CommandIDs.scaleCluster, icon: scaleIcon, action: 'scale' },
+  { command: CommandIDs.deleteCluster, icon: deleteIcon, action: 'delete' }
+];
+
+function Actions(props: IRowProps): JSX.Element {
+  const { row, trans, execute } = props;
+  const isUp = row.info?.state === 'ready';
+  const labels: Record<string, string> = {
+    resume: trans.__('Resume'),
+    suspend: trans.__('Suspend…'),
+    scale: trans.__('Scale…'),
+    delete: trans.__('Delete…')
+  };
+  // Of the two that exclude each other only the one that may fit is shown.
+  const shown = ACTIONS.filter(
+    ({ action }) => action !== (isUp ? 'resume' : 'suspend')
+  );
+  return (
+    <span className="llmops-clusters-actions">
+      <IconButton
+        icon={dashboardIcon}
+        label={trans.__('Open the Ray Dashboard of %1', row.name)}
+        disabled={!isUp}
+        onClick={() => execute(CommandIDs.openDashboard, row.name)}
+      />
+      <IconButton
+        icon={codeIcon}
+        label={trans.__('Insert code that attaches to %1', row.name)}
+        onClick={() => execute(CommandIDs.insertClusterCode, row.name)}
+      />
+      {shown.map(({ command, icon, action }) => {
+        const reason = whyNot(row, action);
+        const label = labels[action];
+        return (
+          <IconButton
+            key={action}
+            icon={icon}
+            label={reason ? `${label} (${reason})` : label}
+            disabled={reason !== ''}
+            onClick={() => execute(command, row.name)}
+          />
+        );
+      })}
+    </span>
+  );
+}
+
+/** What is wrong or odd, with what to do; and how old the news is. */
+function Notes({ row, nowS, trans }: IRowProps): JSX.Element | null {
+  const { info, stale } = row;
+  const showsMessage = info && (info.message || info.remedy) && !row.doing;
+  if (!stale && !showsMessage) {
+    return null;
+  }
+  return (
+    <div className="llmops-clusters-notes">
+      {showsMessage && (
+        <div>
+          {info.message} {info.remedy && trans.__('Try: %1', info.remedy)}
+        </div>
+      )}
+      {stale && (
+        <div className="llmops-clusters-stale" role="status">
+          {row.checked_s === null
+            ? stale
+            : trans.__(
+                'As of %1 ago: %2',
+                fmt.duration(Math.round(nowS - row.checked_s)),
+                stale
+              )}{' '}
+          {row.remedy && trans.__('Try: %1', row.remedy)}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Details(props: {
+  info: ClusterInfo;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { info, trans } = props;
+  const facts = [
+    [trans.__('provider'), info.provider],
+    ['Ray', info.ray_version],
+    [trans.__('address'), info.ray_address],
+    [trans.__('jobs so far'), fmt.count(info.jobs_total)],
+    [trans.__('fork server'), warmLine(info, trans)]
+  ];
+  return (
+    <>
+      <dl className="llmops-clusters-facts">
+        {facts.map(([name, value]) => (
+          <React.Fragment key={name}>
+            <dt>{name}</dt>
+            <dd>{value || fmt.DASH}</dd>
+          </React.Fragment>
+        ))}
+      </dl>
+      {info.log_tail && (
+        <pre className="llmops-clusters-log" tabIndex={0}>
+          {info.log_tail}
+        </pre>
+      )}
+    </>
+  );
+}
+
+/** `warm, 1204 modules loaded, 3 processes forked`. */
+export function warmLine(info: ClusterInfo, trans: TranslationBundle): string {
+  const parts = [info.warm];
+  if (info.warm_modules !== null) {
+    parts.push(trans.__('%1 modules loaded', info.warm_modules));
+  }
+  if (info.warm_forked !== null) {
+    parts.push(trans.__('%1 processes forked', info.warm_forked));
+  }
+  if (info.warm_missing.length > 0) {
+    parts.push(trans.__('could not load %1', info.warm_missing.join(', ')));
+  }
+  if (info.warm_cold_starts) {
+    parts.push(
+      trans.__(
+        '%1 cold starts, the last: %2',
+        info.warm_cold_starts,
+        info.warm_cold_reason
+      )
+    );
+  }
+  return parts.filter(Boolean).join(', ');
+}
+
+function tooltip(
+  row: ClusterRow,
+  nowS: number,
+  trans: TranslationBundle
+): string {
+  const { info } = row;
+  const lines = [
+    `${row.name} (${row.provider || fmt.DASH})`,
+    times(row, nowS, trans),
+    info ? warmLine(info, trans) : '',
+    info?.message,
+    info?.remedy && trans.__('Try: %1', info.remedy)
+  ];
+  return lines.filter(Boolean).join('\n');
+}

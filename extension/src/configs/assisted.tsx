@@ -1,0 +1,274 @@
+import { forceLinting, setDiagnostics } from '@codemirror/lint';
+import { Compartment } from '@codemirror/state';
+import { EditorView } from '@codemirror/view';
+import { CodeMirrorEditor } from '@jupyterlab/codemirror';
+import { IDocumentWidget } from '@jupyterlab/docregistry';
+import { FileEditor } from '@jupyterlab/fileeditor';
+import {
+  checkIcon,
+  closeIcon,
+  ReactWidget,
+  runIcon,
+  ToolbarButton
+} from '@jupyterlab/ui-components';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { DisposableSet } from '@lumino/disposable';
+import * as React from 'react';
+
+import { asTrouble } from '../api';
+import { ILLMOps, IPreferences } from '../tokens';
+import { Busy, IconButton, TroubleBox } from '../ui/parts';
+import { ConfigCheck, ConfigDiagnostic, ConfigKind, Trouble } from '../wire';
+import { ClusterChoice } from './choice';
+import { ClusterChooser } from './chooser';
+import { configExtension, marks } from './editor';
+import { Findings } from './findings';
+import { Kinds } from './kinds';
+import { offsetAt } from './positions';
+import { check } from './requests';
+
+const CLASS = 'llmops-configs-editor';
+
+type Editor = IDocumentWidget<FileEditor>;
+
+export interface IEditorServices {
+  llmops: ILLMOps;
+  kinds: Kinds;
+  preferences: IPreferences;
+  choice: ClusterChoice;
+  trans: TranslationBundle;
+  localPath: (path: string) => string;
+  onSubmit: (editor: AssistedEditor) => void;
+  onStart: (path: string) => void;
+  onNewCluster: () => void;
+}
+
+/**
+ * Gives a file editor what its kind of config offers; takes it away when the file is renamed
+ * to something else.
+ */
+export class AssistedEditor {
+  constructor(
+    readonly widget: Editor,
+    private services: IEditorServices
+  ) {
+    const editor = widget.content.editor;
+    if (editor instanceof CodeMirrorEditor) {
+      this._view = editor.editor;
+      editor.injectExtension(this._compartment.of([]));
+    }
+    widget.context.pathChanged.connect(() => this.adapt());
+    services.preferences.changed.connect(this.relint, this);
+    widget.disposed.connect(() => {
+      services.preferences.changed.disconnect(this.relint, this);
+      this._parts.dispose();
+    });
+    this.adapt();
+  }
+
+  get kind(): ConfigKind | null {
+    return this._kind;
+  }
+
+  /** Contents path without its drive. */
+  get path(): string {
+    return this.services.localPath(this.widget.context.path);
+  }
+
+  get text(): string {
+    return this.widget.content.model.sharedModel.getSource();
+  }
+
+  get view(): EditorView | null {
+    return this._view;
+  }
+
+  /** Check text and files; the answer stands above the text. Saves nothing. */
+  async check(): Promise<void> {
+    const kind = this._kind;
+    if (!kind) {
+      return;
+    }
+    const answer = this.answer();
+    answer.tell({ busy: true });
+    try {
+      const found = await check(this.services.llmops, {
+        kind: kind.name,
+        path: this.path,
+        text: this.text,
+        with_files: true
+      });
+      answer.tell({ check: found });
+      this.mark(found.diagnostics);
+    } catch (error) {
+      answer.tell({ trouble: asTrouble(error) });
+    }
+  }
+
+  private adapt(): void {
+    const kind = this.services.kinds.of(this.path);
+    if (kind?.name === this._kind?.name) {
+      return;
+    }
+    this._kind = kind;
+    this._parts.dispose();
+    this._parts = new DisposableSet();
+    this._answer = null;
+    this.widget.content.toggleClass(CLASS, kind !== null);
+    this.reconfigure(kind);
+    if (kind) {
+      this.addButtons(kind);
+    }
+  }
+
+  private reconfigure(kind: ConfigKind | null): void {
+    const { llmops, preferences, trans } = this.services;
+    const extension = kind
+      ? configExtension({
+          llmops,
+          trans,
+          kind: kind.name,
+          path: () => this.path,
+          isChecked: () => preferences.checkWhileTyping
+        })
+      : [];
+    this._view?.dispatch({ effects: this._compartment.reconfigure(extension) });
+  }
+
+  private addButtons(kind: ConfigKind): void {
+    const { trans, choice, onSubmit, onStart, onNewCluster } = this.services;
+    this.addToToolbar(
+      'llmops-check',
+      new ToolbarButton({
+        icon: checkIcon,
+        label: trans.__('Check'),
+        tooltip: trans.__('Check this file and what it names; saves nothing'),
+        onClick: () => void this.check()
+      })
+    );
+    if (kind.name === 'cluster') {
+      this.addToToolbar(
+        'llmops-start',
+        new ToolbarButton({
+          icon: runIcon,
+          label: trans.__('Start'),
+          tooltip: trans.__('Save the file and start this cluster'),
+          onClick: () => void this.save().then(() => onStart(this.path))
+        })
+      );
+      return;
+    }
+    this.addToToolbar(
+      'llmops-cluster',
+      new ClusterChooser(choice, trans, onNewCluster)
+    );
+    this.addToToolbar(
+      'llmops-submit',
+      new ToolbarButton({
+        icon: runIcon,
+        label: trans.__('Submit'),
+        tooltip: trans.__('Save the file and submit it to the chosen cluster'),
+        onClick: () => onSubmit(this)
+      })
+    );
+  }
+
+  async save(): Promise<void> {
+    const { context } = this.widget;
+    if (context.model.dirty) {
+      await context.save();
+    }
+  }
+
+  private addToToolbar(name: string, part: ReactWidget | ToolbarButton): void {
+    this.widget.toolbar.addItem(name, part);
+    this._parts.add(part);
+  }
+
+  private answer(): Answer {
+    if (!this._answer) {
+      this._answer = new Answer(this.services.trans, item => this.go(item));
+      this.widget.contentHeader.addWidget(this._answer);
+      this._parts.add(this._answer);
+    }
+    return this._answer;
+  }
+
+  private mark(found: readonly ConfigDiagnostic[]): void {
+    const view = this._view;
+    if (view) {
+      const { state } = view;
+      const shown = marks(state.doc, found, this.services.trans);
+      view.dispatch(setDiagnostics(state, shown));
+    }
+  }
+
+  private go(item: ConfigDiagnostic): void {
+    const view = this._view;
+    if (view) {
+      const { doc } = view.state;
+      const anchor = offsetAt(doc, item.line, item.column);
+      const head = offsetAt(doc, item.end_line, item.end_column);
+      view.dispatch({ selection: { anchor, head }, scrollIntoView: true });
+      view.focus();
+    }
+  }
+
+  private relint(): void {
+    if (this._view && this._kind) {
+      forceLinting(this._view);
+    }
+  }
+
+  private _view: EditorView | null = null;
+  private _kind: ConfigKind | null = null;
+  private _compartment = new Compartment();
+  private _parts = new DisposableSet();
+  private _answer: Answer | null = null;
+}
+
+interface IAnswerState {
+  busy?: boolean;
+  check?: ConfigCheck;
+  trouble?: Trouble;
+}
+
+/**
+ * The line between toolbar and text that tells what a check found.
+ */
+class Answer extends ReactWidget {
+  constructor(
+    private trans: TranslationBundle,
+    private onGo: (item: ConfigDiagnostic) => void
+  ) {
+    super();
+    this.addClass('llmops-configs-answer');
+  }
+
+  tell(state: IAnswerState): void {
+    this._state = state;
+    this.show();
+    this.update();
+  }
+
+  protected override render(): JSX.Element {
+    const { trans, onGo } = this;
+    const { busy, check: found, trouble } = this._state;
+    return (
+      <>
+        <div className="llmops-configs-findings">
+          {busy && <Busy text={trans.__('Checking…')} />}
+          {trouble && <TroubleBox trouble={trouble} />}
+          {found && <Findings check={found} trans={trans} onGo={onGo} />}
+        </div>
+        <IconButton
+          icon={closeIcon}
+          label={trans.__('Close this answer')}
+          onClick={() => this.hide()}
+        />
+      </>
+    );
+  }
+
+  private _state: IAnswerState = {};
+}

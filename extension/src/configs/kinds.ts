@@ -1,0 +1,71 @@
+import { ILLMOps } from '../tokens';
+import { ConfigKind } from '../wire';
+
+/**
+ * Whether a glob such as `*.train.yaml` or `cluster_templates/*.yaml` fits the end of a path.
+ */
+export function matches(path: string, glob: string): boolean {
+  const parts = path.split('/');
+  const wanted = glob.split('/');
+  const end = parts.slice(-wanted.length);
+  return (
+    end.length === wanted.length &&
+    wanted.every((pattern, index) => fits(end[index], pattern))
+  );
+}
+
+function fits(name: string, pattern: string): boolean {
+  const escaped = pattern.replace(/[.+^${}()|[\]\\]/g, '\\$&');
+  return new RegExp(`^${escaped.replace(/\*/g, '.*')}$`).test(name);
+}
+
+/** Known before the server has told; it is asked for kinds that joined later. */
+const FIRST: ConfigKind[] = [
+  {
+    name: 'train',
+    title: 'Training config',
+    globs: ['*.train.yaml', '*.train.yml'],
+    new_file: 'new.train.yaml'
+  },
+  {
+    name: 'cluster',
+    title: 'Cluster template',
+    globs: [
+      '*.cluster.yaml',
+      '*.cluster.yml',
+      'cluster_templates/*.yaml',
+      'cluster_templates/*.yml'
+    ],
+    new_file: 'new.cluster.yaml'
+  }
+];
+
+/**
+ * The kinds of config files.
+ */
+export class Kinds {
+  constructor(llmops: ILLMOps) {
+    this.ready = llmops
+      .request<ConfigKind[]>('configs/kinds')
+      .then(kinds => {
+        this._kinds = kinds;
+      })
+      .catch(() => undefined);
+  }
+
+  /** Resolved when the server has told, or has not. */
+  readonly ready: Promise<void>;
+
+  /** The kind of a file by its path; null for any other file. */
+  of(path: string | null | undefined): ConfigKind | null {
+    const has = (kind: ConfigKind) =>
+      kind.globs.some(glob => matches(path ?? '', glob));
+    return (path && this._kinds.find(has)) || null;
+  }
+
+  named(name: string): ConfigKind | null {
+    return this._kinds.find(kind => kind.name === name) ?? null;
+  }
+
+  private _kinds = FIRST;
+}

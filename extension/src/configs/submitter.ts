@@ -1,0 +1,202 @@
+import { Notification } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { CommandRegistry } from '@lumino/commands';
+
+import { asTrouble } from '../api';
+import { CommandIDs } from '../commands';
+import { IClusterModel, ILLMOps, IOperations, IPreferences } from '../tokens';
+import { confirm, showError } from '../ui/dialogs';
+import { ClusterRow, OperationInfo } from '../wire';
+import { ClusterChoice } from './choice';
+import * as requests from './requests';
+import { ISubmission } from './requests';
+
+const MESSAGE_LENGTH = 140;
+
+/**
+ * Hands configs to clusters and opens the runs that come of it.
+ */
+export class Submitter {
+  constructor(
+    private services: {
+      llmops: ILLMOps;
+      operations: IOperations;
+      preferences: IPreferences;
+      commands: CommandRegistry;
+      choice: ClusterChoice;
+      trans: TranslationBundle;
+    }
+  ) {}
+
+  /** Resolves when the run has been taken, or it was told why not. */
+  async submit(
+    what: ISubmission,
+    cluster: string | null,
+    overrides: string[] = []
+  ): Promise<void> {
+    const { llmops, choice, trans } = this.services;
+    if (cluster === null) {
+      await this.offerCluster();
+      return;
+    }
+    const title = trans.__('Nothing was submitted');
+    try {
+      if (!(await this.makeReady(cluster))) {
+        return;
+      }
+      const begun = await requests.submit(llmops, what, cluster, overrides);
+      choice.used(cluster);
+      const ended = await this.follow(
+        begun,
+        trans.__('Submitting to %1…', cluster),
+        trans.__('Submitted to %1', cluster)
+      );
+      this.open(ended);
+    } catch (error) {
+      await showError(title, error);
+    }
+  }
+
+  /** Start a cluster from a template file. */
+  async start(path: string): Promise<void> {
+    const { llmops, trans, commands } = this.services;
+    try {
+      const begun = await requests.up(llmops, { path });
+      void commands.execute(CommandIDs.showClusters).catch(() => undefined);
+      await this.follow(
+        begun,
+        trans.__('Starting cluster %1…', begun.what),
+        trans.__('Cluster %1 is ready', begun.what)
+      );
+    } catch (error) {
+      await showError(trans.__('The cluster did not start'), error);
+    }
+  }
+
+  newCluster = (): void => {
+    void this.services.commands.execute(CommandIDs.newCluster);
+  };
+
+  private async offerCluster(): Promise<void> {
+    const { trans } = this.services;
+    const wanted = await confirm({
+      title: trans.__('There is no cluster yet'),
+      lines: [
+        trans.__('A run needs a cluster. One stays up for job after job.')
+      ],
+      action: trans.__('New cluster…'),
+      danger: false
+    });
+    if (wanted) {
+      this.newCluster();
+    }
+  }
+
+  /** True when the cluster takes runs now; asks before it starts one. */
+  private async makeReady(name: string): Promise<boolean> {
+    const { choice, trans } = this.services;
+    const row = choice.model.find(name);
+    const state = row?.info?.state;
+    // What is not known here the server knows, and tells with a remedy.
+    if (!row || !row.info || state === 'ready') {
+      return true;
+    }
+    if (state === 'starting' || row.doing === 'up' || row.doing === 'resume') {
+      return this.awaitReady(name);
+    }
+    const yes = await confirm({
+      title: trans.__('Cluster %1 is not up', name),
+      lines: [
+        row.info.message || trans.__('Its state is %1.', state ?? ''),
+        trans.__('The config is submitted as soon as the cluster is ready.')
+      ],
+      action: trans.__('Start and submit'),
+      danger: false
+    });
+    if (yes) {
+      await this.startAgain(row);
+    }
+    return yes;
+  }
+
+  private async startAgain(row: ClusterRow): Promise<void> {
+    const { llmops, trans } = this.services;
+    const canResume = row.info?.actions.resume === '';
+    const begun = canResume
+      ? await requests.resume(llmops, row.name)
+      : await requests.up(llmops, { template: row.name });
+    await this.follow(
+      begun,
+      trans.__('Starting cluster %1…', row.name),
+      trans.__('Cluster %1 is ready', row.name)
+    );
+  }
+
+  private async awaitReady(name: string): Promise<boolean> {
+    const { choice, trans } = this.services;
+    const waiting = readiness(choice.model, name);
+    this.notify(
+      waiting,
+      trans.__('Waiting for cluster %1…', name),
+      trans.__('Cluster %1 is ready', name)
+    );
+    await waiting;
+    return true;
+  }
+
+  private async follow(
+    begun: OperationInfo,
+    pending: string,
+    done: string
+  ): Promise<OperationInfo> {
+    const end = this.services.operations.finished(begun);
+    this.notify(end, pending, done);
+    return end;
+  }
+
+  private notify(end: Promise<unknown>, pending: string, done: string): void {
+    Notification.promise(end, {
+      pending: { message: pending, options: { autoClose: false } },
+      success: { message: () => done, options: { autoClose: 4000 } },
+      error: {
+        message: reason => asTrouble(reason).message.slice(0, MESSAGE_LENGTH),
+        options: { autoClose: 8000 }
+      }
+    });
+  }
+
+  private open(ended: OperationInfo): void {
+    const { commands, preferences } = this.services;
+    const runId = ended.result.run_id;
+    if (typeof runId === 'string' && preferences.openRunOnSubmit) {
+      void commands.execute(CommandIDs.openRun, { runId });
+    }
+  }
+}
+
+/** Resolves when the cluster is ready; rejects when it is gone or dead. */
+export function readiness(model: IClusterModel, name: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const look = (): boolean => {
+      const info = model.find(name)?.info;
+      if (info?.state === 'ready') {
+        resolve();
+        return true;
+      }
+      if (!info || info.state === 'dead' || info.state === 'stopped') {
+        reject(new Error(info?.message || `Cluster ${name} did not come up`));
+        return true;
+      }
+      return false;
+    };
+    if (look()) {
+      return;
+    }
+    const listen = () => {
+      if (look()) {
+        model.changed.disconnect(listen);
+      }
+    };
+    model.changed.connect(listen);
+  });
+}

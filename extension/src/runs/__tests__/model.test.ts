@@ -1,0 +1,180 @@
+import { DisposableDelegate } from '@lumino/disposable';
+import { nullTranslator } from '@jupyterlab/translation';
+import { describe, expect, it } from 'vitest';
+
+import { ILive, ILiveMessage } from '../../tokens';
+import { RunRow } from '../../wire';
+import { sparkPath } from '../../ui/parts';
+import { endText } from '../../status/notify';
+import { grouped, matches, RunsModel } from '../model';
+import { figures } from '../row';
+
+const trans = nullTranslator.load('llmops');
+
+function row(run_id: string, more: Partial<RunRow> = {}): RunRow {
+  return {
+    run_id,
+    name: 'lora',
+    title: '',
+    starred: false,
+    cluster: 'local',
+    created_s: 100,
+    state: 'RUNNING',
+    attempt: 1,
+    message: '',
+    remedy: '',
+    last_step: null,
+    total_steps: null,
+    progress: null,
+    eta_s: null,
+    loss: null,
+    mfu: null,
+    tokens_per_second: null,
+    submit_to_first_step_s: null,
+    best_metrics: {},
+    sparkline: [],
+    parent: null,
+    submission_id: null,
+    ...more
+  } as RunRow;
+}
+
+class FakeLive {
+  say: (message: Partial<ILiveMessage>) => void = () => undefined;
+
+  subscribe(_: string, listener: (message: ILiveMessage) => void) {
+    this.say = message =>
+      listener({ data: {}, payload: null, kind: '', ...message });
+    return new DisposableDelegate(() => undefined);
+  }
+}
+
+function made(): [RunsModel, FakeLive] {
+  const live = new FakeLive();
+  return [new RunsModel(live as unknown as ILive), live];
+}
+
+const list = (runs: RunRow[], whole = false, removed: string[] = []) => ({
+  kind: 'runs',
+  data: { runs, removed, whole }
+});
+
+describe('RunsModel', () => {
+  it('knows nothing before the first answer, which may be an empty list', () => {
+    const [model, live] = made();
+    expect(model.isKnown).toBe(false);
+    live.say(list([], true));
+    expect([model.isKnown, model.runs.length]).toEqual([true, 0]);
+  });
+
+  it('keeps what it had when the server is in trouble', () => {
+    const [model, live] = made();
+    live.say(list([row('a')], true));
+    live.say({ kind: 'trouble', data: { message: 'disk', remedy: 'wait' } });
+    expect(model.trouble?.message).toBe('disk');
+    expect(model.runs.map(run => run.run_id)).toEqual(['a']);
+    live.say({ kind: 'fine' });
+    expect(model.trouble).toBeNull();
+  });
+
+  it('puts the newest first, takes changes, and forgets what is deleted', () => {
+    const [model, live] = made();
+    live.say(list([row('old'), row('new', { created_s: 200 })], true));
+    live.say(list([row('old', { loss: 2 })]));
+    expect(model.runs.map(run => run.run_id)).toEqual(['new', 'old']);
+    expect(model.find('old')?.loss).toBe(2);
+    model.select('new', true);
+    live.say(list([], false, ['new']));
+    expect(model.runs.map(run => run.run_id)).toEqual(['old']);
+    expect(model.selected.size).toBe(0);
+  });
+
+  it('tells the end of a run once, and not of those that had ended before', () => {
+    const [model, live] = made();
+    const ended: string[] = [];
+    model.ended.connect((_, run) => ended.push(run.run_id));
+    live.say(list([row('a'), row('b', { state: 'FAILED' })], true));
+    live.say(list([row('a', { state: 'SUCCEEDED' })]));
+    live.say(list([row('a', { state: 'SUCCEEDED', loss: 1 })]));
+    live.say(list([row('b', { state: 'FAILED', title: 'named' })]));
+    live.say(list([row('b', { state: 'FAILED', attempt: 2 })]));
+    expect(ended).toEqual(['a', 'b']);
+  });
+
+  it('does not repeat old ends after a reconnection', () => {
+    const [model, live] = made();
+    const ended: string[] = [];
+    model.ended.connect((_, run) => ended.push(run.run_id));
+    const rows = [row('a', { state: 'SUCCEEDED' }), row('b')];
+    live.say(list(rows, true));
+    live.say(list([rows[0], row('b', { state: 'STOPPED' })], true));
+    expect(ended).toEqual(['b']);
+  });
+});
+
+describe('the list', () => {
+  it('is filtered by all words, in any field', () => {
+    const run = row('lora-1', { title: 'Best So Far', cluster: 'team' });
+    expect(matches(run, 'best team')).toBe(true);
+    expect(matches(run, 'best local')).toBe(false);
+    expect(matches(run, '')).toBe(true);
+  });
+
+  it('is grouped by cluster in the order of the newest run', () => {
+    const runs = [
+      row('3', { cluster: 'b' }),
+      row('2'),
+      row('1', { cluster: 'b' })
+    ];
+    expect(grouped(runs).map(g => [g.cluster, g.runs.length])).toEqual([
+      ['b', 2],
+      ['local', 1]
+    ]);
+  });
+
+  it('leaves out figures that are not known', () => {
+    expect(figures(row('a'), 160, trans)).toBe('60 s so far');
+    const run = row('a', {
+      loss: 1.23456,
+      last_step: 5,
+      total_steps: 10,
+      eta_s: 7
+    });
+    expect(figures(run, 160, trans)).toBe('loss 1.235 · 5 / 10 · 7.0 s left');
+  });
+});
+
+describe('sparkPath', () => {
+  it('needs two points that are numbers', () => {
+    expect(sparkPath([[1, 2]])).toBe('');
+    expect(
+      sparkPath([
+        [1, 2],
+        [2, NaN]
+      ])
+    ).toBe('');
+  });
+
+  it('goes from left to right, high values on top', () => {
+    expect(
+      sparkPath([
+        [0, 1],
+        [5, 2],
+        [10, 0]
+      ])
+    ).toBe('M0.0,12.0L50.0,2.0L100.0,22.0');
+  });
+});
+
+describe('the notification', () => {
+  it('tells reason and remedy of a failure, and is never endless', () => {
+    const run = row('a', {
+      state: 'FAILED',
+      message: 'no memory',
+      remedy: 'less'
+    });
+    expect(endText(run, trans)).toBe('Run a failed: no memory\nTry: less');
+    const long = row('a', { state: 'FAILED', message: 'x'.repeat(5000) });
+    expect(endText(long, trans).length).toBeLessThanOrEqual(400);
+  });
+});
