@@ -37,6 +37,8 @@ export namespace CommandIDs {
   export const submitCell = 'llmops:submit-cell';
   export const startTemplate = 'llmops:start-template';
   export const newConfig = 'llmops:new-config';
+  export const showConfigProblems = 'llmops:show-config-problems';
+  export const completeConfig = 'llmops:complete-config';
 }
 
 export const CATEGORY = 'LLM Training';

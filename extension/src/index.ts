@@ -1,5 +1,6 @@
 import { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
+import { cellPlugin, configsPlugin, submissionsPlugin } from './configs/plugin';
 import { connectionPlugin, operationsPlugin } from './connection';
 import { preferencesPlugin } from './preferences';
 import { runsModelPlugin, runsPanelPlugin } from './runs/plugin';
@@ -12,6 +13,9 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   preferencesPlugin,
   runsModelPlugin,
   runsPanelPlugin,
+  submissionsPlugin,
+  configsPlugin,
+  cellPlugin,
   notifyPlugin,
   statusPlugin
 ];

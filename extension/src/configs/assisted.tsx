@@ -1,6 +1,7 @@
 import { forceLinting, setDiagnostics } from '@codemirror/lint';
 import { Compartment } from '@codemirror/state';
 import { EditorView } from '@codemirror/view';
+import { MainAreaWidget } from '@jupyterlab/apputils';
 import { CodeMirrorEditor } from '@jupyterlab/codemirror';
 import { IDocumentWidget } from '@jupyterlab/docregistry';
 import { FileEditor } from '@jupyterlab/fileeditor';
@@ -188,7 +189,9 @@ export class AssistedEditor {
   private answer(): Answer {
     if (!this._answer) {
       this._answer = new Answer(this.services.trans, item => this.go(item));
-      this.widget.contentHeader.addWidget(this._answer);
+      if (this.widget instanceof MainAreaWidget) {
+        this.widget.contentHeader.addWidget(this._answer);
+      }
       this._parts.add(this._answer);
     }
     return this._answer;

@@ -15,7 +15,7 @@ export function ClusterSelect(props: {
 }): JSX.Element {
   const { choice, trans, onNew, className } = props;
   return (
-    <UseSignal signal={choice.changed} sender={choice}>
+    <UseSignal signal={choice.changed}>
       {() => {
         const { clusters, isKnown } = choice.model;
         if (clusters.length === 0) {

@@ -73,10 +73,7 @@ interface IFormState {
   trouble: Trouble | null;
 }
 
-class SubmitForm
-  extends ReactWidget
-  implements Dialog.IBodyWidget<IDecision>
-{
+class SubmitForm extends ReactWidget implements Dialog.IBodyWidget<IDecision> {
   constructor(private question: IQuestion) {
     super();
     this.addClass('llmops-configs-submit');
@@ -149,13 +146,13 @@ class SubmitForm
     const overrides = overridesOf(this._state.text);
     try {
       const check = await this.question.check(overrides, abort.signal);
-      this.show(abort, { check, trouble: null });
+      this.take(abort, { check, trouble: null });
     } catch (error) {
-      this.show(abort, { check: null, trouble: asTrouble(error) });
+      this.take(abort, { check: null, trouble: asTrouble(error) });
     }
   }
 
-  private show(asked: AbortController, found: Partial<IFormState>): void {
+  private take(asked: AbortController, found: Partial<IFormState>): void {
     if (!asked.signal.aborted && !this.isDisposed) {
       this._state = { ...this._state, ...found };
       this.update();

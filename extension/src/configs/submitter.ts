@@ -155,7 +155,10 @@ export class Submitter {
   }
 
   private notify(end: Promise<unknown>, pending: string, done: string): void {
-    Notification.promise(end, {
+    // Its own rejection is told by whoever awaits `end`.
+    const told = end.then(() => null);
+    told.catch(() => undefined);
+    Notification.promise(told, {
       pending: { message: pending, options: { autoClose: false } },
       success: { message: () => done, options: { autoClose: 4000 } },
       error: {

@@ -1,0 +1,241 @@
+import { JupyterFrontEnd } from '@jupyterlab/application';
+import { PathExt } from '@jupyterlab/coreutils';
+import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
+import { IEditorTracker } from '@jupyterlab/fileeditor';
+import { TranslationBundle } from '@jupyterlab/translation';
+import {
+  checkIcon,
+  fileIcon,
+  listIcon,
+  runIcon
+} from '@jupyterlab/ui-components';
+import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+import { CommandIDs } from '../commands';
+import { ILLMOps } from '../tokens';
+import { showError } from '../ui/dialogs';
+import { AssistedEditor } from './assisted';
+import { showFindings } from './checkDialog';
+import { createConfig } from './newConfig';
+import * as requests from './requests';
+import { ISubmissions } from './tokens';
+
+/** Editors of config files, by the id of their widget. */
+export type IEditors = Map<string, AssistedEditor>;
+
+interface IServices {
+  app: JupyterFrontEnd;
+  llmops: ILLMOps;
+  submissions: ISubmissions;
+  browser: IDefaultFileBrowser | null;
+  tracker: IEditorTracker;
+  editors: IEditors;
+  trans: TranslationBundle;
+  submit: (editor: AssistedEditor) => void;
+}
+
+type Args = ReadonlyPartialJSONObject;
+
+const FROM_BROWSER = { from: 'browser' };
+const FILE = '.jp-DirListing-item[data-isdir="false"]';
+const FOLDERS = [
+  '.jp-DirListing-item[data-isdir="true"]',
+  '.jp-DirListing-content'
+];
+const PATH_ARGS = {
+  type: 'object',
+  properties: {
+    path: { type: 'string', description: 'The file, in the file browser' },
+    from: { type: 'string', description: 'browser: the file selected there' }
+  }
+};
+
+/**
+ * Check, submit, start, new: for the file that is edited, selected or named.
+ */
+export function addConfigCommands(services: IServices): void {
+  addFileCommands(services);
+  addNewConfig(services);
+}
+
+function addFileCommands(services: IServices): void {
+  const { app, trans, submissions } = services;
+  const add = (
+    id: string,
+    kind: string | null,
+    options: { label: string; short: string; caption: string; icon: unknown },
+    run: (path: string, editor: AssistedEditor | null) => void
+  ) =>
+    app.commands.addCommand(id, {
+      label: args => (args.from ? options.short : options.label),
+      caption: options.caption,
+      icon: options.icon as typeof runIcon,
+      describedBy: { args: PATH_ARGS },
+      isEnabled: args => target(services, args, kind) !== null,
+      isVisible: args => !args.from || target(services, args, kind) !== null,
+      execute: args => {
+        const path = target(services, args, kind);
+        if (path !== null) {
+          const isOpen = args.from === undefined && args.path === undefined;
+          run(path, isOpen ? currentEditor(services) : null);
+        }
+      }
+    });
+
+  add(
+    CommandIDs.checkConfig,
+    null,
+    {
+      label: trans.__('Check This Config'),
+      short: trans.__('Check Config'),
+      caption: trans.__('Tell all that is wrong; nothing is started'),
+      icon: checkIcon
+    },
+    (path, editor) =>
+      editor ? void editor.check() : void checkFile(services, path)
+  );
+  add(
+    CommandIDs.submitConfig,
+    'train',
+    {
+      label: trans.__('Submit This Config'),
+      short: trans.__('Submit to Cluster…'),
+      caption: trans.__('Submit this training config to a cluster'),
+      icon: runIcon
+    },
+    (path, editor) =>
+      editor ? services.submit(editor) : void askAndSubmit(services, path)
+  );
+  add(
+    CommandIDs.startTemplate,
+    'cluster',
+    {
+      label: trans.__('Start a Cluster from This Template'),
+      short: trans.__('Start This Cluster'),
+      caption: trans.__('Start the cluster that this template describes'),
+      icon: runIcon
+    },
+    path => void submissions.submitter.start(path)
+  );
+  [
+    CommandIDs.submitConfig,
+    CommandIDs.startTemplate,
+    CommandIDs.checkConfig
+  ].forEach((command, index) =>
+    app.contextMenu.addItem({
+      command,
+      selector: FILE,
+      rank: 3 + index / 10,
+      args: FROM_BROWSER
+    })
+  );
+}
+
+function currentEditor(services: IServices): AssistedEditor | null {
+  const id = services.tracker.currentWidget?.id ?? '';
+  return services.editors.get(id) ?? null;
+}
+
+/** The local path of what a command is about; null when it is no config of that kind. */
+function target(
+  services: IServices,
+  args: Args,
+  kind: string | null
+): string | null {
+  const { app, browser, submissions } = services;
+  let path: string | undefined;
+  if (typeof args.path === 'string') {
+    path = args.path;
+  } else if (args.from === 'browser') {
+    const items = [...(browser?.selectedItems() ?? [])];
+    path = items.length === 1 ? items[0].path : undefined;
+  } else {
+    path = currentEditor(services)?.widget.context.path;
+  }
+  const local = path && app.serviceManager.contents.localPath(path);
+  const found = submissions.kinds.of(local);
+  return local && found && (kind === null || found.name === kind)
+    ? local
+    : null;
+}
+
+async function textOf(services: IServices, path: string): Promise<string> {
+  const { contents } = services.app.serviceManager;
+  const model = await contents.get(path, { type: 'file', format: 'text' });
+  return String(model.content);
+}
+
+async function checkFile(services: IServices, path: string): Promise<void> {
+  const { app, llmops, trans } = services;
+  try {
+    const text = await textOf(services, path);
+    const body = { path, text, with_files: true };
+    const check = await requests.check(llmops, body);
+    if (await showFindings(PathExt.basename(path), check, trans)) {
+      await app.commands.execute('docmanager:open', { path });
+    }
+  } catch (error) {
+    await showError(trans.__('This file was not checked'), error);
+  }
+}
+
+async function askAndSubmit(services: IServices, path: string): Promise<void> {
+  const { llmops, submissions, trans } = services;
+  const decision = await submissions.ask({
+    title: trans.__('Submit %1', PathExt.basename(path)),
+    check: async (overrides, signal) => {
+      const text = await textOf(services, path);
+      const body = { path, text, overrides, with_files: true };
+      return requests.check(llmops, body, signal);
+    }
+  });
+  if (decision) {
+    const { cluster, overrides } = decision;
+    await submissions.submitter.submit({ path }, cluster, overrides);
+  }
+}
+
+function addNewConfig(services: IServices): void {
+  const { app, llmops, browser, submissions, trans } = services;
+  app.commands.addCommand(CommandIDs.newConfig, {
+    label: args =>
+      args.from
+        ? trans.__('New Training Config')
+        : args.isLauncher
+          ? trans.__('New training config')
+          : trans.__('New Training Config'),
+    caption: trans.__('A training config with every field explained'),
+    icon: args => (args.from ? fileIcon : listIcon),
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          cwd: { type: 'string', description: 'Folder of the new file' },
+          kind: { type: 'string', description: '`train` or `cluster`' }
+        }
+      }
+    },
+    execute: async args => {
+      const name = typeof args.kind === 'string' ? args.kind : 'train';
+      const kind = submissions.kinds.named(name);
+      const folder =
+        typeof args.cwd === 'string' ? args.cwd : selectedFolder(browser, args);
+      if (kind) {
+        await createConfig({ app, llmops, kind, folder, trans });
+      }
+    }
+  });
+  FOLDERS.forEach(selector =>
+    app.contextMenu.addItem({
+      command: CommandIDs.newConfig,
+      selector,
+      rank: 55,
+      args: FROM_BROWSER
+    })
+  );
+}
+
+function selectedFolder(browser: IDefaultFileBrowser | null, args: Args) {
+  const [item] = args.from ? [...(browser?.selectedItems() ?? [])] : [];
+  return item?.type === 'directory' ? item.path : (browser?.model.path ?? '');
+}

@@ -1,0 +1,143 @@
+import {
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
+import { IEditorTracker } from '@jupyterlab/fileeditor';
+import { ILauncher } from '@jupyterlab/launcher';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+
+import { CATEGORY, CommandIDs } from '../commands';
+import { IClusterModel, ILLMOps, IOperations, IPreferences } from '../tokens';
+import { AssistedEditor } from './assisted';
+import { addCellCommand } from './cell';
+import { ClusterChoice } from './choice';
+import { addConfigCommands, IEditors } from './configCommands';
+import { addEditorCommands } from './editorCommands';
+import { Kinds } from './kinds';
+import { askSubmission } from './submit';
+import { Submitter } from './submitter';
+import { ISubmissions } from './tokens';
+
+/**
+ * Provides the way of a config to a cluster, for every door that leads there.
+ */
+export const submissionsPlugin: JupyterFrontEndPlugin<ISubmissions> = {
+  id: '@llmops/lab:submissions',
+  description: 'Hands training configs to clusters.',
+  provides: ISubmissions,
+  requires: [ILLMOps, IOperations, IClusterModel, IPreferences],
+  optional: [ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    llmops: ILLMOps,
+    operations: IOperations,
+    clusters: IClusterModel,
+    preferences: IPreferences,
+    translator: ITranslator | null
+  ): ISubmissions => {
+    const trans = (translator ?? nullTranslator).load('llmops');
+    const { commands } = app;
+    const choice = new ClusterChoice(clusters, preferences);
+    const services = { llmops, operations, preferences, commands };
+    const submitter = new Submitter({ ...services, choice, trans });
+    const onNew = submitter.newCluster;
+    return {
+      kinds: new Kinds(llmops),
+      choice,
+      submitter,
+      ask: question => askSubmission({ ...question, choice, trans, onNew })
+    };
+  }
+};
+
+/**
+ * Completion, hover, squiggles and buttons in the editors of config files, and their commands.
+ */
+export const configsPlugin: JupyterFrontEndPlugin<void> = {
+  id: '@llmops/lab:configs',
+  description: 'Helps to write and submit training configs.',
+  autoStart: true,
+  requires: [ILLMOps, ISubmissions, IPreferences, IEditorTracker],
+  optional: [IDefaultFileBrowser, ICommandPalette, ILauncher, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    llmops: ILLMOps,
+    submissions: ISubmissions,
+    preferences: IPreferences,
+    tracker: IEditorTracker,
+    browser: IDefaultFileBrowser | null,
+    palette: ICommandPalette | null,
+    launcher: ILauncher | null,
+    translator: ITranslator | null
+  ) => {
+    const trans = (translator ?? nullTranslator).load('llmops');
+    const { kinds, choice, submitter } = submissions;
+    const { contents } = app.serviceManager;
+    const localPath = (path: string) => contents.localPath(path);
+    const submit = (editor: AssistedEditor) =>
+      void editor
+        .save()
+        .then(() => submitter.submit({ path: editor.path }, choice.name));
+    const editors: IEditors = new Map();
+    const assist = (widget: AssistedEditor['widget']) => {
+      const editor = new AssistedEditor(widget, {
+        llmops,
+        kinds,
+        preferences,
+        choice,
+        trans,
+        localPath,
+        onSubmit: submit,
+        onStart: path => void submitter.start(path),
+        onNewCluster: submitter.newCluster
+      });
+      editors.set(widget.id, editor);
+      widget.disposed.connect(() => editors.delete(widget.id));
+    };
+    void kinds.ready.then(() => {
+      tracker.forEach(assist);
+      tracker.widgetAdded.connect((_, widget) => assist(widget));
+    });
+    const services = { app, llmops, submissions, browser, tracker, editors };
+    addConfigCommands({ ...services, trans, submit });
+    addEditorCommands({ app, tracker, editors, trans });
+    [
+      CommandIDs.checkConfig,
+      CommandIDs.submitConfig,
+      CommandIDs.startTemplate,
+      CommandIDs.newConfig,
+      CommandIDs.showConfigProblems
+    ].forEach(command => palette?.addItem({ command, category: CATEGORY }));
+    launcher?.add({
+      command: CommandIDs.newConfig,
+      category: CATEGORY,
+      rank: 2
+    });
+  }
+};
+
+/**
+ * Submits a notebook's cell that is a training config.
+ */
+export const cellPlugin: JupyterFrontEndPlugin<void> = {
+  id: '@llmops/lab:cell',
+  description: 'Submits notebook cells that are training configs.',
+  autoStart: true,
+  requires: [ILLMOps, ISubmissions, INotebookTracker],
+  optional: [ICommandPalette, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    llmops: ILLMOps,
+    submissions: ISubmissions,
+    notebooks: INotebookTracker,
+    palette: ICommandPalette | null,
+    translator: ITranslator | null
+  ) => {
+    const trans = (translator ?? nullTranslator).load('llmops');
+    addCellCommand({ app, llmops, submissions, notebooks, trans });
+    palette?.addItem({ command: CommandIDs.submitCell, category: CATEGORY });
+  }
+};

@@ -1,0 +1,31 @@
+import { Token } from '@lumino/coreutils';
+
+import { ConfigCheck } from '../wire';
+import { ClusterChoice } from './choice';
+import { Kinds } from './kinds';
+import { IDecision } from './submit';
+import { Submitter } from './submitter';
+
+/**
+ * What all doors to a submission share: editors, context menus, cells, a run's panel.
+ */
+export interface ISubmissions {
+  readonly kinds: Kinds;
+  readonly choice: ClusterChoice;
+  readonly submitter: Submitter;
+
+  /**
+   * Ask where to submit and what to change; null when it was cancelled.
+   */
+  ask(question: {
+    title: string;
+    check: (overrides: string[], signal: AbortSignal) => Promise<ConfigCheck>;
+    overrides?: readonly string[];
+    action?: string;
+  }): Promise<IDecision | null>;
+}
+
+export const ISubmissions = new Token<ISubmissions>(
+  '@llmops/lab:ISubmissions',
+  'Hands configs to clusters, after asking where and with what changes.'
+);
