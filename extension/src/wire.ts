@@ -268,7 +268,7 @@ export interface ConfigHover {
   text: string;
 }
 
-/** One line of the side bar; topic `runs` sends `{runs: RunRow[], removed: id[], whole: bool}`. */
+/** One line of the side bar; topic `runs` sends `{runs: RunRow[], removed, whole}`. */
 export interface RunRow {
   run_id: string;
   name: string;
@@ -298,4 +298,167 @@ export interface RunRow {
   parent: string | null;
   /** Of the newest attempt, for the link to Ray's job page. */
   submission_id: string | null;
+}
+
+/** One run in full, but for its curves. */
+export interface RunDetail {
+  row: RunRow;
+  note: string;
+  user: string;
+  host: string;
+  config_path: string | null;
+  /** Resolved: every field, defaults too. */
+  config_yaml: string;
+  overrides: Record<string, unknown>;
+  versions: Record<string, string>;
+  /** `revision (branch, with changes)`; empty outside of git. */
+  git: string;
+  /** Of the workspace that travelled along. */
+  files: string[];
+  attempts: RunAttempt[];
+  outputs: RunOutput[];
+  checkpoints: RunOutput[];
+  folder: string;
+  contents_path: string | null;
+}
+
+/** One try of a run. */
+export interface RunAttempt {
+  number: number;
+  cluster: string;
+  submission_id: string;
+  submitted_s: number;
+  ended_s: number | null;
+  /** How it ended; null when nobody saw its end. */
+  state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED' | null;
+  message: string;
+  resumed_from: string | null;
+  /** Null when this machine does not have its log. */
+  log_bytes: number | null;
+}
+
+/** A result, or a checkpoint. */
+export interface RunOutput {
+  what: string;
+  path: string;
+  /** Null when it is not on this machine. */
+  size_bytes: number | null;
+  /** For Jupyter's file browser, when it lies below its root. */
+  contents_path: string | null;
+}
+
+/** What a deletion would remove. */
+export interface RunPreview {
+  run_id: string;
+  state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
+  folder: string;
+  size_bytes: number;
+  num_files: number;
+  checkpoints: string[];
+  outputs: string[];
+  /** Results elsewhere, which stay. */
+  kept: string[];
+  /** Runs that were re-submitted from it; they stay. */
+  children: string[];
+}
+
+/** One file of a run's code. */
+export interface FileText {
+  path: string;
+  text: string;
+}
+
+/** What to change; what is left out stays. */
+export interface NotesBody {
+  title?: string | null;
+  starred?: boolean | null;
+  note?: string | null;
+}
+
+/** A training config by its contents path or as text, and where it shall run. */
+export interface SubmitBody {
+  cluster?: string;
+  path?: string | null;
+  /** Wins over the file; `path` then only tells the folder. */
+  text?: string | null;
+  /** `section.field=value`. */
+  overrides?: string[];
+  /** Contents path of the folder that travels along; default the config's own. */
+  workspace?: string | null;
+}
+
+/** Changes to a run's config. */
+export interface ResubmitBody {
+  cluster?: string | null;
+  /** The whole config, edited. */
+  text?: string | null;
+  overrides?: string[];
+}
+
+/** Which logs a run has. */
+export interface LogInfo {
+  attempt: number;
+  attempts: number[];
+  size: number;
+}
+
+/** Whole lines; offsets are bytes. */
+export interface LogWindow {
+  offset: number;
+  end: number;
+  size: number;
+  text: string;
+  /** The last line while it has no line end. */
+  partial: string;
+}
+
+/** What a search found. */
+export interface LogMatches {
+  matches: LogMatch[];
+  /** Offset to go on from; null when all was looked through. */
+  next: number | null;
+}
+
+/** One line with a hit. */
+export interface LogMatch {
+  offset: number;
+  text: string;
+}
+
+/** Several runs side by side; their curves come as rows. */
+export interface Comparison {
+  runs: RunRow[];
+  figures: ComparedFigure[];
+  differences: RunDifference[];
+}
+
+/** One figure of all compared runs. */
+export interface ComparedFigure {
+  label: string;
+  texts: string[];
+  /** To the first run's; null where one of the two is not known. */
+  ratios: (number | null)[];
+}
+
+/** What differs from one run to another. */
+export interface RunDifference {
+  before: string;
+  after: string;
+  config: Change[];
+  code: CodeChange[];
+  environment: Change[];
+}
+
+/** A value that differs. */
+export interface Change {
+  path: string;
+  before: string;
+  after: string;
+}
+
+/** A file that differs. */
+export interface CodeChange {
+  path: string;
+  kind: 'added' | 'removed' | 'changed';
+  unified_diff: string;
 }

@@ -71,6 +71,15 @@ class Run:
         return self._store.folder(self.id)
 
     @property
+    def folder_exists(self) -> bool:
+        """False once it has been deleted."""
+        return self._folder.record.exists()
+
+    @cached_property
+    def _folder(self) -> RunFolder:
+        return self._store.folder(self.id)
+
+    @property
     def attempts(self) -> list[Attempt]:
         return self._store.attempts(self.id)
 

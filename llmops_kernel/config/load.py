@@ -14,7 +14,7 @@ from llmops_kernel.config.problems import ABSENT, Problem
 from llmops_kernel.config.sections import Section
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.config.yaml_dialect import dump
-from llmops_kernel.config.yaml_source import read_yaml
+from llmops_kernel.config.yaml_source import Source, parse_yaml, read_yaml
 
 __all__ = [
     "ABSENT",
@@ -24,6 +24,7 @@ __all__ = [
     "flatten",
     "load_training_config",
     "training_config_from_dict",
+    "training_config_from_text",
 ]
 
 PATTERN = "*.train.yaml"
@@ -33,6 +34,17 @@ _REMEDY = "`llmops init` writes a config with every field explained"
 def load_training_config(path: Path | str, overrides: Overrides = ()) -> TrainingConfig:
     """Read, override and check. Raises ConfigError; its `problems` are all that is wrong."""
     source = read_yaml(Path(path).expanduser(), remedy=_REMEDY, siblings=PATTERN)
+    return _training_config(source, overrides)
+
+
+def training_config_from_text(
+    text: str, overrides: Overrides = (), *, name: str = "the text"
+) -> TrainingConfig:
+    """Like `load_training_config` for YAML that lies in no file; `name` is what errors call it."""
+    return _training_config(parse_yaml(text, file=name, remedy=_REMEDY), overrides)
+
+
+def _training_config(source: Source, overrides: Overrides) -> TrainingConfig:
     data, wrong = apply_overrides(TrainingConfig, source.data, overrides, origins=source.origins)
     return validated(
         TrainingConfig,

@@ -113,6 +113,11 @@ class LogText:
         kept = text.split("\n")[-lines - 1 :] if text.endswith("\n") else text.split("\n")[-lines:]
         return "\n".join(kept) if lines > 0 else ""
 
+    def piece(self, offset: int, length: int) -> bytes:
+        """As it is, wherever lines end."""
+        with self._open() as file:
+            return _read(file, offset, min(length, MAX_WINDOW_BYTES))
+
     def search(
         self,
         pattern: str,

@@ -160,6 +160,23 @@ class RunStore:
         self._index.put(changed)
         return summaries
 
+    def kept_summaries(self) -> dict[str, RunSummary]:
+        """Those whose runs have told nothing since; reads no journal."""
+        found = {}
+        for row in self._rows():
+            summary = _cached(row, self.fingerprint(row.run_id)) if row.summary else None
+            if summary is not None:
+                found[row.run_id] = summary
+        return found
+
+    def fingerprint(self, run_id: str) -> str:
+        """Differs as soon as the run has told more."""
+        return _fingerprint(RunFolder(self._runs / run_id))
+
+    def keep_summary(self, summary: RunSummary, *, fingerprint: str) -> None:
+        """For `list`; `fingerprint` from before the journal was read."""
+        self._index.put([_row_of(summary, fingerprint)])
+
     def _summarise(self, run_id: str) -> RunSummary | None:
         try:
             record, view = self.record(run_id), self.view(run_id)

@@ -202,9 +202,10 @@ class RunView:
     @property
     def end(self) -> EndEvent | None:
         """How the newest attempt ended; None while it has not."""
-        return self._end_of(self.attempt)
+        return self.end_of(self.attempt)
 
-    def _end_of(self, attempt: int) -> EndEvent | None:
+    def end_of(self, attempt: int) -> EndEvent | None:
+        """How one attempt ended; None when nobody saw it end."""
         ends = [event for event in self._of(EndEvent) if event.attempt == attempt]
         # An observer only infers the end; what the run itself tells is better.
         return max(
@@ -254,7 +255,7 @@ class RunView:
         return list(self._spans[attempt])
 
     def _phases(self, attempt: int) -> list[PhaseSpan]:
-        end = self._end_of(attempt)
+        end = self.end_of(attempt)
         ended_s = end.time_s if end is not None else None
         if ended_s is None and attempt < self.attempt:
             ended_s = self._last_s.get(

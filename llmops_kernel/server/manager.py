@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+from llmops_kernel.runs.store import RunStore
 from llmops_kernel.server.cluster_feed import ClustersFeed
+from llmops_kernel.server.followers import Followers
 from llmops_kernel.server.hub import Hub
 from llmops_kernel.server.operations import Operations, OperationsFeed
+from llmops_kernel.server.run_feed import RunFeed, RunsFeed
+from llmops_kernel.server.run_rows import RunRows
 
 MANAGER_KEY = "llmops_manager"
 _THREADS = 24
@@ -23,6 +28,12 @@ class Manager:
         self.hub = Hub(self.executor)
         self.operations = Operations(changed=self._operation_changed)
         self.hub.register("operations", lambda _: OperationsFeed(self.operations))
+        store = RunStore()
+        self.store = store
+        self.followers = Followers(store)
+        self.run_rows = RunRows(store, self.followers)
+        self.hub.register("runs", lambda _: RunsFeed(self.run_rows))
+        self.hub.register("run/", partial(RunFeed, followers=self.followers, store=store))
         self.hub.register("clusters", lambda _: ClustersFeed(self.operations))
 
     def _operation_changed(self) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from llmops_kernel.server import cluster_routes, config_routes, handshake, live, proxy
+from llmops_kernel.server import (
+    cluster_routes,
+    config_routes,
+    handshake,
+    live,
+    log_routes,
+    proxy,
+    run_routes,
+)
 from llmops_kernel.server.base import NotFoundHandler
 
 PREFIX = "/llmops/"
@@ -12,6 +20,6 @@ PREFIX = "/llmops/"
 
 def all_routes() -> list[tuple[str, Any]]:
     """(regular expression of the path, handler); Jupyter puts its base URL before them."""
-    tables = (handshake, live, cluster_routes, config_routes, proxy)
+    tables = (handshake, live, cluster_routes, run_routes, log_routes, config_routes, proxy)
     routes = [(PREFIX + path, handler) for module in tables for path, handler in module.ROUTES]
     return [*routes, (PREFIX + ".*", NotFoundHandler)]

@@ -1,0 +1,210 @@
+"""The routes of runs, their logs and comparisons."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from llmops_kernel.runs.packages import build
+from llmops_kernel.runs.store import RunStore
+from llmops_kernel.runs.workspace import scan
+from llmops_kernel.widgets.columns import FIELDS
+from tests.server.runs import add_attempt, make_run
+
+Ask = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+    """Below Jupyter's root, as on a hub where both lie in the home folder."""
+    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "root_dir" / "llmops"))
+    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+    return RunStore()
+
+
+@pytest.fixture
+def ask(store: RunStore, api: Any) -> Ask:
+    """A request with a JSON body; returns (status, answer)."""
+
+    async def send(url: str, verb: str = "GET", /, **body: Any) -> tuple[int, Any]:
+        text = None if verb == "GET" else json.dumps(body)
+        answer = await api(url, method=verb, body=text)
+        return answer.code, json.loads(answer.body)
+
+    return send
+
+
+async def ended(ask: Ask, operation: dict[str, Any]) -> dict[str, Any]:
+    for _ in range(100):
+        _, operation = await ask(f"operations/{operation['id']}")
+        if operation["state"] != "running":
+            return operation
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not end in time")
+
+
+async def test_the_list_is_newest_first(ask: Ask, store: RunStore) -> None:
+    assert await ask("runs") == (200, [])
+    make_run(store, "r-1", steps=3, created_s=1.0)
+    make_run(store, "r-2", steps=3, created_s=2.0, ended=None)
+    code, rows = await ask("runs")
+    assert (code, [row["run_id"] for row in rows]) == (200, ["r-2", "r-1"])
+    assert rows[0]["state"] == "RUNNING"
+    assert rows[1]["submission_id"] == "r-1-1"
+
+
+async def test_one_run_in_full(ask: Ask, store: RunStore) -> None:
+    root = make_run(store, "r-1", steps=3, versions={"ray": "2"}, overrides={"seed": "7"})
+    (root / "output").mkdir()
+    (root / "output" / "adapter.bin").write_bytes(b"x" * 100)
+    code, told = await ask("runs/last")
+    assert code == 200
+    assert told["row"]["run_id"] == "r-1"
+    assert told["config_yaml"].startswith("optimizer:")
+    assert told["overrides"] == {"seed": "7"}
+    assert [(a["number"], a["state"]) for a in told["attempts"]] == [(1, "SUCCEEDED")]
+    assert told["outputs"][0]["size_bytes"] == 100
+    assert told["contents_path"] == "llmops/runs/r-1"
+    assert told["outputs"][0]["contents_path"] == "llmops/runs/r-1/output"
+
+
+@pytest.mark.parametrize("path", ["runs/nobody", "runs/nobody/rows", "runs/nobody/log"])
+async def test_an_unknown_run_is_told_with_a_remedy(path: str, ask: Ask) -> None:
+    code, told = await ask(path)
+    assert code == 404
+    assert "nobody" in told["message"]
+    assert told["remedy"]
+
+
+@pytest.mark.parametrize("ref", ["../../etc", "%2e%2e%2f%2e%2e%2fetc", "a%00b"])
+async def test_a_run_id_is_no_path(ref: str, store: RunStore, api: Any) -> None:
+    assert (await api(f"runs/{ref}")).code in (400, 404)
+
+
+async def test_notes_change_one_by_one(ask: Ask, store: RunStore) -> None:
+    make_run(store, "r-1")
+    assert (await ask("runs/r-1", "PATCH", title="mine"))[0] == 200
+    code, told = await ask("runs/r-1", "PATCH", starred=True, note="so far so good")
+    assert (code, told) == (200, {"title": "mine", "starred": True, "note": "so far so good"})
+    assert (await ask("runs"))[1][0]["title"] == "mine"
+    assert (await ask("runs/r-1", "PATCH", titel="x"))[0] == 422
+    assert (await ask("runs/r-1", "PATCH", title="x" * 201))[0] >= 400
+
+
+async def test_rows_are_floats(store: RunStore, api: Any) -> None:
+    make_run(store, "r-1", steps=3)
+    answer = await api("runs/r-1/rows")
+    assert answer.code == 200, answer.body
+    values = struct.unpack(f"<{len(answer.body) // 4}f", answer.body)
+    assert answer.headers["X-LLMOps-Fields"] == ",".join(FIELDS)
+    assert values[:: len(FIELDS)] == (1, 2, 3)
+
+
+async def test_deleting_tells_first_and_refuses_a_run_that_is_on(ask: Ask, store: RunStore) -> None:
+    root = make_run(store, "r-1", steps=3)
+    make_run(store, "r-2", ended=None)
+    _, preview = await ask("runs/r-1/preview")
+    assert (preview["folder"], preview["state"]) == (str(root), "SUCCEEDED")
+    assert preview["size_bytes"] > 0
+    code, told = await ask("runs/r-2", "DELETE")
+    assert (code, bool(told["remedy"])) == (409, True)
+    code, operation = await ask("runs/r-1", "DELETE")
+    assert code == 202
+    assert (await ended(ask, operation))["state"] == "done"
+    assert not root.exists()
+
+
+async def test_the_code_of_a_run_comes_from_its_package(
+    ask: Ask, store: RunStore, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    (workspace / "hooks.py").write_text("print('hello')\n")
+    snapshot = scan(workspace)
+    packages = build(snapshot, store.packages)
+    files = {name: entry.sha256_16 for name, entry in snapshot.files.items()}
+    make_run(store, "r-1", code_hash=packages.code.hash, files=files)
+    code, told = await ask("runs/r-1/file?path=hooks.py")
+    assert (code, told["text"]) == (200, "print('hello')\n")
+    for path in ("nothing.py", "../hooks.py", "/etc/passwd"):
+        code, told = await ask(f"runs/r-1/file?path={quote(path)}")
+        assert code == 404, path
+    assert (await ask("runs/r-1/git-diff"))[1]["text"] == ""
+
+
+async def test_a_comparison_has_figures_ratios_and_differences(ask: Ask, store: RunStore) -> None:
+    make_run(store, "r-1", steps=4, created_s=1.0)
+    make_run(store, "r-2", steps=8, created_s=2.0, learning_rate=5e-5)
+    code, told = await ask("compare?runs=r-2,r-1")
+    assert code == 200
+    assert [run["run_id"] for run in told["runs"]] == ["r-1", "r-2"]
+    loss = next(figure for figure in told["figures"] if figure["label"] == "loss")
+    assert loss["texts"] == ["1.0000", "0.5000"]
+    assert loss["ratios"] == [1.0, 0.5]
+    changes = told["differences"][0]["config"]
+    assert changes == [{"path": "optimizer.learning_rate", "before": "0.0001", "after": "5e-05"}]
+    make_run(store, "r-3", steps=8, created_s=3.0)
+    _, told = await ask("compare?runs=r-1,r-2,r-3&base=r-2")
+    assert [(d["before"], d["after"]) for d in told["differences"]] == [
+        ("r-2", "r-1"),
+        ("r-2", "r-3"),
+    ]
+
+
+@pytest.mark.parametrize("query", ["", "?runs=", "?runs=r-1", "?runs=r-1,r-1", "?runs=r-1,x"])
+async def test_a_comparison_needs_two_runs(query: str, ask: Ask, store: RunStore) -> None:
+    make_run(store, "r-1")
+    code, _ = await ask(f"compare{query}")
+    assert code in (400, 404, 422)
+
+
+async def test_submitting_tells_mistakes_at_once(ask: Ask, store: RunStore) -> None:
+    code, told = await ask("runs", "POST", text="method: lore\n")
+    assert code == 422
+    assert any("method" in problem["path"] for problem in told["problems"])
+    assert (await ask("runs", "POST"))[0] == 422
+    assert (await ask("runs", "POST", path="../outside.train.yaml"))[0] == 403
+    assert (await ask("runs", "POST", path="none.train.yaml"))[0] == 404
+    assert (await ask("runs", "POST", text="a: 1", workspace="../.."))[0] in (403, 422)
+
+
+async def test_stop_and_retry_are_operations(ask: Ask, store: RunStore) -> None:
+    make_run(store, "r-1", steps=2)
+    code, operation = await ask("runs/r-1/stop", "POST")
+    assert (code, operation["kind"]) == (202, "stop")
+    assert (await ended(ask, operation))["state"] == "done"  # There was nothing left to stop.
+    _, operation = await ask("runs/r-1/retry", "POST")
+    told = await ended(ask, operation)
+    assert (told["state"], bool(told["trouble"]["remedy"])) == ("failed", True)
+
+
+async def test_a_log_is_read_in_windows(ask: Ask, store: RunStore, api: Any) -> None:
+    root = make_run(store, "r-1", steps=2)
+    add_attempt(store, "r-1", 2)
+    (root / "logs").mkdir()
+    text = "".join(f"line {number:04}\n" for number in range(1000))
+    (root / "logs" / "driver-1.log").write_text(text)
+    (root / "logs" / "driver-2.log").write_text("second\n")
+    assert (await ask("runs/r-1/log/info"))[1] == {"attempt": 2, "attempts": [1, 2], "size": 7}
+    assert (await ask("runs/r-1/log"))[1]["text"] == "second\n"
+    _, window = await ask("runs/r-1/log?attempt=1&offset=5&limit=30")
+    assert (window["text"], window["end"]) == ("line 0000\nline 0001\nline 0002\n", 30)
+    _, window = await ask("runs/r-1/log?attempt=1&before=30&limit=25")
+    assert (window["text"], window["offset"]) == ("line 0001\nline 0002\n", 10)
+    _, found = await ask("runs/r-1/log/search?attempt=1&text=LINE+05&ignore_case=1&limit=2")
+    assert [match["text"] for match in found["matches"]] == ["line 0500", "line 0501"]
+    assert found["next"] == 5020
+    answer = await api("runs/r-1/log/download?attempt=1")
+    assert answer.body.decode() == text
+    assert "attachment" in answer.headers["Content-Disposition"]
+    assert (await ask("runs/r-1/log/search?attempt=1&text=(&regex=1"))[0] == 422
+    assert (await ask("runs/r-1/log?attempt=7"))[0] == 404
+    assert (await ask("runs/r-1/log?limit=999999999"))[0] == 422
+    assert (await ask("runs/r-1/log?offset=x"))[0] == 400
