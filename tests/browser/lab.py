@@ -37,21 +37,40 @@ def free_port() -> int:
 
 
 class Lab:
-    """Own config, data, workspaces and settings folders: nothing of the user's is read."""
+    """Own config, data, workspaces and settings folders: nothing of the user's is read.
 
-    def __init__(self, folder: Path) -> None:
-        self.work = folder / "work"
-        self.work.mkdir(parents=True)
+    `base_url` is what a hub would put before everything. `home` is where runs and clusters lie;
+    Ray's sockets need it to be short.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        base_url: str = "/",
+        home: Path | None = None,
+        work: Path | None = None,
+    ) -> None:
+        self.work = work or folder / "work"
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.base_url, self.home = base_url, home or folder / "home"
         self.port, self.token = free_port(), "test-token"
+        self.log = folder / "lab.log"
+        self._folder = folder
         settings = folder / "settings/@jupyterlab/apputils-extension"
         settings.mkdir(parents=True)
         (settings / "notification.jupyterlab-settings").write_text(
             json.dumps({"fetchNews": "false", "checkForUpdates": False})
         )
+        self.process = self._spawn()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        folder = self._folder
         command = [
             *(sys.executable, "-m", "jupyterlab", "--no-browser", "--expose-app-in-browser"),
             *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={self.port}"),
             *("--ServerApp.port_retries=0", "--ServerApp.allow_root=True"),
+            f"--ServerApp.base_url={self.base_url}",
             *(f"--ServerApp.root_dir={self.work}", f"--LabApp.user_settings_dir={folder}/settings"),
             f"--LabApp.workspaces_dir={folder}/workspaces",
         ]
@@ -62,15 +81,18 @@ class Lab:
             "JUPYTER_DATA_DIR": str(folder / "data"),
             "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
             "PYTHONPATH": str(ROOT),
-            "LLMOPS_HOME": str(folder / "home"),
+            "LLMOPS_HOME": str(self.home),
         }
-        self.log = folder / "lab.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, env=env, stdout=log, stderr=log)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self.port}{self.base_url}".rstrip("/")
+
+    def page_url(self, path: str = "", *, reset: bool = True) -> str:
+        query = f"{'reset&' if reset else ''}token={self.token}"
+        return f"{self.url}/lab{path}?{query}"
 
     def wait(self, timeout_s: float = 60) -> None:
         deadline_s = time.monotonic() + timeout_s
@@ -88,6 +110,16 @@ class Lab:
         except subprocess.TimeoutExpired:
             self.process.kill()
 
+    def kill(self) -> None:
+        """As a crash or the kernel's memory killer would."""
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        """On the same port, so that open pages find it again."""
+        self.process = self._spawn()
+        self.wait()
+
     def write(self, name: str, *cells: str) -> str:
         notebook = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(source) for source in cells],
@@ -104,7 +136,7 @@ class Notebook:
         self.page, self.lab, self.name = page, lab, name
 
     def open(self) -> None:
-        self.page.goto(f"{self.lab.url}/lab/tree/{self.name}?reset&token={self.lab.token}")
+        self.page.goto(self.lab.page_url(f"/tree/{self.name}"))
         self.page.wait_for_function(_IDLE, timeout=60_000)
 
     def command(self, command: str, **arguments: Any) -> None:

@@ -10,7 +10,7 @@ export class SavedRun implements IPanelModel {
     this._values = {
       state: panel.state ?? {},
       columns: decoded(panel.columns),
-      log: '',
+      log: 'A notebook does not keep the log; it is in the run’s panel and in its folder.',
       notice: {}
     };
   }
