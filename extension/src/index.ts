@@ -1,7 +1,13 @@
 import { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
 import { cellPlugin, configsPlugin, submissionsPlugin } from './configs/plugin';
+import {
+  clusterCommandsPlugin,
+  clusterModelPlugin,
+  clusterPanelPlugin
+} from './clusters/plugin';
 import { connectionPlugin, operationsPlugin } from './connection';
+import { dashboardPlugin } from './dashboard/plugin';
 import { preferencesPlugin } from './preferences';
 import { runsModelPlugin, runsPanelPlugin } from './runs/plugin';
 import { notifyPlugin } from './status/notify';
@@ -11,6 +17,10 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   connectionPlugin,
   operationsPlugin,
   preferencesPlugin,
+  clusterModelPlugin,
+  clusterPanelPlugin,
+  clusterCommandsPlugin,
+  dashboardPlugin,
   runsModelPlugin,
   runsPanelPlugin,
   submissionsPlugin,

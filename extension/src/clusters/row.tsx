@@ -48,11 +48,7 @@ export function Row(props: IRowProps): JSX.Element {
       >
         <span className="llmops-clusters-line">
           <StateBadge state={info?.state ?? trans.__('asking…')} />
-          <Ellipsed
-            className="llmops-clusters-name"
-            text={row.name}
-            title=""
-          />
+          <Ellipsed className="llmops-clusters-name" text={row.name} title="" />
         </span>
         {info?.state === 'ready' && <Figures info={info} trans={trans} />}
         <Ellipsed
@@ -124,6 +120,7 @@ const ACTIONS: { command: string; icon: LabIcon; action: string }[] = [
 function Actions(props: IRowProps): JSX.Element {
   const { row, trans, execute } = props;
   const isUp = row.info?.state === 'ready';
+  const lives = isUp || row.info?.state === 'starting';
   const labels: Record<string, string> = {
     resume: trans.__('Resume'),
     suspend: trans.__('Suspend…'),
@@ -132,7 +129,7 @@ function Actions(props: IRowProps): JSX.Element {
   };
   // Of the two that exclude each other only the one that may fit is shown.
   const shown = ACTIONS.filter(
-    ({ action }) => action !== (isUp ? 'resume' : 'suspend')
+    ({ action }) => action !== (lives ? 'resume' : 'suspend')
   );
   return (
     <span className="llmops-clusters-actions">

@@ -1,0 +1,180 @@
+import { DisposableDelegate } from '@lumino/disposable';
+import { nullTranslator } from '@jupyterlab/translation';
+import { describe, expect, it, vi } from 'vitest';
+
+import { ILive, ILiveMessage, Json } from '../../tokens';
+import { ClusterInfo, ClusterRow, OperationInfo } from '../../wire';
+import { attachCode, ClusterModel, failures, whyNot } from '../model';
+import { times, used, warmLine } from '../row';
+
+const trans = nullTranslator.load('llmops');
+
+function info(values: Partial<ClusterInfo> = {}): ClusterInfo {
+  return {
+    name: 'lab',
+    provider: 'local',
+    state: 'ready',
+    message: '',
+    remedy: '',
+    dashboard_url: null,
+    ray_address: null,
+    created_s: 1000,
+    num_nodes: 1,
+    num_cpus: 2,
+    num_gpus: 0,
+    cpus_used: 0.5,
+    gpus_used: null,
+    jobs_running: 0,
+    jobs_total: 0,
+    idle_s: null,
+    actions: { suspend: '', resume: 'It is running' },
+    ray_version: null,
+    warm: 'warm',
+    warm_modules: 10,
+    warm_missing: [],
+    warm_forked: 3,
+    warm_cold_starts: 0,
+    warm_cold_reason: '',
+    log_tail: '',
+    ...values
+  };
+}
+
+function row(values: Partial<ClusterRow> = {}): ClusterRow {
+  return {
+    name: 'lab',
+    provider: 'local',
+    info: info(),
+    stale: '',
+    remedy: '',
+    checked_s: 1000,
+    idle_since_s: null,
+    operation_id: null,
+    doing: '',
+    progress: '',
+    ...values
+  };
+}
+
+function operation(values: Partial<OperationInfo>): OperationInfo {
+  return {
+    id: '1',
+    kind: 'up',
+    what: 'lab',
+    state: 'failed',
+    lines: [],
+    started_s: 1,
+    ended_s: 2,
+    result: {},
+    trouble: null,
+    ...values
+  };
+}
+
+function fakeLive() {
+  let tell: (message: ILiveMessage) => void = () => undefined;
+  const disposed = vi.fn();
+  const live = {
+    subscribe: (topic: string, listener: typeof tell) => {
+      expect(topic).toBe('clusters');
+      tell = listener;
+      return new DisposableDelegate(disposed);
+    }
+  } as unknown as ILive;
+  const send = (kind: string, data: Json) =>
+    tell({ kind, data, payload: null });
+  return { live, send, disposed };
+}
+
+describe('ClusterModel', () => {
+  it('knows nothing before the first list, and keeps the last one in trouble', () => {
+    const { live, send, disposed } = fakeLive();
+    const model = new ClusterModel(live);
+    const changed = vi.fn();
+    model.changed.connect(changed);
+    expect(model.isKnown).toBe(false);
+
+    send('trouble', { message: 'no answer', remedy: 'wait', problems: [] });
+    expect(model.isKnown).toBe(false);
+    expect(model.trouble?.remedy).toBe('wait');
+
+    const now_s = Date.now() / 1000 + 60;
+    send('clusters', { clusters: [row()], now_s });
+    send('fine', {});
+    expect(model.isKnown).toBe(true);
+    expect(model.trouble).toBeNull();
+    expect(model.find('lab')?.info?.state).toBe('ready');
+    expect(model.find('other')).toBeUndefined();
+    expect(model.aheadS).toBeCloseTo(60, 0);
+
+    send('trouble', { message: 'no answer', remedy: '', problems: [] });
+    expect(model.clusters).toHaveLength(1);
+    send('something new', {});
+    expect(changed).toHaveBeenCalledTimes(4);
+    model.dispose();
+    expect(disposed).toHaveBeenCalledOnce();
+  });
+});
+
+describe('what can be done', () => {
+  it.each([
+    [row(), 'suspend', ''],
+    [row(), 'resume', 'It is running'],
+    [row(), 'explode', 'Its provider cannot do that'],
+    [row({ doing: 'scale' }), 'suspend', 'It is busy: scale is under way'],
+    [row({ info: null }), 'suspend', 'Its state is not known yet'],
+    [undefined, 'suspend', 'Its state is not known yet']
+  ])('%#', (cluster, action, reason) => {
+    expect(whyNot(cluster, action)).toBe(reason);
+  });
+});
+
+describe('failures', () => {
+  it('tells the newest end of each cluster, until it is closed or has gone well', () => {
+    const all = [
+      operation({ id: '5', what: 'a', state: 'failed' }),
+      operation({ id: '4', what: 'b', state: 'done' }),
+      operation({ id: '3', what: 'b', state: 'failed' }),
+      operation({ id: '2', what: 'a', state: 'failed' }),
+      operation({ id: '1', kind: 'submit', what: 'c', state: 'failed' })
+    ];
+    expect(failures(all, new Set()).map(one => one.id)).toEqual(['5']);
+    expect(failures(all, new Set(['5']))).toEqual([]);
+  });
+});
+
+describe('what is shown', () => {
+  it('writes code that works in a fresh notebook', () => {
+    expect(attachCode('lab')).toBe(
+      'import llmops_kernel as llmops\n\ncluster = llmops.cluster("lab")\ncluster'
+    );
+  });
+
+  it('counts from the server clock; unknown is a dash', () => {
+    expect(times(row({ idle_since_s: 1120 }), 1180, trans)).toBe(
+      'up 3 min · idle 60 s'
+    );
+    const busy = row({ info: info({ jobs_running: 1 }) });
+    expect(times(busy, 1180, trans)).toBe('up 3 min · at work');
+    expect(times(row({ info: info({ state: 'stopped' }) }), 1, trans)).toBe('');
+    expect(used(0.5, 2)).toBe('0.5/2');
+    expect(used(null, 2)).toBe('–/2');
+    expect(used(null, null)).toBe('–/–');
+  });
+
+  it('says how processes start', () => {
+    expect(warmLine(info(), trans)).toBe(
+      'warm, 10 modules loaded, 3 processes forked'
+    );
+    const cold = info({
+      warm: 'cold: no fork server',
+      warm_modules: null,
+      warm_forked: null,
+      warm_cold_starts: 2,
+      warm_cold_reason: 'no answer'
+    });
+    expect(warmLine(cold, trans)).toBe(
+      'cold: no fork server, 2 cold starts, the last: no answer'
+    );
+  });
+});

@@ -1,0 +1,175 @@
+import { describe, expect, it, vi } from 'vitest';
+
+import { ConfigCheck, TemplateInfo } from '../../wire';
+import { concerns } from '../newCluster/fields';
+import { IFormRequests, NewClusterModel } from '../newCluster/model';
+import {
+  asText,
+  fromText,
+  ISchema,
+  placeholder,
+  valueAt,
+  Values,
+  withValue
+} from '../newCluster/schema';
+
+const SCHEMA: ISchema = { type: 'object', properties: {} };
+
+function template(values: Partial<TemplateInfo> = {}): TemplateInfo {
+  return { name: 'local', path: null, text: 'a: 1', problems: [], ...values };
+}
+
+/** The text is the JSON of its values, so that both shapes are easy to compare. */
+function check(text: string): ConfigCheck {
+  let values: Values | null = null;
+  try {
+    values = text === 'a: 1' ? { a: 1 } : (JSON.parse(text) as Values);
+  } catch {
+    values = null;
+  }
+  const valid = values !== null && values.a !== 'bad';
+  return {
+    kind: 'cluster',
+    valid,
+    effect: [],
+    name: null,
+    values,
+    diagnostics: []
+  };
+}
+
+function requests(): IFormRequests {
+  return {
+    templates: vi.fn(async () => [
+      template(),
+      template({ name: 'big', path: 'cluster_templates/big.yaml' })
+    ]),
+    schema: vi.fn(async () => SCHEMA),
+    check: vi.fn(async (text: string) => check(text)),
+    merge: vi.fn(async (_: string, data: Values) => JSON.stringify(data))
+  };
+}
+
+async function loaded(asked = requests(), preferred = '') {
+  const model = new NewClusterModel(asked);
+  await model.load(preferred);
+  return { model, asked };
+}
+
+describe('NewClusterModel', () => {
+  it('begins with the first template, or the one that was asked for', async () => {
+    const { model } = await loaded();
+    expect(model.template?.name).toBe('local');
+    expect(model.values).toEqual({ a: 1 });
+    expect(model.canStart).toBe(true);
+    expect(model.start).toEqual({ template: 'local' });
+    const { model: other } = await loaded(
+      requests(),
+      'cluster_templates/big.yaml'
+    );
+    expect(other.start).toEqual({ path: 'cluster_templates/big.yaml' });
+  });
+
+  it('puts a field into the text', async () => {
+    const { model, asked } = await loaded();
+    model.setValue(['warm', 'enabled'], false);
+    expect(model.canStart).toBe(false);
+    await model.settle();
+    expect(asked.merge).toHaveBeenCalledWith('a: 1', {
+      a: 1,
+      warm: { enabled: false }
+    });
+    expect(model.text).toBe('{"a":1,"warm":{"enabled":false}}');
+    expect(model.canStart).toBe(true);
+    expect(model.start).toEqual({ yaml: model.text });
+  });
+
+  it('puts the text into the fields, and says when it cannot', async () => {
+    const { model } = await loaded();
+    model.setText('{"b": 2}');
+    await model.settle();
+    expect(model.values).toEqual({ b: 2 });
+    model.setText('{"b": ');
+    await model.settle();
+    expect(model.values).toBeNull();
+    expect(model.canStart).toBe(false);
+    model.setValue(['b'], 3);
+    expect(model.values).toBeNull();
+    model.setText('{"a": "bad"}');
+    await model.settle();
+    expect(model.values).toEqual({ a: 'bad' });
+    expect(model.canStart).toBe(false);
+  });
+
+  it('lets no late answer undo what was typed since', async () => {
+    const asked = requests();
+    const { model } = await loaded(asked);
+    let answer: (text: string) => void = () => undefined;
+    vi.mocked(asked.merge).mockImplementationOnce(
+      () => new Promise(resolve => (answer = resolve))
+    );
+    model.setValue(['a'], 5);
+    const late = model.settle();
+    model.setText('{"a": 7}');
+    answer('{"a": 5}');
+    await late;
+    await model.settle();
+    expect(model.text).toBe('{"a": 7}');
+    expect(model.values).toEqual({ a: 7 });
+  });
+
+  it('starts nothing while the server does not answer', async () => {
+    const asked = requests();
+    const { model } = await loaded(asked);
+    vi.mocked(asked.check).mockRejectedValueOnce(new Error('gone'));
+    model.setText('{"a": 2}');
+    await model.settle();
+    expect(model.trouble?.message).toBe('gone');
+    expect(model.canStart).toBe(false);
+  });
+
+  it('warns of variables that would be lost', async () => {
+    const { model } = await loaded();
+    model.setText('{"env": {"TOKEN": "x"}}');
+    await model.settle();
+    expect(model.losesEnv).toBe(true);
+  });
+});
+
+describe('values and texts', () => {
+  it('sets and takes out values, with sections that become empty', () => {
+    const one = withValue({}, ['warm', 'enabled'], false);
+    expect(one).toEqual({ warm: { enabled: false } });
+    expect(valueAt(one, ['warm', 'enabled'])).toBe(false);
+    expect(valueAt(one, ['warm', 'enabled', 'x'])).toBeUndefined();
+    expect(withValue(one, ['warm', 'enabled'], undefined)).toEqual({});
+    expect(withValue({ a: 1, b: 2 }, ['a'], undefined)).toEqual({ b: 2 });
+  });
+
+  it.each<[string, ISchema, unknown]>([
+    ['', { type: 'integer' }, undefined],
+    ['3', { type: 'integer' }, 3],
+    ['1.5', { type: 'number' }, 1.5],
+    ['many', { type: 'integer' }, 'many'],
+    ['a\n b \n\n', { type: 'array' }, ['a', 'b']],
+    ['A=1\nB = x=y', { type: 'object' }, { A: '1', B: 'x=y' }],
+    ['A', { type: 'object' }, { A: '' }],
+    ['name', { type: 'string' }, 'name']
+  ])('%j', (text, schema, value) => {
+    expect(fromText(text, schema)).toEqual(value);
+  });
+
+  it('shows values as they would be typed', () => {
+    expect(asText(null, { type: 'integer' })).toBe('');
+    expect(asText(['a', 'b'], { type: 'array' })).toBe('a\nb');
+    expect(asText({ A: '1' }, { type: 'object' })).toBe('A=1');
+    expect(placeholder({ nullable: true })).toBe('null');
+    expect(placeholder({ default: 120 })).toBe('120');
+  });
+
+  it('finds the field of a problem', () => {
+    expect(concerns('warm.preload[0]', 'warm.preload')).toBe(true);
+    expect(concerns('env.A', 'env')).toBe(true);
+    expect(concerns('num_cpus', 'num')).toBe(false);
+  });
+});

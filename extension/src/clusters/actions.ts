@@ -1,0 +1,97 @@
+import { InputDialog, Notification } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+
+import { asTrouble } from '../api';
+import { IClusterModel, ILLMOps, IOperations } from '../tokens';
+import { confirm, showError } from '../ui/dialogs';
+import { OperationInfo, ScaleBody } from '../wire';
+import { whyNot } from './model';
+import { ClusterAction, previewAction, startAction } from './requests';
+import { askNumbers } from './scaleDialog';
+
+/**
+ * What the commands do: ask where something is lost, start, tell when it failed.
+ */
+export class ClusterActions {
+  constructor(
+    private llmops: ILLMOps,
+    private model: IClusterModel,
+    private operations: IOperations,
+    private trans: TranslationBundle
+  ) {}
+
+  async run(action: ClusterAction, cluster: string): Promise<void> {
+    try {
+      const numbers = await this.agreed(action, cluster);
+      if (numbers !== null) {
+        const { llmops } = this;
+        this.follow(await startAction(llmops, cluster, action, numbers));
+      }
+    } catch (error) {
+      const title = this.trans.__('Cannot %1 cluster %2', action, cluster);
+      await showError(title, error);
+    }
+  }
+
+  /** Nobody has to wait for it; a failure is told wherever the user is by then. */
+  follow(operation: OperationInfo): void {
+    this.operations.finished(operation).catch(error => {
+      const { message } = asTrouble(error);
+      const { kind, what } = operation;
+      Notification.error(`${kind} ${what}: ${message.split('\n')[0]}`, {
+        autoClose: false
+      });
+    });
+  }
+
+  /** The cluster that a command is about; asks when there are several that fit. */
+  async choose(action: ClusterAction | ''): Promise<string | null> {
+    const names = this.model.clusters
+      .filter(row => action === '' || whyNot(row, action) === '')
+      .map(row => row.name);
+    if (names.length < 2) {
+      return names[0] ?? null;
+    }
+    const result = await InputDialog.getItem({
+      title: this.trans.__('Which cluster?'),
+      items: names
+    });
+    return result.button.accept ? result.value : null;
+  }
+
+  /** Null: the user does not want it after all. */
+  private async agreed(
+    action: ClusterAction,
+    cluster: string
+  ): Promise<ScaleBody | null> {
+    const { trans } = this;
+    if (action === 'resume') {
+      return {};
+    }
+    const preview = await previewAction(this.llmops, cluster, action);
+    const info = this.model.find(cluster)?.info;
+    if (action === 'scale') {
+      return info ? askNumbers(info, preview, trans) : null;
+    }
+    if (!preview.needs_confirmation) {
+      return {};
+    }
+    const lines = [preview.summary];
+    if (preview.keeps.length > 0) {
+      lines.push(trans.__('Kept: %1.', preview.keeps.join('; ')));
+    }
+    if (preview.stops.length > 0) {
+      lines.push(trans.__('This stops:'));
+    }
+    const isDelete = action === 'delete';
+    const yes = await confirm({
+      title: isDelete
+        ? trans.__('Delete cluster %1?', cluster)
+        : trans.__('Suspend cluster %1?', cluster),
+      lines,
+      items: preview.stops,
+      action: isDelete ? trans.__('Delete') : trans.__('Suspend')
+    });
+    return yes ? {} : null;
+  }
+}

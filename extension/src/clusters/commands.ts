@@ -1,0 +1,158 @@
+import { JupyterFrontEnd } from '@jupyterlab/application';
+import { Clipboard, ICommandPalette, Notification } from '@jupyterlab/apputils';
+import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
+import { TranslationBundle } from '@jupyterlab/translation';
+import {
+  codeIcon,
+  deleteIcon,
+  LabIcon,
+  pauseIcon,
+  runIcon
+} from '@jupyterlab/ui-components';
+import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+import { CATEGORY, CommandIDs } from '../commands';
+import { IClusterModel } from '../tokens';
+import { ClusterActions } from './actions';
+import { scaleIcon } from './icons';
+import { attachCode, whyNot } from './model';
+import { ClusterAction } from './requests';
+
+interface IText {
+  id: string;
+  action: ClusterAction;
+  label: string;
+  caption: string;
+  icon: LabIcon;
+}
+
+const DESCRIBED_BY = {
+  args: {
+    type: 'object',
+    properties: {
+      cluster: {
+        type: 'string',
+        description: 'Name of the cluster; without it the user is asked.'
+      }
+    }
+  }
+};
+
+/**
+ * Everything that can be done to a cluster, as commands with `{cluster}`.
+ */
+export function addActionCommands(options: {
+  app: JupyterFrontEnd;
+  model: IClusterModel;
+  actions: ClusterActions;
+  notebooks: INotebookTracker | null;
+  palette: ICommandPalette | null;
+  trans: TranslationBundle;
+}): void {
+  const { app, model, actions, notebooks, palette, trans } = options;
+  for (const text of texts(trans)) {
+    app.commands.addCommand(text.id, {
+      label: text.label,
+      caption: args => reason(model, text, args) || text.caption,
+      icon: text.icon,
+      describedBy: DESCRIBED_BY,
+      isEnabled: args => reason(model, text, args) === '',
+      execute: async args => {
+        const name = named(args) ?? (await actions.choose(text.action));
+        return name === null ? undefined : actions.run(text.action, name);
+      }
+    });
+    palette?.addItem({ command: text.id, category: CATEGORY });
+  }
+  app.commands.addCommand(CommandIDs.insertClusterCode, {
+    label: trans.__('Insert Code That Attaches to a Cluster'),
+    caption: trans.__(
+      'Put a cell with llmops.cluster(…) into the notebook; without one copy it'
+    ),
+    icon: codeIcon,
+    describedBy: DESCRIBED_BY,
+    isEnabled: () => model.clusters.length > 0,
+    execute: async args => {
+      const name = named(args) ?? (await actions.choose(''));
+      if (name !== null) {
+        insertCode(attachCode(name), notebooks, trans);
+      }
+    }
+  });
+  palette?.addItem({
+    command: CommandIDs.insertClusterCode,
+    category: CATEGORY
+  });
+  model.changed.connect(() => {
+    texts(trans).forEach(({ id }) => app.commands.notifyCommandChanged(id));
+  });
+}
+
+function texts(trans: TranslationBundle): IText[] {
+  return [
+    {
+      id: CommandIDs.resumeCluster,
+      action: 'resume',
+      label: trans.__('Resume Cluster'),
+      caption: trans.__('Start it again as it was defined'),
+      icon: runIcon
+    },
+    {
+      id: CommandIDs.suspendCluster,
+      action: 'suspend',
+      label: trans.__('Suspend Cluster…'),
+      caption: trans.__('Stop its processes and keep its definition'),
+      icon: pauseIcon
+    },
+    {
+      id: CommandIDs.scaleCluster,
+      action: 'scale',
+      label: trans.__('Scale Cluster…'),
+      caption: trans.__('Give it other numbers of CPUs and GPUs'),
+      icon: scaleIcon
+    },
+    {
+      id: CommandIDs.deleteCluster,
+      action: 'delete',
+      label: trans.__('Delete Cluster…'),
+      caption: trans.__('Stop it and forget it; runs stay'),
+      icon: deleteIcon
+    }
+  ];
+}
+
+function named(args: ReadonlyPartialJSONObject): string | null {
+  return typeof args.cluster === 'string' ? args.cluster : null;
+}
+
+/** Without a name it is enough that it fits one of the clusters. */
+function reason(
+  model: IClusterModel,
+  { action }: IText,
+  args: ReadonlyPartialJSONObject
+): string {
+  const name = named(args);
+  if (name !== null) {
+    return whyNot(model.find(name), action);
+  }
+  const reasons = model.clusters.map(row => whyNot(row, action));
+  return reasons.includes('') ? '' : (reasons[0] ?? 'There is no cluster');
+}
+
+/** Below the active cell of the notebook that was used last; else on the clipboard. */
+function insertCode(
+  code: string,
+  notebooks: INotebookTracker | null,
+  trans: TranslationBundle
+): void {
+  const notebook = notebooks?.currentWidget?.content;
+  if (notebook?.model && !notebook.model.readOnly) {
+    NotebookActions.insertBelow(notebook);
+    notebook.activeCell?.model.sharedModel.setSource(code);
+    return;
+  }
+  Clipboard.copyToSystem(code);
+  Notification.info(trans.__('No notebook is open: the code was copied.'), {
+    autoClose: 4000
+  });
+}

@@ -1,0 +1,126 @@
+import { JupyterFrontEnd } from '@jupyterlab/application';
+import { ICommandPalette, MainAreaWidget } from '@jupyterlab/apputils';
+import { IEditorServices } from '@jupyterlab/codeeditor';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { addIcon } from '@jupyterlab/ui-components';
+
+import { CATEGORY, CommandIDs } from '../../commands';
+import { clustersIcon } from '../../icons';
+import { ILLMOps } from '../../tokens';
+import { showError } from '../../ui/dialogs';
+import { ClusterActions } from '../actions';
+import {
+  checkTemplate,
+  clusterSchema,
+  listTemplates,
+  mergeTemplate,
+  startCluster
+} from '../requests';
+import { NewClusterForm } from './form';
+import { NewClusterModel } from './model';
+import { saveTemplate } from './save';
+import { ISchema } from './schema';
+
+interface IOptions {
+  app: JupyterFrontEnd;
+  llmops: ILLMOps;
+  actions: ClusterActions;
+  editors: IEditorServices;
+  palette: ICommandPalette | null;
+  trans: TranslationBundle;
+}
+
+/**
+ * `llmops:new-cluster {template?}` opens the form; one at a time.
+ */
+export function addNewClusterCommand(options: IOptions): void {
+  const { app, palette, trans } = options;
+  let opened: MainAreaWidget<NewClusterForm> | null = null;
+  app.commands.addCommand(CommandIDs.newCluster, {
+    label: trans.__('New Ray Cluster…'),
+    caption: trans.__('Start a cluster from a template'),
+    icon: addIcon,
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          template: {
+            type: 'string',
+            description: 'Name or path of the template to begin with.'
+          }
+        }
+      }
+    },
+    execute: args => {
+      const template = typeof args.template === 'string' ? args.template : '';
+      if (!opened || opened.isDisposed) {
+        opened = openForm(options, template);
+      }
+      app.shell.activateById(opened.id);
+    }
+  });
+  palette?.addItem({ command: CommandIDs.newCluster, category: CATEGORY });
+}
+
+function openForm(
+  options: IOptions,
+  template: string
+): MainAreaWidget<NewClusterForm> {
+  const { app, llmops, editors, trans } = options;
+  const model = new NewClusterModel({
+    templates: () => listTemplates(llmops),
+    schema: () => clusterSchema(llmops) as Promise<ISchema>,
+    check: text => checkTemplate(llmops, text),
+    merge: (text, data) => mergeTemplate(llmops, text, data)
+  });
+  const content = new NewClusterForm({
+    model,
+    editors,
+    trans,
+    start: () => void start(options, model, widget),
+    save: () => void save(options, model)
+  });
+  const widget = new MainAreaWidget({ content });
+  widget.id = 'llmops-new-cluster';
+  widget.title.label = trans.__('New Ray Cluster');
+  widget.title.icon = clustersIcon;
+  widget.disposed.connect(() => model.dispose());
+  app.shell.add(widget, 'main');
+  void model.load(template);
+  return widget;
+}
+
+async function start(
+  { app, llmops, actions, trans }: IOptions,
+  model: NewClusterModel,
+  widget: MainAreaWidget
+): Promise<void> {
+  try {
+    const operation = await startCluster(llmops, model.start);
+    actions.follow(operation);
+    widget.close();
+    void app.commands.execute(CommandIDs.showClusters);
+  } catch (error) {
+    await showError(trans.__('The cluster was not started'), error);
+  }
+}
+
+async function save(
+  { app, trans }: IOptions,
+  model: NewClusterModel
+): Promise<void> {
+  await model.settle();
+  const { text, template, check } = model;
+  try {
+    const path = await saveTemplate(
+      app.serviceManager.contents,
+      { text, name: check?.name ?? '', path: template?.path ?? null },
+      trans
+    );
+    if (path !== null) {
+      await model.load(path);
+    }
+  } catch (error) {
+    await showError(trans.__('The template was not saved'), error);
+  }
+}

@@ -1,0 +1,183 @@
+import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
+import { IEditorServices } from '@jupyterlab/codeeditor';
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { Busy, TroubleBox } from '../../ui/parts';
+import { ConfigDiagnostic } from '../../wire';
+import { Fields } from './fields';
+import { NewClusterModel } from './model';
+import { YamlEditor } from './yamlEditor';
+
+export interface IFormProps {
+  model: NewClusterModel;
+  editors: IEditorServices;
+  trans: TranslationBundle;
+  start: () => void;
+  save: () => void;
+}
+
+/**
+ * A new cluster: the fields of a template at the left, its YAML at the right.
+ */
+export class NewClusterForm extends ReactWidget {
+  constructor(private props: IFormProps) {
+    super();
+    this.addClass('llmops-form');
+  }
+
+  protected override render(): JSX.Element {
+    return (
+      <UseSignal signal={this.props.model.changed}>
+        {() => <Form {...this.props} />}
+      </UseSignal>
+    );
+  }
+}
+
+function Form(props: IFormProps): JSX.Element {
+  const { model, trans } = props;
+  const { schema, trouble } = model;
+  if (!schema) {
+    return trouble ? (
+      <TroubleBox trouble={trouble}>
+        <button
+          type="button"
+          className="jp-mod-styled"
+          onClick={() => void model.load()}
+        >
+          {trans.__('Try again')}
+        </button>
+      </TroubleBox>
+    ) : (
+      <Busy text={trans.__('Reading the cluster templates…')} />
+    );
+  }
+  return (
+    <>
+      <Choose {...props} />
+      {trouble && <TroubleBox trouble={trouble} kind="warn" />}
+      <div className="llmops-form-sides">
+        <form
+          className="llmops-form-fields"
+          aria-label={trans.__('Fields of the cluster template')}
+          onSubmit={event => event.preventDefault()}
+        >
+          {model.values === null && (
+            <p role="status">
+              {trans.__('The YAML cannot be read; correct it there first.')}
+            </p>
+          )}
+          <Fields
+            schema={schema}
+            values={model.values ?? {}}
+            diagnostics={model.check?.diagnostics ?? []}
+            disabled={model.values === null}
+            change={(path, value) => model.setValue(path, value)}
+          />
+        </form>
+        <div className="llmops-form-text">
+          <YamlEditor
+            editors={props.editors}
+            text={model.text}
+            label={trans.__('YAML of the cluster template')}
+            change={text => model.setText(text)}
+          />
+          <Said {...props} />
+        </div>
+      </div>
+      <Buttons {...props} />
+    </>
+  );
+}
+
+function Choose({ model, trans }: IFormProps): JSX.Element {
+  const index = model.template ? model.templates.indexOf(model.template) : -1;
+  return (
+    <div className="llmops-form-choose">
+      <label htmlFor="llmops-form-template">{trans.__('Template')}</label>
+      <div className="jp-select-wrapper">
+        <select
+          id="llmops-form-template"
+          className="jp-mod-styled"
+          value={index}
+          onChange={event => {
+            const chosen = model.templates[Number(event.target.value)];
+            void model.choose(chosen);
+          }}
+        >
+          {model.templates.map((template, at) => (
+            <option key={at} value={at}>
+              {template.path
+                ? `${template.name} (${template.path})`
+                : template.name}
+            </option>
+          ))}
+        </select>
+      </div>
+    </div>
+  );
+}
+
+/** What the server says of the text: mistakes with their lines, or what it works out to. */
+function Said({ model, trans }: IFormProps): JSX.Element {
+  const { check } = model;
+  const diagnostics = check?.diagnostics ?? [];
+  return (
+    <div className="llmops-form-said" role="status" aria-live="polite">
+      {diagnostics.length > 0 && (
+        <ul>
+          {diagnostics.map((item, index) => (
+            <li key={index} data-severity={item.severity}>
+              {told(item, trans)}
+            </li>
+          ))}
+        </ul>
+      )}
+      {check?.effect.map((line, index) => (
+        <p key={index}>{line}</p>
+      ))}
+      {model.losesEnv && (
+        <p>
+          {trans.__(
+            'env is not kept on disk: save this as a template file, so that a resumed cluster has it again.'
+          )}
+        </p>
+      )}
+    </div>
+  );
+}
+
+function told(item: ConfigDiagnostic, trans: TranslationBundle): string {
+  const hint = item.suggestion ? `; ${item.suggestion}` : '';
+  return trans.__(
+    'Line %1: %2 %3',
+    item.line,
+    item.path,
+    `${item.message}${hint}`
+  );
+}
+
+function Buttons({ model, trans, start, save }: IFormProps): JSX.Element {
+  return (
+    <div className="llmops-form-buttons">
+      {model.isBusy && <Busy text={trans.__('Checking…')} />}
+      <button type="button" className="jp-mod-styled" onClick={save}>
+        {trans.__('Save as template file…')}
+      </button>
+      <button
+        type="button"
+        className="jp-mod-styled jp-mod-accept"
+        disabled={!model.canStart}
+        title={
+          model.canStart
+            ? trans.__('Start the cluster; this form closes')
+            : trans.__('Correct what is wrong first')
+        }
+        onClick={start}
+      >
+        {trans.__('Start')}
+      </button>
+    </div>
+  );
+}

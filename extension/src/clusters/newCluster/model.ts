@@ -1,0 +1,200 @@
+import { IDisposable } from '@lumino/disposable';
+import { ISignal, Signal } from '@lumino/signaling';
+
+import { asTrouble } from '../../api';
+import { ConfigCheck, TemplateInfo, Trouble, UpBody } from '../../wire';
+import { ISchema, Values, withValue } from './schema';
+
+const TYPING_MS = 300;
+
+/** What the form needs of the server. */
+export interface IFormRequests {
+  templates(): Promise<TemplateInfo[]>;
+  schema(): Promise<ISchema>;
+  check(text: string): Promise<ConfigCheck>;
+  merge(text: string, data: Values): Promise<string>;
+}
+
+/**
+ * A cluster template in two shapes, values and YAML, kept the same by the server: a change of
+ * one is put into the other there, so that comments stay and nobody parses YAML twice.
+ */
+export class NewClusterModel implements IDisposable {
+  constructor(private requests: IFormRequests) {}
+
+  templates: readonly TemplateInfo[] = [];
+  schema: ISchema | null = null;
+  template: TemplateInfo | null = null;
+  text = '';
+
+  /** What is written in the text; null while it cannot be read. */
+  values: Values | null = {};
+  check: ConfigCheck | null = null;
+
+  /** Why the server's answer is missing. */
+  trouble: Trouble | null = null;
+
+  get changed(): ISignal<NewClusterModel, void> {
+    return this._changed;
+  }
+
+  get isDisposed(): boolean {
+    return this._disposed;
+  }
+
+  /** True while the two shapes, or the check, are behind what was typed. */
+  get isBusy(): boolean {
+    return this._waiting > 0 || this._timer !== undefined;
+  }
+
+  get canStart(): boolean {
+    return !this.isBusy && this.check?.valid === true && !this.trouble;
+  }
+
+  /** What the server is to start: the file itself where nothing was changed. */
+  get start(): UpBody {
+    const { template, text } = this;
+    if (!template || template.text !== text) {
+      return { yaml: text };
+    }
+    return template.path === null
+      ? { template: template.name }
+      : { path: template.path };
+  }
+
+  /** Variables of a text that lies in no file cannot be read again for a resume. */
+  get losesEnv(): boolean {
+    const env = this.values?.env;
+    return (
+      'yaml' in this.start &&
+      typeof env === 'object' &&
+      env !== null &&
+      Object.keys(env).length > 0
+    );
+  }
+
+  dispose(): void {
+    this._disposed = true;
+    clearTimeout(this._timer);
+    Signal.clearData(this);
+  }
+
+  async load(preferred = ''): Promise<void> {
+    await this.ask(async () => {
+      const { requests } = this;
+      const [templates, schema] = await Promise.all([
+        requests.templates(),
+        requests.schema()
+      ]);
+      this.templates = templates;
+      this.schema = schema;
+    });
+    const first = this.templates.find(
+      template => template.path === preferred || template.name === preferred
+    );
+    const chosen = first ?? this.templates[0];
+    if (chosen) {
+      await this.choose(chosen);
+    }
+  }
+
+  async choose(template: TemplateInfo): Promise<void> {
+    clearTimeout(this._timer);
+    this._timer = undefined;
+    this._version += 1;
+    this.template = template;
+    this.text = template.text;
+    await this.look();
+  }
+
+  /** The YAML was edited. */
+  setText(text: string): void {
+    if (text === this.text) {
+      return;
+    }
+    this.text = text;
+    this._version += 1;
+    this.later(() => this.look());
+  }
+
+  /** A field was edited; `undefined` takes it out. */
+  setValue(path: readonly string[], value: unknown): void {
+    if (this.values === null) {
+      return;
+    }
+    this.values = withValue(this.values, path, value);
+    this._version += 1;
+    this.later(() => this.put());
+  }
+
+  /** Now instead of after a pause in typing. */
+  async settle(): Promise<void> {
+    const { _task: task } = this;
+    if (this._timer !== undefined && task) {
+      clearTimeout(this._timer);
+      this._timer = undefined;
+      await task();
+    }
+  }
+
+  private later(task: () => Promise<void>): void {
+    clearTimeout(this._timer);
+    this._task = task;
+    this._timer = setTimeout(() => {
+      this._timer = undefined;
+      void task();
+    }, TYPING_MS);
+    this._changed.emit();
+  }
+
+  /** Form to text, then what is said of the text. */
+  private async put(): Promise<void> {
+    const version = this._version;
+    const { text, values } = this;
+    await this.ask(async () => {
+      const merged = await this.requests.merge(text, values ?? {});
+      if (version === this._version) {
+        this.text = merged;
+        await this.look(false);
+      }
+    });
+  }
+
+  /** Text to form, and what is wrong with it. */
+  private async look(takesValues = true): Promise<void> {
+    const version = this._version;
+    await this.ask(async () => {
+      const check = await this.requests.check(this.text);
+      if (version !== this._version) {
+        return; // Typed on meanwhile: the next answer counts.
+      }
+      this.check = check;
+      if (takesValues) {
+        this.values = check.values;
+      }
+    });
+  }
+
+  private async ask(work: () => Promise<void>): Promise<void> {
+    this._waiting += 1;
+    this._changed.emit();
+    try {
+      await work();
+      this.trouble = null;
+    } catch (error) {
+      this.trouble = asTrouble(error);
+    } finally {
+      this._waiting -= 1;
+      if (!this._disposed) {
+        this._changed.emit();
+      }
+    }
+  }
+
+  private _version = 0;
+  private _waiting = 0;
+  private _timer: ReturnType<typeof setTimeout> | undefined;
+  private _task: (() => Promise<void>) | null = null;
+  private _disposed = false;
+  private _changed = new Signal<NewClusterModel, void>(this);
+}

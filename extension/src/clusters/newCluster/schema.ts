@@ -1,0 +1,110 @@
+/**
+ * The part of JSON schema that the server uses for forms: nested objects, no references.
+ */
+export interface ISchema {
+  type?: string;
+  title?: string;
+  description?: string;
+  /** What the field takes, in words. */
+  expected?: string;
+  default?: unknown;
+  nullable?: boolean;
+  enum?: (string | boolean)[];
+  minimum?: number;
+  maximum?: number;
+  properties?: Record<string, ISchema>;
+  items?: ISchema;
+  additionalProperties?: boolean | ISchema;
+  required?: string[];
+}
+
+export type Values = Record<string, unknown>;
+
+/** `undefined` takes the field out, and sections that are empty without it. */
+export function withValue(
+  values: Values,
+  path: readonly string[],
+  value: unknown
+): Values {
+  const [key, ...rest] = path;
+  const { [key]: there, ...others } = values;
+  if (rest.length === 0) {
+    return value === undefined ? others : { ...values, [key]: value };
+  }
+  const inside = withValue(isSection(there) ? there : {}, rest, value);
+  return Object.keys(inside).length === 0
+    ? others
+    : { ...values, [key]: inside };
+}
+
+export function valueAt(values: Values, path: readonly string[]): unknown {
+  let found: unknown = values;
+  for (const key of path) {
+    found = isSection(found) ? found[key] : undefined;
+  }
+  return found;
+}
+
+export function isSection(value: unknown): value is Values {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** What a text field shows for a value that was written. */
+export function asText(value: unknown, schema: ISchema): string {
+  if (value === undefined || value === null) {
+    return '';
+  }
+  if (schema.type === 'array' && Array.isArray(value)) {
+    return value.join('\n');
+  }
+  if (schema.type === 'object' && isSection(value)) {
+    return Object.entries(value)
+      .map(([name, one]) => `${name}=${String(one)}`)
+      .join('\n');
+  }
+  return typeof value === 'object' ? JSON.stringify(value) : String(value);
+}
+
+/**
+ * The value that a text stands for; `undefined` for an empty one. A text that does not fit
+ * stays a text: the server tells what is wrong with it.
+ */
+export function fromText(text: string, schema: ISchema): unknown {
+  if (text.trim() === '') {
+    return undefined;
+  }
+  if (schema.type === 'array') {
+    return lines(text);
+  }
+  if (schema.type === 'object') {
+    return Object.fromEntries(
+      lines(text).map(line => {
+        const at = line.indexOf('=');
+        return at < 0
+          ? [line, '']
+          : [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+      })
+    );
+  }
+  if (schema.type === 'integer' || schema.type === 'number') {
+    const value = Number(text);
+    return Number.isFinite(value) ? value : text;
+  }
+  return text;
+}
+
+function lines(text: string): string[] {
+  return text
+    .split('\n')
+    .map(line => line.trim())
+    .filter(Boolean);
+}
+
+/** What a field that is left empty means. */
+export function placeholder(schema: ISchema): string {
+  const { default: otherwise } = schema;
+  if (otherwise === undefined || otherwise === null) {
+    return schema.nullable ? 'null' : '';
+  }
+  return asText(otherwise, schema);
+}

@@ -1,0 +1,49 @@
+import { CodeEditor, IEditorServices } from '@jupyterlab/codeeditor';
+import * as React from 'react';
+
+/**
+ * Lab's own editor with a YAML text, kept the same as `text`.
+ */
+export function YamlEditor(props: {
+  editors: IEditorServices;
+  text: string;
+  label: string;
+  change: (text: string) => void;
+}): JSX.Element {
+  const host = React.useRef<HTMLDivElement>(null);
+  const editor = React.useRef<CodeEditor.IEditor | null>(null);
+  const change = React.useRef(props.change);
+  change.current = props.change;
+
+  React.useEffect(() => {
+    if (!host.current) {
+      return;
+    }
+    const model = new CodeEditor.Model({ mimeType: 'text/x-yaml' });
+    model.sharedModel.setSource(props.text);
+    const made = props.editors.factoryService.newDocumentEditor({
+      host: host.current,
+      model,
+      config: { lineNumbers: true, lineWrap: true }
+    });
+    made.host.setAttribute('aria-label', props.label);
+    editor.current = made;
+    const told = () => change.current(model.sharedModel.getSource());
+    model.sharedModel.changed.connect(told);
+    return () => {
+      editor.current = null;
+      model.sharedModel.changed.disconnect(told);
+      made.dispose();
+      model.dispose();
+    };
+  }, [props.editors]);
+
+  React.useEffect(() => {
+    const shared = editor.current?.model.sharedModel;
+    if (shared && shared.getSource() !== props.text) {
+      shared.setSource(props.text);
+    }
+  }, [props.text]);
+
+  return <div ref={host} className="llmops-form-yaml" />;
+}

@@ -1,0 +1,89 @@
+import {
+  ILayoutRestorer,
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { IEditorServices } from '@jupyterlab/codeeditor';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+
+import { CATEGORY, CommandIDs } from '../commands';
+import { clustersIcon } from '../icons';
+import { IClusterModel, ILLMOps, IOperations } from '../tokens';
+import { ClusterActions } from './actions';
+import { addActionCommands } from './commands';
+import { ClusterModel } from './model';
+import { addNewClusterCommand } from './newCluster/command';
+import { ClusterPanel } from './panel';
+
+/**
+ * Provides the clusters. Knows the server, knows no widget.
+ */
+export const clusterModelPlugin: JupyterFrontEndPlugin<IClusterModel> = {
+  id: '@llmops/lab:cluster-model',
+  description: 'Follows the Ray clusters of all providers.',
+  provides: IClusterModel,
+  requires: [ILLMOps],
+  activate: (_: JupyterFrontEnd, llmops: ILLMOps) =>
+    new ClusterModel(llmops.live)
+};
+
+/**
+ * Shows the clusters. Knows widgets, knows no server.
+ */
+export const clusterPanelPlugin: JupyterFrontEndPlugin<void> = {
+  id: '@llmops/lab:cluster-panel',
+  description: 'Lists Ray clusters in the left side bar.',
+  autoStart: true,
+  requires: [IClusterModel, IOperations],
+  optional: [ITranslator, ICommandPalette, ILayoutRestorer],
+  activate: (
+    app: JupyterFrontEnd,
+    model: IClusterModel,
+    operations: IOperations,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null
+  ) => {
+    const trans = (translator ?? nullTranslator).load('llmops');
+    const { commands } = app;
+    const panel = new ClusterPanel({ model, operations, commands, trans });
+    app.shell.add(panel, 'left', { rank: 600 });
+    restorer?.add(panel, panel.id);
+    commands.addCommand(CommandIDs.showClusters, {
+      label: trans.__('Show Ray Clusters'),
+      caption: trans.__('Open the side bar that lists Ray clusters'),
+      icon: clustersIcon,
+      describedBy: { args: { type: 'object', properties: {} } },
+      execute: () => app.shell.activateById(panel.id)
+    });
+    palette?.addItem({ command: CommandIDs.showClusters, category: CATEGORY });
+  }
+};
+
+/**
+ * The commands that change clusters, and the form that makes a new one.
+ */
+export const clusterCommandsPlugin: JupyterFrontEndPlugin<void> = {
+  id: '@llmops/lab:cluster-commands',
+  description: 'Starts, scales, suspends, resumes and deletes Ray clusters.',
+  autoStart: true,
+  requires: [ILLMOps, IClusterModel, IOperations, IEditorServices],
+  optional: [ITranslator, ICommandPalette, INotebookTracker],
+  activate: (
+    app: JupyterFrontEnd,
+    llmops: ILLMOps,
+    model: IClusterModel,
+    operations: IOperations,
+    editors: IEditorServices,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null,
+    notebooks: INotebookTracker | null
+  ) => {
+    const trans = (translator ?? nullTranslator).load('llmops');
+    const actions = new ClusterActions(llmops, model, operations, trans);
+    addActionCommands({ app, model, actions, notebooks, palette, trans });
+    addNewClusterCommand({ app, llmops, actions, editors, palette, trans });
+  }
+};

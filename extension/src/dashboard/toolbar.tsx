@@ -1,0 +1,91 @@
+import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+import {
+  launchIcon,
+  refreshIcon,
+  ToolbarButton
+} from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { IRunsModel } from '../tokens';
+import { RunRow } from '../wire';
+import { DashboardWidget } from './widget';
+
+const NUM_RUNS = 20;
+
+/**
+ * Reload, open elsewhere, and the way to the job of one of the cluster's runs.
+ */
+export function fillToolbar(
+  widget: DashboardWidget,
+  runs: IRunsModel | null,
+  goTo: (submissionId: string) => void,
+  trans: TranslationBundle
+): void {
+  const { toolbar, cluster } = widget;
+  toolbar.addItem(
+    'reload',
+    new ToolbarButton({
+      icon: refreshIcon,
+      tooltip: trans.__('Reload the Ray Dashboard'),
+      onClick: () => widget.reload()
+    })
+  );
+  toolbar.addItem(
+    'open',
+    new ToolbarButton({
+      icon: launchIcon,
+      tooltip: trans.__('Open in a new browser tab'),
+      onClick: () => {
+        window.open(widget.address, '_blank', 'noopener');
+      }
+    })
+  );
+  if (runs) {
+    toolbar.addItem('runs', new JobChoice(cluster, runs, goTo, trans));
+  }
+}
+
+class JobChoice extends ReactWidget {
+  constructor(
+    private cluster: string,
+    private runs: IRunsModel,
+    private goTo: (submissionId: string) => void,
+    private trans: TranslationBundle
+  ) {
+    super();
+    this.addClass('llmops-dashboard-runs');
+  }
+
+  protected override render(): JSX.Element {
+    const { cluster, runs, goTo, trans } = this;
+    return (
+      <UseSignal signal={runs.changed}>
+        {() => (
+          <div className="jp-select-wrapper">
+            <select
+              className="jp-mod-styled"
+              aria-label={trans.__('Show the job of a run')}
+              value=""
+              onChange={event => goTo(event.target.value)}
+            >
+              <option value="">{trans.__('Job of a run…')}</option>
+              {jobsOf(runs.runs, cluster).map(run => (
+                <option key={run.run_id} value={run.submission_id ?? ''}>
+                  {`${run.title || run.run_id} (${run.state.toLowerCase()})`}
+                </option>
+              ))}
+            </select>
+          </div>
+        )}
+      </UseSignal>
+    );
+  }
+}
+
+/** The newest runs of a cluster that Ray was given. */
+export function jobsOf(runs: readonly RunRow[], cluster: string): RunRow[] {
+  return runs
+    .filter(run => run.cluster === cluster && run.submission_id)
+    .slice(0, NUM_RUNS);
+}
