@@ -5,11 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool
+from jupyter_server.serverapp import ServerApp
+from traitlets import Bool, List, Unicode
 
 from llmops_kernel import __version__
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.server.cluster_work import read_template, start_up
 from llmops_kernel.server.manager import MANAGER_KEY, Manager
 from llmops_kernel.server.routes import all_routes
+from llmops_kernel.server.wire.clusters import UpBody
+from llmops_kernel.server.wire.common import OperationInfo
+
+
+def bring_up(manager: Manager, name: str) -> OperationInfo:
+    """As *New* does, by a template's name or path. Raises ConfigError, RequestError."""
+    is_path = name.endswith((".yaml", ".yml"))
+    body = UpBody(path=name) if is_path else UpBody(template=name)
+    template, path = read_template(body, manager.root_dir)
+    return start_up(manager.operations, template, path)
 
 
 class LLMOpsApp(ExtensionApp):
@@ -24,6 +37,10 @@ class LLMOpsApp(ExtensionApp):
         False,
         help="Let the embedded Ray Dashboard change things (it then passes on POST, PUT, DELETE).",
     ).tag(config=True)
+    initial_clusters = List(
+        Unicode(),
+        help="Cluster templates (names, or files below the root) that are brought up with the server.",
+    ).tag(config=True)
 
     def initialize_settings(self) -> None:
         assert self.serverapp is not None  # Jupyter links it before it asks for settings.
@@ -34,6 +51,15 @@ class LLMOpsApp(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         self.handlers.extend(all_routes())
+
+    async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
+        await super()._start_jupyter_server_extension(serverapp)
+        for name in self.initial_clusters:
+            try:
+                bring_up(self.settings[MANAGER_KEY], name)
+            except LLMOpsError as error:
+                # A mistake in one template is no reason for a Jupyter server not to start.
+                self.log.error("llmops: cluster %s is not brought up: %s", name, error)
 
     async def stop_extension(self) -> None:
         await self.settings[MANAGER_KEY].close()
