@@ -422,6 +422,8 @@ export interface LogMatches {
 /** One line with a hit. */
 export interface LogMatch {
   offset: number;
+  /** Where the line after it begins. */
+  end: number;
   text: string;
 }
 

@@ -32,17 +32,17 @@ def scan(
 ) -> Found:
     """Lines with a hit from offset `start` on, at most one hit a line.
 
-    `matches`: (offset of the line, its first 500 bytes). `next`: the offset to go on from when
-    the limit or the time was reached, None at the end (or beginning) of the file.
+    `matches`: (offset of the line, of the line after it, its first 500 bytes). `next`: the offset
+    to go on from when the limit or the time was reached, None at the end (or beginning).
     """
     deadline_s = time.monotonic() + budget_s
-    matches: list[tuple[int, str]] = []
+    matches: list[tuple[int, int, str]] = []
     position = min(start, size)
     while position > 0 if backwards else position < size:
         base, chunk = _before(file, position) if backwards else _after(file, position, size)
         lines = list(_hits(chunk, find))
         for begin, end in reversed(lines) if backwards else lines:
-            matches.append((base + begin, _shown(chunk[begin:end])))
+            matches.append((base + begin, base + end + 1, _shown(chunk[begin:end])))
             if len(matches) == limit:
                 at = base + begin if backwards else base + end + 1
                 return _told(matches, at, size=size, backwards=backwards)
@@ -52,7 +52,7 @@ def scan(
     return _told(matches, position, size=size, backwards=backwards)
 
 
-def _told(matches: list[tuple[int, str]], at: int, *, size: int, backwards: bool) -> Found:
+def _told(matches: list[tuple[int, int, str]], at: int, *, size: int, backwards: bool) -> Found:
     over = at <= 0 if backwards else at >= size
     return {"matches": matches, "next": None if over else at}
 

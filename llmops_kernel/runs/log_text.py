@@ -41,8 +41,8 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Matches:
-    found: list[tuple[int, str]]
-    """(offset of the line, its beginning)."""
+    found: list[tuple[int, int, str]]
+    """(offset of the line, of the line after it, its first 500 bytes)."""
     next: int | None
     """Where to go on; None when all was looked through."""
 
@@ -153,7 +153,7 @@ class LogText:
                     budget_s=budget_s,
                 )
         return Matches(
-            found=[(offset, text) for offset, text in told["matches"]], next=told["next"]
+            found=[(at, end, text) for at, end, text in told["matches"]], next=told["next"]
         )
 
     def _search_apart(self, ask: dict[str, object]) -> log_scan.Found:

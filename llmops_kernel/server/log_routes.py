@@ -68,7 +68,7 @@ class LogSearchHandler(LogRequest):
             backwards=self.query("backwards", "0") == "1",
             limit=limit,
         )
-        matches = [LogMatch(offset=offset, text=text) for offset, text in found.found]
+        matches = [LogMatch(offset=at, end=end, text=text) for at, end, text in found.found]
         self.reply(LogMatches(matches=matches, next=found.next))
 
 

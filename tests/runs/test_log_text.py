@@ -91,19 +91,19 @@ def test_search_goes_on_where_it_stopped(log: LogText):
         found += told.found
         start = told.next
     assert len(found) == 100
-    assert found[1] == (100 * 23, "line 000100 of the log")
+    assert found[1] == (100 * 23, 101 * 23, "line 000100 of the log")
     assert log.window(found[1][0], 100).text.startswith("line 000100")
 
 
 def test_search_backwards_finds_the_nearest_first(log: LogText):
     told = log.search("99 of", start=log.size, backwards=True, limit=2)
-    assert [text[5:11] for _, text in told.found] == ["009999", "009899"]
+    assert [text[5:11] for _, _, text in told.found] == ["009999", "009899"]
     told = log.search("99 of", start=told.next, backwards=True, limit=1)
-    assert told.found[0][1][5:11] == "009799"
+    assert told.found[0][2][5:11] == "009799"
 
 
 def test_regular_expressions_and_case(log: LogText):
-    assert [t[5:11] for _, t in log.search(r"line 00(0|1)123\b", regex=True).found] == [
+    assert [t[5:11] for _, _, t in log.search(r"line 00(0|1)123\b", regex=True).found] == [
         "000123",
         "001123",
     ]
@@ -151,7 +151,7 @@ def test_any_log_is_searched_whole_in_both_directions(
         found, start = [], len(data) if backwards else 0
         while start is not None:
             told = log.search("ab", start=start, backwards=backwards, limit=2)
-            found += [at for at, _ in told.found]
+            found += [at for at, _, _ in told.found]
             start = told.next
     assert found == (expected[::-1] if backwards else expected)
 
@@ -187,7 +187,7 @@ def test_a_gigabyte_is_read_in_parts(huge: LogText):
         told = huge.search("needle", start=start)
         longest_s = max(longest_s, time.monotonic() - begun_s)
         found, start = found + told.found, told.next
-    assert [text for _, text in found] == ["a needle in the middle", "the last needle"]
+    assert [text for _, _, text in found] == ["a needle in the middle", "the last needle"]
     assert huge.search("needle", start=huge.size, backwards=True, limit=1).found == found[-1:]
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
     assert grown_kib < 64 * 1024

@@ -169,6 +169,8 @@ class LogMatch(Wire):
     """One line with a hit."""
 
     offset: int
+    end: int
+    """Where the line after it begins."""
     text: str
 
 
