@@ -28,6 +28,7 @@ import { Kinds } from './kinds';
 import { offsetAt } from './positions';
 import { check } from './requests';
 
+const MOST_HEIGHT = 240;
 const CLASS = 'llmops-configs-editor';
 
 type Editor = IDocumentWidget<FileEditor>;
@@ -59,6 +60,7 @@ export class AssistedEditor {
       editor.injectExtension(this._compartment.of([]));
     }
     widget.context.pathChanged.connect(() => this.adapt());
+    widget.content.model.contentChanged.connect(() => this._answer?.age());
     services.preferences.changed.connect(this.relint, this);
     widget.disposed.connect(() => {
       services.preferences.changed.disconnect(this.relint, this);
@@ -141,6 +143,7 @@ export class AssistedEditor {
     this.addToToolbar(
       'llmops-check',
       new ToolbarButton({
+        className: 'llmops-configs-button',
         icon: checkIcon,
         label: trans.__('Check'),
         tooltip: trans.__('Check this file and what it names; saves nothing'),
@@ -151,6 +154,7 @@ export class AssistedEditor {
       this.addToToolbar(
         'llmops-start',
         new ToolbarButton({
+          className: 'llmops-configs-button',
           icon: runIcon,
           label: trans.__('Start'),
           tooltip: trans.__('Save the file and start this cluster'),
@@ -166,6 +170,7 @@ export class AssistedEditor {
     this.addToToolbar(
       'llmops-submit',
       new ToolbarButton({
+        className: 'llmops-configs-button',
         icon: runIcon,
         label: trans.__('Submit'),
         tooltip: trans.__('Save the file and submit it to the chosen cluster'),
@@ -233,6 +238,7 @@ export class AssistedEditor {
 interface IAnswerState {
   busy?: boolean;
   check?: ConfigCheck;
+  isOld?: boolean;
   trouble?: Trouble;
 }
 
@@ -254,12 +260,30 @@ class Answer extends ReactWidget {
     this.update();
   }
 
+  /** The text was edited after it was checked. */
+  age(): void {
+    if (this._state.check && !this._state.isOld) {
+      this._state = { ...this._state, isOld: true };
+      this.update();
+    }
+  }
+
+  override dispose(): void {
+    this._sizes.disconnect();
+    super.dispose();
+  }
+
   protected override render(): JSX.Element {
     const { trans, onGo } = this;
-    const { busy, check: found, trouble } = this._state;
+    const { busy, check: found, isOld, trouble } = this._state;
     return (
       <>
-        <div className="llmops-configs-findings">
+        <div className="llmops-configs-findings" ref={this._watch}>
+          {isOld && (
+            <div className="llmops-configs-old" role="status">
+              {trans.__('The text was changed after this check.')}
+            </div>
+          )}
           {busy && <Busy text={trans.__('Checking…')} />}
           {trouble && <TroubleBox trouble={trouble} />}
           {found && <Findings check={found} trans={trans} onGo={onGo} />}
@@ -273,5 +297,16 @@ class Answer extends ReactWidget {
     );
   }
 
+  // Lumino's layout asks for a height before React has drawn.
+  private _sizes = new ResizeObserver(([entry]) => {
+    const height = Math.min(entry.target.scrollHeight + 2, MOST_HEIGHT);
+    this.node.style.minHeight = `${height}px`;
+    this.parent?.fit();
+  });
+  private _watch = (element: HTMLElement | null): void => {
+    if (element) {
+      this._sizes.observe(element);
+    }
+  };
   private _state: IAnswerState = {};
 }

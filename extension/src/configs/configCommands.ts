@@ -38,10 +38,8 @@ type Args = ReadonlyPartialJSONObject;
 
 const FROM_BROWSER = { from: 'browser' };
 const FILE = '.jp-DirListing-item[data-isdir="false"]';
-const FOLDERS = [
-  '.jp-DirListing-item[data-isdir="true"]',
-  '.jp-DirListing-content'
-];
+// A folder's line, or the empty space below all lines.
+const FOLDER = '.jp-DirListing-content';
 const PATH_ARGS = {
   type: 'object',
   properties: {
@@ -198,12 +196,7 @@ async function askAndSubmit(services: IServices, path: string): Promise<void> {
 function addNewConfig(services: IServices): void {
   const { app, llmops, browser, submissions, trans } = services;
   app.commands.addCommand(CommandIDs.newConfig, {
-    label: args =>
-      args.from
-        ? trans.__('New Training Config')
-        : args.isLauncher
-          ? trans.__('New training config')
-          : trans.__('New Training Config'),
+    label: trans.__('New Training Config'),
     caption: trans.__('A training config with every field explained'),
     icon: args => (args.from ? fileIcon : listIcon),
     describedBy: {
@@ -225,14 +218,12 @@ function addNewConfig(services: IServices): void {
       }
     }
   });
-  FOLDERS.forEach(selector =>
-    app.contextMenu.addItem({
-      command: CommandIDs.newConfig,
-      selector,
-      rank: 55,
-      args: FROM_BROWSER
-    })
-  );
+  app.contextMenu.addItem({
+    command: CommandIDs.newConfig,
+    selector: FOLDER,
+    rank: 55,
+    args: FROM_BROWSER
+  });
 }
 
 function selectedFolder(browser: IDefaultFileBrowser | null, args: Args) {

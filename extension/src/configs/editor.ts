@@ -7,7 +7,7 @@ import {
 } from '@codemirror/autocomplete';
 import { Action, Diagnostic, linter, lintKeymap } from '@codemirror/lint';
 import { Extension, Prec, Text } from '@codemirror/state';
-import { EditorView, hoverTooltip, keymap, tooltips } from '@codemirror/view';
+import { EditorView, hoverTooltip, keymap } from '@codemirror/view';
 import { TranslationBundle } from '@jupyterlab/translation';
 
 import { ILLMOps } from '../tokens';
@@ -41,28 +41,16 @@ export function configExtension(assisted: IAssisted): Extension {
       override: [context => proposals(assisted, context)],
       activateOnTyping: true,
       activateOnCompletion: () => true,
-      icons: false
+      icons: false,
+      tooltipClass: () => 'llmops-configs-proposals'
     }),
     hoverTooltip((view, pos) => explanation(assisted, view, pos), {
       hoverTime: HOVER_MS
     }),
     linter(view => mistakes(assisted, view), { delay: LINT_DELAY_MS }),
     Prec.highest(keymap.of([{ key: 'Tab', run: acceptCompletion }])),
-    keymap.of(lintKeymap),
-    // Beside the editor, whose panel would cut them off.
-    tooltips({ position: 'fixed', parent: tooltipParent() })
+    keymap.of(lintKeymap)
   ];
-}
-
-function tooltipParent(): HTMLElement {
-  const id = 'llmops-configs-tooltips';
-  let parent = document.getElementById(id);
-  if (!parent) {
-    parent = document.createElement('div');
-    parent.id = id;
-    document.body.append(parent);
-  }
-  return parent;
 }
 
 function cursor(assisted: IAssisted, doc: Text, pos: number): CursorBody {
