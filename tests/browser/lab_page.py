@@ -1,0 +1,78 @@
+"""A page of Lab as a user has it: commands, themes, pictures, and what the socket brought."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+from tests.browser.lab import ARTIFACTS, Lab
+
+_READY = "() => !!window.jupyterapp?.shell && !document.querySelector('#jupyterlab-splash')"
+SIZES = ((1280, 900), (1920, 1080))
+THEMES = ("Light", "Dark")
+
+
+class LabPage:
+    """One browser tab; notes each message of our websocket and each complaint of the console."""
+
+    def __init__(self, page: Any, lab: Lab) -> None:
+        self.page, self.lab = page, lab
+        self.errors: list[str] = []
+        self.frames: list[tuple[dict[str, Any], bytes]] = []
+        page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("websocket", self._watch)
+
+    def open(self, path: str = "", *, reset: bool = True) -> None:
+        self.page.goto(self.lab.page_url(path, reset=reset))
+        self.page.wait_for_function(_READY, timeout=60_000)
+
+    def reload(self) -> None:
+        self.page.reload()
+        self.page.wait_for_function(_READY, timeout=60_000)
+
+    def command(self, command: str, **arguments: Any) -> None:
+        """Not awaited: many commands end only when their dialog does."""
+        self.page.evaluate(
+            "([id, args]) => void window.jupyterapp.commands.execute(id, args)",
+            [command, arguments],
+        )
+
+    def theme(self, name: str) -> None:
+        self.command("apputils:change-theme", theme=f"JupyterLab {name}")
+        light = "true" if name == "Light" else "false"
+        self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")
+
+    def shots(self, name: str) -> None:
+        """In both themes and widths; test artefacts, to be looked at."""
+        ARTIFACTS.mkdir(exist_ok=True)
+        for theme in reversed(THEMES):
+            self.theme(theme)
+            for width, height in SIZES:
+                self.page.set_viewport_size({"width": width, "height": height})
+                self.page.wait_for_timeout(400)  # The theme's stylesheet and the next frame.
+                path = ARTIFACTS / f"{name}-{theme.lower()}-{width}.png"
+                self.page.screenshot(path=str(path))
+        width, height = SIZES[0]
+        self.page.set_viewport_size({"width": width, "height": height})
+
+    def steps_received(self, run_id: str) -> list[int]:
+        """Step numbers of all rows that this tab was sent, in order of arrival."""
+        found: list[int] = []
+        for header, payload in self.frames:
+            if header["topic"] == f"run/{run_id}" and header["kind"] == "rows":
+                floats = struct.unpack(f"<{len(payload) // 4}f", payload)
+                found += [int(step) for step in floats[::7]]
+        return found
+
+    def _watch(self, socket: Any) -> None:
+        if socket.url.split("?")[0].endswith("/llmops/live"):
+            socket.on("framereceived", self._note)
+
+    def _note(self, payload: str | bytes) -> None:
+        if isinstance(payload, str):
+            self.frames.append((json.loads(payload), b""))
+        else:
+            (length,) = struct.unpack("<I", payload[:4])
+            self.frames.append((json.loads(payload[4 : 4 + length]), payload[4 + length :]))
