@@ -75,7 +75,7 @@ export interface ClusterRow {
 export interface ClusterInfo {
   name: string;
   provider: string;
-  state: 'starting' | 'ready' | 'dead' | 'stopped';
+  state: 'starting' | 'ready' | 'stopping' | 'dead' | 'stopped';
   /** For people: why it is in this state, or what is odd about it. */
   message: string;
   remedy: string;

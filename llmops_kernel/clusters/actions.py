@@ -20,13 +20,18 @@ RUN_KEY = "llmops_run"
 _ENTRYPOINT_CHARS = 60
 _RUNS = "runs with their journals, checkpoints and outputs"
 _NOT_NOW = {
-    ClusterAction.SUSPEND: {ClusterState.STOPPED: "It is stopped already"},
+    ClusterAction.SUSPEND: {
+        ClusterState.STOPPED: "It is stopped already",
+        ClusterState.STOPPING: "It is being stopped",
+    },
     ClusterAction.RESUME: {
         ClusterState.READY: "It is running",
         ClusterState.STARTING: "It is starting",
+        ClusterState.STOPPING: "It is being stopped",
     },
     ClusterAction.SCALE: {
         ClusterState.STARTING: "It is still starting",
+        ClusterState.STOPPING: "It is being stopped",
         ClusterState.STOPPED: "It is stopped: resume it first",
         ClusterState.DEAD: "It is dead: resume it first",
     },

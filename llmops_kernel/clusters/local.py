@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,7 @@ class LocalProvider:
                 f" {socket.gethostname()}",
                 remedy=f"run `llmops down {name}` there, or `llmops up {name}` for one here",
             )
+        self._tell_stopping(record, folder)
         # Before taking the lock: a start that is under way ends when its head does.
         stop_processes(record, grace_s=_STOP_GRACE_S)
         with folder.lock(timeout_s=60.0):
@@ -181,6 +183,13 @@ class LocalProvider:
             now = folder.read()
             if now is not None and now.temp_dir == record.temp_dir and now.stopped_s is None:
                 folder.write(now.model_copy(update={"stopped_s": time.time()}))
+
+    def _tell_stopping(self, record: HeadRecord, folder: ClusterFolder) -> None:
+        """So that nobody takes the end of its processes for a death."""
+        # Before there is a process its starter is about to write the record itself.
+        if record.pid is not None and record.stopped_s is None:
+            with suppress(ClusterError):  # A full disk must not keep it from being stopped.
+                folder.write(record.model_copy(update={"stopping_s": time.time()}))
 
     def connect(self, name: str) -> Connection:
         """Raises ClusterNotFoundError, ClusterDeadError."""

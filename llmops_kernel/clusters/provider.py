@@ -18,6 +18,7 @@ Progress = Callable[[str], None]
 class ClusterState(StrEnum):
     STARTING = "starting"
     READY = "ready"
+    STOPPING = "stopping"
     DEAD = "dead"
     STOPPED = "stopped"
 

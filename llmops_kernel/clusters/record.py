@@ -35,6 +35,8 @@ class HeadRecord(BaseModel):
     pid: int | None = None
     pid_created_s: float | None = None
     """With `pid` it names one process for good: numbers are used again, times are not."""
+    stopping_s: float | None = None
+    """When somebody began to stop it."""
     stopped_s: float | None = None
     ray_version: str
     template: dict[str, Any]

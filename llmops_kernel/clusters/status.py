@@ -15,6 +15,8 @@ from llmops_kernel.clusters.warm_status import WarmStatus, look_at_warm
 
 PROVIDER = "local"
 _PATIENCE_S = 5.0
+# Whoever was stopping it may have been killed: after this long it is what its processes are.
+_STOP_S = 60.0
 
 
 def look(
@@ -23,6 +25,8 @@ def look(
     """Processes first, then the dashboard, which gets `patience_s` to answer."""
     if record.stopped_s is not None:
         return _info(record, ClusterState.STOPPED, remedy=f"llmops up {record.name}")
+    if record.stopping_s is not None and time.time() - record.stopping_s < _STOP_S:
+        return _info(record, ClusterState.STOPPING)
     if head_process(record) is None:
         # A start between its two records has no process yet, but holds the lock.
         if record.pid is None and folder.is_locked():

@@ -56,6 +56,7 @@ def info(state: ClusterState, record: HeadRecord, **fields: object) -> ClusterIn
         ("ready", {"suspend", "scale", "delete"}),
         ("starting", {"suspend", "delete"}),
         ("dead", {"suspend", "resume", "delete"}),
+        ("stopping", {"delete"}),
         ("stopped", {"resume", "delete"}),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -47,7 +49,7 @@ def test_scale_suspend_resume_delete(home: Path, tmp_path: Path) -> None:
     assert not cluster_processes(first)
     assert "these numbers" in provider.scale("life", num_cpus=2).message
 
-    cluster.suspend()
+    assert seen_while(provider, cluster.suspend) <= {"ready", "stopping", "stopped"}
     assert cluster.info.state is ClusterState.STOPPED
     second = record_of(home, "life")
     assert not cluster_processes(second)
@@ -64,6 +66,19 @@ def test_scale_suspend_resume_delete(home: Path, tmp_path: Path) -> None:
     assert not (home / "clusters/life").exists()
     with pytest.raises(ClusterNotFoundError):
         _ = cluster.info
+
+
+def seen_while(provider: LocalProvider, action: Callable[[], None]) -> set[str]:
+    """The states that somebody else saw: a cluster that is being stopped has not died."""
+    seen: set[str] = set()
+    thread = threading.Thread(target=action)
+    thread.start()
+    while thread.is_alive():
+        seen.add(str(provider.get("life").state))
+        time.sleep(0.05)
+    thread.join()
+    assert "stopping" in seen
+    return seen
 
 
 def _idle_then_busy(provider: LocalProvider) -> None:

@@ -77,11 +77,11 @@ function Figures(props: {
     `${trans.__('jobs')} ${fmt.count(info.jobs_running)}`
   ];
   return (
-    <Ellipsed
-      className="llmops-clusters-figures"
-      text={parts.join(' · ')}
-      title=""
-    />
+    <span className="llmops-clusters-figures llmops-clusters-parts">
+      {parts.map(part => (
+        <span key={part}>{part}</span>
+      ))}
+    </span>
   );
 }
 
@@ -201,7 +201,8 @@ function Details(props: {
     ['Ray', info.ray_version],
     [trans.__('address'), info.ray_address],
     [trans.__('jobs so far'), fmt.count(info.jobs_total)],
-    [trans.__('fork server'), warmLine(info, trans)]
+    [trans.__('fork server'), warmLine(info, trans)],
+    [trans.__('dashboard'), info.dashboard_url]
   ];
   return (
     <>

@@ -22,11 +22,14 @@ export async function askNumbers(
       Dialog.warnButton({ label: trans.__('Scale') })
     ]
   });
-  const wanted = body.wanted;
-  const isChange =
-    (wanted.num_cpus ?? info.num_cpus) !== info.num_cpus ||
-    (wanted.num_gpus ?? info.num_gpus) !== info.num_gpus;
-  return result.button.accept && isChange ? wanted : null;
+  const { num_cpus, num_gpus } = body.wanted;
+  // What is left as it was must not become a number where the template says "all".
+  const changes = {
+    num_cpus: num_cpus === info.num_cpus ? null : num_cpus,
+    num_gpus: num_gpus === info.num_gpus ? null : num_gpus
+  };
+  const isChange = changes.num_cpus !== null || changes.num_gpus !== null;
+  return result.button.accept && isChange ? changes : null;
 }
 
 /** An empty field leaves its number as it is. */

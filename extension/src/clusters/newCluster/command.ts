@@ -82,6 +82,7 @@ function openForm(
   });
   const widget = new MainAreaWidget({ content });
   widget.id = 'llmops-new-cluster';
+  widget.toolbar.hide();
   widget.title.label = trans.__('New Ray Cluster');
   widget.title.icon = clustersIcon;
   widget.disposed.connect(() => model.dispose());
