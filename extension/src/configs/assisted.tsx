@@ -60,7 +60,7 @@ export class AssistedEditor {
       editor.injectExtension(this._compartment.of([]));
     }
     widget.context.pathChanged.connect(() => this.adapt());
-    widget.content.model.contentChanged.connect(() => this._answer?.age());
+    widget.context.model.contentChanged.connect(() => this._answer?.age());
     services.preferences.changed.connect(this.relint, this);
     widget.disposed.connect(() => {
       services.preferences.changed.disconnect(this.relint, this);

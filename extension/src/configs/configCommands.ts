@@ -159,7 +159,8 @@ function target(
 
 async function textOf(services: IServices, path: string): Promise<string> {
   const { contents } = services.app.serviceManager;
-  const model = await contents.get(path, { type: 'file', format: 'text' });
+  const options = { type: 'file', format: 'text', content: true } as const;
+  const model = await contents.get(path, options);
   return String(model.content);
 }
 
@@ -178,7 +179,15 @@ async function checkFile(services: IServices, path: string): Promise<void> {
 }
 
 async function askAndSubmit(services: IServices, path: string): Promise<void> {
-  const { llmops, submissions, trans } = services;
+  const { llmops, submissions, trans, editors } = services;
+  try {
+    // What is submitted is the file: an open editor's changes go into it first.
+    const open = [...editors.values()].filter(editor => editor.path === path);
+    await Promise.all(open.map(editor => editor.save()));
+  } catch (error) {
+    await showError(trans.__('The file was not saved'), error);
+    return;
+  }
   const decision = await submissions.ask({
     title: trans.__('Submit %1', PathExt.basename(path)),
     check: async (overrides, signal) => {

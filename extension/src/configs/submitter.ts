@@ -134,13 +134,13 @@ export class Submitter {
 
   private async awaitReady(name: string): Promise<boolean> {
     const { choice, trans } = this.services;
-    const waiting = readiness(choice.model, name);
-    this.notify(
-      waiting,
-      trans.__('Waiting for cluster %1…', name),
-      trans.__('Cluster %1 is ready', name)
-    );
-    await waiting;
+    const text = trans.__('Waiting for cluster %1…', name);
+    const id = Notification.emit(text, 'in-progress', { autoClose: false });
+    try {
+      await readiness(choice.model, name);
+    } finally {
+      Notification.dismiss(id);
+    }
     return true;
   }
 
@@ -171,7 +171,8 @@ export class Submitter {
   private open(ended: OperationInfo): void {
     const { commands, preferences } = this.services;
     const runId = ended.result.run_id;
-    if (typeof runId === 'string' && preferences.openRunOnSubmit) {
+    const canOpen = commands.hasCommand(CommandIDs.openRun);
+    if (canOpen && typeof runId === 'string' && preferences.openRunOnSubmit) {
       void commands.execute(CommandIDs.openRun, { runId });
     }
   }
