@@ -1,6 +1,7 @@
 import { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
 import { cellPlugin, configsPlugin, submissionsPlugin } from './configs/plugin';
+import { attachPlugin } from './clusters/inject';
 import {
   clusterCommandsPlugin,
   clusterModelPlugin,
@@ -20,6 +21,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   clusterModelPlugin,
   clusterPanelPlugin,
   clusterCommandsPlugin,
+  attachPlugin,
   dashboardPlugin,
   runsModelPlugin,
   runsPanelPlugin,

@@ -17,6 +17,10 @@ class Preferences implements IPreferences {
     return this.read<string>('defaultCluster', '');
   }
 
+  get attachTo(): string {
+    return this.read<string>('attachTo', '');
+  }
+
   get openRunOnSubmit(): boolean {
     return this.read<boolean>('openRunOnSubmit', true);
   }

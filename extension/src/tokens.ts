@@ -128,6 +128,8 @@ export const IRunsModel = new Token<IRunsModel>(
 export interface IPreferences {
   readonly notifyOnEnd: 'all' | 'failed' | 'never';
   readonly defaultCluster: string;
+  /** A cluster's name; empty when new kernels are left alone. */
+  readonly attachTo: string;
   readonly openRunOnSubmit: boolean;
   readonly checkWhileTyping: boolean;
   readonly changed: ISignal<IPreferences, void>;
