@@ -24,6 +24,7 @@ import { ClusterChoice } from './choice';
 import { ClusterChooser } from './chooser';
 import { configExtension, marks } from './editor';
 import { Findings } from './findings';
+import { submitIcon } from './icons';
 import { Kinds } from './kinds';
 import { offsetAt } from './positions';
 import { check } from './requests';
@@ -171,7 +172,7 @@ export class AssistedEditor {
       'llmops-submit',
       new ToolbarButton({
         className: 'llmops-configs-button',
-        icon: runIcon,
+        icon: submitIcon,
         label: trans.__('Submit'),
         tooltip: trans.__('Save the file and submit it to the chosen cluster'),
         onClick: () => onSubmit(this)

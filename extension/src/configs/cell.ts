@@ -3,11 +3,11 @@ import { Cell } from '@jupyterlab/cells';
 import { PathExt } from '@jupyterlab/coreutils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { TranslationBundle } from '@jupyterlab/translation';
-import { runIcon } from '@jupyterlab/ui-components';
 
 import { CommandIDs } from '../commands';
 import { ILLMOps } from '../tokens';
 import { configOf } from './cellText';
+import { submitIcon } from './icons';
 import * as requests from './requests';
 import { ISubmissions } from './tokens';
 
@@ -32,7 +32,7 @@ export function addCellCommand(services: ICellServices): void {
     label: args =>
       args.toolbar ? '' : trans.__('Submit This Cell as a Training Config…'),
     caption: trans.__('Submit this cell as a training config'),
-    icon: runIcon,
+    icon: submitIcon,
     describedBy: { args: { type: 'object', properties: {} } },
     isEnabled: () => text() !== null,
     isVisible: () => text() !== null,

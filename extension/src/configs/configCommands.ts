@@ -6,6 +6,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import {
   checkIcon,
   fileIcon,
+  LabIcon,
   listIcon,
   runIcon
 } from '@jupyterlab/ui-components';
@@ -16,6 +17,7 @@ import { ILLMOps } from '../tokens';
 import { showError } from '../ui/dialogs';
 import { AssistedEditor } from './assisted';
 import { showFindings } from './checkDialog';
+import { submitIcon } from './icons';
 import { createConfig } from './newConfig';
 import * as requests from './requests';
 import { ISubmissions } from './tokens';
@@ -61,13 +63,13 @@ function addFileCommands(services: IServices): void {
   const add = (
     id: string,
     kind: string | null,
-    options: { label: string; short: string; caption: string; icon: unknown },
+    options: { label: string; short: string; caption: string; icon: LabIcon },
     run: (path: string, editor: AssistedEditor | null) => void
   ) =>
     app.commands.addCommand(id, {
       label: args => (args.from ? options.short : options.label),
       caption: options.caption,
-      icon: options.icon as typeof runIcon,
+      icon: options.icon,
       describedBy: { args: PATH_ARGS },
       isEnabled: args => target(services, args, kind) !== null,
       isVisible: args => !args.from || target(services, args, kind) !== null,
@@ -99,7 +101,7 @@ function addFileCommands(services: IServices): void {
       label: trans.__('Submit This Config'),
       short: trans.__('Submit to Cluster…'),
       caption: trans.__('Submit this training config to a cluster'),
-      icon: runIcon
+      icon: submitIcon
     },
     (path, editor) =>
       editor ? services.submit(editor) : void askAndSubmit(services, path)
