@@ -1,0 +1,270 @@
+"""The whole loop as a user clicks it: real Lab, real Ray, real training, below a hub's base URL."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.lab import Lab
+from tests.browser.lab_page import LabPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
+
+CONFIG = """\
+name: loop
+model: tiny-llama
+data: {train: rows.jsonl, max_length: 64}
+method: lora
+parallelism: {strategy: ddp, num_workers: 1}
+training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 2000}
+hooks: hooks.py
+"""
+# Slow enough to be watched and stopped.
+HOOKS = """\
+import time
+from transformers import TrainerCallback
+
+class Slow(TrainerCallback):
+    def on_step_end(self, *args, **kwargs):
+        time.sleep(0.2)
+
+def callbacks():
+    return [Slow()]
+"""
+CLUSTER = "browser"
+PANEL = ".lm-DockPanel .llmops-run:visible"
+STEP = """() => {
+  const panel = [...document.querySelectorAll('.lm-DockPanel .llmops-run')]
+    .find(element => element.offsetParent !== null);
+  const found = panel?.textContent.match(/step ([0-9,]+) of/);
+  return found ? Number(found[1].replaceAll(',', '')) : 0;
+}"""
+
+
+@pytest.fixture
+def hub() -> Iterator[Lab]:
+    """A Lab as JupyterHub would start it. Ray's socket paths need a short folder."""
+    folder = Path(tempfile.mkdtemp(prefix="llmops-l-"))
+    lab = Lab(folder, base_url="/user/someone/")
+    rows = [{"text": f"number {i} follows number {i - 1}"} for i in range(96)]
+    (lab.work / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (lab.work / "hooks.py").write_text(HOOKS)
+    (lab.work / "loop.train.yaml").write_text(CONFIG)
+    try:
+        lab.wait()
+        yield lab
+    finally:
+        lab.stop()
+        _stop_clusters(lab.home)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stop_clusters(home: Path) -> None:
+    from llmops_kernel.clusters.local import LocalProvider
+
+    provider = LocalProvider(home)
+    for info in provider.list():
+        provider.down(info.name)
+
+
+class Story:
+    """What a user does, one method a chapter."""
+
+    def __init__(self, tab: LabPage) -> None:
+        self.tab, self.page = tab, tab.page
+
+    def row(self, name: str = CLUSTER) -> Any:
+        return self.page.locator(f".llmops-clusters-row[data-cluster='{name}']")
+
+    def button(self, name: str, **more: Any) -> Any:
+        return self.page.get_by_role("button", name=name, **more)
+
+    def create_a_cluster(self) -> None:
+        self.tab.command("llmops:show-clusters")
+        self.button("New cluster…").click()
+        self.page.get_by_label("name", exact=True).fill(CLUSTER)
+        self.page.get_by_label("num_cpus", exact=True).fill("2")
+        yaml = self.page.locator(".llmops-form-text .cm-content")
+        self.page.wait_for_function(
+            "text => document.querySelector('.llmops-form-text').textContent.includes(text)",
+            arg="num_cpus: 2",
+        )
+        assert CLUSTER in yaml.text_content()
+        self.tab.shots("1-new-cluster")
+        self.button("Start", exact=True).click()
+        self.page.wait_for_selector(
+            f".llmops-clusters-row[data-cluster='{CLUSTER}'][data-state='ready']", timeout=150_000
+        )
+        self.tab.shots("2-cluster-ready")
+
+    def edit_the_config(self) -> None:
+        self.tab.command("docmanager:open", path="loop.train.yaml")
+        content = self.page.locator(".jp-FileEditor .cm-content")
+        content.click()
+        self.page.keyboard.press("Control+End")
+        self.page.keyboard.type("optimizer: {learning_rat: 0.002}")
+        self.page.wait_for_selector(".cm-lintRange-error", timeout=20_000)
+        self.tab.shots("3-mistake-underlined")
+        for _ in range(len(": 0.002}")):
+            self.page.keyboard.press("ArrowLeft")
+        self.page.keyboard.type("e")
+        self.page.wait_for_selector(".cm-lintRange-error", state="detached", timeout=20_000)
+
+    def submit(self) -> str:
+        """From the editor's toolbar; returns the run's id."""
+        before = self.run_ids()
+        toolbar = self.page.locator(".jp-FileEditor").locator("xpath=ancestor::*[@id]").last
+        toolbar.get_by_role("button", name="Submit").first.click()
+        self.page.wait_for_selector(PANEL, timeout=60_000)
+        return self.new_run(before)
+
+    def run_ids(self) -> set[str]:
+        runs = self.tab.lab.home / "runs"
+        found = runs.iterdir() if runs.exists() else ()
+        return {path.name for path in found if (path / "record.json").exists()}
+
+    def new_run(self, before: set[str]) -> str:
+        for _ in range(300):
+            new = self.run_ids() - before
+            if new:
+                return new.pop()
+            self.page.wait_for_timeout(200)
+        raise AssertionError("no run was made")
+
+    def step(self) -> int:
+        return int(self.page.evaluate(STEP))
+
+    def wait_for_step(self, step: int, *, timeout_s: float = 150) -> int:
+        self.page.wait_for_function(
+            f"least => ({STEP})() >= least", arg=step, timeout=1000 * timeout_s
+        )
+        return self.step()
+
+    def figure(self, label: str) -> str:
+        return str(
+            self.page.locator(f"{PANEL} .llmops-figure")
+            .filter(has=self.page.get_by_text(label, exact=True))
+            .locator(".llmops-value")
+            .first.text_content()
+        )
+
+    def see_the_loss_move(self) -> None:
+        self.wait_for_step(3)
+        first = self.figure("loss")
+        self.page.wait_for_function(
+            "([selector, old]) => [...document.querySelectorAll('.lm-DockPanel .llmops-value')]"
+            ".some(value => value.offsetParent && value.textContent !== old)",
+            arg=[PANEL, first],
+        )
+        self.wait_for_step(self.step() + 5)
+        assert self.figure("loss") not in ("–", first)
+        self.tab.shots("4-loss-moves")
+
+    def reload_the_page(self, run_id: str) -> None:
+        before = self.step()
+        self.tab.reload()
+        self.page.wait_for_selector(PANEL, timeout=60_000)
+        assert self.wait_for_step(before) >= before
+        assert run_id in self.page.locator(PANEL).first.text_content()
+        self.tab.shots("5-reloaded")
+
+    def stop(self) -> None:
+        self.tab.command("llmops:stop-run")
+        self.page.locator(".jp-Dialog").get_by_role("button", name="Stop").click()
+        self.wait_for_state("Stopped")
+        self.tab.shots("6-stopped")
+
+    def wait_for_state(self, state: str) -> None:
+        badge = self.page.locator(f"{PANEL} .llmops-badge").filter(has_text=state)
+        badge.first.wait_for(timeout=150_000)
+
+    def resubmit_with_one_change(self) -> str:
+        before = self.run_ids()
+        self.tab.command("llmops:resubmit-run")
+        dialog = self.page.locator(".jp-Dialog")
+        text = dialog.locator(".cm-content")
+        text.wait_for(timeout=30_000)
+        text.click()
+        self._replace("max_steps: 2000", "max_steps: 12")
+        self.page.wait_for_timeout(1200)
+        self.tab.shots("7-resubmit")
+        dialog.get_by_role("button", name="Submit").click()
+        run_id = self.new_run(before)
+        self.page.locator(PANEL).filter(has_text=run_id).first.wait_for(timeout=60_000)
+        self.wait_for_state("Succeeded")
+        return run_id
+
+    def _replace(self, old: str, new: str) -> None:
+        """In the editor that has the focus, by its own search of lines."""
+        line = self.page.locator(".jp-Dialog .cm-line").filter(has_text=old).first
+        line.scroll_into_view_if_needed()
+        line.click()
+        self.page.keyboard.press("End")
+        written = line.text_content()
+        for _ in range(len(written) - written.index(old)):
+            self.page.keyboard.press("Backspace")
+        self.page.keyboard.type(new)
+
+    def compare(self, *run_ids: str) -> None:
+        self.tab.command("llmops:show-runs")
+        for run_id in run_ids:
+            self.page.locator(f".llmops-runs-row[data-run-id='{run_id}'] input").check()
+        self.page.get_by_role("button", name="Compare 2 runs").click()
+        view = self.page.locator(".llmops-compare:visible")
+        view.locator("canvas").first.wait_for(timeout=30_000)
+        view.get_by_text("training.max_steps").first.wait_for(timeout=30_000)
+        self.tab.shots("8-compare")
+
+    def open_the_dashboard(self) -> None:
+        self.tab.command("llmops:open-dashboard", cluster=CLUSTER)
+        frame = self.page.frame_locator(".lm-DockPanel iframe[src*='llmops/dashboard']")
+        frame.get_by_text("Jobs", exact=True).first.wait_for(timeout=60_000)
+        cookies = [c["name"] for c in self.page.context.cookies()]
+        assert not any("ray" in name for name in cookies)
+        self.page.wait_for_timeout(2000)
+        self.tab.shots("9-dashboard")
+
+    def survive_the_server(self) -> None:
+        """Killed in the middle of a run, and started again on the same port."""
+        self.tab.command("docmanager:open", path="loop.train.yaml")
+        run_id = self.submit()
+        before = self.wait_for_step(5)
+        self.tab.lab.kill()
+        self.page.get_by_text("Ray: not connected").wait_for(timeout=30_000)
+        self.tab.shots("10-server-gone")
+        self.tab.lab.restart()
+        assert self.wait_for_step(before + 5) > before
+        self.tab.open(reset=False)
+        self.page.wait_for_selector(PANEL, timeout=60_000)
+        assert self.wait_for_step(before + 5) > before
+        self.tab.command("llmops:show-clusters")
+        assert self.row().get_attribute("data-state") == "ready"
+        self.tab.command("llmops:show-runs")
+        assert self.page.locator(".llmops-runs-row").count() == 3
+        self.tab.shots("11-all-found-again")
+        assert run_id in self.run_ids()
+
+
+def test_the_loop(hub: Lab, chromium: Any) -> None:
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    tab = LabPage(page, hub)
+    story = Story(tab)
+    tab.open()
+    story.create_a_cluster()
+    story.edit_the_config()
+    first = story.submit()
+    story.see_the_loss_move()
+    story.reload_the_page(first)
+    story.stop()
+    second = story.resubmit_with_one_change()
+    story.compare(first, second)
+    story.open_the_dashboard()
+    assert [error for error in tab.errors if "llmops" in error] == []
+    story.survive_the_server()
+    page.close()
