@@ -60,6 +60,7 @@ def check(
 ) -> None:
     """Tell every mistake of a config and its data at once, without starting anything."""
     from llmops_kernel.cli.console import facts, out, plain
+    from llmops_kernel.config.effect import batch_words
     from llmops_kernel.config.load import check_files, load_training_config
     from llmops_kernel.errors import ConfigError
 
@@ -70,14 +71,11 @@ def check(
             "\n".join(str(problem) for problem in problems),
             remedy="correct these files; nothing was started",
         )
-    micro, workers = loaded.training.micro_batch_size, loaded.parallelism.num_workers
-    total, passes = loaded.training.global_batch_size, loaded.gradient_accumulation_steps
-    batch = f"{total} = {micro} sequence(s) x {workers} worker(s) x {passes} accumulation step(s)"
     pairs = {
         "config": f"{plain(str(config))} is [green]right[/]",
         "model": plain(loaded.model.id),
         "data": plain(loaded.data.train),
         "method": f"{loaded.method.type}, {loaded.parallelism.strategy}",
-        "global batch size": batch,
+        "global batch size": batch_words(loaded),
     }
     out().print(facts(pairs))
