@@ -25,6 +25,7 @@ export namespace CommandIDs {
   export const openRunFolder = 'llmops:open-run-folder';
   export const copyRunId = 'llmops:copy-run-id';
   export const insertRunCode = 'llmops:insert-run-code';
+  export const openRunJob = 'llmops:open-run-job';
   // {runIds}
   export const compareRuns = 'llmops:compare-runs';
 

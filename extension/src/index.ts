@@ -10,6 +10,7 @@ import {
 import { connectionPlugin, operationsPlugin } from './connection';
 import { dashboardPlugin } from './dashboard/plugin';
 import { preferencesPlugin } from './preferences';
+import { runPlugin } from './run/plugin';
 import { runsModelPlugin, runsPanelPlugin } from './runs/plugin';
 import { notifyPlugin } from './status/notify';
 import { statusPlugin } from './status/plugin';
@@ -25,6 +26,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   dashboardPlugin,
   runsModelPlugin,
   runsPanelPlugin,
+  runPlugin,
   submissionsPlugin,
   configsPlugin,
   cellPlugin,

@@ -1,0 +1,108 @@
+import { describe, expect, it } from 'vitest';
+
+import { RunRow } from '../../wire';
+import { chooseRuns, runIdsOf } from '../choose';
+import { attachCode, meant } from '../commands';
+import { overlaid } from '../compare/curves';
+import { ratioText } from '../compare/view';
+import { compareId } from '../compare/widget';
+import { usual } from '../configView';
+import { signOf } from '../difference';
+import { Rows } from '../rows';
+import { packed } from './fakes';
+
+function rowsOf(values: [number, number][]): Rows {
+  const rows = new Rows();
+  rows.write(0, packed(values));
+  return rows;
+}
+
+describe('overlaid', () => {
+  it('lays runs over the union of their steps', () => {
+    const first = rowsOf([
+      [1, 3],
+      [2, 2],
+      [5, 1]
+    ]);
+    const second = rowsOf([
+      [2, 20],
+      [3, 30]
+    ]);
+    expect(overlaid([first, second], 'loss')).toEqual([
+      [1, 2, 3, 5],
+      [3, 2, null, 1],
+      [null, 20, 30, null]
+    ]);
+    expect(overlaid([], 'loss')).toEqual([[]]);
+  });
+
+  it('is quick for 100,000 steps each', () => {
+    const values = Array.from({ length: 100_000 }, (_, i): [number, number] => [
+      i + 1,
+      1
+    ]);
+    const runs = [rowsOf(values.slice(0, 50_000)), rowsOf(values.slice(1))];
+    const begun = performance.now();
+    expect(overlaid(runs, 'loss')[0]).toHaveLength(100_000);
+    expect(performance.now() - begun).toBeLessThan(1000);
+  });
+});
+
+describe('which runs', () => {
+  const row = (run_id: string, created_s: number, more = {}) =>
+    ({ run_id, created_s, name: 'lora', parent: null, ...more }) as RunRow;
+
+  it('are taken from the arguments once each, eight at most', () => {
+    expect(runIdsOf({ runIds: ['a', 'b', 'a', 3] })).toEqual(['a', 'b']);
+    expect(runIdsOf({})).toEqual([]);
+    expect(chooseRuns).toBeTypeOf('function');
+  });
+
+  it('make one tab in whatever order', () => {
+    expect(compareId(['b', 'a'])).toBe(compareId(['a', 'b']));
+  });
+
+  it('are compared with the run they came from, else with the one before', () => {
+    const before = row('r-1', 1);
+    const parent = row('r-0', 0, { name: 'other' });
+    expect(usual(row('r-2', 2), [before, parent])).toBe('r-1');
+    expect(usual(row('r-2', 2, { parent: 'r-0' }), [before, parent])).toBe(
+      'r-0'
+    );
+    expect(usual(row('r-2', 2, { name: 'new' }), [before, parent])).toBe('');
+  });
+
+  it('is the one of the arguments, the shown or the only selected one', () => {
+    const runs = { selected: new Set(['s']) } as never;
+    expect(meant({ runs, shown: () => 'x' }, { runId: 'a' })).toBe('a');
+    expect(meant({ runs, shown: () => 'x' }, {})).toBe('x');
+    expect(meant({ runs, shown: () => null }, {})).toBe('s');
+    expect(
+      meant({ runs: { selected: new Set() } as never, shown: () => null }, {})
+    ).toBeNull();
+  });
+});
+
+describe('texts', () => {
+  it('tell a ratio, or a dash', () => {
+    expect(ratioText(0.5)).toBe('× 0.500');
+    expect(ratioText(null)).toBe('–');
+  });
+
+  it('know the signs of a unified diff', () => {
+    const lines = ['+++ b', '--- a', '@@ -1 +1 @@', '+x', '-y', ' z', ''];
+    expect(lines.map(signOf)).toEqual([
+      undefined,
+      undefined,
+      '@',
+      '+',
+      '-',
+      undefined,
+      undefined
+    ]);
+  });
+
+  it('attach to a run', () => {
+    expect(attachCode('r-1')).toContain('llmops.attach("r-1")');
+  });
+});

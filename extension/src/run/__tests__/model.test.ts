@@ -1,0 +1,150 @@
+import { describe, expect, it, vi } from 'vitest';
+
+import { Columns } from '../../generated/panel';
+import { RunModel, RunModels } from '../model';
+import { PanelAdapter } from '../panelAdapter';
+import { FIELDS, Rows } from '../rows';
+import { FakeLive, packed } from './fakes';
+
+const TOPIC = 'run/r-1';
+
+function rows(live: FakeLive, first: number, ...values: [number, number][]) {
+  const data = { first, generation: 'g-0', count: first + values.length };
+  live.say(TOPIC, 'rows', data, packed(values));
+}
+
+describe('Rows', () => {
+  it('has the fields of the panel in its order', () => {
+    expect(Object.keys(new Columns().values)).toEqual([...FIELDS]);
+  });
+
+  it('grows, replaces from a row on, and refuses a gap', () => {
+    const found = new Rows();
+    for (let step = 1; step <= 1000; step++) {
+      expect(found.write(step - 1, packed([[step, 1 / step]]))).toBe(true);
+    }
+    expect(found.count).toBe(1000);
+    expect(found.write(1001, packed([[9, 9]]))).toBe(false);
+    expect(
+      found.write(
+        2,
+        packed([
+          [3, 30],
+          [4, 40]
+        ])
+      )
+    ).toBe(true);
+    expect(found.column('step')).toEqual([1, 2, 3, 4]);
+    expect(found.column('loss', 2).slice(2)).toEqual([60, 80]);
+    expect(found.column('mfu')).toEqual([null, null, null, null]);
+    expect([found.has('loss'), found.has('mfu')]).toEqual([true, false]);
+    expect(found.view(3).byteLength).toBe(4 * FIELDS.length);
+  });
+});
+
+describe('RunModel', () => {
+  it('takes state and rows, and says what it has', () => {
+    const live = new FakeLive();
+    const model = new RunModel(live, 'r-1');
+    expect(model.isKnown).toBe(false);
+    live.say(TOPIC, 'state', { panel: {}, row: { title: 't' } });
+    rows(live, 0, [1, 3], [2, 2]);
+    rows(live, 2, [3, 1]);
+    expect(model.isKnown).toBe(true);
+    expect(model.rows.column('step')).toEqual([1, 2, 3]);
+    expect(live.subscriptions[0].have?.()).toEqual({
+      generation: 'g-0',
+      rows: 3
+    });
+  });
+
+  it('keeps what it knows while there is trouble', () => {
+    const live = new FakeLive();
+    const model = new RunModel(live, 'r-1');
+    rows(live, 0, [1, 3]);
+    live.say(TOPIC, 'trouble', { message: 'away', remedy: '', problems: [] });
+    expect(model.trouble?.message).toBe('away');
+    expect(model.rows.count).toBe(1);
+    live.say(TOPIC, 'fine', {});
+    expect(model.trouble).toBeNull();
+  });
+
+  it('begins again when rows are missing', () => {
+    const live = new FakeLive();
+    const model = new RunModel(live, 'r-1');
+    rows(live, 0, [1, 3]);
+    rows(live, 5, [6, 1]);
+    expect(live.subscriptions).toHaveLength(1);
+    expect(live.subscriptions[0].have?.()).toEqual({ generation: '', rows: 0 });
+    rows(live, 0, [1, 3], [2, 2]);
+    expect(model.rows.count).toBe(2);
+  });
+
+  it('is shared by all tabs and gone with the last', () => {
+    const live = new FakeLive();
+    const models = new RunModels(live);
+    const first = models.take('r-1');
+    expect(models.take('r-1')).toBe(first);
+    models.giveBack(first);
+    expect(live.subscriptions).toHaveLength(1);
+    models.giveBack(first);
+    expect(live.subscriptions).toHaveLength(0);
+    expect(models.take('r-1')).not.toBe(first);
+  });
+});
+
+describe('PanelAdapter', () => {
+  function panel(stop = () => Promise.resolve()) {
+    const live = new FakeLive();
+    const model = new RunModel(live, 'r-1');
+    return { live, model, adapter: new PanelAdapter(model, stop) };
+  }
+
+  it('hands on new rows as the kernel would', () => {
+    const { live, adapter } = panel();
+    const heard = vi.fn();
+    adapter.on('msg:custom', heard);
+    rows(live, 0, [1, 3]);
+    rows(live, 1, [2, 2]);
+    const [content, buffers] = heard.mock.calls[1];
+    expect(content).toEqual({ kind: 'rows', first: 1 });
+    const columns = new Columns();
+    columns.write(0, adapter.get('columns'));
+    expect([...columns.column('step')]).toEqual([1, 2]);
+    expect(columns.write(1, buffers[0])).toBe(true);
+  });
+
+  it('sends all rows again when the panel asks', () => {
+    const { live, adapter } = panel();
+    rows(live, 0, [1, 3], [2, 2]);
+    const heard = vi.fn();
+    adapter.on('msg:custom', heard);
+    adapter.send({ kind: 'resync' });
+    expect(heard.mock.calls[0][0]).toEqual({ kind: 'rows', first: 0 });
+  });
+
+  it('shows why a stop was refused', async () => {
+    const stop = vi.fn(() => Promise.reject(new Error('no cluster')));
+    const { live, adapter } = panel(stop);
+    live.say(TOPIC, 'state', { panel: { state: 'RUNNING' } });
+    adapter.send({ kind: 'stop' });
+    expect(adapter.get('state')).toMatchObject({ stop_asked: true });
+    await vi.waitFor(() =>
+      expect(adapter.get('notice')).toMatchObject({ message: 'no cluster' })
+    );
+    expect(adapter.get('state')).toMatchObject({
+      state: 'RUNNING',
+      stop_asked: false,
+      stop_refused: 1
+    });
+  });
+
+  it('is silent once it is disposed of', () => {
+    const { live, adapter } = panel();
+    const heard = vi.fn();
+    adapter.on('msg:custom', heard);
+    adapter.dispose();
+    rows(live, 0, [1, 3]);
+    expect(heard).not.toHaveBeenCalled();
+  });
+});

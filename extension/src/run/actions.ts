@@ -1,0 +1,234 @@
+import {
+  Clipboard,
+  Dialog,
+  InputDialog,
+  Notification,
+  showDialog
+} from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { CommandRegistry } from '@lumino/commands';
+
+import { asTrouble } from '../api';
+import { CommandIDs } from '../commands';
+import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
+import { confirm, showError } from '../ui/dialogs';
+import { bytes } from '../ui/format';
+import { OperationInfo, RunPreview } from '../wire';
+import * as requests from './requests';
+import { IEdited } from './resubmit';
+
+export interface IActionServices {
+  llmops: ILLMOps;
+  operations: IOperations;
+  runs: IRunsModel;
+  preferences: IPreferences;
+  commands: CommandRegistry;
+  trans: TranslationBundle;
+
+  /** Show a run's config for editing; null when it was cancelled. */
+  edit: (runId: string, yaml: string) => Promise<IEdited | null>;
+}
+
+/**
+ * What the commands of a run do: ask where something is lost, start, tell when it failed.
+ */
+export class RunActions {
+  constructor(private services: IActionServices) {}
+
+  /** Asks first; the question in the panel asks by itself. */
+  async stop(runId: string): Promise<void> {
+    const { trans } = this.services;
+    const yes = await confirm({
+      title: trans.__('Stop run %1?', this.named(runId)),
+      lines: [
+        trans.__(
+          'It saves a checkpoint first, so that Retry can go on from there.'
+        )
+      ],
+      action: trans.__('Stop'),
+      danger: true
+    });
+    if (yes) {
+      await this.told(trans.__('Cannot stop the run'), () =>
+        this.stopNow(runId)
+      );
+    }
+  }
+
+  /** Resolves when the cluster was asked; rejects when it refused. */
+  async stopNow(runId: string): Promise<void> {
+    const { llmops, operations } = this.services;
+    await operations.finished(await requests.act(llmops, runId, 'stop'));
+  }
+
+  retry(runId: string): Promise<void> {
+    const { llmops, trans } = this.services;
+    return this.told(trans.__('Cannot retry the run'), async () =>
+      this.follow(
+        await requests.act(llmops, runId, 'retry'),
+        trans.__('Retrying %1', this.named(runId)),
+        trans.__('%1 goes on as a new attempt', this.named(runId))
+      )
+    );
+  }
+
+  resubmit(runId: string): Promise<void> {
+    const { llmops, trans, edit, preferences, commands } = this.services;
+    return this.told(trans.__('Cannot re-submit the run'), async () => {
+      const { config_yaml } = await requests.detail(llmops, runId);
+      const edited = await edit(runId, config_yaml);
+      if (edited === null) {
+        return;
+      }
+      const begun = await requests.resubmit(llmops, runId, edited);
+      const ended = await this.follow(
+        begun,
+        trans.__('Re-submitting %1', this.named(runId)),
+        trans.__('Submitted')
+      );
+      const newId = ended.result.run_id;
+      if (typeof newId === 'string' && preferences.openRunOnSubmit) {
+        await commands.execute(CommandIDs.openRun, { runId: newId });
+      }
+    });
+  }
+
+  star(runId: string): Promise<void> {
+    const { llmops, runs, trans } = this.services;
+    const starred = !runs.find(runId)?.starred;
+    return this.told(trans.__('Cannot star the run'), () =>
+      requests.annotate(llmops, runId, { starred })
+    );
+  }
+
+  async rename(runId: string): Promise<void> {
+    const { llmops, runs, trans } = this.services;
+    const answer = await InputDialog.getText({
+      title: trans.__('Title of run %1', runId),
+      label: trans.__('Shown in place of its id; empty removes it'),
+      text: runs.find(runId)?.title ?? '',
+      okLabel: trans.__('Rename')
+    });
+    if (answer.button.accept) {
+      const title = answer.value ?? '';
+      await this.told(trans.__('Cannot rename the run'), () =>
+        requests.annotate(llmops, runId, { title })
+      );
+    }
+  }
+
+  remove(runId: string): Promise<void> {
+    const { llmops, trans } = this.services;
+    return this.told(trans.__('Cannot delete the run'), async () => {
+      const preview = await requests.preview(llmops, runId);
+      const yes = await confirm({
+        title: trans.__('Delete run %1?', this.named(runId)),
+        lines: this.linesOf(preview),
+        items: [...preview.outputs, ...preview.checkpoints],
+        action: trans.__('Delete')
+      });
+      if (yes) {
+        await this.follow(
+          await requests.remove(llmops, runId),
+          trans.__('Deleting %1', this.named(runId)),
+          trans.__('%1 is deleted', this.named(runId))
+        );
+      }
+    });
+  }
+
+  copyId(runId: string): void {
+    Clipboard.copyToSystem(runId);
+    Notification.info(this.services.trans.__('Copied %1', runId), {
+      autoClose: 2000
+    });
+  }
+
+  openFolder(runId: string): Promise<void> {
+    const { llmops, trans } = this.services;
+    return this.told(trans.__('Cannot open the folder'), async () => {
+      const { folder, contents_path } = await requests.detail(llmops, runId);
+      await this.showPath(folder, contents_path);
+    });
+  }
+
+  /** In the file browser, or as text where that cannot reach it. */
+  async showPath(path: string, contentsPath: string | null): Promise<void> {
+    const { commands, trans } = this.services;
+    if (contentsPath !== null) {
+      await commands.execute('filebrowser:go-to-path', {
+        path: contentsPath,
+        dontShowBrowser: false
+      });
+      return;
+    }
+    const result = await showDialog({
+      title: trans.__('Outside of the file browser'),
+      body: trans.__(
+        '%1 is not below the folder that JupyterLab shows. Open it in a terminal.',
+        path
+      ),
+      buttons: [
+        Dialog.cancelButton({ label: trans.__('Close') }),
+        Dialog.okButton({ label: trans.__('Copy Path') })
+      ]
+    });
+    if (result.button.accept) {
+      Clipboard.copyToSystem(path);
+    }
+  }
+
+  private linesOf(preview: RunPreview): string[] {
+    const { trans } = this.services;
+    const { size_bytes, num_files, folder, kept, children } = preview;
+    const size = trans.__('%1 in %2 files', bytes(size_bytes), num_files);
+    const lines = [trans.__('%1 go: %2.', folder, size)];
+    if (kept.length > 0) {
+      lines.push(trans.__('These stay: %1.', kept.join(', ')));
+    }
+    if (children.length > 0) {
+      const names = children.join(', ');
+      lines.push(trans.__('Re-submitted from it, and staying: %1.', names));
+    }
+    if (preview.outputs.length + preview.checkpoints.length > 0) {
+      lines.push(trans.__('Its outputs and checkpoints go too:'));
+    }
+    return lines;
+  }
+
+  private named(runId: string): string {
+    return this.services.runs.find(runId)?.title || runId;
+  }
+
+  private follow(
+    operation: OperationInfo,
+    pending: string,
+    done: string
+  ): Promise<OperationInfo> {
+    const end = this.services.operations.finished(operation);
+    // Its failure is told in full by whoever awaits it.
+    Notification.promise(
+      end.then(() => null),
+      {
+        pending: { message: pending, options: { autoClose: false } },
+        success: { message: () => done, options: { autoClose: 4000 } },
+        error: {
+          message: reason => asTrouble(reason).message.slice(0, 140),
+          options: { autoClose: 8000 }
+        }
+      }
+    );
+    return end;
+  }
+
+  private async told(
+    title: string,
+    work: () => Promise<unknown>
+  ): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      await showError(title, error);
+    }
+  }
+}

@@ -1,0 +1,141 @@
+import { Clipboard } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { copyIcon, folderIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { age, bytes, DASH, duration } from '../ui/format';
+import { Ellipsed, EmptyState, IconButton, StateBadge } from '../ui/parts';
+import { RunAttempt, RunDetail, RunOutput } from '../wire';
+
+interface IProps {
+  detail: RunDetail;
+  trans: TranslationBundle;
+  showPath: (path: string, contentsPath: string | null) => void;
+  openJob: (attempt: RunAttempt) => void;
+}
+
+/**
+ * The tries of a run, and what it has written.
+ */
+export function AttemptsSection(props: IProps): JSX.Element {
+  const { detail, trans } = props;
+  const { folder, contents_path, outputs, checkpoints } = detail;
+  const own = { what: trans.__('run folder'), path: folder };
+  return (
+    <div className="llmops-runpanel-page">
+      <h3>{trans.__('Attempts')}</h3>
+      <Attempts {...props} />
+      <h3>{trans.__('Outputs')}</h3>
+      {outputs.length === 0 && (
+        <EmptyState title={trans.__('No output yet')}>
+          {trans.__('A run writes its output after its last step.')}
+        </EmptyState>
+      )}
+      <Paths {...props} items={outputs} />
+      {checkpoints.length > 0 && (
+        <>
+          <h3>{trans.__('Checkpoints')}</h3>
+          <Paths {...props} items={[...checkpoints].reverse()} />
+        </>
+      )}
+      <h3>{trans.__('Where it lies')}</h3>
+      <Paths {...props} items={[{ ...own, contents_path, size_bytes: null }]} />
+      <Facts {...props} />
+    </div>
+  );
+}
+
+function Attempts({ detail, trans, openJob }: IProps): JSX.Element {
+  if (detail.attempts.length === 0) {
+    return (
+      <EmptyState title={trans.__('Not handed to a cluster yet')}>
+        {trans.__('Its client is packing or uploading.')}
+      </EmptyState>
+    );
+  }
+  return (
+    <table className="llmops-changes">
+      <thead>
+        <tr>
+          {['#', 'State', 'Cluster', 'Submitted', 'Took', 'Log', ''].map(
+            (head, index) => (
+              <th key={index} scope="col">
+                {head && trans.__(head)}
+              </th>
+            )
+          )}
+        </tr>
+      </thead>
+      <tbody>
+        {detail.attempts.map(attempt => (
+          <tr key={attempt.number}>
+            <th scope="row">{attempt.number}</th>
+            <td title={attempt.message}>
+              {attempt.state ? <StateBadge state={attempt.state} /> : DASH}
+            </td>
+            <td>{attempt.cluster}</td>
+            <td title={new Date(1000 * attempt.submitted_s).toLocaleString()}>
+              {trans.__('%1 ago', age(attempt.submitted_s))}
+            </td>
+            <td>
+              {attempt.ended_s === null
+                ? DASH
+                : duration(attempt.ended_s - attempt.submitted_s)}
+            </td>
+            <td>{bytes(attempt.log_bytes)}</td>
+            <td>
+              <button
+                type="button"
+                className="llmops-runs-link"
+                title={trans.__('Show the job %1', attempt.submission_id)}
+                onClick={() => openJob(attempt)}
+              >
+                {trans.__('Ray job')}
+              </button>
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Paths(props: IProps & { items: readonly RunOutput[] }): JSX.Element {
+  const { items, trans, showPath } = props;
+  return (
+    <ul className="llmops-runpanel-paths">
+      {items.map(({ what, path, size_bytes, contents_path }) => (
+        <li key={path}>
+          <span>{what}</span>
+          <Ellipsed text={path} className="llmops-runpanel-path" />
+          <span>{bytes(size_bytes)}</span>
+          <IconButton
+            icon={copyIcon}
+            label={trans.__('Copy the path')}
+            onClick={() => Clipboard.copyToSystem(path)}
+          />
+          <IconButton
+            icon={folderIcon}
+            label={trans.__('Show in the file browser')}
+            disabled={path.includes('://')}
+            onClick={() => showPath(path, contents_path)}
+          />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Facts({ detail, trans }: IProps): JSX.Element {
+  const versions = Object.entries(detail.versions);
+  return (
+    <>
+      <h3>{trans.__('Submitted from')}</h3>
+      <p>
+        {[detail.user, detail.host].filter(Boolean).join(' · ') || DASH}
+        {versions.length > 0 && ' · '}
+        {versions.map(([name, version]) => `${name} ${version}`).join(', ')}
+      </p>
+    </>
+  );
+}

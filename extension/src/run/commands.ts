@@ -1,0 +1,228 @@
+import { NotebookActions, INotebookTracker } from '@jupyterlab/notebook';
+import { Clipboard, Notification } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+import {
+  codeIcon,
+  copyIcon,
+  deleteIcon,
+  editIcon,
+  folderIcon,
+  LabIcon,
+  launchIcon,
+  redoIcon,
+  refreshIcon,
+  stopIcon
+} from '@jupyterlab/ui-components';
+import { CommandRegistry } from '@lumino/commands';
+import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+import { CommandIDs } from '../commands';
+import { starIcon } from '../icons';
+import { hasEnded } from '../runs/model';
+import { IRunsModel } from '../tokens';
+import { RunRow } from '../wire';
+import { RunActions } from './actions';
+
+const DESCRIBED_BY = {
+  args: {
+    type: 'object',
+    properties: {
+      runId: {
+        type: 'string',
+        description:
+          'Id of the run; without it the run that is shown or chosen.'
+      }
+    }
+  }
+};
+
+export interface ICommandServices {
+  commands: CommandRegistry;
+  runs: IRunsModel;
+  actions: RunActions;
+  notebooks: INotebookTracker | null;
+  trans: TranslationBundle;
+
+  /** Id of the run that is shown; null without one. */
+  shown: () => string | null;
+}
+
+interface IEntry {
+  id: string;
+  label: string;
+  caption: string;
+  icon: LabIcon;
+  fits?: (row: RunRow) => boolean;
+  /** Why it does not fit, for the tooltip. */
+  else?: string;
+  execute: (runId: string) => unknown;
+}
+
+/**
+ * All that can be done to one run; returns the ids.
+ */
+export function addRunCommands(services: ICommandServices): string[] {
+  const { commands, runs } = services;
+  const entries = [...changing(services), ...looking(services)];
+  entries.forEach(entry => {
+    const row = (args: ReadonlyPartialJSONObject) =>
+      runs.find(meant(services, args) ?? '');
+    const isFit = (args: ReadonlyPartialJSONObject) => {
+      const found = row(args);
+      return !found || !entry.fits || entry.fits(found);
+    };
+    commands.addCommand(entry.id, {
+      label: entry.label,
+      caption: args =>
+        isFit(args) ? entry.caption : `${entry.caption}: ${entry.else ?? ''}`,
+      icon: entry.icon,
+      describedBy: DESCRIBED_BY,
+      isEnabled: args => meant(services, args) !== null && isFit(args),
+      isToggled:
+        entry.id === CommandIDs.starRun
+          ? args => row(args)?.starred ?? false
+          : undefined,
+      execute: args => {
+        const runId = meant(services, args);
+        return runId === null ? undefined : entry.execute(runId);
+      }
+    });
+  });
+  const ids = entries.map(({ id }) => id);
+  runs.changed.connect(() => {
+    ids.forEach(id => commands.notifyCommandChanged(id));
+  });
+  return ids;
+}
+
+/** The run of the arguments, else the one that is shown, else the only one that is selected. */
+export function meant(
+  services: Pick<ICommandServices, 'runs' | 'shown'>,
+  args: ReadonlyPartialJSONObject
+): string | null {
+  if (typeof args.runId === 'string' && args.runId) {
+    return args.runId;
+  }
+  const { selected } = services.runs;
+  return services.shown() ?? (selected.size === 1 ? [...selected][0] : null);
+}
+
+function changing({ actions, trans }: ICommandServices): IEntry[] {
+  return [
+    {
+      id: CommandIDs.stopRun,
+      label: trans.__('Stop Run…'),
+      caption: trans.__('Stop it; it saves a checkpoint first'),
+      icon: stopIcon,
+      fits: row => !hasEnded(row) && row.state !== 'STOPPING',
+      else: trans.__('it does not run'),
+      execute: runId => actions.stop(runId)
+    },
+    {
+      id: CommandIDs.retryRun,
+      label: trans.__('Retry Run'),
+      caption: trans.__('A new attempt, from its last checkpoint'),
+      icon: redoIcon,
+      fits: hasEnded,
+      else: trans.__('it has not ended'),
+      execute: runId => actions.retry(runId)
+    },
+    {
+      id: CommandIDs.resubmitRun,
+      label: trans.__('Re-submit Run with Edits…'),
+      caption: trans.__('A new run of its config, edited, with today’s code'),
+      icon: refreshIcon,
+      execute: runId => actions.resubmit(runId)
+    },
+    {
+      id: CommandIDs.starRun,
+      label: trans.__('Star Run'),
+      caption: trans.__('Mark it as worth keeping, or take the mark away'),
+      icon: starIcon,
+      execute: runId => actions.star(runId)
+    },
+    {
+      id: CommandIDs.renameRun,
+      label: trans.__('Rename Run…'),
+      caption: trans.__('Give it a title for people'),
+      icon: editIcon,
+      execute: runId => actions.rename(runId)
+    },
+    {
+      id: CommandIDs.deleteRun,
+      label: trans.__('Delete Run…'),
+      caption: trans.__('Remove it with its checkpoints and outputs'),
+      icon: deleteIcon,
+      fits: hasEnded,
+      else: trans.__('stop it first'),
+      execute: runId => actions.remove(runId)
+    }
+  ];
+}
+
+function looking(services: ICommandServices): IEntry[] {
+  const { actions, commands, runs, notebooks, trans } = services;
+  return [
+    {
+      id: CommandIDs.openRunJob,
+      label: trans.__('Open Ray Job Page'),
+      caption: trans.__(
+        'Show the job of its newest attempt in the Ray Dashboard'
+      ),
+      icon: launchIcon,
+      fits: row => row.submission_id !== null,
+      else: trans.__('it was not handed to Ray'),
+      execute: runId => {
+        const row = runs.find(runId);
+        const { cluster, submission_id: submissionId } = row ?? {};
+        return commands.execute(CommandIDs.openDashboard, {
+          cluster,
+          submissionId
+        });
+      }
+    },
+    {
+      id: CommandIDs.openRunFolder,
+      label: trans.__('Open Run Folder'),
+      caption: trans.__('Show its folder in the file browser'),
+      icon: folderIcon,
+      execute: runId => actions.openFolder(runId)
+    },
+    {
+      id: CommandIDs.copyRunId,
+      label: trans.__('Copy Run Id'),
+      caption: trans.__('Copy its id'),
+      icon: copyIcon,
+      execute: runId => actions.copyId(runId)
+    },
+    {
+      id: CommandIDs.insertRunCode,
+      label: trans.__('Insert Code That Attaches to the Run'),
+      caption: trans.__('Put a cell with llmops.attach(…) into the notebook'),
+      icon: codeIcon,
+      execute: runId => insertCode(attachCode(runId), notebooks, trans)
+    }
+  ];
+}
+
+export function attachCode(runId: string): string {
+  return `import llmops_kernel as llmops\n\nrun = llmops.attach("${runId}")\nrun.show()`;
+}
+
+/** Below the active cell of the notebook used last; without a notebook into the clipboard. */
+function insertCode(
+  code: string,
+  notebooks: INotebookTracker | null,
+  trans: TranslationBundle
+): void {
+  const panel = notebooks?.currentWidget;
+  if (!panel) {
+    Clipboard.copyToSystem(code);
+    Notification.info(trans.__('No notebook is open: the code was copied'), {
+      autoClose: 3000
+    });
+    return;
+  }
+  NotebookActions.insertBelow(panel.content);
+  panel.content.activeCell?.model.sharedModel.setSource(code);
+}

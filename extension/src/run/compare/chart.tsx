@@ -1,0 +1,105 @@
+import * as React from 'react';
+
+import { axis, shortNumber } from '../../generated/panel';
+import { IPlot, PlotData, UPlot } from '../../panelModule';
+import { Json } from '../../tokens';
+import { COLORS } from './curves';
+
+const HEIGHT_PX = 220;
+
+interface IProps {
+  label: string;
+  names: readonly string[];
+  data: PlotData;
+  unit: string;
+  syncKey: string;
+  fromZero: boolean;
+}
+
+/**
+ * One curve a run, over each other.
+ */
+export function Chart(props: IProps): JSX.Element {
+  const host = React.useRef<HTMLDivElement>(null);
+  const plot = React.useRef<IPlot | null>(null);
+  const [theme, newTheme] = React.useReducer((count: number) => count + 1, 0);
+
+  React.useEffect(() => {
+    const seen = new MutationObserver(() => newTheme());
+    seen.observe(document.body, {
+      attributes: true,
+      attributeFilter: ['data-jp-theme-name']
+    });
+    return () => seen.disconnect();
+  }, []);
+
+  React.useEffect(() => {
+    const box = host.current;
+    if (!box) {
+      return;
+    }
+    const made = new UPlot(optionsOf(box, props), props.data, box);
+    plot.current = made;
+    const resized = new ResizeObserver(() => {
+      if (box.clientWidth > 0) {
+        made.setSize({ width: box.clientWidth, height: HEIGHT_PX });
+      }
+    });
+    resized.observe(box);
+    return () => {
+      plot.current = null;
+      resized.disconnect();
+      made.destroy();
+    };
+  }, [props.names.join(' '), props.label, theme]);
+
+  React.useEffect(() => plot.current?.setData(props.data), [props.data]);
+
+  return (
+    <figure className="llmops-compare-chart">
+      <figcaption>{props.label}</figcaption>
+      <div ref={host} role="img" aria-label={props.label} />
+    </figure>
+  );
+}
+
+function optionsOf(host: HTMLElement, props: IProps): Json {
+  const value = (_: unknown, number: number | null) =>
+    number === null ? '–' : shortNumber(number) + props.unit;
+  const makeAxis = axis as (host: HTMLElement, more: Json) => Json;
+  return {
+    width: Math.max(host.clientWidth, 200),
+    height: HEIGHT_PX,
+    cursor: { sync: { key: props.syncKey }, drag: { x: true, y: false } },
+    scales: {
+      x: { time: false },
+      y: props.fromZero
+        ? {
+            range: (_: unknown, __: number, high: number) => [
+              0,
+              high * 1.1 || 1
+            ]
+          }
+        : {}
+    },
+    axes: [
+      makeAxis(host, { size: 30 }),
+      makeAxis(host, {
+        size: 58,
+        values: (_: unknown, ticks: number[]) =>
+          ticks.map(tick => shortNumber(tick) + props.unit)
+      })
+    ],
+    series: [
+      { label: 'step' },
+      ...props.names.map((label, index) => ({
+        label,
+        stroke: COLORS[index % COLORS.length],
+        width: 1.5,
+        spanGaps: true,
+        points: { show: false },
+        value
+      }))
+    ]
+  };
+}

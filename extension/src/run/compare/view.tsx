@@ -1,0 +1,169 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { DASH } from '../../ui/format';
+import { Busy, EmptyState, StateBadge, TroubleBox } from '../../ui/parts';
+import { Comparison, RunRow } from '../../wire';
+import { Difference } from '../difference';
+import { Chart } from './chart';
+import { COLORS, CURVES, overlaid } from './curves';
+import { CompareModel } from './model';
+
+interface IProps {
+  model: CompareModel;
+  trans: TranslationBundle;
+  open: (runId: string) => void;
+}
+
+/**
+ * Curves over each other, figures side by side, and what differs.
+ */
+export function CompareView(props: IProps): JSX.Element {
+  const { model, trans } = props;
+  useModel(model);
+  const { comparison, trouble } = model;
+  return (
+    <div className="llmops-compare">
+      {trouble && (
+        <TroubleBox kind={comparison ? 'warn' : 'error'} trouble={trouble} />
+      )}
+      {!comparison && !trouble && <Busy text={trans.__('Comparing…')} />}
+      {comparison && <Heads {...props} rows={comparison.runs} />}
+      <Curves {...props} />
+      {comparison && (
+        <div className="llmops-compare-beside">
+          <Figures comparison={comparison} trans={trans} />
+          <div>
+            {comparison.differences.map(difference => (
+              <Difference
+                key={`${difference.before} ${difference.after}`}
+                difference={difference}
+                trans={trans}
+              />
+            ))}
+          </div>
+        </div>
+      )}
+    </div>
+  );
+}
+
+export function useModel(model: CompareModel): void {
+  const [, again] = React.useReducer((count: number) => count + 1, 0);
+  React.useEffect(() => {
+    const listen = () => again();
+    model.changed.connect(listen);
+    return () => {
+      model.changed.disconnect(listen);
+    };
+  }, [model]);
+}
+
+function Heads(props: IProps & { rows: readonly RunRow[] }): JSX.Element {
+  return (
+    <ul className="llmops-compare-heads" aria-label={props.trans.__('Runs')}>
+      {props.rows.map((row, index) => (
+        <li key={row.run_id}>
+          <span
+            className="llmops-compare-color"
+            style={{ background: COLORS[index % COLORS.length] }}
+          />
+          <button
+            type="button"
+            title={props.trans.__('Open run %1', row.run_id)}
+            onClick={() => props.open(row.run_id)}
+          >
+            {row.title || row.run_id}
+          </button>
+          <StateBadge state={row.state} />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Only curves that at least one of the runs has. */
+export function Curves({ model, trans }: IProps): JSX.Element {
+  const rows = model.runs.map(run => run.rows);
+  const names = model.runs.map(run => run.state?.row.title || run.runId);
+  const key = model.runs.map(run => `${run.runId}:${run.rows.count}`).join();
+  const shown = React.useMemo(
+    () =>
+      CURVES.filter(({ field }) => rows.some(mine => mine.has(field))).map(
+        curve => ({ ...curve, data: overlaid(rows, curve.field, curve.scale) })
+      ),
+    [key]
+  );
+  if (shown.length === 0) {
+    return (
+      <EmptyState title={trans.__('No steps yet')}>
+        {trans.__('Curves appear with the first optimizer step.')}
+      </EmptyState>
+    );
+  }
+  const syncKey = `llmops-${model.runIds.join()}`;
+  return (
+    <div className="llmops-compare-charts">
+      {shown.map(({ field, label, unit, data }) => (
+        <Chart
+          key={field}
+          label={label}
+          names={names}
+          data={data}
+          unit={unit}
+          syncKey={syncKey}
+          fromZero={field !== 'loss'}
+        />
+      ))}
+    </div>
+  );
+}
+
+function Figures(props: {
+  comparison: Comparison;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { comparison, trans } = props;
+  return (
+    <table className="llmops-compare-figures">
+      <thead>
+        <tr>
+          <th scope="col">{trans.__('Figure')}</th>
+          {comparison.runs.map((row, index) => (
+            <th key={row.run_id} scope="col" title={row.run_id}>
+              <span
+                className="llmops-compare-color"
+                style={{ background: COLORS[index % COLORS.length] }}
+              />
+              {row.title || row.run_id}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {comparison.figures.map(({ label, texts, ratios }) => (
+          <tr key={label}>
+            <th scope="row">{label}</th>
+            {texts.map((text, index) => (
+              <td key={index}>
+                {text}
+                {index > 0 && (
+                  <span
+                    className="llmops-compare-ratio"
+                    title={trans.__('Ratio to the first run')}
+                  >
+                    {ratioText(ratios[index])}
+                  </span>
+                )}
+              </td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+export function ratioText(ratio: number | null): string {
+  return ratio === null ? DASH : `× ${ratio.toPrecision(3)}`;
+}

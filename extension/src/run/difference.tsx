@@ -1,0 +1,110 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { Change, CodeChange, RunDifference } from '../wire';
+
+/**
+ * What differs from one run to another: config, code, environment.
+ */
+export function Difference(props: {
+  difference: RunDifference;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { difference, trans } = props;
+  const { before, after, config, code, environment } = difference;
+  const isSame = config.length + code.length + environment.length === 0;
+  const heads = [before, after];
+  return (
+    <section
+      className="llmops-difference"
+      aria-label={trans.__('From %1 to %2', before, after)}
+    >
+      <h3>
+        <span title={before}>{before}</span> →{' '}
+        <span title={after}>{after}</span>
+      </h3>
+      {isSame && <p>{trans.__('Same config, code and environment.')}</p>}
+      <Changes title={trans.__('Config')} heads={heads} changes={config} />
+      {code.map(change => (
+        <CodeDiff key={change.path} change={change} />
+      ))}
+      <Changes
+        title={trans.__('Environment')}
+        heads={heads}
+        changes={environment}
+      />
+    </section>
+  );
+}
+
+function Changes(props: {
+  title: string;
+  heads: string[];
+  changes: readonly Change[];
+}): JSX.Element | null {
+  const { title, heads, changes } = props;
+  if (changes.length === 0) {
+    return null;
+  }
+  return (
+    <table className="llmops-changes">
+      <thead>
+        <tr>
+          <th scope="col">{title}</th>
+          {heads.map(head => (
+            <th key={head} scope="col" title={head}>
+              {head}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {changes.map(({ path, before, after }) => (
+          <tr key={path}>
+            <th scope="row">
+              <code>{path}</code>
+            </th>
+            <td className="llmops-before">{before}</td>
+            <td className="llmops-after">{after}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function CodeDiff({ change }: { change: CodeChange }): JSX.Element {
+  return (
+    <details open className="llmops-codediff">
+      <summary>
+        {change.kind} <code>{change.path}</code>
+      </summary>
+      <DiffText text={change.unified_diff} />
+    </details>
+  );
+}
+
+/**
+ * A unified diff; the sign at the begin of a line carries the meaning, not the colour.
+ */
+export function DiffText({ text }: { text: string }): JSX.Element {
+  return (
+    <pre tabIndex={0}>
+      {text
+        .replace(/\n$/, '')
+        .split('\n')
+        .map((line, index) => (
+          <div key={index} data-sign={signOf(line)}>
+            {line || ' '}
+          </div>
+        ))}
+    </pre>
+  );
+}
+
+export function signOf(line: string): string | undefined {
+  if (line.startsWith('+++') || line.startsWith('---')) {
+    return undefined;
+  }
+  return '+-@'.includes(line[0] ?? ' ') ? line[0] : undefined;
+}

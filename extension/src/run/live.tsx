@@ -1,0 +1,27 @@
+import * as React from 'react';
+
+import { renderPanel } from '../panelModule';
+import { RunModel } from './model';
+import { PanelAdapter } from './panelAdapter';
+
+/**
+ * The notebook's panel, fed by the live topic.
+ */
+export function LiveSection(props: {
+  model: RunModel;
+  stop: () => Promise<void>;
+}): JSX.Element {
+  const host = React.useRef<HTMLDivElement>(null);
+  React.useEffect(() => {
+    if (!host.current) {
+      return;
+    }
+    const adapter = new PanelAdapter(props.model, props.stop);
+    const erase = renderPanel(adapter, host.current);
+    return () => {
+      erase();
+      adapter.dispose();
+    };
+  }, [props.model]);
+  return <div ref={host} className="llmops-runpanel-live" />;
+}

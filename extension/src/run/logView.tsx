@@ -1,0 +1,323 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import {
+  caretDownEmptyThinIcon,
+  caretUpEmptyThinIcon,
+  copyIcon,
+  downloadIcon
+} from '@jupyterlab/ui-components';
+import { Clipboard } from '@jupyterlab/apputils';
+import * as React from 'react';
+
+import { bytes } from '../ui/format';
+import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
+import { LogModel } from './logModel';
+
+const LINE_PX = 18;
+const MARGIN_LINES = 40;
+const LOAD_WITHIN_LINES = 300;
+
+interface IProps {
+  model: LogModel;
+  attempts: readonly number[];
+  isOver: boolean;
+  download: (attempt?: number) => string;
+  trans: TranslationBundle;
+}
+
+/**
+ * The log of a run. Only the lines in sight are elements, only a part of the log is loaded.
+ */
+export function LogView(props: IProps): JSX.Element {
+  const { model, trans } = props;
+  useSignal(model);
+  const scroller = React.useRef<HTMLDivElement>(null);
+  const topOffset = () => {
+    const index = Math.floor((scroller.current?.scrollTop ?? 0) / LINE_PX);
+    return model.lines[index]?.offset ?? model.start;
+  };
+  return (
+    <div className="llmops-logview">
+      <div className="llmops-logview-bar">
+        <Search model={model} trans={trans} topOffset={topOffset} />
+        <Tools {...props} />
+      </div>
+      {model.trouble && (
+        <TroubleBox
+          kind={model.isKnown ? 'warn' : 'error'}
+          trouble={model.trouble}
+        />
+      )}
+      {model.isKnown ? (
+        <Lines {...props} scroller={scroller} />
+      ) : (
+        !model.trouble && <Busy text={trans.__('Reading the log…')} />
+      )}
+      <Position model={model} trans={trans} topOffset={topOffset} />
+    </div>
+  );
+}
+
+/** Draws again with each change of the model. */
+function useSignal(model: LogModel): void {
+  const [, again] = React.useReducer((count: number) => count + 1, 0);
+  React.useEffect(() => {
+    const listen = () => again();
+    model.changed.connect(listen);
+    return () => {
+      model.changed.disconnect(listen);
+    };
+  }, [model]);
+}
+
+function Lines(
+  props: IProps & { scroller: React.RefObject<HTMLDivElement> }
+): JSX.Element {
+  const { model, trans, scroller } = props;
+  const [top, setTop] = React.useState(0);
+  const [height, setHeight] = React.useState(600);
+  const anchor = React.useRef<{ offset: number; rest: number } | null>(null);
+  const lines = model.lines;
+  const count = lines.length + (model.partial ? 1 : 0);
+
+  React.useLayoutEffect(() => {
+    const box = scroller.current;
+    if (!box) {
+      return;
+    }
+    const sized = new ResizeObserver(() => setHeight(box.clientHeight || 600));
+    sized.observe(box);
+    return () => sized.disconnect();
+  }, []);
+
+  // Lines that come or go above must not move what is being read.
+  React.useLayoutEffect(() => {
+    const box = scroller.current;
+    if (!box) {
+      return;
+    }
+    if (model.following) {
+      box.scrollTop = box.scrollHeight;
+    } else if (anchor.current) {
+      const { offset, rest } = anchor.current;
+      const index = lines.findIndex(line => line.offset >= offset);
+      if (index >= 0) {
+        box.scrollTop = index * LINE_PX + rest;
+      }
+    }
+  }, [lines, model.following, model.partial]);
+
+  const foundAt = model.found?.offset;
+  React.useLayoutEffect(() => {
+    const box = scroller.current;
+    const index = lines.findIndex(line => line.offset === foundAt);
+    if (box && foundAt !== undefined && index >= 0) {
+      box.scrollTop = Math.max(0, index * LINE_PX - box.clientHeight / 3);
+    }
+  }, [foundAt]);
+
+  const scrolled = (box: HTMLDivElement) => {
+    const index = Math.floor(box.scrollTop / LINE_PX);
+    setTop(box.scrollTop);
+    anchor.current = lines[index]
+      ? { offset: lines[index].offset, rest: box.scrollTop % LINE_PX }
+      : null;
+    const below = box.scrollHeight - box.scrollTop - box.clientHeight;
+    if (model.following && below > 2 * LINE_PX) {
+      model.following = false;
+    }
+    if (!model.isBusy && index < LOAD_WITHIN_LINES && model.start > 0) {
+      void model.before();
+    } else if (
+      !model.isBusy &&
+      below < LOAD_WITHIN_LINES * LINE_PX &&
+      model.end < model.size &&
+      !model.partial
+    ) {
+      void model.after();
+    }
+  };
+
+  if (count === 0) {
+    return (
+      <EmptyState title={trans.__('The log is empty')}>
+        {props.isOver
+          ? trans.__('The driver wrote nothing, or its log was not kept.')
+          : trans.__('Lines appear as soon as the driver runs.')}
+      </EmptyState>
+    );
+  }
+  const first = Math.max(0, Math.floor(top / LINE_PX) - MARGIN_LINES);
+  const last = Math.min(
+    count,
+    Math.ceil((top + height) / LINE_PX) + MARGIN_LINES
+  );
+  return (
+    <div
+      ref={scroller}
+      className="llmops-logview-lines"
+      tabIndex={0}
+      role="log"
+      aria-label={trans.__('Log of the run')}
+      aria-live="off"
+      onScroll={event => scrolled(event.currentTarget)}
+    >
+      <div style={{ height: count * LINE_PX }}>
+        <pre style={{ transform: `translateY(${first * LINE_PX}px)` }}>
+          {lines.slice(first, last).map(line => (
+            <div
+              key={line.offset}
+              className={line.offset === foundAt ? 'llmops-logview-found' : ''}
+            >
+              {line.text || ' '}
+            </div>
+          ))}
+          {model.partial && last === count && <div>{model.partial}</div>}
+        </pre>
+      </div>
+    </div>
+  );
+}
+
+function Search(props: {
+  model: LogModel;
+  trans: TranslationBundle;
+  topOffset: () => number;
+}): JSX.Element {
+  const { model, trans } = props;
+  const [text, setText] = React.useState('');
+  const [regex, setRegex] = React.useState(false);
+  const find = (backwards: boolean) => {
+    if (text) {
+      const what = { text, regex, ignore_case: true, backwards };
+      void model.find(what, model.from(backwards, props.topOffset()));
+    }
+  };
+  return (
+    <span className="llmops-logview-search">
+      <input
+        className="jp-mod-styled"
+        type="search"
+        placeholder={trans.__('Search the log')}
+        aria-label={trans.__('Search the log')}
+        value={text}
+        onChange={event => setText(event.target.value)}
+        onKeyDown={event => {
+          if (event.key === 'Enter') {
+            find(event.shiftKey);
+          } else if (event.key === 'Escape') {
+            model.cancel();
+          }
+        }}
+      />
+      <button
+        type="button"
+        className="llmops-logview-toggle"
+        aria-pressed={regex}
+        title={trans.__('Regular expression')}
+        aria-label={trans.__('Regular expression')}
+        onClick={() => setRegex(!regex)}
+      >
+        .*
+      </button>
+      <IconButton
+        icon={caretUpEmptyThinIcon}
+        label={trans.__('Previous match (Shift Enter)')}
+        onClick={() => find(true)}
+      />
+      <IconButton
+        icon={caretDownEmptyThinIcon}
+        label={trans.__('Next match (Enter)')}
+        onClick={() => find(false)}
+      />
+      <span role="status">{model.searched}</span>
+    </span>
+  );
+}
+
+function Tools(props: IProps): JSX.Element {
+  const { model, attempts, trans, download } = props;
+  const copy = () =>
+    Clipboard.copyToSystem(model.lines.map(line => line.text).join('\n'));
+  return (
+    <span className="llmops-logview-tools">
+      {attempts.length > 1 && (
+        <select
+          aria-label={trans.__('Attempt')}
+          title={trans.__('Log of which attempt')}
+          value={model.attempt ?? attempts[attempts.length - 1]}
+          onChange={event => void model.choose(Number(event.target.value))}
+        >
+          {attempts.map(number => (
+            <option key={number} value={number}>
+              {trans.__('attempt %1', number)}
+            </option>
+          ))}
+        </select>
+      )}
+      <label title={trans.__('Stay at the end while the log grows')}>
+        <input
+          type="checkbox"
+          checked={model.following}
+          onChange={event => (model.following = event.target.checked)}
+        />
+        {trans.__('Follow')}
+      </label>
+      <IconButton
+        icon={copyIcon}
+        label={trans.__('Copy the %1 loaded lines', model.lines.length)}
+        onClick={copy}
+      />
+      <a
+        className="llmops-lab-iconbutton"
+        href={download(model.attempt)}
+        download
+        title={trans.__('Download the whole log')}
+        aria-label={trans.__('Download the whole log')}
+      >
+        <downloadIcon.react tag="span" />
+      </a>
+    </span>
+  );
+}
+
+/** Where in the whole log one is; a click goes anywhere, however long it is. */
+function Position(props: {
+  model: LogModel;
+  trans: TranslationBundle;
+  topOffset: () => number;
+}): JSX.Element | null {
+  const { model, trans } = props;
+  const whole = model.start === 0 && model.end >= model.size - 1;
+  if (!model.isKnown || model.size === 0) {
+    return null;
+  }
+  const text = whole
+    ? trans.__('%1, all of it loaded', bytes(model.size))
+    : trans.__(
+        '%1 to %2 of %3 loaded',
+        bytes(model.start),
+        bytes(model.end),
+        bytes(model.size)
+      );
+  return (
+    <div className="llmops-logview-position">
+      {!whole && (
+        <input
+          type="range"
+          min={0}
+          max={1000}
+          aria-label={trans.__('Place in the log')}
+          aria-valuetext={text}
+          title={trans.__('Go to a place in the log')}
+          value={Math.round((1000 * model.start) / model.size)}
+          onChange={event => {
+            const part = Number(event.target.value) / 1000;
+            void model.toOffset(Math.floor(part * model.size));
+          }}
+        />
+      )}
+      <span>{text}</span>
+      {model.isBusy && <Busy text={trans.__('reading…')} />}
+    </div>
+  );
+}

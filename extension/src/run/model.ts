@@ -1,0 +1,138 @@
+import { IDisposable } from '@lumino/disposable';
+import { ISignal, Signal } from '@lumino/signaling';
+
+import { IFollowed, ILive, ILiveMessage, Json } from '../tokens';
+import { RunRow, Trouble } from '../wire';
+import { Rows } from './rows';
+
+/**
+ * What the topic `run/<id>` tells beside the rows.
+ */
+export interface IRunState {
+  /** As the notebook panel shows it. */
+  panel: Json;
+  row: RunRow;
+  note: string;
+  is_over: boolean;
+  attempts: number[];
+
+  /** Bytes; null when the log is not on the server's disk. */
+  log_size: number | null;
+}
+
+/**
+ * One run as it goes on: its state and the rows of all steps.
+ */
+export class RunModel implements IFollowed {
+  constructor(
+    private live: ILive,
+    readonly runId: string
+  ) {
+    this._subscription = this.subscribe();
+  }
+
+  get state(): IRunState | null {
+    return this._state;
+  }
+
+  get rows(): Rows {
+    return this._rows;
+  }
+
+  get isKnown(): boolean {
+    return this._state !== null;
+  }
+
+  get trouble(): Trouble | null {
+    return this._trouble;
+  }
+
+  /** The state or the trouble is another. */
+  get changed(): ISignal<RunModel, void> {
+    return this._changed;
+  }
+
+  /** Rows from this number on are new. */
+  get rowsChanged(): ISignal<RunModel, number> {
+    return this._rowsChanged;
+  }
+
+  get isDisposed(): boolean {
+    return this._subscription.isDisposed;
+  }
+
+  dispose(): void {
+    this._subscription.dispose();
+    Signal.clearData(this);
+  }
+
+  private subscribe(): IDisposable {
+    return this.live.subscribe(
+      `run/${this.runId}`,
+      message => this.take(message),
+      () => ({ generation: this._generation, rows: this._rows.count })
+    );
+  }
+
+  private take({ kind, data, payload }: ILiveMessage): void {
+    if (kind === 'rows') {
+      this.takeRows(data, payload);
+    } else if (kind === 'state') {
+      this._state = data as unknown as IRunState;
+      this._changed.emit();
+    } else if (kind === 'trouble' || kind === 'fine') {
+      this._trouble = kind === 'fine' ? null : (data as unknown as Trouble);
+      this._changed.emit();
+    }
+  }
+
+  private takeRows(data: Json, payload: ArrayBuffer | null): void {
+    const first = data.first as number;
+    if (!this._rows.write(first, payload)) {
+      // Nobody knows how, but rows are missing: begin again without any.
+      this._rows = new Rows();
+      this._generation = '';
+      this._subscription.dispose();
+      this._subscription = this.subscribe();
+      return;
+    }
+    this._generation = data.generation as string;
+    this._rowsChanged.emit(first);
+  }
+
+  private _state: IRunState | null = null;
+  private _rows = new Rows();
+  private _generation = '';
+  private _trouble: Trouble | null = null;
+  private _changed = new Signal<RunModel, void>(this);
+  private _rowsChanged = new Signal<RunModel, number>(this);
+  private _subscription: IDisposable;
+}
+
+/**
+ * One model a run, however many tabs show it; gone with the last of them.
+ */
+export class RunModels {
+  constructor(private live: ILive) {}
+
+  take(runId: string): RunModel {
+    const known = this._models.get(runId);
+    if (known) {
+      known.users += 1;
+      return known.model;
+    }
+    const model = new RunModel(this.live, runId);
+    this._models.set(runId, { model, users: 1 });
+    return model;
+  }
+
+  giveBack(model: RunModel): void {
+    const known = this._models.get(model.runId);
+    if (known?.model === model && --known.users === 0) {
+      this._models.delete(model.runId);
+      model.dispose();
+    }
+  }
+
+  private _models = new Map<string, { model: RunModel; users: number }>();
+}

@@ -1,0 +1,92 @@
+import { asTrouble } from '../api';
+import { IPanelModel, PanelCallback } from '../panelModule';
+import { Json } from '../tokens';
+import { Trouble } from '../wire';
+import { RunModel } from './model';
+
+/**
+ * Speaks to the notebook panel as its widget model would.
+ */
+export class PanelAdapter implements IPanelModel {
+  constructor(
+    private model: RunModel,
+    private stop: () => Promise<void>
+  ) {
+    model.changed.connect(this.onChanged, this);
+    model.rowsChanged.connect(this.onRows, this);
+  }
+
+  get(name: string): unknown {
+    switch (name) {
+      case 'state':
+        return {
+          ...this.model.state?.panel,
+          stop_asked: this._stopAsked,
+          stop_refused: this._stopRefused
+        };
+      case 'columns':
+        return this.model.rows.view();
+      case 'notice':
+        return this._refusal ?? this.model.trouble ?? {};
+      default:
+        return '';
+    }
+  }
+
+  on(event: string, callback: PanelCallback): void {
+    const known = this._callbacks.get(event) ?? new Set();
+    this._callbacks.set(event, known.add(callback));
+  }
+
+  off(event: string, callback: PanelCallback): void {
+    this._callbacks.get(event)?.delete(callback);
+  }
+
+  send(content: Json): void {
+    if (content.kind === 'resync') {
+      this.onRows(this.model, 0);
+    } else if (content.kind === 'stop') {
+      void this.askForStop();
+    }
+  }
+
+  dispose(): void {
+    this.model.changed.disconnect(this.onChanged, this);
+    this.model.rowsChanged.disconnect(this.onRows, this);
+    this._callbacks.clear();
+  }
+
+  private async askForStop(): Promise<void> {
+    this._stopAsked = true;
+    this._refusal = null;
+    this.onChanged();
+    try {
+      await this.stop();
+    } catch (error) {
+      this._refusal = asTrouble(error);
+      this._stopRefused += 1;
+    }
+    // From here on the run itself tells that it is stopping.
+    this._stopAsked = false;
+    this.onChanged();
+  }
+
+  private onChanged(): void {
+    this.fire('change:state');
+    this.fire('change:notice');
+  }
+
+  private onRows(_: RunModel, first: number): void {
+    const rows = this.model.rows.view(first);
+    this.fire('msg:custom', { kind: 'rows', first }, [rows]);
+  }
+
+  private fire(event: string, content?: Json, buffers?: DataView[]): void {
+    this._callbacks.get(event)?.forEach(call => call(content, buffers));
+  }
+
+  private _callbacks = new Map<string, Set<PanelCallback>>();
+  private _stopAsked = false;
+  private _stopRefused = 0;
+  private _refusal: Trouble | null = null;
+}

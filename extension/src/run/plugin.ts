@@ -1,0 +1,217 @@
+import {
+  ILayoutRestorer,
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette, WidgetTracker } from '@jupyterlab/apputils';
+import { IEditorServices } from '@jupyterlab/codeeditor';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import {
+  ITranslator,
+  nullTranslator,
+  TranslationBundle
+} from '@jupyterlab/translation';
+import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+import { CATEGORY, CommandIDs } from '../commands';
+import { ISubmissions } from '../configs/tokens';
+import { compareIcon, runsIcon } from '../icons';
+import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
+import { RunActions } from './actions';
+import { chooseRuns, runIdsOf } from './choose';
+import { addRunCommands, meant } from './commands';
+import { CompareModel } from './compare/model';
+import { compareId, CompareWidget } from './compare/widget';
+import { RunModels } from './model';
+import { editConfig } from './resubmit';
+import { IRunViewServices } from './view';
+import { RunWidget, runWidgetId } from './widget';
+
+/**
+ * A run in the main area, several compared, and all that can be done to a run.
+ */
+export const runPlugin: JupyterFrontEndPlugin<void> = {
+  id: '@llmops/lab:run',
+  description: 'Shows, compares and changes training runs.',
+  autoStart: true,
+  requires: [
+    ILLMOps,
+    IRunsModel,
+    IOperations,
+    IPreferences,
+    ISubmissions,
+    IEditorServices
+  ],
+  optional: [ITranslator, ICommandPalette, ILayoutRestorer, INotebookTracker],
+  activate: (
+    app: JupyterFrontEnd,
+    llmops: ILLMOps,
+    runs: IRunsModel,
+    operations: IOperations,
+    preferences: IPreferences,
+    submissions: ISubmissions,
+    editors: IEditorServices,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null,
+    notebooks: INotebookTracker | null
+  ) => {
+    const trans = (translator ?? nullTranslator).load('llmops');
+    const { commands } = app;
+    const editing = { llmops, submissions, editors, trans };
+    const actions = new RunActions({
+      llmops,
+      operations,
+      runs,
+      preferences,
+      commands,
+      trans,
+      edit: (runId, yaml) =>
+        editConfig(editing, {
+          title: trans.__('Re-submit %1', runs.find(runId)?.title || runId),
+          yaml,
+          cluster: runs.find(runId)?.cluster ?? null
+        })
+    });
+    const services: IRunViewServices = {
+      llmops,
+      models: new RunModels(llmops.live),
+      runs,
+      trans,
+      stop: runId => actions.stopNow(runId),
+      showPath: (path, contentsPath) =>
+        void actions.showPath(path, contentsPath),
+      openJob: ({ cluster, submission_id: submissionId }) =>
+        void commands.execute(CommandIDs.openDashboard, {
+          cluster,
+          submissionId
+        })
+    };
+    const shown = () => {
+      const widget = app.shell.currentWidget;
+      return widget instanceof RunWidget ? widget.runId : null;
+    };
+    const context = { app, runs, services, shown, trans, restorer };
+    addOpen(context);
+    addCompare(context);
+    const ids = addRunCommands({
+      commands,
+      runs,
+      actions,
+      notebooks,
+      trans,
+      shown
+    });
+    app.shell.currentChanged?.connect(() => {
+      ids.forEach(id => commands.notifyCommandChanged(id));
+    });
+    [CommandIDs.openRun, CommandIDs.compareRuns, ...ids].forEach(command =>
+      palette?.addItem({ command, category: CATEGORY })
+    );
+  }
+};
+
+interface IContext {
+  app: JupyterFrontEnd;
+  runs: IRunsModel;
+  services: IRunViewServices;
+  shown: () => string | null;
+  trans: TranslationBundle;
+  restorer: ILayoutRestorer | null;
+}
+
+function addOpen(context: IContext): void {
+  const { app, runs, services, trans, restorer } = context;
+  const tracker = new WidgetTracker<RunWidget>({ namespace: 'llmops-run' });
+  const open = (runId: string) => {
+    let widget = tracker.find(({ id }) => id === runWidgetId(runId));
+    if (!widget) {
+      widget = new RunWidget(runId, services, app.commands);
+      void tracker.add(widget);
+      app.shell.add(widget, 'main', { type: 'LLM Training Run' });
+    }
+    app.shell.activateById(widget.id);
+  };
+  app.commands.addCommand(CommandIDs.openRun, {
+    label: trans.__('Open Training Run…'),
+    caption: trans.__('Show its curves, log, config, outputs and notes'),
+    icon: runsIcon,
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          runId: { type: 'string', description: 'Without it one is chosen.' }
+        }
+      }
+    },
+    isEnabled: args => Boolean(args.runId) || runs.runs.length > 0,
+    execute: async args => {
+      const runId =
+        meant({ runs, shown: () => null }, args) ??
+        (await chooseRuns(runs, trans, { several: false }))[0];
+      if (runId) {
+        open(runId);
+      }
+    }
+  });
+  void restorer?.restore(tracker, {
+    command: CommandIDs.openRun,
+    args: ({ runId }) => ({ runId }),
+    name: ({ runId }) => runId
+  });
+}
+
+function addCompare(context: IContext): void {
+  const { app, runs, services, shown, trans, restorer } = context;
+  const tracker = new WidgetTracker<CompareWidget>({
+    namespace: 'llmops-compare'
+  });
+  const open = (runIds: string[]) => {
+    let widget = tracker.find(({ id }) => id === compareId(runIds));
+    if (!widget) {
+      const { llmops, models } = services;
+      const model = new CompareModel(llmops, models, runIds);
+      widget = new CompareWidget(model, trans, runId => {
+        void app.commands.execute(CommandIDs.openRun, { runId });
+      });
+      void tracker.add(widget);
+      app.shell.add(widget, 'main', { type: 'LLM Training Comparison' });
+    }
+    app.shell.activateById(widget.id);
+  };
+  app.commands.addCommand(CommandIDs.compareRuns, {
+    label: trans.__('Compare Runs…'),
+    caption: trans.__('Curves over each other, figures and differences'),
+    icon: compareIcon,
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          runIds: {
+            type: 'array',
+            items: { type: 'string' },
+            description: 'Two to eight; fewer are asked for.'
+          }
+        }
+      }
+    },
+    isEnabled: (args: ReadonlyPartialJSONObject) =>
+      runIdsOf(args).length > 1 || runs.runs.length > 1,
+    execute: async args => {
+      const given = runIdsOf(args);
+      const begin = given.length > 0 ? given : [shown() ?? ''].filter(Boolean);
+      const runIds =
+        given.length > 1
+          ? given
+          : await chooseRuns(runs, trans, { several: true, begin });
+      if (runIds.length > 1) {
+        open(runIds);
+      }
+    }
+  });
+  void restorer?.restore(tracker, {
+    command: CommandIDs.compareRuns,
+    args: ({ runIds }) => ({ runIds: [...runIds] }),
+    name: ({ runIds }) => compareId(runIds)
+  });
+}

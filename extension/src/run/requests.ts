@@ -1,0 +1,135 @@
+import { ILLMOps } from '../tokens';
+import {
+  Comparison,
+  FileText,
+  LogInfo,
+  LogMatches,
+  LogWindow,
+  NotesBody,
+  OperationInfo,
+  ResubmitBody,
+  RunDetail,
+  RunPreview
+} from '../wire';
+
+function at(runId: string, rest = ''): string {
+  return `runs/${encodeURIComponent(runId)}${rest}`;
+}
+
+function query(
+  values: Record<string, string | number | boolean | undefined>
+): string {
+  const parts = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== undefined) {
+      parts.set(name, typeof value === 'boolean' ? `${+value}` : `${value}`);
+    }
+  }
+  return `?${parts.toString()}`;
+}
+
+export function detail(llmops: ILLMOps, runId: string): Promise<RunDetail> {
+  return llmops.request(at(runId));
+}
+
+export function preview(llmops: ILLMOps, runId: string): Promise<RunPreview> {
+  return llmops.request(at(runId, '/preview'));
+}
+
+export function annotate(
+  llmops: ILLMOps,
+  runId: string,
+  body: NotesBody
+): Promise<unknown> {
+  return llmops.request(at(runId), { method: 'PATCH', body });
+}
+
+export function remove(llmops: ILLMOps, runId: string): Promise<OperationInfo> {
+  return llmops.request(at(runId), { method: 'DELETE', body: {} });
+}
+
+export function act(
+  llmops: ILLMOps,
+  runId: string,
+  action: 'stop' | 'retry'
+): Promise<OperationInfo> {
+  return llmops.request(at(runId, `/${action}`), { method: 'POST', body: {} });
+}
+
+export function resubmit(
+  llmops: ILLMOps,
+  runId: string,
+  body: ResubmitBody
+): Promise<OperationInfo> {
+  return llmops.request(at(runId, '/resubmit'), { method: 'POST', body });
+}
+
+export function codeFile(
+  llmops: ILLMOps,
+  runId: string,
+  path: string
+): Promise<FileText> {
+  return llmops.request(at(runId, `/file${query({ path })}`));
+}
+
+export function gitDiff(llmops: ILLMOps, runId: string): Promise<FileText> {
+  return llmops.request(at(runId, '/git-diff'));
+}
+
+export function compare(
+  llmops: ILLMOps,
+  runIds: readonly string[],
+  base?: string
+): Promise<Comparison> {
+  return llmops.request(`compare${query({ runs: runIds.join(','), base })}`);
+}
+
+export function logInfo(llmops: ILLMOps, runId: string): Promise<LogInfo> {
+  return llmops.request(at(runId, '/log/info'));
+}
+
+/**
+ * Where in a log to read: from a line on, up to a line, or its end.
+ */
+export interface ILogPlace {
+  attempt?: number;
+  offset?: number;
+  before?: number;
+  limit?: number;
+}
+
+export function logWindow(
+  llmops: ILLMOps,
+  runId: string,
+  place: ILogPlace,
+  signal?: AbortSignal
+): Promise<LogWindow> {
+  return llmops.request(at(runId, `/log${query({ ...place })}`), { signal });
+}
+
+export interface ILogSearch {
+  attempt?: number;
+  text: string;
+  regex: boolean;
+  ignore_case: boolean;
+  start: number;
+  backwards: boolean;
+}
+
+export function searchLog(
+  llmops: ILLMOps,
+  runId: string,
+  search: ILogSearch,
+  signal?: AbortSignal
+): Promise<LogMatches> {
+  const path = at(runId, `/log/search${query({ ...search })}`);
+  return llmops.request(path, { signal });
+}
+
+export function logUrl(
+  llmops: ILLMOps,
+  runId: string,
+  attempt?: number
+): string {
+  return llmops.url(at(runId, '/log/download')) + query({ attempt });
+}

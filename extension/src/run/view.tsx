@@ -1,0 +1,222 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { asTrouble } from '../api';
+import { ILLMOps, IRunsModel } from '../tokens';
+import { Busy, TroubleBox } from '../ui/parts';
+import { RunAttempt, RunDetail, Trouble } from '../wire';
+import { AttemptsSection } from './attemptsView';
+import { ConfigSection } from './configView';
+import { LiveSection } from './live';
+import { LogModel } from './logModel';
+import { LogView } from './logView';
+import { RunModel, RunModels } from './model';
+import { NotesSection } from './notesView';
+import * as requests from './requests';
+
+export interface IRunViewServices {
+  llmops: ILLMOps;
+  models: RunModels;
+  runs: IRunsModel;
+  trans: TranslationBundle;
+  stop: (runId: string) => Promise<void>;
+  showPath: (path: string, contentsPath: string | null) => void;
+  openJob: (attempt: RunAttempt) => void;
+}
+
+interface IProps extends IRunViewServices {
+  model: RunModel;
+  log: LogModel;
+}
+
+const TABS = ['live', 'log', 'config', 'attempts', 'notes'] as const;
+type Tab = (typeof TABS)[number];
+
+/**
+ * One run: live panel, log, config and code, attempts and outputs, notes.
+ */
+export function RunView(props: IProps): JSX.Element {
+  const { model, trans } = props;
+  useRun(model);
+  const [tab, setTab] = React.useState<Tab>('live');
+  const [seen, setSeen] = React.useState<ReadonlySet<Tab>>(new Set(['live']));
+  const labels: Record<Tab, string> = {
+    live: trans.__('Live'),
+    log: trans.__('Log'),
+    config: trans.__('Config & Code'),
+    attempts: trans.__('Attempts & Outputs'),
+    notes: trans.__('Notes')
+  };
+  const choose = (chosen: Tab) => {
+    setTab(chosen);
+    setSeen(new Set([...seen, chosen]));
+  };
+  const content: Record<Tab, () => JSX.Element> = {
+    live: () => (
+      <LiveSection model={model} stop={() => props.stop(model.runId)} />
+    ),
+    log: () => <LogSection {...props} isShown={tab === 'log'} />,
+    config: () => <DetailSection {...props} kind="config" />,
+    attempts: () => <DetailSection {...props} kind="attempts" />,
+    notes: () => (
+      <NotesSection
+        model={model}
+        trans={trans}
+        save={changes => requests.annotate(props.llmops, model.runId, changes)}
+      />
+    )
+  };
+  return (
+    <div className="llmops-runpanel-content">
+      <Tabs labels={labels} tab={tab} choose={choose} id={model.runId} />
+      <Troubles model={model} trans={trans} />
+      {TABS.filter(name => seen.has(name)).map(name => (
+        <div
+          key={name}
+          id={`llmops-${model.runId}-${name}`}
+          role="tabpanel"
+          aria-label={labels[name]}
+          className={`llmops-runpanel-section llmops-runpanel-${name}`}
+          hidden={name !== tab}
+        >
+          {content[name]()}
+        </div>
+      ))}
+    </div>
+  );
+}
+
+/** Draws again with each change of the run. */
+function useRun(model: RunModel): void {
+  const [, again] = React.useReducer((count: number) => count + 1, 0);
+  React.useEffect(() => {
+    const listen = () => again();
+    model.changed.connect(listen);
+    return () => {
+      model.changed.disconnect(listen);
+    };
+  }, [model]);
+}
+
+function Tabs(props: {
+  labels: Record<Tab, string>;
+  tab: Tab;
+  choose: (tab: Tab) => void;
+  id: string;
+}): JSX.Element {
+  const { labels, tab, choose, id } = props;
+  const list = React.useRef<HTMLDivElement>(null);
+  const move = (event: React.KeyboardEvent) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step !== undefined) {
+      const at = (TABS.indexOf(tab) + step + TABS.length) % TABS.length;
+      choose(TABS[at]);
+      (list.current?.children[at] as HTMLElement | undefined)?.focus();
+    }
+  };
+  return (
+    <div
+      ref={list}
+      role="tablist"
+      className="llmops-runpanel-tabs"
+      onKeyDown={move}
+    >
+      {TABS.map(name => (
+        <button
+          key={name}
+          type="button"
+          role="tab"
+          aria-selected={name === tab}
+          aria-controls={`llmops-${id}-${name}`}
+          tabIndex={name === tab ? 0 : -1}
+          onClick={() => choose(name)}
+        >
+          {labels[name]}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function Troubles(props: {
+  model: RunModel;
+  trans: TranslationBundle;
+}): JSX.Element | null {
+  const { model, trans } = props;
+  if (model.trouble) {
+    return (
+      <TroubleBox
+        kind={model.isKnown ? 'warn' : 'error'}
+        trouble={model.trouble}
+      >
+        {model.isKnown && (
+          <div>{trans.__('What is shown may be out of date.')}</div>
+        )}
+      </TroubleBox>
+    );
+  }
+  return model.isKnown ? null : <Busy text={trans.__('Reading the run…')} />;
+}
+
+function LogSection(props: IProps & { isShown: boolean }): JSX.Element {
+  const { model, log, llmops, trans, isShown } = props;
+  const state = model.state;
+  const size = state?.log_size ?? null;
+  const isOver = state?.is_over ?? false;
+  React.useEffect(() => {
+    if (isShown) {
+      void log.grown();
+    }
+  }, [isShown, size, isOver]);
+  // Where the server's disk does not have the log, only asking tells whether it grew.
+  const isElsewhere = size === null && !isOver;
+  React.useEffect(() => {
+    if (!isShown || !isElsewhere) {
+      return;
+    }
+    const timer = setInterval(() => void log.grown(), 3000);
+    return () => clearInterval(timer);
+  }, [isShown, isElsewhere]);
+  return (
+    <LogView
+      model={log}
+      attempts={state?.attempts ?? []}
+      isOver={isOver}
+      download={attempt => requests.logUrl(llmops, model.runId, attempt)}
+      trans={trans}
+    />
+  );
+}
+
+function DetailSection(
+  props: IProps & { kind: 'config' | 'attempts' }
+): JSX.Element {
+  const { model, llmops, trans, kind } = props;
+  const [detail, setDetail] = React.useState<RunDetail | null>(null);
+  const [trouble, setTrouble] = React.useState<Trouble | null>(null);
+  const { attempts, is_over } = model.state ?? {};
+  const outputs = (model.state?.panel.outputs as unknown[])?.length;
+  React.useEffect(() => {
+    requests.detail(llmops, model.runId).then(
+      told => {
+        setDetail(told);
+        setTrouble(null);
+      },
+      error => setTrouble(asTrouble(error))
+    );
+  }, [attempts?.length, is_over, outputs]);
+  return (
+    <>
+      {trouble && (
+        <TroubleBox kind={detail ? 'warn' : 'error'} trouble={trouble} />
+      )}
+      {!detail && !trouble && <Busy text={trans.__('Reading the run…')} />}
+      {detail &&
+        (kind === 'config' ? (
+          <ConfigSection {...props} detail={detail} />
+        ) : (
+          <AttemptsSection {...props} detail={detail} />
+        ))}
+    </>
+  );
+}
