@@ -173,7 +173,7 @@ class LocalProvider:
             raise ClusterError(
                 f"Cluster {name!r} was started on host {record.host}; this is"
                 f" {socket.gethostname()}",
-                remedy=f"run `llmops down {name}` there, or `llmops up {name}` for one here",
+                remedy=f"run `llmops down {name}` there, or `llmops resume {name}` for one here",
             )
         self._tell_stopping(record, folder)
         # Before taking the lock: a start that is under way ends when its head does.
@@ -196,7 +196,9 @@ class LocalProvider:
         folder = self._folder(name)
         record = self._record(name)
         if record.stopped_s is not None:
-            raise ClusterNotFoundError(f"Cluster {name!r} is stopped", remedy=f"llmops up {name}")
+            raise ClusterNotFoundError(
+                f"Cluster {name!r} is stopped", remedy=f"llmops resume {name}"
+            )
         if head_process(record) is None:
             info = look(record, folder)
             raise ClusterDeadError(info.message, remedy=info.remedy)
@@ -239,7 +241,7 @@ class LocalProvider:
             raise ClusterUnreachableError(
                 f"The head of cluster {record.name!r} lives (pid {record.pid}), but its dashboard"
                 f" {record.dashboard_url} has not answered for {timeout_s:.0f} s",
-                remedy=f"`llmops down {record.name}`, then `llmops up {record.name}`",
+                remedy=f"`llmops suspend {record.name}`, then `llmops resume {record.name}`",
             ) from None
         return True
 
@@ -322,7 +324,7 @@ def _connection(record: HeadRecord, folder: ClusterFolder) -> Connection:
         raise ClusterDeadError(
             f"The token of cluster {record.name!r} cannot be read ({folder.token}):"
             f" {error.strerror}",
-            remedy=f"`llmops down {record.name}`, then `llmops up {record.name}`",
+            remedy=f"`llmops suspend {record.name}`, then `llmops resume {record.name}`",
         ) from error
     return Connection(dashboard_url=record.dashboard_url, token=token)
 

@@ -24,7 +24,7 @@ def look(
 ) -> ClusterInfo:
     """Processes first, then the dashboard, which gets `patience_s` to answer."""
     if record.stopped_s is not None:
-        return _info(record, ClusterState.STOPPED, remedy=f"llmops up {record.name}")
+        return _info(record, ClusterState.STOPPED, remedy=f"llmops resume {record.name}")
     if record.stopping_s is not None and time.time() - record.stopping_s < _STOP_S:
         return _info(record, ClusterState.STOPPING)
     if head_process(record) is None:
@@ -76,7 +76,7 @@ def _dead(record: HeadRecord, folder: ClusterFolder) -> ClusterInfo:
         record,
         ClusterState.DEAD,
         message=f"Cluster {record.name!r} {why}",
-        remedy=f"`llmops up {record.name}` brings a new one",
+        remedy=f"`llmops resume {record.name}` brings a new one",
     ).model_copy(update={"log_tail": log_tail(record, folder)})
 
 

@@ -138,7 +138,7 @@ def _kill_a_part(
     part_of(record, "gcs_server").kill()
     dead = wait_dead(provider)
     assert "gcs_server" in dead.message
-    assert "llmops up life" in dead.remedy
+    assert "llmops resume life" in dead.remedy
     assert "--- gcs_server.out" in dead.log_tail
     assert dead.num_cpus is None
     assert dead.dashboard_url is None

@@ -101,7 +101,7 @@ def test_a_number_used_again_is_not_our_head(tmp_path: Path) -> None:
         provider = LocalProvider(tmp_path)
         info = provider.get("lab")
         assert info.state is ClusterState.DEAD
-        assert "llmops up lab" in info.remedy
+        assert "llmops resume lab" in info.remedy
         with pytest.raises(ClusterDeadError, match="gone"):
             provider.connect("lab")
         assert stranger.pid not in {process.pid for process in cluster_processes(record)}

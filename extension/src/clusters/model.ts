@@ -88,6 +88,17 @@ export function whyNot(row: ClusterRow | undefined, action: string): string {
 }
 
 /**
+ * The state of a cluster; empty while it is not known, `deleted` when there is no such cluster.
+ */
+export function stateOf(model: IClusterModel, name: string): string {
+  const row = model.find(name);
+  if (!row) {
+    return model.isKnown ? 'deleted' : '';
+  }
+  return row.info?.state ?? '';
+}
+
+/**
  * The newest operation of each cluster, where it failed and nobody has closed it.
  */
 export function failures(

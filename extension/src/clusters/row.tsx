@@ -164,7 +164,9 @@ function Actions(props: IRowProps): JSX.Element {
 /** What is wrong or odd, with what to do; and how old the news is. */
 function Notes({ row, nowS, trans }: IRowProps): JSX.Element | null {
   const { info, stale } = row;
-  const showsMessage = info && (info.message || info.remedy) && !row.doing;
+  // A stopped cluster is as somebody wanted it; its button is there.
+  const isOdd = info?.message || (info?.remedy && info.state !== 'stopped');
+  const showsMessage = info && isOdd && !row.doing;
   if (!stale && !showsMessage) {
     return null;
   }

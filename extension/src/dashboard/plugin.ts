@@ -12,6 +12,7 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { dashboardIcon } from '../clusters/icons';
+import { stateOf } from '../clusters/model';
 import { CATEGORY, CommandIDs } from '../commands';
 import { IClusterModel, ILLMOps, IRunsModel } from '../tokens';
 import { fillToolbar } from './toolbar';
@@ -68,7 +69,7 @@ export const dashboardPlugin: JupyterFrontEndPlugin<void> = {
           llmops.url(path),
           submissionId
         );
-        fillToolbar(made, runs, job => go(made, job), trans);
+        fillToolbar(made, { runs, clusters, trans, go: job => go(made, job) });
         void tracker.add(made);
         app.shell.add(made, 'main');
         widget = made;
@@ -97,9 +98,14 @@ export const dashboardPlugin: JupyterFrontEndPlugin<void> = {
       args: ({ cluster, submissionId }) => ({ cluster, submissionId }),
       name: ({ cluster }) => cluster
     });
-    clusters.changed.connect(() =>
-      app.commands.notifyCommandChanged(CommandIDs.openDashboard)
-    );
+    const follow = () => {
+      app.commands.notifyCommandChanged(CommandIDs.openDashboard);
+      tracker.forEach(widget =>
+        widget.setState(stateOf(clusters, widget.cluster))
+      );
+    };
+    clusters.changed.connect(follow);
+    tracker.widgetAdded.connect(follow);
   }
 };
 

@@ -7,7 +7,9 @@ import {
 } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { IRunsModel } from '../tokens';
+import { stateOf } from '../clusters/model';
+import { IClusterModel, IRunsModel } from '../tokens';
+import { StateBadge } from '../ui/parts';
 import { RunRow } from '../wire';
 import { DashboardWidget } from './widget';
 
@@ -18,11 +20,15 @@ const NUM_RUNS = 20;
  */
 export function fillToolbar(
   widget: DashboardWidget,
-  runs: IRunsModel | null,
-  goTo: (submissionId: string) => void,
-  trans: TranslationBundle
+  options: {
+    runs: IRunsModel | null;
+    clusters: IClusterModel;
+    trans: TranslationBundle;
+    go: (submissionId: string) => void;
+  }
 ): void {
   const { toolbar, cluster } = widget;
+  const { runs, clusters, trans, go } = options;
   toolbar.addItem(
     'reload',
     new ToolbarButton({
@@ -42,7 +48,37 @@ export function fillToolbar(
     })
   );
   if (runs) {
-    toolbar.addItem('runs', new JobChoice(cluster, runs, goTo, trans));
+    toolbar.addItem('runs', new JobChoice(cluster, runs, go, trans));
+  }
+  toolbar.addItem('state', new ClusterState(cluster, clusters, trans));
+}
+
+/** Says when the page below is only a memory. */
+class ClusterState extends ReactWidget {
+  constructor(
+    private cluster: string,
+    private clusters: IClusterModel,
+    private trans: TranslationBundle
+  ) {
+    super();
+    this.addClass('llmops-dashboard-state');
+  }
+
+  protected override render(): JSX.Element {
+    const { cluster, clusters, trans } = this;
+    return (
+      <UseSignal signal={clusters.changed}>
+        {() => {
+          const state = stateOf(clusters, cluster);
+          return state === '' || state === 'ready' ? null : (
+            <>
+              <StateBadge state={state} />
+              {trans.__('What is shown below is what was known before.')}
+            </>
+          );
+        }}
+      </UseSignal>
+    );
   }
 }
 

@@ -3,6 +3,8 @@ import { IFrame } from '@jupyterlab/ui-components';
 
 import { dashboardIcon } from '../clusters/icons';
 
+const GONE = 'llmops-mod-gone';
+
 /**
  * Ray's own page below Jupyter's address. It needs scripts, and its requests the login cookie.
  */
@@ -54,6 +56,15 @@ export class DashboardWidget extends MainAreaWidget<IFrame> {
     } else {
       this.content.url = address;
     }
+  }
+
+  /** Ray's page goes on showing what it knew; a cluster that is gone must not look alive. */
+  setState(state: string): void {
+    const isReady = state === 'ready';
+    if (isReady && this.hasClass(GONE)) {
+      this.reload();
+    }
+    this.toggleClass(GONE, state !== '' && !isReady);
   }
 
   reload(): void {

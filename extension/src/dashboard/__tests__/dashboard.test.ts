@@ -29,6 +29,16 @@ describe('the dashboard tab', () => {
     widget.dispose();
   });
 
+  it('marks a page whose cluster is gone', () => {
+    const widget = new DashboardWidget('lab', BASE, '');
+    const gone = ['', 'ready', 'stopped', 'deleted', 'ready'].map(state => {
+      widget.setState(state);
+      return widget.hasClass('llmops-mod-gone');
+    });
+    expect(gone).toEqual([false, false, true, true, false]);
+    widget.dispose();
+  });
+
   it('offers the jobs of its own cluster', () => {
     const runs = [
       run('a', 'lab', 'a-1'),
