@@ -58,77 +58,96 @@ export function addConfigCommands(services: IServices): void {
   addNewConfig(services);
 }
 
-function addFileCommands(services: IServices): void {
-  const { app, trans, submissions } = services;
-  const add = (
-    id: string,
-    kind: string | null,
-    options: { label: string; short: string; caption: string; icon: LabIcon },
-    run: (path: string, editor: AssistedEditor | null) => void
-  ) =>
-    app.commands.addCommand(id, {
-      label: args => (args.from ? options.short : options.label),
-      caption: options.caption,
-      icon: options.icon,
-      describedBy: { args: PATH_ARGS },
-      isEnabled: args => target(services, args, kind) !== null,
-      isVisible: args => !args.from || target(services, args, kind) !== null,
-      execute: args => {
-        const path = target(services, args, kind);
-        if (path !== null) {
-          const isOpen = args.from === undefined && args.path === undefined;
-          run(path, isOpen ? currentEditor(services) : null);
-        }
-      }
-    });
+/** A command that is about one file: the edited one, a selected one, or a named one. */
+interface IFileCommand {
+  id: string;
+  /** Of the kinds only this one; null: any. */
+  kind: string | null;
+  label: string;
+  /** In the context menu, where the file is plain to see. */
+  short: string;
+  caption: string;
+  icon: LabIcon;
+  /** `editor` is given when the command is about what is edited. */
+  run: (path: string, editor: AssistedEditor | null) => void;
+}
 
-  add(
-    CommandIDs.checkConfig,
-    null,
-    {
-      label: trans.__('Check This Config'),
-      short: trans.__('Check Config'),
-      caption: trans.__('Tell all that is wrong; nothing is started'),
-      icon: checkIcon
-    },
-    (path, editor) =>
-      editor ? void editor.check() : void checkFile(services, path)
-  );
-  add(
-    CommandIDs.submitConfig,
-    'train',
-    {
-      label: trans.__('Submit This Config'),
-      short: trans.__('Submit to Cluster…'),
-      caption: trans.__('Submit this training config to a cluster'),
-      icon: submitIcon
-    },
-    (path, editor) =>
-      editor ? services.submit(editor) : void askAndSubmit(services, path)
-  );
-  add(
-    CommandIDs.startTemplate,
-    'cluster',
-    {
-      label: trans.__('Start a Cluster from This Template'),
-      short: trans.__('Start This Cluster'),
-      caption: trans.__('Start the cluster that this template describes'),
-      icon: runIcon
-    },
-    path => void submissions.submitter.start(path)
-  );
-  [
-    CommandIDs.submitConfig,
-    CommandIDs.startTemplate,
-    CommandIDs.checkConfig
-  ].forEach((command, index) =>
-    app.contextMenu.addItem({
-      command,
+function addFileCommands(services: IServices): void {
+  const commands = [
+    submitCommand(services),
+    startCommand(services),
+    checkCommand(services)
+  ];
+  commands.forEach((command, index) => {
+    addFileCommand(services, command);
+    services.app.contextMenu.addItem({
+      command: command.id,
       selector: FILE,
       rank: 3 + index / 10,
       args: FROM_BROWSER
-    })
-  );
+    });
+  });
+}
+
+function addFileCommand(services: IServices, command: IFileCommand): void {
+  const { kind, label, short, caption, icon, run } = command;
+  const pathOf = (args: Args) => target(services, args, kind);
+  services.app.commands.addCommand(command.id, {
+    label: args => (args.from ? short : label),
+    caption,
+    icon,
+    describedBy: { args: PATH_ARGS },
+    isEnabled: args => pathOf(args) !== null,
+    isVisible: args => !args.from || pathOf(args) !== null,
+    execute: args => {
+      const path = pathOf(args);
+      if (path !== null) {
+        const isEdited = args.from === undefined && args.path === undefined;
+        run(path, isEdited ? currentEditor(services) : null);
+      }
+    }
+  });
+}
+
+function submitCommand(services: IServices): IFileCommand {
+  const { trans, submit } = services;
+  return {
+    id: CommandIDs.submitConfig,
+    kind: 'train',
+    label: trans.__('Submit This Config'),
+    short: trans.__('Submit to Cluster…'),
+    caption: trans.__('Submit this training config to a cluster'),
+    icon: submitIcon,
+    run: (path, editor) =>
+      editor ? submit(editor) : void askAndSubmit(services, path)
+  };
+}
+
+function startCommand(services: IServices): IFileCommand {
+  const { trans, submissions } = services;
+  return {
+    id: CommandIDs.startTemplate,
+    kind: 'cluster',
+    label: trans.__('Start a Cluster from This Template'),
+    short: trans.__('Start This Cluster'),
+    caption: trans.__('Start the cluster that this template describes'),
+    icon: runIcon,
+    run: path => void submissions.submitter.start(path)
+  };
+}
+
+function checkCommand(services: IServices): IFileCommand {
+  const { trans } = services;
+  return {
+    id: CommandIDs.checkConfig,
+    kind: null,
+    label: trans.__('Check This Config'),
+    short: trans.__('Check Config'),
+    caption: trans.__('Tell all that is wrong; nothing is started'),
+    icon: checkIcon,
+    run: (path, editor) =>
+      editor ? void editor.check() : void checkFile(services, path)
+  };
 }
 
 function currentEditor(services: IServices): AssistedEditor | null {

@@ -7,10 +7,15 @@ import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import { IEditorTracker } from '@jupyterlab/fileeditor';
 import { ILauncher } from '@jupyterlab/launcher';
 import { INotebookTracker } from '@jupyterlab/notebook';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import {
+  ITranslator,
+  nullTranslator,
+  TranslationBundle
+} from '@jupyterlab/translation';
 
 import { CATEGORY, CommandIDs } from '../commands';
 import { IClusterModel, ILLMOps, IOperations, IPreferences } from '../tokens';
+import { showError } from '../ui/dialogs';
 import { AssistedEditor } from './assisted';
 import { addCellCommand } from './cell';
 import { ClusterChoice } from './choice';
@@ -74,33 +79,10 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
     translator: ITranslator | null
   ) => {
     const trans = (translator ?? nullTranslator).load('llmops');
-    const { kinds, choice, submitter } = submissions;
-    const { contents } = app.serviceManager;
-    const localPath = (path: string) => contents.localPath(path);
     const submit = (editor: AssistedEditor) =>
-      void editor
-        .save()
-        .then(() => submitter.submit({ path: editor.path }, choice.name));
-    const editors: IEditors = new Map();
-    const assist = (widget: AssistedEditor['widget']) => {
-      const editor = new AssistedEditor(widget, {
-        llmops,
-        kinds,
-        preferences,
-        choice,
-        trans,
-        localPath,
-        onSubmit: submit,
-        onStart: path => void submitter.start(path),
-        onNewCluster: submitter.newCluster
-      });
-      editors.set(widget.id, editor);
-      widget.disposed.connect(() => editors.delete(widget.id));
-    };
-    void kinds.ready.then(() => {
-      tracker.forEach(assist);
-      tracker.widgetAdded.connect((_, widget) => assist(widget));
-    });
+      void submitEdited(submissions, editor, trans);
+    const shared = { app, llmops, submissions, preferences, tracker, trans };
+    const editors = assistEditors({ ...shared, submit });
     const services = { app, llmops, submissions, browser, tracker, editors };
     addConfigCommands({ ...services, trans, submit });
     addEditorCommands({ app, tracker, editors, trans });
@@ -118,6 +100,56 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
     });
   }
 };
+
+/** Each editor of a config, those that are open and those to come. */
+function assistEditors(services: {
+  app: JupyterFrontEnd;
+  llmops: ILLMOps;
+  submissions: ISubmissions;
+  preferences: IPreferences;
+  tracker: IEditorTracker;
+  trans: TranslationBundle;
+  submit: (editor: AssistedEditor) => void;
+}): IEditors {
+  const { app, submissions, tracker, submit, ...rest } = services;
+  const { kinds, choice, submitter } = submissions;
+  const { contents } = app.serviceManager;
+  const editors: IEditors = new Map();
+  const assist = (widget: AssistedEditor['widget']) => {
+    const editor = new AssistedEditor(widget, {
+      ...rest,
+      kinds,
+      choice,
+      localPath: path => contents.localPath(path),
+      onSubmit: submit,
+      onStart: path => void submitter.start(path),
+      onNewCluster: submitter.newCluster
+    });
+    editors.set(widget.id, editor);
+    widget.disposed.connect(() => editors.delete(widget.id));
+  };
+  void kinds.ready.then(() => {
+    tracker.forEach(assist);
+    tracker.widgetAdded.connect((_, widget) => assist(widget));
+  });
+  return editors;
+}
+
+/** What is submitted is the file, so it is saved first. */
+async function submitEdited(
+  submissions: ISubmissions,
+  editor: AssistedEditor,
+  trans: TranslationBundle
+): Promise<void> {
+  const { submitter, choice } = submissions;
+  try {
+    await editor.save();
+  } catch (error) {
+    await showError(trans.__('The file was not saved'), error);
+    return;
+  }
+  await submitter.submit({ path: editor.path }, choice.name);
+}
 
 /**
  * Submits a notebook's cell that is a training config.

@@ -78,9 +78,9 @@ def _fields(
     for name in sorted(missing, key=lambda name: not missing[name].is_required()):
         yield _field(cursor, name, name, missing[name])
     for alias, target in ALIASES.items():
-        if not _typed(cursor, alias):
-            continue
         name = target.rpartition(".")[2]
+        if not _typed(cursor, alias) or name.startswith(cursor.prefix):
+            continue
         own = missing.get(name)
         if own is not None and alias != name and field_at(root, (*cursor.path, name)) is own:
             path = tuple(target.split("."))
@@ -142,7 +142,8 @@ def _known_values(
         values += [name if in_item else f"[{name}]" for name in TRACKERS]
     if is_nullable(field) and not in_item:
         values.append("null")
-    if default not in ("", "required", *values) and not in_item:
+    # Return after `5` must not make it the default 512.
+    if default not in ("", "required", *values) and not in_item and not cursor.prefix:
         values.append(default)
     for value in values:
         yield value, "the default" if value == default else _detail(value, path)
