@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ PATIENCE_S = 1.0
 _MIN_PERIOD_S = 1.0
 _SLOW_S = 4.0
 _THREADS = 16
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -132,6 +134,10 @@ class ClustersFeed:
                 del self._known[name]
             except LLMOpsError as error:
                 known.error = error
+            except Exception as error:
+                # A provider's bug must not hide the other clusters.
+                _LOG.exception("cluster %s", name)
+                known.error = LLMOpsError(repr(error), remedy="see the Jupyter server's log")
 
     def _compose(self, now_s: float) -> list[ClusterRow]:
         doing = {info.what: info for info in self._running}

@@ -42,6 +42,8 @@ class Provider:
         self.asked.append(name)
         if name == "slow":
             self.let.wait(20)
+        if name == "broken":
+            raise KeyError("a bug")
         if name == "gone":
             raise ClusterUnreachableError("gone does not answer", remedy="wait")
         if name not in self.known:
@@ -94,6 +96,13 @@ def test_one_slow_and_one_silent_cluster_hide_no_other(
     provider.let.set()
     time.sleep(0.2)
     assert rows(feed)["slow"]["info"]["state"] == "ready"
+
+
+def test_a_provider_with_a_bug_hides_no_other(feed: ClustersFeed, provider: Provider) -> None:
+    provider.known = ["broken", "fast"]
+    told = rows(feed)
+    assert "a bug" in told["broken"]["stale"]
+    assert told["fast"]["info"]["state"] == "ready"
 
 
 def test_a_provider_in_trouble_is_told_and_what_was_known_stays(

@@ -284,6 +284,22 @@ async def test_a_stranger_learns_nothing(upstream: Upstream, raw: Any) -> None:
     assert upstream.seen == []
 
 
+@pytest.fixture
+def lenient(jp_server_config: Any) -> None:
+    """Jupyter's default: only what a handler says itself is protected."""
+    jp_server_config["ServerApp"]["allow_unauthenticated_access"] = True
+
+
+async def test_a_stranger_learns_nothing_from_a_lenient_server_either(
+    lenient: None, writable: None, upstream: Upstream, raw: Any
+) -> None:
+    for method in ("GET", "HEAD", "POST", "PUT", "DELETE"):
+        for path in ("llmops/dashboard/lab/", "llmops/dashboard/lab"):
+            answer = await raw(path, method=method)
+            assert answer.code in (302, 403, 405), (method, path, answer.code)
+    assert upstream.seen == []
+
+
 async def test_a_dead_or_unknown_cluster_is_told_on_a_page(
     upstream: Upstream, api: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

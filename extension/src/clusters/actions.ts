@@ -35,13 +35,19 @@ export class ClusterActions {
 
   /** Nobody has to wait for it; a failure is told wherever the user is by then. */
   follow(operation: OperationInfo): void {
-    this.operations.finished(operation).catch(error => {
-      const { message } = asTrouble(error);
-      const { kind, what } = operation;
-      Notification.error(`${kind} ${what}: ${message.split('\n')[0]}`, {
-        autoClose: false
-      });
-    });
+    const { kind, what } = operation;
+    this.operations.finished(operation).then(
+      ({ result }) => {
+        if (result.message) {
+          // Such as: attached to one that runs, which is not as the template says.
+          Notification.warning(`${kind} ${what}: ${String(result.message)}`);
+        }
+      },
+      error => {
+        const message = asTrouble(error).message.split('\n')[0];
+        Notification.error(`${kind} ${what}: ${message}`, { autoClose: false });
+      }
+    );
   }
 
   /** The cluster that a command is about; asks when there are several that fit. */

@@ -99,19 +99,25 @@ export function stateOf(model: IClusterModel, name: string): string {
 }
 
 /**
- * The newest operation of each cluster, where it failed and nobody has closed it.
+ * The newest operation of each cluster, where it failed, nobody has closed it, and the cluster
+ * has not been started by other means since.
  */
 export function failures(
   operations: readonly OperationInfo[],
-  closed: ReadonlySet<string>
+  closed: ReadonlySet<string>,
+  clusters: readonly ClusterRow[]
 ): OperationInfo[] {
   const seen = new Set<string>();
   return operations.filter(operation => {
-    if (!KINDS.has(operation.kind) || seen.has(operation.what)) {
+    const { kind, what, state, id, ended_s } = operation;
+    if (!KINDS.has(kind) || seen.has(what)) {
       return false;
     }
-    seen.add(operation.what);
-    return operation.state === 'failed' && !closed.has(operation.id);
+    seen.add(what);
+    const info = clusters.find(row => row.name === what)?.info;
+    const isPast =
+      info?.state === 'ready' && (info.created_s ?? 0) > (ended_s ?? Infinity);
+    return state === 'failed' && !closed.has(id) && !isPast;
   });
 }
 

@@ -83,13 +83,13 @@ function Clusters(props: IProps): JSX.Element {
   );
 }
 
-function Failures({ operations, trans }: IProps): JSX.Element {
+function Failures({ model, operations, trans }: IProps): JSX.Element {
   const [closed, setClosed] = React.useState<ReadonlySet<string>>(new Set());
   const close = (operation: OperationInfo) =>
     setClosed(new Set([...closed, operation.id]));
   return (
     <>
-      {failures(operations.all, closed).map(
+      {failures(operations.all, closed, model.clusters).map(
         operation =>
           operation.trouble && (
             <div className="llmops-clusters-failure" key={operation.id}>

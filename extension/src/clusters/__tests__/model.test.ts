@@ -138,8 +138,12 @@ describe('failures', () => {
       operation({ id: '2', what: 'a', state: 'failed' }),
       operation({ id: '1', kind: 'submit', what: 'c', state: 'failed' })
     ];
-    expect(failures(all, new Set()).map(one => one.id)).toEqual(['5']);
-    expect(failures(all, new Set(['5']))).toEqual([]);
+    expect(failures(all, new Set(), []).map(one => one.id)).toEqual(['5']);
+    expect(failures(all, new Set(['5']), [])).toEqual([]);
+    const since = row({ name: 'a', info: info({ created_s: 3 }) });
+    const before = row({ name: 'a', info: info({ created_s: 1 }) });
+    expect(failures(all, new Set(), [since])).toEqual([]);
+    expect(failures(all, new Set(), [before])).toHaveLength(1);
   });
 });
 

@@ -1,0 +1,78 @@
+"""`llmops suspend | resume | scale | delete`, on a cluster that is stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.clusters.local import LocalProvider
+from llmops_kernel.clusters.provider import ActionPreview, ClusterAction, ClusterInfo, ClusterState
+from llmops_kernel.clusters.record import cluster_folder
+from tests.cli.conftest import Llmops
+from tests.clusters.test_actions import FULL, defined
+
+
+@pytest.fixture
+def lab(home: Path, tmp_path: Path) -> str:
+    folder = cluster_folder(home, "lab")
+    folder.create()
+    folder.write(defined(tmp_path / "gone", FULL).model_copy(update={"stopped_s": 1.0}))
+    return "lab"
+
+
+def test_a_deletion_is_previewed_and_needs_a_yes(
+    lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("delete", lab) == 1
+    told = capsys.readouterr().err
+    assert "forgets its definition and its logs" in told
+    assert "Keeps: runs" in told
+    assert "Try: llmops delete lab --yes" in told
+    assert LocalProvider().names() == ("lab",)
+    assert llmops("delete", lab, "--yes") == 0
+    assert "llmops runs" in capsys.readouterr().out
+    assert LocalProvider().names() == ()
+
+
+@pytest.mark.parametrize("words", [("suspend", "lab"), ("scale", "lab", "--num-cpus", "1")])
+def test_what_does_not_fit_the_state_is_refused_with_the_reason(
+    lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert llmops(*words, "--yes") == 1
+    told = capsys.readouterr().err
+    assert f"Cannot {words[0]} cluster 'lab': it is stopped" in told
+
+
+def test_resume_and_scale_tell_what_came_of_it(
+    lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def info(name: str, **values: Any) -> ClusterInfo:
+        asked.append(values)
+        values["progress"]("Starting Ray")
+        return ClusterInfo(
+            name=name, provider="local", state=ClusterState.READY, message="without `env`"
+        )
+
+    def preview(name: str, action: ClusterAction) -> ActionPreview:
+        return ActionPreview(
+            cluster=name,
+            action=action,
+            summary="Restarts it.",
+            stops=("run menu-1 (running)",),
+            needs_confirmation=True,
+        )
+
+    monkeypatch.setattr(LocalProvider, "resume", lambda self, name, **more: info(name, **more))
+    monkeypatch.setattr(LocalProvider, "scale", lambda self, name, **more: info(name, **more))
+    monkeypatch.setattr(LocalProvider, "preview", lambda self, name, action: preview(name, action))
+    assert llmops("resume", lab) == 0
+    assert "without `env`" in capsys.readouterr().out
+    assert llmops("scale", lab, "--num-cpus", "2") == 1
+    assert "Stops: run menu-1 (running)" in capsys.readouterr().err
+    assert len(asked) == 1
+    assert llmops("scale", lab, "--num-cpus", "2", "--yes") == 0
+    assert (asked[1]["num_cpus"], asked[1]["num_gpus"]) == (2, None)
