@@ -28,11 +28,31 @@ export class Submitter {
     }
   ) {}
 
-  /** Resolves when the run has been taken, or it was told why not. */
+  /**
+   * Resolves when the run has been taken, or it was told why not. What is just being
+   * submitted is not submitted again: a double click makes one run.
+   */
   async submit(
     what: ISubmission,
     cluster: string | null,
     overrides: string[] = []
+  ): Promise<void> {
+    const key = JSON.stringify([what, cluster, overrides]);
+    if (this._underWay.has(key)) {
+      return;
+    }
+    this._underWay.add(key);
+    try {
+      await this.handOver(what, cluster, overrides);
+    } finally {
+      this._underWay.delete(key);
+    }
+  }
+
+  private async handOver(
+    what: ISubmission,
+    cluster: string | null,
+    overrides: string[]
   ): Promise<void> {
     const { llmops, choice, trans } = this.services;
     if (cluster === null) {
@@ -176,6 +196,8 @@ export class Submitter {
       void commands.execute(CommandIDs.openRun, { runId });
     }
   }
+
+  private _underWay = new Set<string>();
 }
 
 /** Resolves when the cluster is ready; rejects when it is gone or dead. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from llmops_kernel.config.assist.diagnose import MOST_CHARACTERS
 from llmops_kernel.config.assist.entries import comment_start, unquoted
 from llmops_kernel.config.assist.fields import ITEM
 from llmops_kernel.config.assist.flow import Flow
@@ -43,6 +44,8 @@ class Cursor:
 
 def cursor_at(text: str, *, line: int, column: int) -> Cursor | None:
     """None where nothing can be proposed: in comments, in block texts, outside the text."""
+    if len(text) > MOST_CHARACTERS:
+        return None
     outline = Outline(text)
     index = line - 1
     if not 0 <= index < len(outline.lines) or index in outline.literal:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
+import yaml
+
 from llmops_kernel.config.assist.fields import section_at
 from llmops_kernel.config.check import check
 from llmops_kernel.config.cluster import default_name
@@ -22,6 +24,8 @@ from llmops_kernel.config.yaml_source import parse_yaml
 from llmops_kernel.errors import ConfigError
 
 _TEXT = "this text"
+MOST_CHARACTERS = 256 * 1024
+"""Of a text that is looked at while it is written: a hundred times a long config."""
 _MISSING = ("is missing", "this section is missing")
 _KEYS = ("unknown key", "is not set here", "Transformers has no such training argument")
 
@@ -68,6 +72,9 @@ def examine(
     `path` is the file's name, where that matters. With `with_files` the files that a valid
     config names are looked at too; their relative paths begin at `folder`.
     """
+    if len(text) > MOST_CHARACTERS:
+        message = f"{len(text):,} characters; a config has at most {MOST_CHARACTERS:,}"
+        return Examined(None, None, [Problem(path="", message=message, file=_TEXT)])
     try:
         source = parse_yaml(text, file=_TEXT)
     except ConfigError as error:
@@ -116,7 +123,7 @@ def located(problems: Iterable[Problem], text: str) -> list[Diagnostic]:
 class _Locator:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._places = Places(text)
+        self._places = Places(text if len(text) <= MOST_CHARACTERS else "")
         self._starts = [0, *(i + 1 for i, character in enumerate(text) if character == "\n")]
 
     def diagnostic(self, problem: Problem) -> Diagnostic:
@@ -160,9 +167,8 @@ class _Locator:
         while "." in dotted:
             dotted = dotted.rpartition(".")[0]
             for place in self._places.named(dotted):
-                short = not place.is_block and not place.is_empty
-                if short and place.value_start != place.key_start:
-                    return place.value_start, place.value_end
+                if isinstance(place.value, yaml.ScalarNode) and not place.is_empty:
+                    return place.value_start, place.value_end  # `method: lora`
                 return place.key_start, place.key_end
         return self._line(1)
 

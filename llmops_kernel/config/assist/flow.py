@@ -11,6 +11,8 @@ from llmops_kernel.config.origins import Path
 
 BLOCK_KEY = re.compile(r'( *)(?:"[^"\n]*"|[\w.-]+)[ \t]*:(?=\s|$)')
 
+_DEEPEST = 50  # of brackets in brackets; no config has so many
+
 
 @dataclass
 class _Container:
@@ -55,11 +57,13 @@ class Flow:
         return pos
 
     def _step(self, pos: int) -> int | None:
-        """The position behind what stands at `pos`; None where the block around goes on."""
+        """The position behind what stands at `pos`; None where it is not read any further."""
         character = self._text[pos]
         if character == "\n":
             return None if self._block_goes_on(pos + 1) else self._skip_space(pos)
         if character in "{[":
+            if len(self.open) >= _DEEPEST:
+                return None
             self._push(character)
         elif character in "}]":
             self._end_entry(pos)

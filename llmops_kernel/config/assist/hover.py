@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydantic.fields import FieldInfo
 
+from llmops_kernel.config.assist.diagnose import MOST_CHARACTERS
 from llmops_kernel.config.assist.entries import Entry
 from llmops_kernel.config.assist.fields import (
     about,
@@ -37,6 +38,8 @@ class Hover:
 
 def hover(kind: Kind, text: str, *, line: int, column: int) -> Hover | None:
     """None where nothing that is known stands."""
+    if len(text) > MOST_CHARACTERS:
+        return None
     outline = Outline(text)
     if not 0 < line <= len(outline.lines) or not 0 <= column <= len(outline.lines[line - 1]):
         return None

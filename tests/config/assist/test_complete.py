@@ -186,3 +186,11 @@ def test_aliases_that_unfold_without_end_are_refused() -> None:
     found = examine(TRAIN, "\n".join(lines))
     assert [p.message for p in found.problems] == ["aliases that unfold into too many values"]
     assert examine(TRAIN, "[" * 5000).problems[0].message == "nested too deeply"
+
+
+@pytest.mark.timeout(20)
+def test_texts_that_are_no_configs_cost_little() -> None:
+    for text in ("{" * 20_000, "a: {" * 20_000, "x" * 300_000, " " * 300_000 + "a", "- " * 5_000):
+        complete(TRAIN, text, line=1, column=200)
+        hover(TRAIN, text, line=1, column=200)
+    assert "at most" in diagnose(TRAIN, "x" * 300_000)[0].message

@@ -81,6 +81,20 @@ describe('a submission', () => {
     expect(opened).toEqual(['run-1']);
   });
 
+  it('is one for a double click', async () => {
+    const clusters = new Clusters();
+    clusters.set('a', 'ready');
+    const { submitter, asked } = world(clusters);
+    const what = { path: 'x.train.yaml' };
+    await Promise.all([
+      submitter.submit(what, 'a'),
+      submitter.submit(what, 'a')
+    ]);
+    expect(asked.length).toBe(1);
+    await submitter.submit(what, 'a');
+    expect(asked.length).toBe(2);
+  });
+
   it.each([
     ['', 'clusters/a/resume', {}],
     ['it never ran', 'clusters', { template: 'a' }]
