@@ -21,6 +21,7 @@ export function YamlEditor(props: {
     }
     const model = new CodeEditor.Model({ mimeType: 'text/x-yaml' });
     model.sharedModel.setSource(props.text);
+    model.sharedModel.clearUndoHistory();
     const made = props.editors.factoryService.newDocumentEditor({
       host: host.current,
       model,
@@ -42,8 +43,27 @@ export function YamlEditor(props: {
     const shared = editor.current?.model.sharedModel;
     if (shared && shared.getSource() !== props.text) {
       shared.setSource(props.text);
+      // What the form wrote is undone in the form.
+      shared.clearUndoHistory();
     }
   }, [props.text]);
 
-  return <div ref={host} className="llmops-form-yaml" />;
+  /** Lab's own undo is for documents; the browser's would change another field. */
+  const undo = (event: React.KeyboardEvent) => {
+    const key = event.key.toLowerCase();
+    if (!(event.ctrlKey || event.metaKey) || (key !== 'z' && key !== 'y')) {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+    if (key === 'y' || event.shiftKey) {
+      editor.current?.redo();
+    } else {
+      editor.current?.undo();
+    }
+  };
+
+  return (
+    <div ref={host} className="llmops-form-yaml" onKeyDownCapture={undo} />
+  );
 }
