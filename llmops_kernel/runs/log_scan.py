@@ -99,8 +99,20 @@ def plain_find(text: str, *, ignore_case: bool) -> Find:
     if not ignore_case:
         return lambda chunk, position: chunk.find(needle, position)
     # Letters beyond ASCII have to be spelled alike: their lengths differ between cases.
-    pattern = re.compile(re.escape(needle), re.IGNORECASE)
-    return _finder(pattern)
+    return _Folded(needle.lower())
+
+
+class _Folded:
+    """Several times as quick as a pattern that ignores the case."""
+
+    def __init__(self, needle: bytes) -> None:
+        self._needle = needle
+        self._chunk = self._folded = b""
+
+    def __call__(self, chunk: bytes, position: int) -> int:
+        if chunk is not self._chunk:
+            self._chunk, self._folded = chunk, chunk.lower()
+        return self._folded.find(self._needle, position)
 
 
 def regex_find(pattern: str, *, ignore_case: bool) -> Find:

@@ -4,57 +4,116 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from llmops_kernel.api.run_handle import Run
+from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.runs.store import RunStore
+from llmops_kernel.runs.summary import RunSummary, summarise
 from llmops_kernel.runs.view import RunView
-from llmops_kernel.widgets.columns import PackedSteps
+from llmops_kernel.server.feeds import Json
+from llmops_kernel.server.kept_panels import MIN_ROWS, KeptPanel, keep, read_kept
+from llmops_kernel.widgets.columns import ROW_BYTES, PackedSteps
+from llmops_kernel.widgets.snapshot import snapshot
 
 
 class Watched:
-    """A run that is being read; `poll` first, then look."""
+    """A run that is being read; `poll` first, then look.
 
-    def __init__(self, run: Run) -> None:
+    A long run that is over comes from what was kept of its panel, until it tells more.
+    """
+
+    def __init__(self, run: Run, store: RunStore) -> None:
         self.run = run
         self.lock = threading.RLock()
         self.version = 0
         """Counts polls that brought something."""
-        self._follower = run.follower()
+        self._store = store
+        self._kept = read_kept(run.id, fingerprint=store.fingerprint(run.id))
+        self._follower: Follower | None = None
         self._packed = PackedSteps()
         self._name = secrets.token_hex(4)
 
     @property
     def view(self) -> RunView:
-        return self._follower.view
+        """Reads the journal when that has not been needed so far."""
+        return self._followed().view
 
     @property
     def is_over(self) -> bool:
-        return self._follower.is_over
+        return self._kept is not None or self._followed().is_over
 
     @property
     def generation(self) -> str:
         """Rows of one generation only ever grow; those of another are other rows."""
-        return f"{self._name}-{self._packed.generation}"
+        number = "kept" if self._kept is not None else self._packed.generation
+        return f"{self._name}-{number}"
 
     @property
     def num_rows(self) -> int:
-        return len(self._packed)
+        return len(self._packed) if self._kept is None else len(self._kept.rows) // ROW_BYTES
 
     def rows(self, first: int = 0) -> bytes:
+        if self._kept is not None:
+            return self._kept.rows[first * ROW_BYTES :]
         return self._packed.rows(first)
+
+    def summary(self) -> RunSummary:
+        if self._kept is not None:
+            return self._kept.summary
+        return summarise(self.run.record, self.view, self.run.attempts)
+
+    def eta_s(self, now_s: float) -> float | None:
+        return None if self._kept is not None else self.view.eta_s(now_s)
+
+    def panel(self, now_s: float) -> Json:
+        """What the notebook's panel shows."""
+        if self._kept is not None:
+            return self._kept.panel
+        return snapshot(self.view, self.run.record, now_s=now_s)
 
     def poll(self) -> None:
         with self.lock:
-            news = bool(self._follower.poll())
-            if self.is_over and news:
-                news = bool(self._follower.drain()) or news
-            self._packed.sync(self.view)
-            self.version += news
+            fingerprint = self._store.fingerprint(self.run.id)
+            if self._kept is not None:
+                if self._kept.fingerprint == fingerprint:
+                    return
+                self._kept = None
+                self.version += 1
+            self._poll(self._followed(), fingerprint)
+
+    def _poll(self, follower: Follower, fingerprint: str) -> None:
+        news = bool(follower.poll())
+        if follower.is_over and news:
+            follower.drain()
+        first = self._packed.sync(follower.view)
+        if news or first is not None:
+            self.version += 1
+            if follower.is_over and len(self._packed) >= MIN_ROWS:
+                self._keep(fingerprint)
+
+    def _keep(self, fingerprint: str) -> None:
+        """Once, when its end is read; `fingerprint` is from before that."""
+        if self._store.fingerprint(self.run.id) == fingerprint:
+            panel, rows = self.panel(time.time()), self._packed.rows()
+            kept = KeptPanel(
+                fingerprint=fingerprint, summary=self.summary(), panel=panel, rows=rows
+            )
+            keep(self.run.id, kept)
+
+    def _followed(self) -> Follower:
+        with self.lock:
+            if self._follower is None:
+                self._follower = self.run.follower()
+                if self._kept is not None:
+                    self._follower.poll()
+            return self._follower
 
     def close(self) -> None:
-        self._follower.close()
+        if self._follower is not None:
+            self._follower.close()
 
 
 class Followers:
@@ -71,7 +130,7 @@ class Followers:
         run_id = self.store.resolve(ref)
         with self._lock:
             if run_id not in self._open:
-                self._open[run_id] = Watched(Run(self.store, run_id))
+                self._open[run_id] = Watched(Run(self.store, run_id), self.store)
             self._users[run_id] = self._users.get(run_id, 0) + 1
             return self._open[run_id]
 

@@ -56,7 +56,7 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
             stack.enter_context(item.lock)
         runs = [item.run for item in ordered]
         return Comparison(
-            runs=[read_row(item, followers.store)[0] for item in ordered],
+            runs=[read_row(item, followers.store) for item in ordered],
             figures=figures([item.view for item in ordered]),
             differences=[
                 _told(diff_runs(followers.store, a.id, b.id)) for a, b in _pairs(runs, base)

@@ -9,7 +9,6 @@ from llmops_kernel.runs.store import RunStore
 from llmops_kernel.server.feeds import Cursor, Frame, Json
 from llmops_kernel.server.followers import Followers
 from llmops_kernel.server.run_rows import RunRows, missing, read_row
-from llmops_kernel.widgets.snapshot import snapshot
 
 CLOCK_S = 1.0
 """Bars and times grow even when a run tells nothing new."""
@@ -37,6 +36,8 @@ class RunsFeed:
             "runs": [row.model_dump(mode="json") for row in changed],
             "removed": gone,
             "whole": cursor is None,
+            # Runs that come late because there were many to read have not just ended.
+            "reading": cursor is not None and cursor < self._rows.read_version,
         }
         return [Frame("runs", data)], version
 
@@ -77,11 +78,11 @@ class RunFeed:
 
     def _compose(self) -> Json:
         watched, run = self._watched, self._watched.run
-        row, _ = read_row(watched, self._store)
+        row = read_row(watched, self._store)
         attempts = run.attempts
         log = log_on_disk(run.folder, run.record, attempts[-1]) if attempts else None
         return {
-            "panel": snapshot(watched.view, run.record, now_s=time.time()),
+            "panel": watched.panel(time.time()),
             "row": row.model_dump(mode="json"),
             "note": run.note,
             "is_over": watched.is_over,

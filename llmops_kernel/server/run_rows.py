@@ -12,9 +12,9 @@ from llmops_kernel.metrics.events import TERMINAL
 from llmops_kernel.runs.notes import RunNotes
 from llmops_kernel.runs.paths import RunFolder
 from llmops_kernel.runs.store import RunStore
-from llmops_kernel.runs.summary import RunSummary, summarise
-from llmops_kernel.runs.view import RunView
+from llmops_kernel.runs.summary import RunSummary
 from llmops_kernel.server.followers import Followers, Watched
+from llmops_kernel.server.kept_panels import forget
 from llmops_kernel.server.wire.runs import RunRow
 
 MAX_RUNS = 1000
@@ -43,7 +43,9 @@ class RunRows:
         self._removed: dict[str, int] = {}
         self._users = 0
         self.version = 0
-        """Counts looks that brought something; 0 before the first."""
+        """Counts looks; 0 before the first."""
+        self.read_version = 0
+        """The look that first had all runs."""
 
     def look(self) -> None:
         """Bring the rows up to date. Raises StoreError, and what was known stays."""
@@ -56,6 +58,9 @@ class RunRows:
             for run_id in ids:
                 if run_id in self._known or run_id in kept or time.monotonic() < until_s:
                     self._look_at(run_id, kept.get(run_id))
+                else:
+                    self.read_version = self.version + 1  # The rest comes with a later look.
+            self.read_version = self.read_version or self.version
 
     def rows(self) -> list[RunRow]:
         """Newest first."""
@@ -88,6 +93,7 @@ class RunRows:
     def _forget(self, present: set[str]) -> None:
         for run_id in self._known.keys() - present:
             self._let_go(self._known.pop(run_id))
+            forget(run_id)
             self._removed[run_id] = self.version
 
     def _let_go(self, known: _Known) -> None:
@@ -124,34 +130,30 @@ class RunRows:
         try:
             watched.poll()
             with watched.lock:
-                row, summary = read_row(watched, self._store)
-                is_over = watched.is_over
+                row, is_over = read_row(watched, self._store), watched.is_over
         except BaseException:
             self._followers.give_back(watched)
             raise
         if not is_over:
             return row, watched
-        self._store.keep_summary(summary, fingerprint=fingerprint)
+        self._store.keep_summary(watched.summary(), fingerprint=fingerprint)
         self._followers.give_back(watched)
         return row, None
 
 
-def read_row(watched: Watched, store: RunStore) -> tuple[RunRow, RunSummary]:
+def read_row(watched: Watched, store: RunStore) -> RunRow:
     """Of a run that has been polled."""
-    run = watched.run
-    summary = summarise(run.record, watched.view, run.attempts)
-    return row_of(summary, store, view=watched.view), summary
+    return row_of(watched.summary(), store, eta_s=watched.eta_s(time.time()))
 
 
-def row_of(summary: RunSummary, store: RunStore, *, view: RunView | None = None) -> RunRow:
-    """`view` of a run that is on: its pace tells when it will be done."""
+def row_of(summary: RunSummary, store: RunStore, *, eta_s: float | None = None) -> RunRow:
     run_id = summary.run_id
     attempts = store.attempts(run_id)
     return RunRow(
         **summary.model_dump(exclude={"sparkline", "best_metrics"}),
         **_notes(store.notes(run_id)),
         progress=_progress(summary),
-        eta_s=view.eta_s(time.time()) if view is not None else None,
+        eta_s=eta_s,
         sparkline=[(float(step), loss) for step, loss in summary.sparkline],
         best_metrics=dict(summary.best_metrics),
         submission_id=attempts[-1].submission_id if attempts else None,

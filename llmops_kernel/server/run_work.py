@@ -49,7 +49,7 @@ def detail(followers: Followers, ref: str, *, root: Path) -> RunDetail:
     with followers.watching(ref) as watched, watched.lock:
         run, view = watched.run, watched.view
         record, folder = run.record, run.folder
-        row, _ = read_row(watched, followers.store)
+        row = read_row(watched, followers.store)
         return RunDetail(
             row=row,
             note=run.note,

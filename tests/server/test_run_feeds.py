@@ -13,6 +13,8 @@ import pytest
 from llmops_kernel.errors import RunNotFoundError
 from llmops_kernel.metrics.events import EndEvent, RestartEvent
 from llmops_kernel.runs.store import RunStore
+from llmops_kernel.runs.view import RunView
+from llmops_kernel.server import followers as followers_module
 from llmops_kernel.server.feeds import Frame
 from llmops_kernel.server.followers import Followers
 from llmops_kernel.server.run_feed import RunFeed, RunsFeed
@@ -24,6 +26,7 @@ from tests.server.runs import add_attempt, make_run, step, worker
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
     return RunStore()
 
 
@@ -246,3 +249,41 @@ def test_a_new_server_reads_no_journal_of_an_ended_run(
     feed.close()
     assert page.runs["r-1"]["last_step"] == 4
     assert taken == []
+
+
+def test_a_long_ended_run_opens_without_its_journal(
+    store: RunStore, open_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followers_module, "MIN_ROWS", 5)
+    make_run(store, "r-1", steps=8)
+    first = Page(open_run("r-1"))
+    first.look()
+    monkeypatch.setattr(RunView, "apply", _never)
+    fresh = RunFeed("r-1", followers=Followers(store), store=store)
+    page = Page(fresh)
+    page.look()
+    assert page.rows == first.rows
+    assert page.state == first.state
+    fresh.close()
+    monkeypatch.undo()
+
+
+def test_what_was_kept_of_a_panel_ends_with_a_retry(
+    store: RunStore, followers: Followers, open_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followers_module, "MIN_ROWS", 5)
+    make_run(store, "r-1", steps=8)
+    with followers.watching("r-1"):
+        pass
+    page = Page(open_run("r-1"))
+    page.look()
+    add_attempt(store, "r-1", 2)
+    worker(store, "r-1", attempt=2).emit(step(1, loss=7.0))
+    page.look()
+    assert page.steps == [1]
+    assert page.state["row"]["attempt"] == 2
+    assert not page.state["is_over"]
+
+
+def _never(*_: Any) -> None:
+    raise AssertionError("the journal was read")

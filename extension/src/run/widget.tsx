@@ -3,6 +3,7 @@ import {
   MainAreaWidget,
   Toolbar
 } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
 import * as React from 'react';
@@ -14,18 +15,21 @@ import { RunModel } from './model';
 import * as requests from './requests';
 import { IRunViewServices, RunView } from './view';
 
-const BUTTONS = [
-  CommandIDs.stopRun,
-  CommandIDs.retryRun,
-  CommandIDs.resubmitRun,
-  CommandIDs.compareRuns,
-  CommandIDs.openRunJob,
-  '',
-  CommandIDs.starRun,
-  CommandIDs.renameRun,
-  CommandIDs.openRunFolder,
-  CommandIDs.deleteRun
-];
+/** Short words in the toolbar; the whole ones are in the tooltips. */
+function buttons(trans: TranslationBundle): [string, string][] {
+  return [
+    [CommandIDs.stopRun, trans.__('Stop…')],
+    [CommandIDs.retryRun, trans.__('Retry')],
+    [CommandIDs.resubmitRun, trans.__('Re-submit…')],
+    [CommandIDs.compareRuns, trans.__('Compare…')],
+    [CommandIDs.openRunJob, trans.__('Ray job')],
+    ['', ''],
+    [CommandIDs.starRun, trans.__('Star')],
+    [CommandIDs.renameRun, trans.__('Rename…')],
+    [CommandIDs.openRunFolder, trans.__('Folder')],
+    [CommandIDs.deleteRun, trans.__('Delete…')]
+  ];
+}
 
 export function runWidgetId(runId: string): string {
   return `llmops-run-${runId}`;
@@ -75,16 +79,17 @@ export class RunWidget extends MainAreaWidget<ReactWidget> {
 
   private fillToolbar(commands: CommandRegistry): void {
     const { runId } = this;
-    BUTTONS.forEach((id, index) => {
+    buttons(this.services.trans).forEach(([id, label]) => {
       const item =
         id === ''
           ? Toolbar.createSpacerItem()
           : new CommandToolbarButton({
               commands,
               id,
+              label,
               args: { runId, runIds: [runId] }
             });
-      this.toolbar.addItem(id || `spacer-${index}`, item);
+      this.toolbar.addItem(id || 'spacer', item);
     });
   }
 

@@ -78,7 +78,8 @@ export class RunsModel implements IRunsModel {
       this.update(
         data.runs as RunRow[],
         data.removed as string[],
-        Boolean(data.whole)
+        Boolean(data.whole),
+        Boolean(data.reading)
       );
     } else {
       return;
@@ -86,7 +87,12 @@ export class RunsModel implements IRunsModel {
     this._changed.emit();
   }
 
-  private update(rows: RunRow[], removed: string[], whole: boolean): void {
+  private update(
+    rows: RunRow[],
+    removed: string[],
+    whole: boolean,
+    isReading: boolean
+  ): void {
     const before = this._rows;
     this._rows = new Map(whole ? [] : before);
     removed.forEach(runId => this._rows.delete(runId));
@@ -99,7 +105,7 @@ export class RunsModel implements IRunsModel {
     this._sorted = [...this._rows.values()].sort(
       (a, b) => b.created_s - a.created_s || (a.run_id < b.run_id ? 1 : -1)
     );
-    const wasKnown = this._isKnown;
+    const wasKnown = this._isKnown && !isReading;
     this._isKnown = true;
     if (wasKnown) {
       // What had ended before this page looked is no news.

@@ -64,8 +64,16 @@ export function Chart(props: IProps): JSX.Element {
 }
 
 function optionsOf(host: HTMLElement, props: IProps): Json {
-  const value = (_: unknown, number: number | null) =>
-    number === null ? '–' : shortNumber(number) + props.unit;
+  // The value under the cursor; without a cursor the last one.
+  const value = (
+    plot: { data: PlotData },
+    number: number | null,
+    series: number,
+    index: number | null
+  ) => {
+    const known = index === null ? lastOf(plot.data[series]) : number;
+    return known === null ? '–' : shortNumber(known) + props.unit;
+  };
   const makeAxis = axis as (host: HTMLElement, more: Json) => Json;
   return {
     width: Math.max(host.clientWidth, 200),
@@ -91,7 +99,11 @@ function optionsOf(host: HTMLElement, props: IProps): Json {
       })
     ],
     series: [
-      { label: 'step' },
+      {
+        label: 'step',
+        value: (plot: { data: PlotData }, step: number | null) =>
+          String(step ?? lastOf(plot.data[0]) ?? '–')
+      },
       ...props.names.map((label, index) => ({
         label,
         stroke: COLORS[index % COLORS.length],
@@ -102,4 +114,14 @@ function optionsOf(host: HTMLElement, props: IProps): Json {
       }))
     ]
   };
+}
+
+function lastOf(column: PlotData[number]): number | null {
+  for (let index = column.length - 1; index >= 0; index--) {
+    const value = column[index];
+    if (value !== null) {
+      return value;
+    }
+  }
+  return null;
 }
