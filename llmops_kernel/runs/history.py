@@ -38,11 +38,16 @@ class Generation:
     """When it made its earliest step."""
 
     def add_steps(self, events: Sequence[StepEvent]) -> None:
-        first, first_s = min(e.step for e in events), min(e.time_s for e in events)
+        numbers = [event.step for event in events]
+        first, first_s = min(numbers), min([event.time_s for event in events])
         self.first_done = first if self.first_done is None else min(self.first_done, first)
         self.first_done_s = (
             first_s if self.first_done_s is None else min(self.first_done_s, first_s)
         )
+        fresh = dict(zip(numbers, events, strict=True))
+        if len(fresh) == len(events) and self.steps.keys().isdisjoint(fresh):
+            self.steps |= fresh
+            return
         for event in events:
             known = self.steps.get(event.step)
             if known is None or _place(known) < _place(event):

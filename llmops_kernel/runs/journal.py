@@ -239,6 +239,10 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():
+                # All that is young becomes old at once, without being looked through.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

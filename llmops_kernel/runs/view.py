@@ -6,6 +6,8 @@ import math
 from bisect import insort
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from itertools import groupby
+from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar
 
@@ -66,17 +68,16 @@ class RunView:
     def apply(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         """Returns those that were not seen before, in the order given."""
         fresh = self._unseen(events)
-        steps: dict[tuple[int, str], list[StepEvent]] = {}
         # Whatever the order, the view comes out the same: the few others first, so that a long
         # journal's steps are laid down in one go.
-        for event in fresh:
-            if type(event) is StepEvent:
-                steps.setdefault((event.attempt, event.stream), []).append(event)
-            else:
+        steps = [event for event in fresh if type(event) is StepEvent]
+        for event in fresh if len(steps) < len(fresh) else ():
+            if type(event) is not StepEvent:
                 self._note(event, last_s=event.time_s)
                 self._add(event)
-        for batch in steps.values():
-            self._note(batch[0], last_s=max(event.time_s for event in batch))
+        for _, group in groupby(steps, attrgetter("attempt", "stream")):
+            batch = list(group)
+            self._note(batch[0], last_s=max([event.time_s for event in batch]))
             self._add_steps(batch)
         return fresh
 

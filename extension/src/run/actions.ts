@@ -182,7 +182,7 @@ export class RunActions {
     const { trans } = this.services;
     const { size_bytes, num_files, folder, kept, children } = preview;
     const size = trans.__('%1 in %2 files', bytes(size_bytes), num_files);
-    const lines = [trans.__('%1 go: %2.', folder, size)];
+    const lines = [trans.__('This goes: %1, %2.', folder, size)];
     if (kept.length > 0) {
       lines.push(trans.__('These stay: %1.', kept.join(', ')));
     }
