@@ -104,9 +104,10 @@ function CompareButton({ model, commands, trans }: IProps): JSX.Element {
         <button
           type="button"
           className="llmops-runs-link"
+          title={trans.__('Clear the selection of %1 runs', runIds.length)}
           onClick={() => model.clearSelection()}
         >
-          {trans.__('%1 selected: clear', runIds.length)}
+          {trans.__('Clear %1', runIds.length)}
         </button>
       )}
       <IconButton

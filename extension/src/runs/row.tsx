@@ -52,12 +52,19 @@ export function Row(props: IRowProps): JSX.Element {
         title={tooltip(run, trans)}
         onClick={open}
       >
+        <Ellipsed className="llmops-runs-name" text={shown} title="" />
         <span className="llmops-runs-line">
-          <StateBadge state={run.state} />
-          <Ellipsed className="llmops-runs-name" text={shown} title="" />
-        </span>
-        <span className="llmops-runs-line llmops-runs-figures">
-          <Ellipsed text={figures(run, props.nowS, trans)} title="" />
+          <span className="llmops-runs-facts">
+            <span className="llmops-runs-line">
+              <StateBadge state={run.state} />
+              <Ellipsed text={when(run, props.nowS, trans)} title="" />
+            </span>
+            <Ellipsed
+              className="llmops-runs-figures"
+              text={figures(run, trans)}
+              title=""
+            />
+          </span>
           {run.sparkline.length > 1 && (
             <Sparkline
               points={run.sparkline}
@@ -126,12 +133,8 @@ function Progress(props: {
   );
 }
 
-/** `loss 1.234 · MFU 12 % · 40 / 100 · 2 min left`; what is not known is left out. */
-export function figures(
-  run: RunRow,
-  nowS: number,
-  trans: TranslationBundle
-): string {
+/** `loss 1.234 · MFU 12 % · 40 / 100`; what is not known is left out. */
+export function figures(run: RunRow, trans: TranslationBundle): string {
   const parts: string[] = [];
   if (run.loss !== null) {
     parts.push(`${trans.__('loss')} ${fmt.loss(run.loss)}`);
@@ -142,14 +145,23 @@ export function figures(
   if (run.last_step !== null || run.total_steps !== null) {
     parts.push(fmt.steps(run.last_step, run.total_steps));
   }
+  return parts.join(' · ') || trans.__('before the first step');
+}
+
+/** `2 min left` while steps are made, `12 s so far` before; `3 h ago` when it is over. */
+export function when(
+  run: RunRow,
+  nowS: number,
+  trans: TranslationBundle
+): string {
+  const age = fmt.age(run.created_s, nowS);
   if (hasEnded(run)) {
-    parts.push(trans.__('%1 ago', fmt.age(run.created_s, nowS)));
-  } else if (run.eta_s !== null) {
-    parts.push(trans.__('%1 left', fmt.duration(run.eta_s)));
-  } else if (run.last_step === null) {
-    parts.push(trans.__('%1 so far', fmt.age(run.created_s, nowS)));
+    return age === 'now' ? trans.__('just now') : trans.__('%1 ago', age);
   }
-  return parts.join(' · ');
+  if (run.eta_s !== null) {
+    return trans.__('%1 left', fmt.duration(run.eta_s));
+  }
+  return age === 'now' ? '' : trans.__('%1 so far', age);
 }
 
 function tooltip(run: RunRow, trans: TranslationBundle): string {

@@ -7,7 +7,7 @@ import { RunRow } from '../../wire';
 import { sparkPath } from '../../ui/parts';
 import { endText } from '../../status/notify';
 import { grouped, matches, RunsModel } from '../model';
-import { figures } from '../row';
+import { figures, when } from '../row';
 
 const trans = nullTranslator.load('llmops');
 
@@ -133,13 +133,17 @@ describe('the list', () => {
   });
 
   it('leaves out figures that are not known', () => {
-    expect(figures(row('a'), 160, trans)).toBe('60 s so far');
-    const run = row('a', {
-      loss: 1.23456,
-      last_step: 5,
-      total_steps: 10,
-      eta_s: 7
-    });
+    expect(figures(row('a'), trans)).toBe('before the first step');
+    const run = row('a', { loss: 1.23456, last_step: 5, total_steps: 10 });
+    expect(figures(run, trans)).toBe('loss 1.235 · 5 / 10');
+  });
+
+  it('tells the time that matters', () => {
+    expect(when(row('a'), 160, trans)).toBe('60 s so far');
+    expect(when(row('a', { eta_s: 7 }), 160, trans)).toBe('7.0 s left');
+    expect(when(row('a', { state: 'FAILED' }), 160, trans)).toBe('60 s ago');
+    expect(when(row('a', { state: 'FAILED' }), 101, trans)).toBe('just now');
+  });
     expect(figures(run, 160, trans)).toBe('loss 1.235 · 5 / 10 · 7.0 s left');
   });
 });
