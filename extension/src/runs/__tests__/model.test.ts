@@ -144,8 +144,6 @@ describe('the list', () => {
     expect(when(row('a', { state: 'FAILED' }), 160, trans)).toBe('60 s ago');
     expect(when(row('a', { state: 'FAILED' }), 101, trans)).toBe('just now');
   });
-    expect(figures(run, 160, trans)).toBe('loss 1.235 · 5 / 10 · 7.0 s left');
-  });
 });
 
 describe('sparkPath', () => {
