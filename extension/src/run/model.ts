@@ -20,6 +20,12 @@ export interface IRunState {
   log_size: number | null;
 }
 
+const LOST: Trouble = {
+  message: 'The Jupyter server does not answer',
+  remedy: 'see whether it still runs; this page reconnects by itself',
+  problems: []
+};
+
 /**
  * One run as it goes on: its state and the rows of all steps.
  */
@@ -29,6 +35,7 @@ export class RunModel implements IFollowed {
     readonly runId: string
   ) {
     this._subscription = this.subscribe();
+    live.statusChanged.connect(this.onStatus, this);
   }
 
   get state(): IRunState | null {
@@ -44,7 +51,7 @@ export class RunModel implements IFollowed {
   }
 
   get trouble(): Trouble | null {
-    return this._trouble;
+    return this._isLost ? LOST : this._trouble;
   }
 
   /** The state or the trouble is another. */
@@ -62,8 +69,14 @@ export class RunModel implements IFollowed {
   }
 
   dispose(): void {
+    this.live.statusChanged.disconnect(this.onStatus, this);
     this._subscription.dispose();
     Signal.clearData(this);
+  }
+
+  private onStatus(_: ILive, isConnected: boolean): void {
+    this._isLost = !isConnected;
+    this._changed.emit();
   }
 
   private subscribe(): IDisposable {
@@ -104,6 +117,7 @@ export class RunModel implements IFollowed {
   private _rows = new Rows();
   private _generation = '';
   private _trouble: Trouble | null = null;
+  private _isLost = false;
   private _changed = new Signal<RunModel, void>(this);
   private _rowsChanged = new Signal<RunModel, number>(this);
   private _subscription: IDisposable;

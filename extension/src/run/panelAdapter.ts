@@ -27,7 +27,8 @@ export class PanelAdapter implements IPanelModel {
       case 'columns':
         return this.model.rows.view();
       case 'notice':
-        return this._refusal ?? this.model.trouble ?? {};
+        // The tab itself tells when what is shown may be old.
+        return this._refusal ?? {};
       default:
         return '';
     }
@@ -64,6 +65,7 @@ export class PanelAdapter implements IPanelModel {
       await this.stop();
     } catch (error) {
       this._refusal = asTrouble(error);
+      this._refusedIn = this.model.state?.row?.state;
       this._stopRefused += 1;
     }
     // From here on the run itself tells that it is stopping.
@@ -72,6 +74,9 @@ export class PanelAdapter implements IPanelModel {
   }
 
   private onChanged(): void {
+    if (this.model.state?.row?.state !== this._refusedIn) {
+      this._refusal = null; // It is of the past now.
+    }
     this.fire('change:state');
     this.fire('change:notice');
   }
@@ -89,4 +94,5 @@ export class PanelAdapter implements IPanelModel {
   private _stopAsked = false;
   private _stopRefused = 0;
   private _refusal: Trouble | null = null;
+  private _refusedIn: string | undefined;
 }

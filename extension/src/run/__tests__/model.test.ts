@@ -69,6 +69,17 @@ describe('RunModel', () => {
     expect(model.trouble).toBeNull();
   });
 
+  it('says so while the server does not answer', () => {
+    const live = new FakeLive();
+    const model = new RunModel(live, 'r-1');
+    rows(live, 0, [1, 3]);
+    live.statusChanged.emit(false);
+    expect(model.trouble?.remedy).toContain('reconnects');
+    expect(model.rows.count).toBe(1);
+    live.statusChanged.emit(true);
+    expect(model.trouble).toBeNull();
+  });
+
   it('begins again when rows are missing', () => {
     const live = new FakeLive();
     const model = new RunModel(live, 'r-1');
