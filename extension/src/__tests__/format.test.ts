@@ -22,6 +22,8 @@ describe('format', () => {
     [fmt.duration(4 * 86400), '4 d'],
     [fmt.age(100, 103), 'now'],
     [fmt.age(100, 130), '30 s'],
+    [fmt.age(0, 7 * 3600 + 60), '7 h'],
+    [fmt.age(0, 5 * 86400), '5 d'],
     [fmt.steps(null, null), '–'],
     [fmt.steps(null, 10), '0 / 10'],
     [fmt.steps(1234, 5000), '1,234 / 5,000'],

@@ -9,6 +9,9 @@ import { Ellipsed, IconButton, Sparkline, StateBadge } from '../ui/parts';
 import { RunRow } from '../wire';
 import { hasEnded } from './model';
 
+/** `-2a4c`: the last part of a run's id. */
+const TAIL = 5;
+
 export interface IRowProps {
   run: RunRow;
   nowS: number;
@@ -52,7 +55,7 @@ export function Row(props: IRowProps): JSX.Element {
         title={tooltip(run, trans)}
         onClick={open}
       >
-        <Ellipsed className="llmops-runs-name" text={shown} title="" />
+        <Name text={shown} />
         <span className="llmops-runs-line">
           <span className="llmops-runs-facts">
             <span className="llmops-runs-line">
@@ -76,6 +79,17 @@ export function Row(props: IRowProps): JSX.Element {
       </button>
       <Actions {...props} />
     </li>
+  );
+}
+
+/** Ids of one config differ at their end, so that is what is never cut off. */
+function Name({ text }: { text: string }): JSX.Element {
+  const cut = text.length > 2 * TAIL ? text.length - TAIL : text.length;
+  return (
+    <span className="llmops-runs-name">
+      <Ellipsed text={text.slice(0, cut)} title="" />
+      <span>{text.slice(cut)}</span>
+    </span>
   );
 }
 

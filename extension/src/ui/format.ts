@@ -82,13 +82,17 @@ export function duration(value: Maybe): string {
   return `${Math.round(hours / 24)} d`;
 }
 
-/** How long ago, in whole units; `now` up to five seconds. */
+/** How long ago, in one unit; `now` up to five seconds. */
 export function age(sinceS: Maybe, nowS = Date.now() / 1000): string {
   if (!isKnown(sinceS)) {
     return DASH;
   }
-  const passed = nowS - sinceS;
-  return passed < 5 ? 'now' : duration(Math.round(passed));
+  const passed = Math.round(nowS - sinceS);
+  if (passed < 5) {
+    return 'now';
+  }
+  const hours = Math.round(passed / 3600);
+  return passed > 6000 && hours < 48 ? `${hours} h` : duration(passed);
 }
 
 export function steps(last: Maybe, total: Maybe): string {
