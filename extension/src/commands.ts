@@ -11,8 +11,9 @@ export namespace CommandIDs {
   export const deleteCluster = 'llmops:delete-cluster';
   export const insertClusterCode = 'llmops:insert-cluster-code';
 
-  // dashboard/ {cluster, submissionId?}
+  // dashboard/ {cluster, page?, submissionId?, mode?, ref?}
   export const openDashboard = 'llmops:open-dashboard';
+  export const openLayout = 'llmops:open-layout';
 
   // run/ {runId}; without it the run that is shown or chosen
   export const openRun = 'llmops:open-run';

@@ -8,7 +8,7 @@ import {
   clusterPanelPlugin
 } from './clusters/plugin';
 import { connectionPlugin, operationsPlugin } from './connection';
-import { dashboardPlugin } from './dashboard/plugin';
+import { dashboardPlugin, layoutPlugin } from './dashboard/plugin';
 import { preferencesPlugin } from './preferences';
 import { runPlugin } from './run/plugin';
 import { runsModelPlugin, runsPanelPlugin } from './runs/plugin';
@@ -24,6 +24,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   clusterCommandsPlugin,
   attachPlugin,
   dashboardPlugin,
+  layoutPlugin,
   runsModelPlugin,
   runsPanelPlugin,
   runPlugin,

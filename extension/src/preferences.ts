@@ -29,6 +29,10 @@ class Preferences implements IPreferences {
     return this.read<boolean>('checkWhileTyping', true);
   }
 
+  get defaultLayout(): unknown {
+    return this._settings?.composite.defaultLayout ?? {};
+  }
+
   get changed(): ISignal<IPreferences, void> {
     return this._changed;
   }

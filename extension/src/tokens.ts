@@ -122,6 +122,25 @@ export const IRunsModel = new Token<IRunsModel>(
 );
 
 /**
+ * Where a pane goes, seen from another pane of the plan or, with null, from the tab in front.
+ */
+export interface ILayoutPane {
+  mode:
+    | 'split-top'
+    | 'split-left'
+    | 'split-right'
+    | 'split-bottom'
+    | 'tab-before'
+    | 'tab-after';
+  ref: string | null;
+}
+
+/**
+ * Panes by name: `run`, `dashboard`, `dashboard-jobs`...
+ */
+export type ILayoutPlan = Readonly<Record<string, ILayoutPane>>;
+
+/**
  * The user's settings of this extension (`schema/plugin.json`), with their defaults until
  * they are loaded.
  */
@@ -132,6 +151,8 @@ export interface IPreferences {
   readonly attachTo: string;
   readonly openRunOnSubmit: boolean;
   readonly checkWhileTyping: boolean;
+  /** As it is written there, unchecked: a `ILayoutPlan` when it is right. */
+  readonly defaultLayout: unknown;
   readonly changed: ISignal<IPreferences, void>;
 }
 

@@ -3,20 +3,23 @@ import {
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
+import { ICommandPalette, InputDialog } from '@jupyterlab/apputils';
 import {
-  ICommandPalette,
-  InputDialog,
-  WidgetTracker
-} from '@jupyterlab/apputils';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+  ITranslator,
+  nullTranslator,
+  TranslationBundle
+} from '@jupyterlab/translation';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+import { DockLayout } from '@lumino/widgets';
 
 import { dashboardIcon } from '../clusters/icons';
 import { stateOf } from '../clusters/model';
 import { CATEGORY, CommandIDs } from '../commands';
-import { IClusterModel, ILLMOps, IRunsModel } from '../tokens';
-import { fillToolbar } from './toolbar';
-import { dashboardId, DashboardWidget } from './widget';
+import { IClusterModel, ILLMOps, IPreferences, IRunsModel } from '../tokens';
+import { isMode, MODES } from './layout';
+import { addLayoutCommand } from './layoutCommand';
+import { Dashboards } from './open';
+import { PAGE_NAMES, pages } from './pages';
 
 const DESCRIBED_BY = {
   args: {
@@ -26,16 +29,25 @@ const DESCRIBED_BY = {
         type: 'string',
         description: 'Name of the cluster; without it the user is asked.'
       },
+      page: {
+        enum: [...PAGE_NAMES],
+        description: 'Opens this page in a tab of its own.'
+      },
       submissionId: {
         type: 'string',
         description: 'The job whose page is shown.'
-      }
+      },
+      mode: {
+        enum: [...MODES],
+        description: 'Where a new tab goes, seen from `ref`.'
+      },
+      ref: { type: 'string', description: 'Id of a tab of the main area.' }
     }
   }
 };
 
 /**
- * The Ray Dashboard of each cluster in a tab, through our own proxy.
+ * The Ray Dashboard of each cluster in tabs, through our own proxy.
  */
 export const dashboardPlugin: JupyterFrontEndPlugin<void> = {
   id: '@llmops/lab:dashboard',
@@ -53,53 +65,29 @@ export const dashboardPlugin: JupyterFrontEndPlugin<void> = {
     restorer: ILayoutRestorer | null
   ) => {
     const trans = (translator ?? nullTranslator).load('llmops');
-    const tracker = new WidgetTracker<DashboardWidget>({
-      namespace: 'llmops-dashboard'
-    });
-    const go = (widget: DashboardWidget, submissionId: string) => {
-      widget.open(submissionId);
-      void tracker.save(widget);
-    };
-    const open = (cluster: string, submissionId: string) => {
-      let widget = tracker.find(({ id }) => id === dashboardId(cluster));
-      if (!widget) {
-        const path = `dashboard/${encodeURIComponent(cluster)}/`;
-        const made = new DashboardWidget(
-          cluster,
-          llmops.url(path),
-          submissionId
-        );
-        fillToolbar(made, { runs, clusters, trans, go: job => go(made, job) });
-        void tracker.add(made);
-        app.shell.add(made, 'main');
-        widget = made;
-      } else if (submissionId) {
-        go(widget, submissionId);
-      }
-      app.shell.activateById(widget.id);
-    };
-    app.commands.addCommand(CommandIDs.openDashboard, {
-      label: trans.__('Open Ray Dashboard'),
-      caption: args =>
-        whyNot(clusters, args) || trans.__("Show Ray's own page of a cluster"),
-      icon: dashboardIcon,
-      describedBy: DESCRIBED_BY,
-      isEnabled: args => whyNot(clusters, args) === '',
-      execute: async args => {
-        const cluster = text(args.cluster) || (await choose(clusters, trans));
-        if (cluster) {
-          open(cluster, text(args.submissionId));
-        }
-      }
-    });
-    palette?.addItem({ command: CommandIDs.openDashboard, category: CATEGORY });
+    const services = { app, llmops, clusters, runs, trans };
+    const dashboards = new Dashboards(services);
+    const { tracker } = dashboards;
+    const command = CommandIDs.openDashboard;
+    addOpen(services, dashboards);
+    ['', ...PAGE_NAMES].forEach(page =>
+      palette?.addItem({
+        command,
+        category: CATEGORY,
+        args: page ? { page } : {}
+      })
+    );
     void restorer?.restore(tracker, {
-      command: CommandIDs.openDashboard,
-      args: ({ cluster, submissionId }) => ({ cluster, submissionId }),
-      name: ({ cluster }) => cluster
+      command,
+      args: ({ cluster, page, submissionId }) => ({
+        cluster,
+        page,
+        submissionId
+      }),
+      name: ({ cluster, page }) => `${cluster}${page && `/${page}`}`
     });
     const follow = () => {
-      app.commands.notifyCommandChanged(CommandIDs.openDashboard);
+      app.commands.notifyCommandChanged(command);
       tracker.forEach(widget =>
         widget.setState(stateOf(clusters, widget.cluster))
       );
@@ -108,6 +96,74 @@ export const dashboardPlugin: JupyterFrontEndPlugin<void> = {
     tracker.widgetAdded.connect(follow);
   }
 };
+
+/**
+ * The newest run and the pages of its cluster, placed as the user likes them.
+ */
+export const layoutPlugin: JupyterFrontEndPlugin<void> = {
+  id: '@llmops/lab:layout',
+  description: 'Opens a run and pages of the Ray Dashboard side by side.',
+  autoStart: true,
+  requires: [IClusterModel, IPreferences],
+  optional: [IRunsModel, ITranslator, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    clusters: IClusterModel,
+    preferences: IPreferences,
+    runs: IRunsModel | null,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null
+  ) => {
+    const trans = (translator ?? nullTranslator).load('llmops');
+    addLayoutCommand({ app, clusters, runs, preferences, trans });
+    palette?.addItem({ command: CommandIDs.openLayout, category: CATEGORY });
+  }
+};
+
+function addOpen(
+  services: {
+    app: JupyterFrontEnd;
+    clusters: IClusterModel;
+    trans: TranslationBundle;
+  },
+  dashboards: Dashboards
+): void {
+  const { app, clusters, trans } = services;
+  app.commands.addCommand(CommandIDs.openDashboard, {
+    label: args => label(args, trans),
+    caption: args =>
+      whyNot(clusters, args) || trans.__("Show Ray's own page of a cluster"),
+    icon: dashboardIcon,
+    describedBy: DESCRIBED_BY,
+    isEnabled: args => whyNot(clusters, args) === '',
+    execute: async args => {
+      const cluster = text(args.cluster) || (await choose(clusters, trans));
+      if (cluster) {
+        dashboards.open({
+          cluster,
+          page: PAGE_NAMES.includes(text(args.page)) ? text(args.page) : '',
+          submissionId: text(args.submissionId),
+          mode: placed(args.mode),
+          ref: text(args.ref) || undefined
+        });
+      }
+    }
+  });
+}
+
+function label(
+  args: ReadonlyPartialJSONObject,
+  trans: TranslationBundle
+): string {
+  const page = pages(trans).find(({ name }) => name === args.page);
+  return page
+    ? trans.__('Open Ray Dashboard: %1', page.label)
+    : trans.__('Open Ray Dashboard');
+}
+
+function placed(value: unknown): DockLayout.InsertMode | undefined {
+  return isMode(value) ? value : undefined;
+}
 
 /** A tab that is restored may come before the clusters are known: its page tells the rest. */
 function whyNot(
@@ -130,7 +186,7 @@ function whyNot(
 
 async function choose(
   clusters: IClusterModel,
-  trans: { __(text: string): string }
+  trans: TranslationBundle
 ): Promise<string> {
   const names = clusters.clusters
     .filter(row => row.info?.state === 'ready')

@@ -2,18 +2,26 @@ import { MainAreaWidget } from '@jupyterlab/apputils';
 import { IFrame } from '@jupyterlab/ui-components';
 
 import { dashboardIcon } from '../clusters/icons';
+import { dashboardAddress, dashboardId, IPage } from './pages';
 
 const GONE = 'llmops-mod-gone';
+
+export interface IDashboardOptions {
+  cluster: string;
+
+  /** The address of the cluster's proxy, with a slash at its end. */
+  base: string;
+
+  /** Null: the whole dashboard. */
+  page: IPage | null;
+  submissionId: string;
+}
 
 /**
  * Ray's own page below Jupyter's address. It needs scripts, and its requests the login cookie.
  */
 export class DashboardWidget extends MainAreaWidget<IFrame> {
-  constructor(
-    readonly cluster: string,
-    private base: string,
-    submissionId: string
-  ) {
+  constructor(options: IDashboardOptions) {
     super({
       content: new IFrame({
         sandbox: [
@@ -26,14 +34,25 @@ export class DashboardWidget extends MainAreaWidget<IFrame> {
         ]
       })
     });
-    this.id = dashboardId(cluster);
+    const { cluster, page } = options;
+    this.cluster = cluster;
+    this.page = page?.name ?? '';
+    this._base = options.base;
+    this.id = dashboardId(cluster, this.page);
     this.addClass('llmops-dashboard');
-    this.title.label = `Ray: ${cluster}`;
+    const about = page ? `Ray ${page.label}` : 'Ray';
+    this.title.label = `${about}: ${cluster}`;
+    this.title.caption = `${page ? `${page.label} page of the` : 'The'} Ray Dashboard of ${cluster}`;
     this.title.icon = dashboardIcon;
     this.title.closable = true;
-    this.frame?.setAttribute('title', `Ray Dashboard of ${cluster}`);
-    this.open(submissionId);
+    this.frame?.setAttribute('title', this.title.caption);
+    this.open(options.submissionId);
   }
+
+  readonly cluster: string;
+
+  /** Its name; empty for the whole dashboard. */
+  readonly page: string;
 
   /** Of the job that was asked for last; empty for the first page. */
   get submissionId(): string {
@@ -44,17 +63,16 @@ export class DashboardWidget extends MainAreaWidget<IFrame> {
   get address(): string {
     // What the user went to inside the frame; it is of our origin.
     const hash = this.window?.location.hash;
-    return hash ? this.base + hash : this.content.url;
+    return hash ? this._base + hash : this.content.url;
   }
 
   /** Go to a job's page, or with an empty id to the first page. */
   open(submissionId: string): void {
     this._submissionId = submissionId;
-    const address = dashboardAddress(this.base, submissionId);
-    if (this.content.url === address) {
+    if (this.content.url === this.wanted) {
       this.reload();
     } else {
-      this.content.url = address;
+      this.content.url = this.wanted;
     }
   }
 
@@ -71,8 +89,13 @@ export class DashboardWidget extends MainAreaWidget<IFrame> {
     if (this.window) {
       this.window.location.reload();
     } else {
-      this.content.url = dashboardAddress(this.base, this._submissionId);
+      this.content.url = this.wanted;
     }
+  }
+
+  private get wanted(): string {
+    const { page, submissionId } = this;
+    return dashboardAddress(this._base, { page, submissionId });
   }
 
   private get frame(): HTMLIFrameElement | null {
@@ -83,16 +106,6 @@ export class DashboardWidget extends MainAreaWidget<IFrame> {
     return this.frame?.contentWindow ?? null;
   }
 
+  private _base: string;
   private _submissionId = '';
-}
-
-export function dashboardId(cluster: string): string {
-  return `llmops-dashboard-${cluster}`;
-}
-
-/** Ray's page finds its own parts only below an address that ends in a slash. */
-export function dashboardAddress(base: string, submissionId: string): string {
-  return submissionId
-    ? `${base}#/jobs/${encodeURIComponent(submissionId)}`
-    : base;
 }

@@ -1,0 +1,139 @@
+import { JupyterFrontEnd } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+
+import { CommandIDs } from '../commands';
+import { runsIcon } from '../icons';
+import {
+  IClusterModel,
+  ILayoutPane,
+  IPreferences,
+  IRunsModel
+} from '../tokens';
+import { inOrder, pageOf, readPlan } from './layout';
+import { dashboardId } from './pages';
+
+export interface ILayoutServices {
+  app: JupyterFrontEnd;
+  clusters: IClusterModel;
+  runs: IRunsModel | null;
+  preferences: IPreferences;
+  trans: TranslationBundle;
+}
+
+/** What the panes show; empty where there is nothing. */
+export interface ISubjects {
+  cluster: string;
+  runId: string;
+}
+
+/**
+ * The newest run and its cluster; another cluster that is ready where that is not.
+ */
+export function subjects(
+  { clusters, runs, preferences }: Omit<ILayoutServices, 'app' | 'trans'>,
+  wanted = ''
+): ISubjects {
+  const run = runs?.runs[0];
+  const ready = clusters.clusters
+    .filter(row => row.info?.state === 'ready')
+    .map(row => row.name);
+  const liked = [wanted, run?.cluster ?? '', preferences.defaultCluster];
+  const cluster = liked.find(name => ready.includes(name)) ?? ready[0] ?? '';
+  return { cluster, runId: run?.run_id ?? '' };
+}
+
+/**
+ * `llmops:open-layout {cluster?}` opens the panes of the setting `defaultLayout`.
+ */
+export function addLayoutCommand(services: ILayoutServices): void {
+  const { app, clusters, runs, trans } = services;
+  const whyNot = () => {
+    const { cluster, runId } = subjects(services);
+    return cluster || runId
+      ? ''
+      : trans.__('There is neither a run nor a cluster that is ready');
+  };
+  app.commands.addCommand(CommandIDs.openLayout, {
+    label: trans.__('Open Training Layout'),
+    caption: () =>
+      whyNot() ||
+      trans.__('Open the newest run and its cluster side by side (a setting)'),
+    icon: runsIcon,
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          cluster: {
+            type: 'string',
+            description: "Instead of the newest run's."
+          }
+        }
+      }
+    },
+    isEnabled: () => whyNot() === '',
+    execute: args =>
+      openPanes(
+        services,
+        subjects(services, typeof args.cluster === 'string' ? args.cluster : '')
+      )
+  });
+  const look = () => app.commands.notifyCommandChanged(CommandIDs.openLayout);
+  clusters.changed.connect(look);
+  runs?.changed.connect(look);
+}
+
+/** What is open already stays where it is, since a page that moves is loaded again. */
+async function openPanes(
+  services: ILayoutServices,
+  { cluster, runId }: ISubjects
+): Promise<void> {
+  const { app, preferences, trans } = services;
+  const ids = new Map<string, string>();
+  const missing: string[] = [];
+  const plan = inOrder(readPlan(preferences.defaultLayout));
+  for (const [name, { mode, ref }] of plan) {
+    const page = pageOf(name);
+    const place = { mode, ref: ref === null ? undefined : ids.get(ref) };
+    if (page === null && runId) {
+      ids.set(name, await openRun(app, runId, place));
+    } else if (page !== null && cluster) {
+      await app.commands.execute(CommandIDs.openDashboard, {
+        cluster,
+        page,
+        ...place
+      });
+      ids.set(name, dashboardId(cluster, page));
+    } else {
+      missing.push(name);
+    }
+  }
+  const first = plan.find(([name]) => ids.has(name));
+  if (first) {
+    app.shell.activateById(ids.get(first[0]) ?? '');
+  }
+  if (missing.length > 0) {
+    const names = missing.join(', ');
+    Notification.info(
+      runId
+        ? trans.__('Left out, since no cluster is ready: %1', names)
+        : trans.__('Left out, since there is no run yet: %1', names),
+      { autoClose: 5000 }
+    );
+  }
+}
+
+/** @returns the id of its tab */
+async function openRun(
+  app: JupyterFrontEnd,
+  runId: string,
+  place: { mode: ILayoutPane['mode']; ref?: string }
+): Promise<string> {
+  const before = new Set(app.shell.widgets('main'));
+  await app.commands.execute(CommandIDs.openRun, { runId });
+  const widget = app.shell.currentWidget;
+  if (widget && !before.has(widget) && place.mode !== 'tab-after') {
+    app.shell.add(widget, 'main', place);
+  }
+  return widget?.id ?? '';
+}
