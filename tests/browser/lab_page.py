@@ -8,7 +8,10 @@ from typing import Any
 
 from tests.browser.lab import ARTIFACTS, Lab
 
-_READY = "() => !!window.jupyterapp?.shell && !document.querySelector('#jupyterlab-splash')"
+# The last of our plugins registers this command.
+_READY = """() => window.jupyterapp?.commands.hasCommand('llmops:open-run')
+  && window.jupyterapp.commands.hasCommand('llmops:show-clusters')
+  && !document.querySelector('#jupyterlab-splash')"""
 SIZES = ((1280, 900), (1920, 1080))
 THEMES = ("Light", "Dark")
 
@@ -26,11 +29,16 @@ class LabPage:
 
     def open(self, path: str = "", *, reset: bool = True) -> None:
         self.page.goto(self.lab.page_url(path, reset=reset))
-        self.page.wait_for_function(_READY, timeout=60_000)
+        self._settle()
 
     def reload(self) -> None:
         self.page.reload()
+        self._settle()
+
+    def _settle(self) -> None:
+        """What is asked for before the layout is restored would be undone by it."""
         self.page.wait_for_function(_READY, timeout=60_000)
+        self.page.evaluate("async () => { await window.jupyterapp.restored; }")
 
     def command(self, command: str, **arguments: Any) -> None:
         """Not awaited: many commands end only when their dialog does."""
@@ -56,6 +64,12 @@ class LabPage:
                 self.page.screenshot(path=str(path))
         width, height = SIZES[0]
         self.page.set_viewport_size({"width": width, "height": height})
+
+    def last_look(self, name: str) -> None:
+        """For whoever wants to know why a test failed: a picture, and the console's complaints."""
+        ARTIFACTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=str(ARTIFACTS / f"{name}.png"))
+        (ARTIFACTS / f"{name}.txt").write_text("\n".join(self.errors))
 
     def steps_received(self, run_id: str) -> list[int]:
         """Step numbers of all rows that this tab was sent, in order of arrival."""

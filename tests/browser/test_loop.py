@@ -87,7 +87,7 @@ class Story:
 
     def create_a_cluster(self) -> None:
         self.tab.command("llmops:show-clusters")
-        self.button("New cluster…").click()
+        self.button("New cluster…").last.click()
         self.page.get_by_label("name", exact=True).fill(CLUSTER)
         self.page.get_by_label("num_cpus", exact=True).fill("2")
         yaml = self.page.locator(".llmops-form-text .cm-content")
@@ -201,9 +201,13 @@ class Story:
         return run_id
 
     def _replace(self, old: str, new: str) -> None:
-        """In the editor that has the focus, by its own search of lines."""
+        """In the editor that has the focus; only lines in view are in the page."""
         line = self.page.locator(".jp-Dialog .cm-line").filter(has_text=old).first
-        line.scroll_into_view_if_needed()
+        for _ in range(20):
+            if line.count():
+                break
+            self.page.keyboard.press("PageDown")
+            self.page.wait_for_timeout(100)
         line.click()
         self.page.keyboard.press("End")
         written = line.text_content()
@@ -251,11 +255,17 @@ class Story:
         assert run_id in self.run_ids()
 
 
-def test_the_loop(hub: Lab, chromium: Any) -> None:
+@pytest.fixture
+def story(hub: Lab, chromium: Any) -> Iterator[Story]:
     page = chromium.new_page(viewport={"width": 1280, "height": 900})
     tab = LabPage(page, hub)
-    story = Story(tab)
     tab.open()
+    yield Story(tab)
+    tab.last_look("loop-last-look")
+    page.close()
+
+
+def test_the_loop(story: Story) -> None:
     story.create_a_cluster()
     story.edit_the_config()
     first = story.submit()
@@ -265,6 +275,5 @@ def test_the_loop(hub: Lab, chromium: Any) -> None:
     second = story.resubmit_with_one_change()
     story.compare(first, second)
     story.open_the_dashboard()
-    assert [error for error in tab.errors if "llmops" in error] == []
+    assert [error for error in story.tab.errors if "llmops" in error] == []
     story.survive_the_server()
-    page.close()
