@@ -142,9 +142,7 @@ function List({ model, commands, trans }: IProps): JSX.Element {
           row={row}
           nowS={nowS}
           trans={trans}
-          execute={(command, cluster) =>
-            void commands.execute(command, { cluster })
-          }
+          execute={(command, args) => void commands.execute(command, args)}
           menu={(cluster, event) => openMenu(commands, cluster, event)}
         />
       ))}

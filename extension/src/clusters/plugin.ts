@@ -5,6 +5,7 @@ import {
 } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { IEditorServices } from '@jupyterlab/codeeditor';
+import { ILauncher } from '@jupyterlab/launcher';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
@@ -70,7 +71,7 @@ export const clusterCommandsPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Starts, scales, suspends, resumes and deletes Ray clusters.',
   autoStart: true,
   requires: [ILLMOps, IClusterModel, IOperations, IEditorServices],
-  optional: [ITranslator, ICommandPalette, INotebookTracker],
+  optional: [ITranslator, ICommandPalette, INotebookTracker, ILauncher],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
@@ -79,11 +80,13 @@ export const clusterCommandsPlugin: JupyterFrontEndPlugin<void> = {
     editors: IEditorServices,
     translator: ITranslator | null,
     palette: ICommandPalette | null,
-    notebooks: INotebookTracker | null
+    notebooks: INotebookTracker | null,
+    launcher: ILauncher | null
   ) => {
     const trans = (translator ?? nullTranslator).load('llmops');
     const actions = new ClusterActions(llmops, model, operations, trans);
     addActionCommands({ app, model, actions, notebooks, palette, trans });
-    addNewClusterCommand({ app, llmops, actions, editors, palette, trans });
+    const shared = { app, palette, trans };
+    addNewClusterCommand({ ...shared, llmops, actions, editors, launcher });
   }
 };

@@ -12,8 +12,10 @@ import { CommandIDs } from '../commands';
 import * as fmt from '../ui/format';
 import { Busy, Ellipsed, IconButton, StateBadge } from '../ui/parts';
 import { ClusterInfo, ClusterRow } from '../wire';
+import { Details, warmLine } from './details';
+import { dragCode } from './drag';
 import { dashboardIcon, scaleIcon } from './icons';
-import { whyNot } from './model';
+import { attachCode, whyNot } from './model';
 
 export interface IRowProps {
   row: ClusterRow;
@@ -21,7 +23,7 @@ export interface IRowProps {
   /** By the server's clock. */
   nowS: number;
   trans: TranslationBundle;
-  execute: (command: string, cluster: string) => void;
+  execute: (command: string, args: { cluster: string; page?: string }) => void;
   menu: (cluster: string, event: React.MouseEvent) => void;
 }
 
@@ -44,6 +46,12 @@ export function Row(props: IRowProps): JSX.Element {
         className="llmops-clusters-open"
         title={tooltip(row, nowS, trans)}
         aria-expanded={isOpen}
+        onMouseDown={event =>
+          dragCode(event.nativeEvent, {
+            code: attachCode(row.name),
+            label: row.name
+          })
+        }
         onClick={() => setOpen(!isOpen)}
       >
         <span className="llmops-clusters-line">
@@ -60,7 +68,15 @@ export function Row(props: IRowProps): JSX.Element {
       <Actions {...props} />
       {row.doing && <Busy text={row.progress || row.doing} />}
       <Notes {...props} />
-      {isOpen && info && <Details info={info} trans={trans} />}
+      {isOpen && info && (
+        <Details
+          info={info}
+          trans={trans}
+          openPage={page =>
+            props.execute(CommandIDs.openDashboard, { cluster: row.name, page })
+          }
+        />
+      )}
     </li>
   );
 }
@@ -137,12 +153,12 @@ function Actions(props: IRowProps): JSX.Element {
         icon={dashboardIcon}
         label={trans.__('Open the Ray Dashboard of %1', row.name)}
         disabled={!isUp}
-        onClick={() => execute(CommandIDs.openDashboard, row.name)}
+        onClick={() => execute(CommandIDs.openDashboard, { cluster: row.name })}
       />
       <IconButton
         icon={codeIcon}
         label={trans.__('Insert code that attaches to %1', row.name)}
-        onClick={() => execute(CommandIDs.insertClusterCode, row.name)}
+        onClick={() => execute(CommandIDs.insertClusterCode, { cluster: row.name })}
       />
       {shown.map(({ command, icon, action }) => {
         const reason = whyNot(row, action);
@@ -153,7 +169,7 @@ function Actions(props: IRowProps): JSX.Element {
             icon={icon}
             label={reason ? `${label} (${reason})` : label}
             disabled={reason !== ''}
-            onClick={() => execute(command, row.name)}
+            onClick={() => execute(command, { cluster: row.name })}
           />
         );
       })}
@@ -173,9 +189,10 @@ function Notes({ row, nowS, trans }: IRowProps): JSX.Element | null {
   return (
     <div className="llmops-clusters-notes">
       {showsMessage && (
-        <div>
-          {info.message} {info.remedy && trans.__('Try: %1', info.remedy)}
-        </div>
+        <>
+          <div>{info.message}</div>
+          {info.remedy && <div>{trans.__('Try: %1', info.remedy)}</div>}
+        </>
       )}
       {stale && (
         <div className="llmops-clusters-stale" role="status">
@@ -185,68 +202,12 @@ function Notes({ row, nowS, trans }: IRowProps): JSX.Element | null {
                 'As of %1 ago: %2',
                 fmt.duration(Math.round(nowS - row.checked_s)),
                 stale
-              )}{' '}
-          {row.remedy && trans.__('Try: %1', row.remedy)}
+              )}
+          {row.remedy && <div>{trans.__('Try: %1', row.remedy)}</div>}
         </div>
       )}
     </div>
   );
-}
-
-function Details(props: {
-  info: ClusterInfo;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { info, trans } = props;
-  const facts = [
-    [trans.__('provider'), info.provider],
-    ['Ray', info.ray_version],
-    [trans.__('address'), info.ray_address],
-    [trans.__('jobs so far'), fmt.count(info.jobs_total)],
-    [trans.__('fork server'), warmLine(info, trans)],
-    [trans.__('dashboard'), info.dashboard_url]
-  ];
-  return (
-    <>
-      <dl className="llmops-clusters-facts">
-        {facts.map(([name, value]) => (
-          <React.Fragment key={name}>
-            <dt>{name}</dt>
-            <dd>{value || fmt.DASH}</dd>
-          </React.Fragment>
-        ))}
-      </dl>
-      {info.log_tail && (
-        <pre className="llmops-clusters-log" tabIndex={0}>
-          {info.log_tail}
-        </pre>
-      )}
-    </>
-  );
-}
-
-/** `warm, 1204 modules loaded, 3 processes forked`. */
-export function warmLine(info: ClusterInfo, trans: TranslationBundle): string {
-  const parts = [info.warm];
-  if (info.warm_modules !== null) {
-    parts.push(trans.__('%1 modules loaded', info.warm_modules));
-  }
-  if (info.warm_forked !== null) {
-    parts.push(trans.__('%1 processes forked', info.warm_forked));
-  }
-  if (info.warm_missing.length > 0) {
-    parts.push(trans.__('could not load %1', info.warm_missing.join(', ')));
-  }
-  if (info.warm_cold_starts) {
-    parts.push(
-      trans.__(
-        '%1 cold starts, the last: %2',
-        info.warm_cold_starts,
-        info.warm_cold_reason
-      )
-    );
-  }
-  return parts.filter(Boolean).join(', ');
 }
 
 function tooltip(
@@ -260,7 +221,8 @@ function tooltip(
     times(row, nowS, trans),
     info ? warmLine(info, trans) : '',
     info?.message,
-    info?.remedy && trans.__('Try: %1', info.remedy)
+    info?.remedy && trans.__('Try: %1', info.remedy),
+    trans.__('Drag it into a notebook for a cell that attaches.')
   ];
   return lines.filter(Boolean).join('\n');
 }

@@ -98,9 +98,8 @@ class JobChoice extends ReactWidget {
     return (
       <UseSignal signal={runs.changed}>
         {() => (
-          <div className="jp-select-wrapper">
             <select
-              className="jp-mod-styled"
+              title={trans.__('Show the job of a run')}
               aria-label={trans.__('Show the job of a run')}
               value=""
               onChange={event => goTo(event.target.value)}
@@ -112,7 +111,6 @@ class JobChoice extends ReactWidget {
                 </option>
               ))}
             </select>
-          </div>
         )}
       </UseSignal>
     );

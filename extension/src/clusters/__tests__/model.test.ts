@@ -5,7 +5,8 @@ import { describe, expect, it, vi } from 'vitest';
 import { ILive, ILiveMessage, Json } from '../../tokens';
 import { ClusterInfo, ClusterRow, OperationInfo } from '../../wire';
 import { attachCode, ClusterModel, failures, whyNot } from '../model';
-import { times, used, warmLine } from '../row';
+import { warmLine } from '../details';
+import { times, used } from '../row';
 
 const trans = nullTranslator.load('llmops');
 

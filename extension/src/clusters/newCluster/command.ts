@@ -1,8 +1,8 @@
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { ICommandPalette, MainAreaWidget } from '@jupyterlab/apputils';
 import { IEditorServices } from '@jupyterlab/codeeditor';
+import { ILauncher } from '@jupyterlab/launcher';
 import { TranslationBundle } from '@jupyterlab/translation';
-import { addIcon } from '@jupyterlab/ui-components';
 
 import { CATEGORY, CommandIDs } from '../../commands';
 import { clustersIcon } from '../../icons';
@@ -27,6 +27,7 @@ interface IOptions {
   actions: ClusterActions;
   editors: IEditorServices;
   palette: ICommandPalette | null;
+  launcher: ILauncher | null;
   trans: TranslationBundle;
 }
 
@@ -34,12 +35,15 @@ interface IOptions {
  * `llmops:new-cluster {template?}` opens the form; one at a time.
  */
 export function addNewClusterCommand(options: IOptions): void {
-  const { app, palette, trans } = options;
+  const { app, palette, launcher, trans } = options;
   let opened: MainAreaWidget<NewClusterForm> | null = null;
   app.commands.addCommand(CommandIDs.newCluster, {
-    label: trans.__('New Ray Cluster…'),
+    label: args =>
+      args.isLauncher
+        ? trans.__('New Ray Cluster')
+        : trans.__('New Ray Cluster…'),
     caption: trans.__('Start a cluster from a template'),
-    icon: addIcon,
+    icon: clustersIcon,
     describedBy: {
       args: {
         type: 'object',
@@ -60,6 +64,11 @@ export function addNewClusterCommand(options: IOptions): void {
     }
   });
   palette?.addItem({ command: CommandIDs.newCluster, category: CATEGORY });
+  launcher?.add({
+    command: CommandIDs.newCluster,
+    category: CATEGORY,
+    rank: 1
+  });
 }
 
 function openForm(

@@ -90,7 +90,6 @@ function Input(props: IInputProps): JSX.Element {
   const common = {
     id,
     disabled,
-    className: 'jp-mod-styled',
     'aria-invalid': isWrong,
     'aria-describedby': isWrong ? `${id}-wrong` : `${id}-about`
   };
@@ -110,7 +109,6 @@ function Choice(
   const choices = schema.enum ?? [true, false];
   const isListed = value === undefined || choices.some(one => one === value);
   return (
-    <div className="jp-select-wrapper">
       <select
         {...common}
         value={value === undefined ? '' : String(value)}
@@ -128,7 +126,6 @@ function Choice(
           </option>
         ))}
       </select>
-    </div>
   );
 }
 
@@ -142,6 +139,7 @@ function Typed(
   const isSame = asText(fromText(typed, schema), schema) === shown;
   const text = {
     ...common,
+    className: 'jp-mod-styled',
     spellCheck: false,
     title: schema.expected,
     value: isSame ? typed : shown,

@@ -96,10 +96,8 @@ function Choose({ model, trans }: IFormProps): JSX.Element {
   return (
     <div className="llmops-form-choose">
       <label htmlFor="llmops-form-template">{trans.__('Template')}</label>
-      <div className="jp-select-wrapper">
         <select
           id="llmops-form-template"
-          className="jp-mod-styled"
           value={index}
           onChange={event => {
             const chosen = model.templates[Number(event.target.value)];
@@ -114,7 +112,6 @@ function Choose({ model, trans }: IFormProps): JSX.Element {
             </option>
           ))}
         </select>
-      </div>
     </div>
   );
 }

@@ -1,0 +1,98 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { pages } from '../dashboard/pages';
+import * as fmt from '../ui/format';
+import { ClusterInfo } from '../wire';
+
+/**
+ * All that is known of a cluster, and the pages of its Ray Dashboard.
+ */
+export function Details(props: {
+  info: ClusterInfo;
+  trans: TranslationBundle;
+  openPage: (page: string) => void;
+}): JSX.Element {
+  const { info, trans } = props;
+  const facts = [
+    [trans.__('provider'), info.provider],
+    ['Ray', info.ray_version],
+    [trans.__('address'), info.ray_address],
+    [trans.__('jobs so far'), fmt.count(info.jobs_total)],
+    [trans.__('fork server'), warmLine(info, trans)],
+    [trans.__('dashboard'), info.dashboard_url]
+  ];
+  return (
+    <>
+      <dl className="llmops-clusters-facts">
+        {facts.map(([name, value]) => (
+          <React.Fragment key={name}>
+            <dt>{name}</dt>
+            <dd>{value || fmt.DASH}</dd>
+          </React.Fragment>
+        ))}
+      </dl>
+      {info.state === 'ready' && <Pages {...props} />}
+      {info.log_tail && (
+        <pre
+          className="llmops-clusters-log"
+          role="region"
+          aria-label={trans.__('End of the log of %1', info.name)}
+          tabIndex={0}
+        >
+          {info.log_tail}
+        </pre>
+      )}
+    </>
+  );
+}
+
+function Pages(props: {
+  info: ClusterInfo;
+  trans: TranslationBundle;
+  openPage: (page: string) => void;
+}): JSX.Element {
+  const { info, trans, openPage } = props;
+  return (
+    <ul
+      className="llmops-clusters-pages"
+      aria-label={trans.__('Pages of the Ray Dashboard of %1', info.name)}
+    >
+      {pages(trans).map(({ name, label }) => (
+        <li key={name}>
+          <button
+            type="button"
+            title={trans.__('Open this page of the Ray Dashboard in a tab')}
+            onClick={() => openPage(name)}
+          >
+            {label}
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** `warm, 1204 modules loaded, 3 processes forked`. */
+export function warmLine(info: ClusterInfo, trans: TranslationBundle): string {
+  const parts = [info.warm];
+  if (info.warm_modules !== null) {
+    parts.push(trans.__('%1 modules loaded', info.warm_modules));
+  }
+  if (info.warm_forked !== null) {
+    parts.push(trans.__('%1 processes forked', info.warm_forked));
+  }
+  if (info.warm_missing.length > 0) {
+    parts.push(trans.__('could not load %1', info.warm_missing.join(', ')));
+  }
+  if (info.warm_cold_starts) {
+    parts.push(
+      trans.__(
+        '%1 cold starts, the last: %2',
+        info.warm_cold_starts,
+        info.warm_cold_reason
+      )
+    );
+  }
+  return parts.filter(Boolean).join(', ');
+}
