@@ -65,10 +65,14 @@ class LabPage:
         width, height = SIZES[0]
         self.page.set_viewport_size({"width": width, "height": height})
 
-    def last_look(self, name: str) -> None:
-        """For whoever wants to know why a test failed: a picture, and the console's complaints."""
+    def shot(self, name: str) -> None:
+        """As it is."""
         ARTIFACTS.mkdir(exist_ok=True)
         self.page.screenshot(path=str(ARTIFACTS / f"{name}.png"))
+
+    def last_look(self, name: str) -> None:
+        """For whoever wants to know why a test failed: a picture, and the console's complaints."""
+        self.shot(name)
         (ARTIFACTS / f"{name}.txt").write_text("\n".join(self.errors))
 
     def steps_received(self, run_id: str) -> list[int]:

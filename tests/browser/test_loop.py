@@ -241,7 +241,7 @@ class Story:
         before = self.wait_for_step(5)
         self.tab.lab.kill()
         self.page.get_by_text("Ray: not connected").wait_for(timeout=30_000)
-        self.tab.shots("10-server-gone")
+        self.tab.shot("10-server-gone")  # Without a server there is no other theme either.
         self.tab.lab.restart()
         assert self.wait_for_step(before + 5) > before
         self.tab.open(reset=False)
