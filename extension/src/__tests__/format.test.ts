@@ -10,6 +10,8 @@ describe('format', () => {
     [fmt.loss(0.00001), '1.00e-5'],
     [fmt.percent(0.4567), '46 %'],
     [fmt.percent(0.0123), '1.2 %'],
+    [fmt.percent(0.00032), '0.032 %'],
+    [fmt.percent(0), '0 %'],
     [fmt.percent(undefined), '–'],
     [fmt.bytes(0), '0 B'],
     [fmt.bytes(1536), '1.50 KiB'],

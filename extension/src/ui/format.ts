@@ -25,7 +25,11 @@ export function percent(value: Maybe): string {
     return DASH;
   }
   const shown = 100 * value;
-  return `${shown.toFixed(shown < 10 ? 1 : 0)} %`;
+  if (shown === 0 || shown >= 10) {
+    return `${shown.toFixed(0)} %`;
+  }
+  // Of a small one the digits that count, not a zero.
+  return `${+shown.toPrecision(2)} %`;
 }
 
 export function count(value: Maybe): string {
