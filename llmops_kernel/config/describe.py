@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import types
 from typing import Any, Literal, Union, get_args, get_origin
@@ -125,6 +126,8 @@ def compact(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value:.1f}".replace("nan", ".nan").replace("inf", ".inf")
     if isinstance(value, float) and value and not 1e-3 <= abs(value) < 1e6:
         mantissa, exponent = f"{value!r}e0".split("e")[:2] if "e" in repr(value) else (
             f"{value:.12e}".split("e")

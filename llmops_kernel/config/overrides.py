@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 
 from llmops_kernel.config.describe import section_of
@@ -15,6 +14,7 @@ from llmops_kernel.config.problems import Problem, closest, listed
 from llmops_kernel.config.sections import Section
 from llmops_kernel.config.shape import Data, expand, leaves
 from llmops_kernel.config.yaml_dialect import parse_value
+from llmops_kernel.config.yaml_source import READ_ERRORS
 
 Overrides = Mapping[str, Any] | Sequence[str]
 _LABEL = "override "
@@ -60,7 +60,7 @@ def _parsed(text: str) -> Given | Problem:
         return Problem(path="", message="not of the form key=value", suggestion=hint, file=file)
     try:
         value = parse_value(written)
-    except yaml.YAMLError:
+    except READ_ERRORS:
         value = written  # such as `s3://a: b` or `*.jsonl`: a text that YAML would want quoted
     scalar = not isinstance(value, dict | list)
     return key, value, Origin(file, text=written.strip("\"'") if scalar else None)

@@ -195,7 +195,7 @@ class LogText:
 def _compile(pattern: str) -> None:
     try:
         re.compile(pattern.encode())
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError(
             f"{pattern!r} is no regular expression: {error}",
             remedy="switch regular expressions off, or write \\ before special characters",

@@ -25,7 +25,7 @@ from llmops_kernel.runs.record import Attempt, RunRecord
 from llmops_kernel.runs.summary import RunSummary, summarise
 from llmops_kernel.runs.view import RunView
 
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
 _LAST = re.compile(r"last(?:~(\d+))?\Z")
 __all__ = ["RunStore", "RunSummary"]
 _list = list  # `RunStore.list` hides the built-in inside the class.

@@ -130,16 +130,25 @@ def below(root: Path, path: str, *, must_exist: bool = True) -> Path:
     parts = PurePosixPath(path.strip("/")).parts
     if "\0" in path or ".." in parts or "\\" in path:
         raise RequestError(f"{path!r} is no path below the Jupyter root folder", status=403)
-    found = root.joinpath(*parts).resolve()
+    try:
+        found = root.joinpath(*parts).resolve()
+        is_there = found.exists()
+    except (OSError, RuntimeError):
+        # Names that are too long, links that lead to themselves, folders that are locked.
+        raise RequestError(f"{_short(path)!r} cannot be looked at", status=404) from None
     if not found.is_relative_to(root):
         raise RequestError(
             f"{path!r} leads out of the Jupyter root folder {root}",
             remedy="copy it below that folder, or start JupyterLab above it",
             status=403,
         )
-    if must_exist and not found.exists():
+    if must_exist and not is_there:
         raise RequestError(f"There is no {path!r} below {root}", status=404)
     return found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _bad_body(error: ValidationError) -> RequestError:

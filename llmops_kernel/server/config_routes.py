@@ -71,7 +71,7 @@ class CheckHandler(ConfigHandler):
     @protected
     async def post(self) -> None:
         body = self.body(CheckBody)
-        kind, folder = self.kind(body), self.folder(body)
+        kind, folder = self.kind(body), await self.run(self.folder, body)
         self.reply(await self.run(_checked, kind, body, folder))
 
 
@@ -85,7 +85,7 @@ class CompleteHandler(ConfigHandler):
             body.text,
             line=body.line,
             column=body.column,
-            folder=self.folder(body),
+            folder=await self.run(self.folder, body),
         )
         self.reply([ConfigCompletion(**asdict(item)) for item in found])
 

@@ -11,6 +11,8 @@ from llmops_kernel.config.assist.flow import Flow
 from llmops_kernel.config.origins import Path
 
 KEY = re.compile(r"""("[^"\n]*"|'[^'\n]*'|[^\s#:{}\[\],&*!|>'"%@`-][^#:{}\[\],\n]*):(?=\s|$)""")
+MOST_LEVELS = 100
+"""Of items in one line: each keeps its whole path, and no config is nested like that."""
 _DASH = re.compile(r"-(?:[ \t]+|$)")
 
 
@@ -101,7 +103,7 @@ class Outline:
 
 def enter_items(stack: Stack, line: str, column: int) -> tuple[Stack, int]:
     """Behind the `- ` at the beginning of a line, and the column there."""
-    while dash := _DASH.match(line, column):
+    while len(stack) < MOST_LEVELS and (dash := _DASH.match(line, column)):
         while stack and _ends(stack[-1], column):
             stack = stack[:-1]
         stack = (*stack, Level(column, (*path_of(stack), ITEM), is_item=True))

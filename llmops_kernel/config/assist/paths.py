@@ -32,10 +32,17 @@ def paths_below(
         if entry.name.startswith(".") or entry.name in _HIDDEN:
             continue
         name = f"{above}/{entry.name}" if above else entry.name
-        if entry.is_dir():
+        if _is_folder(entry):
             yield f"{name}/", "folder"
         elif entry.name.endswith(suffixes) and suffixes:
             yield name, _size(entry)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # A link to itself.
 
 
 def _size(entry: os.DirEntry[str]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from llmops_kernel.metrics.events import RunState
+from llmops_kernel.runs.notes import MAX_NOTE, MAX_TITLE
 from llmops_kernel.server.wire.common import Body, Wire
 
 
@@ -119,9 +120,9 @@ class FileText(Wire):
 class NotesBody(Body):
     """What to change; what is left out stays."""
 
-    title: str | None = None
+    title: str | None = Field(default=None, max_length=MAX_TITLE)
     starred: bool | None = None
-    note: str | None = None
+    note: str | None = Field(default=None, max_length=MAX_NOTE)
 
 
 class SubmitBody(Body):
