@@ -1,11 +1,12 @@
 import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
-import { addIcon, closeIcon } from '@jupyterlab/ui-components';
+import { addIcon, closeIcon, MenuSvg } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
-import { Menu } from '@lumino/widgets';
+import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { CommandIDs } from '../commands';
+import { pages } from '../dashboard/pages';
 import { clustersIcon } from '../icons';
 import { IClusterModel, IOperations } from '../tokens';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
@@ -42,6 +43,15 @@ export class ClusterPanel extends ReactWidget {
     this.title.icon = clustersIcon;
     this.title.caption = props.trans.__('Ray Clusters');
     this.addClass('llmops-clusters');
+    this.node.tabIndex = -1;
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', this.title.caption);
+  }
+
+  /** So that the next Tab reaches the first button. */
+  protected override onActivateRequest(message: Message): void {
+    super.onActivateRequest(message);
+    this.node.focus({ preventScroll: true });
   }
 
   protected override render(): JSX.Element {
@@ -121,7 +131,7 @@ function List({ model, commands, trans }: IProps): JSX.Element {
       <EmptyState title={trans.__('No cluster yet')}>
         <p>
           {trans.__(
-            'A Ray cluster stays up and takes one run after another. It can be started here, by llmops.up() in a notebook, or by `llmops up`.'
+            'A Ray cluster stays up and takes one run after another. It can be started here, by llmops.up() in a notebook, or by llmops up in a terminal.'
           )}
         </p>
         <button
@@ -143,7 +153,9 @@ function List({ model, commands, trans }: IProps): JSX.Element {
           nowS={nowS}
           trans={trans}
           execute={(command, args) => void commands.execute(command, args)}
-          menu={(cluster, event) => openMenu(commands, cluster, event)}
+          menu={(cluster, event) =>
+            openMenu({ commands, trans, cluster }, event)
+          }
         />
       ))}
     </ul>
@@ -152,13 +164,17 @@ function List({ model, commands, trans }: IProps): JSX.Element {
 
 /** Lab's own context menu cannot hand the row's cluster to a command. */
 function openMenu(
-  commands: CommandRegistry,
-  cluster: string,
+  options: {
+    commands: CommandRegistry;
+    trans: TranslationBundle;
+    cluster: string;
+  },
   event: React.MouseEvent
 ): void {
+  const { commands, trans, cluster } = options;
   event.preventDefault();
   event.stopPropagation();
-  const menu = new Menu({ commands });
+  const menu = new MenuSvg({ commands });
   MENU.forEach(command => {
     if (command === '') {
       menu.addItem({ type: 'separator' });
@@ -166,9 +182,21 @@ function openMenu(
       menu.addItem({ command, args: { cluster } });
     }
   });
+  const submenu = new MenuSvg({ commands });
+  submenu.title.label = trans.__('Pages of the Ray Dashboard');
+  pages(trans).forEach(({ name: page }) =>
+    submenu.addItem({
+      command: CommandIDs.openDashboard,
+      args: { cluster, page }
+    })
+  );
+  menu.insertItem(1, { type: 'submenu', submenu });
   // A menu closes before it runs its command, so it can only be disposed of later.
   menu.aboutToClose.connect(() => {
-    setTimeout(() => menu.dispose(), 0);
+    setTimeout(() => {
+      menu.dispose();
+      submenu.dispose();
+    }, 0);
   });
   menu.open(event.clientX, event.clientY);
 }

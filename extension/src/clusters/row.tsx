@@ -36,7 +36,7 @@ export function Row(props: IRowProps): JSX.Element {
   const { info } = row;
   return (
     <li
-      className="llmops-clusters-row"
+      className={`llmops-clusters-row ${isOpen ? 'llmops-mod-open' : ''}`}
       data-cluster={row.name}
       data-state={info?.state ?? ''}
       onContextMenu={event => props.menu(row.name, event)}
@@ -158,7 +158,9 @@ function Actions(props: IRowProps): JSX.Element {
       <IconButton
         icon={codeIcon}
         label={trans.__('Insert code that attaches to %1', row.name)}
-        onClick={() => execute(CommandIDs.insertClusterCode, { cluster: row.name })}
+        onClick={() =>
+          execute(CommandIDs.insertClusterCode, { cluster: row.name })
+        }
       />
       {shown.map(({ command, icon, action }) => {
         const reason = whyNot(row, action);
@@ -189,10 +191,10 @@ function Notes({ row, nowS, trans }: IRowProps): JSX.Element | null {
   return (
     <div className="llmops-clusters-notes">
       {showsMessage && (
-        <>
-          <div>{info.message}</div>
+        <div className="llmops-clusters-odd">
+          {info.message && <div>{info.message}</div>}
           {info.remedy && <div>{trans.__('Try: %1', info.remedy)}</div>}
-        </>
+        </div>
       )}
       {stale && (
         <div className="llmops-clusters-stale" role="status">

@@ -116,8 +116,8 @@ async function openPanes(
     const names = missing.join(', ');
     Notification.info(
       runId
-        ? trans.__('Left out, since no cluster is ready: %1', names)
-        : trans.__('Left out, since there is no run yet: %1', names),
+        ? trans.__('No cluster is ready; left out: %1', names)
+        : trans.__('There is no run yet; left out: %1', names),
       { autoClose: 5000 }
     );
   }

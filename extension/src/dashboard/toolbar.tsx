@@ -98,19 +98,19 @@ class JobChoice extends ReactWidget {
     return (
       <UseSignal signal={runs.changed}>
         {() => (
-            <select
-              title={trans.__('Show the job of a run')}
-              aria-label={trans.__('Show the job of a run')}
-              value=""
-              onChange={event => goTo(event.target.value)}
-            >
-              <option value="">{trans.__('Job of a run…')}</option>
-              {jobsOf(runs.runs, cluster).map(run => (
-                <option key={run.run_id} value={run.submission_id ?? ''}>
-                  {`${run.title || run.run_id} (${run.state.toLowerCase()})`}
-                </option>
-              ))}
-            </select>
+          <select
+            title={trans.__('Show the job of a run')}
+            aria-label={trans.__('Show the job of a run')}
+            value=""
+            onChange={event => goTo(event.target.value)}
+          >
+            <option value="">{trans.__('Job of a run…')}</option>
+            {jobsOf(runs.runs, cluster).map(run => (
+              <option key={run.run_id} value={run.submission_id ?? ''}>
+                {`${run.title || run.run_id} (${run.state.toLowerCase()})`}
+              </option>
+            ))}
+          </select>
         )}
       </UseSignal>
     );

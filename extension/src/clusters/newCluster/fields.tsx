@@ -109,23 +109,23 @@ function Choice(
   const choices = schema.enum ?? [true, false];
   const isListed = value === undefined || choices.some(one => one === value);
   return (
-      <select
-        {...common}
-        value={value === undefined ? '' : String(value)}
-        onChange={event => {
-          const text = event.target.value;
-          const chosen = choices.find(one => String(one) === text);
-          change(path, text === '' ? undefined : chosen);
-        }}
-      >
-        <option value="">{`default (${placeholder(schema)})`}</option>
-        {!isListed && <option value={String(value)}>{String(value)}</option>}
-        {choices.map(one => (
-          <option key={String(one)} value={String(one)}>
-            {String(one)}
-          </option>
-        ))}
-      </select>
+    <select
+      {...common}
+      value={value === undefined ? '' : String(value)}
+      onChange={event => {
+        const text = event.target.value;
+        const chosen = choices.find(one => String(one) === text);
+        change(path, text === '' ? undefined : chosen);
+      }}
+    >
+      <option value="">{`default (${placeholder(schema)})`}</option>
+      {!isListed && <option value={String(value)}>{String(value)}</option>}
+      {choices.map(one => (
+        <option key={String(one)} value={String(one)}>
+          {String(one)}
+        </option>
+      ))}
+    </select>
   );
 }
 

@@ -77,6 +77,9 @@ function Form(props: IFormProps): JSX.Element {
           />
         </form>
         <div className="llmops-form-text">
+          <div className="llmops-form-hint">
+            {trans.__('The same as YAML. Escape, then Tab leaves the editor.')}
+          </div>
           <YamlEditor
             editors={props.editors}
             text={model.text}
@@ -96,22 +99,22 @@ function Choose({ model, trans }: IFormProps): JSX.Element {
   return (
     <div className="llmops-form-choose">
       <label htmlFor="llmops-form-template">{trans.__('Template')}</label>
-        <select
-          id="llmops-form-template"
-          value={index}
-          onChange={event => {
-            const chosen = model.templates[Number(event.target.value)];
-            void model.choose(chosen);
-          }}
-        >
-          {model.templates.map((template, at) => (
-            <option key={at} value={at}>
-              {template.path
-                ? `${template.name} (${template.path})`
-                : template.name}
-            </option>
-          ))}
-        </select>
+      <select
+        id="llmops-form-template"
+        value={index}
+        onChange={event => {
+          const chosen = model.templates[Number(event.target.value)];
+          void model.choose(chosen);
+        }}
+      >
+        {model.templates.map((template, at) => (
+          <option key={at} value={at}>
+            {template.path
+              ? `${template.name} (${template.path})`
+              : template.name}
+          </option>
+        ))}
+      </select>
     </div>
   );
 }
