@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
@@ -120,9 +120,17 @@ class NotFoundHandler(LLMOpsHandler):
 
     @protected
     def get(self) -> None:
-        raise RequestError(f"There is nothing at {self.request.path}", status=404)
+        self._miss()
 
-    post = put = patch = delete = get
+    # Its own: Jupyter's `authorized` keeps the action of the first request that comes.
+    @protected
+    def post(self) -> None:
+        self._miss()
+
+    put = patch = delete = post
+
+    def _miss(self) -> NoReturn:
+        raise RequestError(f"There is nothing at {_short(self.request.path)}", status=404)
 
 
 def below(root: Path, path: str, *, must_exist: bool = True) -> Path:
