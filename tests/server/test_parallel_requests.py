@@ -1,0 +1,178 @@
+"""Many requests at once, and a server that was restarted in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.clusters import providers
+from llmops_kernel.clusters.local import LocalProvider
+from llmops_kernel.clusters.provider import ClusterInfo, ClusterState
+from llmops_kernel.clusters.record import cluster_folder
+from llmops_kernel.config import assist
+from llmops_kernel.runs import paths
+from llmops_kernel.runs.store import RunStore
+from llmops_kernel.server import base, cluster_work, run_work
+from llmops_kernel.server.manager import MANAGER_KEY, Manager
+from tests.clusters.test_actions import FULL, defined
+from tests.server.conftest import Fetch
+from tests.server.routes_table import CLUSTER, ROWS, RUN
+from tests.server.runs import make_run
+
+WORKERS = ("llmops-", "ThreadPool", "asyncio_")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With one run and one stopped cluster."""
+    monkeypatch.setenv(paths.HOME_ENV_VAR, str(tmp_path / "home"))
+    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    make_run(RunStore(), RUN, steps=2)
+    folder = cluster_folder(paths.home(), CLUSTER)
+    folder.create()
+    folder.write(defined(tmp_path / "gone", FULL).model_copy(update={"stopped_s": 1.0}))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """What a test holds up waits for it; opened at the latest when the test ends."""
+    opened = threading.Event()
+    yield opened
+    opened.set()
+
+
+async def test_slow_requests_block_nobody(
+    api: Fetch, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*args: Any, **kwargs: Any) -> list[Any]:
+        gate.wait(30)
+        return []
+
+    monkeypatch.setattr(cluster_work, "list_clusters", slow)
+    monkeypatch.setattr(run_work, "list_runs", slow)
+    monkeypatch.setattr(cluster_work, "list_templates", slow)
+    urls = ["clusters", "runs", "templates"] * 7
+    waiting = [asyncio.create_task(api(url, request_timeout=60)) for url in urls[:20]]
+    await asyncio.sleep(0.3)
+    assert not any(task.done() for task in waiting)
+    for path in ("handshake", "operations", "configs/kinds"):
+        began_s = time.monotonic()
+        assert (await api(path)).code == 200
+        assert time.monotonic() - began_s < 2
+    gate.set()
+    assert {answer.code for answer in await asyncio.gather(*waiting)} == {200}
+
+
+def _watched(name: str, work: Callable[..., Any], found: list[str]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not threading.current_thread().name.startswith(WORKERS):
+            found.append(name)
+        return work(*args, **kwargs)
+
+    return call
+
+
+async def test_nothing_is_read_on_the_event_loop(
+    api: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_loop: list[str] = []
+    for owner, name in (
+        *((RunStore, "resolve"), (RunStore, "record"), (RunStore, "attempts"), (RunStore, "notes")),
+        *((LocalProvider, "names"), (LocalProvider, "get"), (LocalProvider, "resume")),
+        *((base, "below"), (providers, "provider_for_name"), (cluster_work, "_files")),
+        *((assist, "examine"), (assist, "complete"), (assist, "hover"), (assist, "render")),
+        *((assist, "merge"), (assist, "form_schema")),
+    ):
+        monkeypatch.setattr(owner, name, _watched(name, getattr(owner, name), on_loop))
+    monkeypatch.setattr(LocalProvider, "_up", lambda self, wanted, progress: self.get(CLUSTER))
+    place = {"kind": "train", "text": "data: ", "path": "x.train.yaml", "line": 1, "column": 6}
+    bodies = {
+        "llmops/configs/check": {"text": "data: x", "path": "x.train.yaml", "with_files": True},
+        "llmops/configs/complete": place,
+        "llmops/configs/hover": place,
+        "llmops/configs/render": {"kind": "train", "data": {}},
+        "llmops/configs/merge": {"kind": "train", "data": {}, "text": "a: 1"},
+        "llmops/clusters": {"template": "local"},
+        "llmops/runs": {"path": "x.train.yaml"},
+    }
+    query = f"?action=delete&kind=train&path=x&text=x&runs={RUN},{RUN}"
+    for row in sorted(ROWS, key=lambda row: row.method == "DELETE"):
+        if row.path.endswith("/live"):
+            continue
+        body = None if row.method == "GET" else json.dumps(bodies.get(row.path, {}))
+        answer = await api(row.path.removeprefix("llmops/") + query, method=row.method, body=body)
+        assert answer.code < 500, (row, answer.body)
+        assert on_loop == [], row
+
+
+async def test_of_two_that_resume_one_wins_and_the_other_is_told(
+    api: Fetch, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed: list[str] = []
+
+    def resume(self: Any, name: str, *, progress: Any = None) -> ClusterInfo:
+        resumed.append(name)
+        gate.wait(20)
+        return ClusterInfo(name=name, provider="local", state=ClusterState.READY)
+
+    monkeypatch.setattr(LocalProvider, "resume", resume)
+    asks = [api(f"clusters/{CLUSTER}/resume", method="POST", body="{}") for _ in range(6)]
+    answers = sorted(await asyncio.gather(*asks), key=lambda answer: answer.code)
+    assert [answer.code for answer in answers] == [202, 409, 409, 409, 409, 409]
+    for answer in answers[1:]:
+        told = json.loads(answer.body)
+        assert "`resume` is under way" in told["message"]
+        assert told["remedy"]
+    gate.set()
+    operation = json.loads(answers[0].body)
+    for _ in range(100):
+        operation = json.loads((await api(f"operations/{operation['id']}")).body)
+        if operation["state"] != "running":
+            break
+        await asyncio.sleep(0.05)
+    assert (operation["state"], resumed) == ("done", [CLUSTER])
+
+
+async def test_an_operation_of_a_server_that_is_gone_says_what_to_do(
+    api: Fetch, jp_serverapp: Any, gate: threading.Event
+) -> None:
+    settings = jp_serverapp.web_app.settings
+    before: Manager = settings[MANAGER_KEY]
+    started = before.operations.start("up", "lab", lambda tell: {"done": gate.wait(10)})
+    assert (await api(f"operations/{started.id}")).code == 200
+    settings[MANAGER_KEY] = Manager(root_dir=before.root_dir)
+    try:
+        answer = await api(f"operations/{started.id}")
+        told = json.loads(answer.body)
+        assert (answer.code, started.id in told["message"]) == (404, True)
+        assert "restarted" in told["remedy"]
+        assert json.loads((await api("operations")).body) == []
+    finally:
+        gate.set()
+        await settings[MANAGER_KEY].close()
+        settings[MANAGER_KEY] = before
+
+
+async def test_a_page_that_leaves_in_the_middle_of_a_download_holds_nothing(
+    api: Fetch, jp_http_port: int, jp_auth_header: dict[str, str], home: Path
+) -> None:
+    logs = home / "runs" / RUN / "logs"
+    logs.mkdir(parents=True)
+    (logs / "driver-1.log").write_bytes(b"x" * 99 + b"\n" * 50_000_000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", jp_http_port)
+    head = f"GET /user/someone/llmops/runs/{RUN}/log/download HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    writer.write(f"{head}Authorization: {jp_auth_header['Authorization']}\r\n\r\n".encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    writer.transport.abort()
+    began_s = time.monotonic()
+    assert (await api("handshake")).code == 200
+    assert time.monotonic() - began_s < 2
