@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import hygiene, pins, sizes
+from tests.checks import hygiene, pins, sizes, types_of_ts
 
 
 def test_every_file_and_function_is_short_enough() -> None:
@@ -55,3 +55,55 @@ def test_a_notebook_with_outputs_is_found(tmp_path: Path) -> None:
 
 def test_constraints_agree_with_this_environment() -> None:
     assert pins.differences() == []
+
+
+def test_the_lock_of_npm_packages_is_among_the_checked_files() -> None:
+    lock = hygiene.ROOT / "extension" / "package-lock.json"
+    assert lock in hygiene.checked_files()
+    assert '"resolved"' not in lock.read_text()
+
+
+def test_typescript_has_no_any_and_no_switched_off_check() -> None:
+    files = types_of_ts.checked_files()
+    assert len(files) > 50
+    assert types_of_ts.loose(files) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "let a: any = 1;",
+        "const b = x as any;",
+        "const c = <any>x;",
+        "function f(a: string, b: any[]): void {}",
+        "const d: Map<string, any> = e;",
+        "type F = string | any;",
+        "type G = (a: number) => any;",
+        "type H = any;",
+        "type I = Array<any>;",
+        "// @ts-ignore",
+        "// @ts-nocheck",
+    ],
+)
+def test_any_is_found_wherever_a_type_may_stand(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "x.ts"
+    file.write_text(f"const first = 1;\n{line}\n")
+    (found,) = types_of_ts.loose([file])
+    assert found.startswith(f"{file}:2: ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "// of any kind: any, as any",
+        "const a = 'as any';",
+        'const b = "x: any";',
+        "if (Promise.any(c)) {}",
+        "const anything: Many = as_any;",
+        "/* a: any */ let d: unknown;",
+    ],
+)
+def test_words_are_no_types(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "x.ts"
+    file.write_text(line)
+    assert types_of_ts.loose([file]) == []
