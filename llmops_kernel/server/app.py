@@ -39,7 +39,7 @@ class LLMOpsApp(ExtensionApp):
     ).tag(config=True)
     initial_clusters = List(
         Unicode(),
-        help="Cluster templates (names, or files below the root) that are brought up with the server.",
+        help="Cluster templates (names, or files below the root) to bring up with the server.",
     ).tag(config=True)
 
     def initialize_settings(self) -> None:
