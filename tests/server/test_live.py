@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from llmops_kernel.errors import StoreError
+from llmops_kernel.runs.store import RunStore
 from llmops_kernel.server.feeds import Cursor, Frame, Json
 from llmops_kernel.server.manager import MANAGER_KEY, Manager
+from tests.server.runs import make_run, step, worker
 
 UPGRADE = {
     "Connection": "Upgrade",
@@ -50,6 +54,13 @@ class Counter:
 
     def close(self) -> None:
         self.is_closed = True
+
+
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To be named before the server's own fixtures."""
+    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -228,3 +239,21 @@ async def test_operations_reach_a_page_with_progress_result_and_failure(
         assert known[done.id]["result"] == {"answer": 42}
         assert known[done.id]["lines"] == ["half way"]
         assert known[failed.id]["trouble"]["remedy"] == "make some"
+
+
+async def test_a_loss_that_is_no_number_stops_no_page(own_home: None, connect: Any) -> None:
+    store = RunStore()
+    make_run(store, "r-1", ended=None)
+    writer = worker(store, "r-1")
+    for number, loss in enumerate((math.nan, math.inf, -math.inf), start=1):
+        writer.emit(step(number, loss=loss))
+    writer.close()
+    async with connect() as socket:
+        for topic in ("runs", "run/r-1"):
+            await subscribe(socket, topic)
+        told = {}
+        while len(told) < 3:
+            header, _ = await receive(socket)
+            told[header["topic"], header["kind"]] = header["data"]
+    assert told["runs", "runs"]["runs"][0]["last_step"] == 3
+    assert told["run/r-1", "rows"]["count"] == 3
