@@ -66,6 +66,7 @@ export function addNewClusterCommand(options: IOptions): void {
   palette?.addItem({ command: CommandIDs.newCluster, category: CATEGORY });
   launcher?.add({
     command: CommandIDs.newCluster,
+    args: { isLauncher: true },
     category: CATEGORY,
     rank: 1
   });
