@@ -10,11 +10,12 @@ import { pages } from '../dashboard/pages';
 import { clustersIcon } from '../icons';
 import { IClusterModel, IOperations } from '../tokens';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
+import { useNow } from '../ui/hooks';
+import { openAt, rowMenu } from '../ui/menu';
 import { OperationInfo } from '../wire';
 import { failures } from './model';
 import { Row } from './row';
 
-const TICK_MS = 2000;
 const MENU = [
   CommandIDs.openDashboard,
   CommandIDs.insertClusterCode,
@@ -122,7 +123,7 @@ function Failures({ model, operations, trans }: IProps): JSX.Element {
 }
 
 function List({ model, commands, trans }: IProps): JSX.Element {
-  const nowS = useNow(model);
+  const nowS = useNow() + model.aheadS;
   if (!model.isKnown) {
     return <Busy text={trans.__('Looking for clusters…')} />;
   }
@@ -162,7 +163,7 @@ function List({ model, commands, trans }: IProps): JSX.Element {
   );
 }
 
-/** Lab's own context menu cannot hand the row's cluster to a command. */
+/** With the pages of its dashboard below it. */
 function openMenu(
   options: {
     commands: CommandRegistry;
@@ -172,16 +173,7 @@ function openMenu(
   event: React.MouseEvent
 ): void {
   const { commands, trans, cluster } = options;
-  event.preventDefault();
-  event.stopPropagation();
-  const menu = new MenuSvg({ commands });
-  MENU.forEach(command => {
-    if (command === '') {
-      menu.addItem({ type: 'separator' });
-    } else if (commands.hasCommand(command)) {
-      menu.addItem({ command, args: { cluster } });
-    }
-  });
+  const menu = rowMenu(commands, MENU, { cluster });
   const submenu = new MenuSvg({ commands });
   submenu.title.label = trans.__('Pages of the Ray Dashboard');
   pages(trans).forEach(({ name: page }) =>
@@ -191,22 +183,5 @@ function openMenu(
     })
   );
   menu.insertItem(1, { type: 'submenu', submenu });
-  // A menu closes before it runs its command, so it can only be disposed of later.
-  menu.aboutToClose.connect(() => {
-    setTimeout(() => {
-      menu.dispose();
-      submenu.dispose();
-    }, 0);
-  });
-  menu.open(event.clientX, event.clientY);
-}
-
-/** The server's time in seconds, for ages; moves on by itself. */
-function useNow(model: IClusterModel): number {
-  const [now, setNow] = React.useState(() => Date.now() / 1000);
-  React.useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now() / 1000), TICK_MS);
-    return () => clearInterval(timer);
-  }, []);
-  return now + model.aheadS;
+  openAt(menu, event, submenu);
 }

@@ -6,7 +6,8 @@ import { ILLMOps, IRunsModel } from '../tokens';
 import { Busy, EmptyState, TroubleBox } from '../ui/parts';
 import { RunDetail, RunRow, Trouble } from '../wire';
 import { CompareModel } from './compare/model';
-import { Curves, useModel } from './compare/view';
+import { useChanges } from '../ui/hooks';
+import { Curves } from './compare/view';
 import { Difference, DiffText } from './difference';
 import { RunModels } from './model';
 import * as requests from './requests';
@@ -171,7 +172,7 @@ function Pair(props: IProps & { other: string }): JSX.Element {
 
 function Shown(props: IProps & { model: CompareModel }): JSX.Element {
   const { model, trans } = props;
-  useModel(model);
+  useChanges(model);
   const open = () => undefined;
   return (
     <>

@@ -10,6 +10,7 @@ import * as React from 'react';
 
 import { bytes } from '../ui/format';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
+import { useChanges } from '../ui/hooks';
 import { LogModel } from './logModel';
 
 const LINE_PX = 18;
@@ -29,7 +30,7 @@ interface IProps {
  */
 export function LogView(props: IProps): JSX.Element {
   const { model, trans } = props;
-  useSignal(model);
+  useChanges(model);
   const scroller = React.useRef<HTMLDivElement>(null);
   const topOffset = () => {
     const index = Math.floor((scroller.current?.scrollTop ?? 0) / LINE_PX);
@@ -55,18 +56,6 @@ export function LogView(props: IProps): JSX.Element {
       <Position model={model} trans={trans} topOffset={topOffset} />
     </div>
   );
-}
-
-/** Draws again with each change of the model. */
-function useSignal(model: LogModel): void {
-  const [, again] = React.useReducer((count: number) => count + 1, 0);
-  React.useEffect(() => {
-    const listen = () => again();
-    model.changed.connect(listen);
-    return () => {
-      model.changed.disconnect(listen);
-    };
-  }, [model]);
 }
 
 function Lines(

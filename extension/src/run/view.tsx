@@ -4,6 +4,7 @@ import * as React from 'react';
 import { asTrouble } from '../api';
 import { ILLMOps, IRunsModel } from '../tokens';
 import { Busy, TroubleBox } from '../ui/parts';
+import { useChanges } from '../ui/hooks';
 import { RunAttempt, RunDetail, Trouble } from '../wire';
 import { AttemptsSection } from './attemptsView';
 import { ConfigSection } from './configView';
@@ -37,7 +38,7 @@ type Tab = (typeof TABS)[number];
  */
 export function RunView(props: IProps): JSX.Element {
   const { model, trans } = props;
-  useRun(model);
+  useChanges(model);
   const [tab, setTab] = React.useState<Tab>('live');
   const [seen, setSeen] = React.useState<ReadonlySet<Tab>>(new Set(['live']));
   const labels: Record<Tab, string> = {
@@ -84,18 +85,6 @@ export function RunView(props: IProps): JSX.Element {
       ))}
     </div>
   );
-}
-
-/** Draws again with each change of the run. */
-function useRun(model: RunModel): void {
-  const [, again] = React.useReducer((count: number) => count + 1, 0);
-  React.useEffect(() => {
-    const listen = () => again();
-    model.changed.connect(listen);
-    return () => {
-      model.changed.disconnect(listen);
-    };
-  }, [model]);
 }
 
 function Tabs(props: {

@@ -1,18 +1,17 @@
 import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
-import { Menu } from '@lumino/widgets';
 import * as React from 'react';
 
 import { CommandIDs } from '../commands';
 import { compareIcon, runsIcon, starIcon } from '../icons';
 import { IRunsModel } from '../tokens';
+import { useNow } from '../ui/hooks';
+import { openAt, rowMenu } from '../ui/menu';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
 import { RunRow } from '../wire';
 import { grouped, matches } from './model';
 import { Row } from './row';
-
-const TICK_MS = 5000;
 
 /**
  * The runs of the store in the side bar.
@@ -172,7 +171,7 @@ function ListedRow(props: IProps & { run: RunRow; nowS: number }): JSX.Element {
       isSelected={model.selected.has(run.run_id)}
       select={(runId, isSelected) => model.select(runId, isSelected)}
       execute={(command, runId) => void commands.execute(command, { runId })}
-      menu={(runId, event) => openMenu(commands, runId, event)}
+      menu={(runId, event) => openAt(rowMenu(commands, MENU, { runId }), event)}
     />
   );
 }
@@ -191,36 +190,3 @@ const MENU = [
   '',
   CommandIDs.deleteRun
 ];
-
-/** Lab's own context menu cannot hand the row's id to a command. */
-function openMenu(
-  commands: CommandRegistry,
-  runId: string,
-  event: React.MouseEvent
-): void {
-  event.preventDefault();
-  event.stopPropagation();
-  const menu = new Menu({ commands });
-  MENU.forEach(command => {
-    if (command === '') {
-      menu.addItem({ type: 'separator' });
-    } else if (commands.hasCommand(command)) {
-      menu.addItem({ command, args: { runId } });
-    }
-  });
-  // A menu closes before it runs its command, so it can only be disposed of later.
-  menu.aboutToClose.connect(() => {
-    setTimeout(() => menu.dispose(), 0);
-  });
-  menu.open(event.clientX, event.clientY);
-}
-
-/** Unix time in seconds, for ages; moves on by itself. */
-function useNow(): number {
-  const [now, setNow] = React.useState(() => Date.now() / 1000);
-  React.useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now() / 1000), TICK_MS);
-    return () => clearInterval(timer);
-  }, []);
-  return now;
-}

@@ -3,6 +3,7 @@ import * as React from 'react';
 
 import { DASH } from '../../ui/format';
 import { Busy, EmptyState, StateBadge, TroubleBox } from '../../ui/parts';
+import { useChanges } from '../../ui/hooks';
 import { Comparison, RunRow } from '../../wire';
 import { Difference } from '../difference';
 import { Chart } from './chart';
@@ -20,7 +21,7 @@ interface IProps {
  */
 export function CompareView(props: IProps): JSX.Element {
   const { model, trans } = props;
-  useModel(model);
+  useChanges(model);
   const { comparison, trouble } = model;
   return (
     <div className="llmops-compare">
@@ -46,17 +47,6 @@ export function CompareView(props: IProps): JSX.Element {
       )}
     </div>
   );
-}
-
-export function useModel(model: CompareModel): void {
-  const [, again] = React.useReducer((count: number) => count + 1, 0);
-  React.useEffect(() => {
-    const listen = () => again();
-    model.changed.connect(listen);
-    return () => {
-      model.changed.disconnect(listen);
-    };
-  }, [model]);
 }
 
 function Heads(props: IProps & { rows: readonly RunRow[] }): JSX.Element {
