@@ -1,7 +1,8 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 
 /**
- * One of the pages that the Ray Dashboard's own bar leads to; the name is its route.
+ * One of the pages that the Ray Dashboard's own bar leads to; the name is its route. Without Serve:
+ * where that is not installed its page is an error.
  */
 export interface IPage {
   name: string;
@@ -14,8 +15,7 @@ const NAMES = [
   'cluster',
   'actors',
   'logs',
-  'metrics',
-  'serve'
+  'metrics'
 ] as const;
 
 /** In the order in which they are offered. */
@@ -28,8 +28,7 @@ export function pages(trans: TranslationBundle): IPage[] {
     cluster: trans.__('Cluster'),
     actors: trans.__('Actors'),
     logs: trans.__('Logs'),
-    metrics: trans.__('Metrics'),
-    serve: trans.__('Serve')
+    metrics: trans.__('Metrics')
   };
   return NAMES.map(name => ({ name, label: labels[name] }));
 }
