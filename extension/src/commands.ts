@@ -11,6 +11,8 @@ export namespace CommandIDs {
   export const deleteCluster = 'llmops:delete-cluster';
   export const insertClusterCode = 'llmops:insert-cluster-code';
 
+  export const attachKernels = 'llmops:attach-kernels';
+
   // dashboard/ {cluster, page?, submissionId?, mode?, ref?}
   export const openDashboard = 'llmops:open-dashboard';
   export const openLayout = 'llmops:open-layout';

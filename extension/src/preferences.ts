@@ -21,6 +21,10 @@ class Preferences implements IPreferences {
     return this.read<string>('attachTo', '');
   }
 
+  async attach(name: string): Promise<void> {
+    await this._settings?.set('attachTo', name);
+  }
+
   get openRunOnSubmit(): boolean {
     return this.read<boolean>('openRunOnSubmit', true);
   }

@@ -149,6 +149,10 @@ export interface IPreferences {
   readonly defaultCluster: string;
   /** A cluster's name; empty when new kernels are left alone. */
   readonly attachTo: string;
+
+  /** Sets it for good. */
+  attach(name: string): Promise<void>;
+
   readonly openRunOnSubmit: boolean;
   readonly checkWhileTyping: boolean;
   /** As it is written there, unchecked: a `ILayoutPlan` when it is right. */

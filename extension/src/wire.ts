@@ -86,6 +86,10 @@ export interface ClusterInfo {
   num_nodes: number | null;
   num_cpus: number | null;
   num_gpus: number | null;
+  /** Main memory of the hosts of all nodes. */
+  memory_bytes: number | null;
+  /** Of it what is not available, by whomever it is used. */
+  memory_used_bytes: number | null;
   /** Reserved by running work; Ray refreshes it every 5 s. */
   cpus_used: number | null;
   gpus_used: number | null;

@@ -24,6 +24,8 @@ class Usage:
     num_gpus: float | None = None
     cpus_used: float | None = None
     gpus_used: float | None = None
+    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
     jobs_running: int | None = None
     jobs_total: int | None = None
     idle_s: float | None = None
@@ -62,12 +64,15 @@ class Dashboard:
         nodes = self._nodes()
         used = self._used()
         jobs = self.jobs()
+        memory = self._memory()
         return Usage(
             num_nodes=None if nodes is None else len(nodes),
             num_cpus=_total(nodes, "CPU"),
             num_gpus=_total(nodes, "GPU"),
             cpus_used=None if used is None else used.get("CPU", [0.0])[0],
             gpus_used=None if used is None else used.get("GPU", [0.0])[0],
+            memory_bytes=None if memory is None else memory[0],
+            memory_used_bytes=None if memory is None else memory[1],
             jobs_running=None if jobs is None else sum(is_active(job) for job in jobs),
             jobs_total=None if jobs is None else len(jobs),
             idle_s=None if jobs is None else idle_s(jobs, ready_s=ready_s, now_s=time.time()),
@@ -79,6 +84,16 @@ class Dashboard:
         with suppress(KeyError, TypeError):
             rows = answer["data"]["result"]["result"]
             return [row["resources_total"] for row in rows if row["state"] == "ALIVE"]
+        return None
+
+    def _memory(self) -> tuple[int, int] | None:
+        """(total, not available) of the hosts, as the nodes' agents report it now and then."""
+        answer = self._get("/nodes?view=summary")
+        with suppress(KeyError, TypeError, IndexError, ValueError):
+            # Total, available, percent, used; an agent that has not reported yet is not counted.
+            rows = [node["mem"] for node in answer["data"]["summary"] if node.get("mem")]
+            if rows:
+                return sum(int(r[0]) for r in rows), sum(int(r[0]) - int(r[1]) for r in rows)
         return None
 
     def _used(self) -> dict[str, list[float]] | None:

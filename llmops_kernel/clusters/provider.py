@@ -65,6 +65,10 @@ class ClusterInfo(BaseModel):
     num_nodes: int | None = None
     num_cpus: float | None = None
     num_gpus: float | None = None
+    memory_bytes: int | None = None
+    """Main memory of the hosts of all nodes."""
+    memory_used_bytes: int | None = None
+    """Of it what is not available, by whomever it is used."""
     cpus_used: float | None = None
     """Reserved by running work; Ray refreshes it every 5 s."""
     gpus_used: float | None = None

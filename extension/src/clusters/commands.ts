@@ -1,5 +1,6 @@
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { Clipboard, ICommandPalette, Notification } from '@jupyterlab/apputils';
+import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
 import { TranslationBundle } from '@jupyterlab/translation';
 import {
@@ -46,10 +47,11 @@ export function addActionCommands(options: {
   model: IClusterModel;
   actions: ClusterActions;
   notebooks: INotebookTracker | null;
+  consoles: IConsoleTracker | null;
   palette: ICommandPalette | null;
   trans: TranslationBundle;
 }): void {
-  const { app, model, actions, notebooks, palette, trans } = options;
+  const { app, model, actions, notebooks, consoles, palette, trans } = options;
   for (const text of texts(trans)) {
     app.commands.addCommand(text.id, {
       label: text.label,
@@ -67,7 +69,7 @@ export function addActionCommands(options: {
   app.commands.addCommand(CommandIDs.insertClusterCode, {
     label: trans.__('Insert Code That Attaches to a Cluster'),
     caption: trans.__(
-      'Put a cell with llmops.cluster(…) into the notebook; without one copy it'
+      'Put llmops.cluster(…) into the notebook or console; without one copy it'
     ),
     icon: codeIcon,
     describedBy: DESCRIBED_BY,
@@ -75,7 +77,12 @@ export function addActionCommands(options: {
     execute: async args => {
       const name = named(args) ?? (await actions.choose(''));
       if (name !== null) {
-        insertCode(attachCode(name), notebooks, trans);
+        const prompt = consoles?.currentWidget?.console.promptCell;
+        if (prompt && app.shell.currentWidget === consoles?.currentWidget) {
+          prompt.model.sharedModel.setSource(attachCode(name));
+        } else {
+          insertCode(attachCode(name), notebooks, trans);
+        }
       }
     }
   });

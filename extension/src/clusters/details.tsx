@@ -18,6 +18,14 @@ export function Details(props: {
     [trans.__('provider'), info.provider],
     ['Ray', info.ray_version],
     [trans.__('address'), info.ray_address],
+    [
+      trans.__('host memory'),
+      trans.__(
+        '%1 of %2 used',
+        fmt.bytes(info.memory_used_bytes),
+        fmt.bytes(info.memory_bytes)
+      )
+    ],
     [trans.__('jobs so far'), fmt.count(info.jobs_total)],
     [trans.__('fork server'), warmLine(info, trans)],
     [trans.__('dashboard'), info.dashboard_url]

@@ -5,7 +5,13 @@ import {
 import { ISessionContext } from '@jupyterlab/apputils';
 import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker } from '@jupyterlab/notebook';
+import {
+  ITranslator,
+  nullTranslator,
+  TranslationBundle
+} from '@jupyterlab/translation';
 
+import { CommandIDs } from '../commands';
 import { IPreferences } from '../tokens';
 
 /**
@@ -27,6 +33,7 @@ export function attachKernels(
   preferences: IPreferences
 ): void {
   let isFresh = session.session?.kernel !== undefined;
+  let attachedTo = '';
   const look = (): void => {
     const kernel = session.session?.kernel;
     const name = preferences.attachTo;
@@ -34,6 +41,7 @@ export function attachKernels(
       return;
     }
     isFresh = false;
+    attachedTo = name;
     void kernel.info.then(info => {
       if (info.language_info.name === 'python') {
         // Silent: it is neither a cell nor part of the history.
@@ -53,10 +61,44 @@ export function attachKernels(
     isFresh ||= status === 'restarting' || status === 'autorestarting';
     look();
   });
-  // The settings may come later than the first kernel.
-  preferences.changed.connect(look);
-  session.disposed.connect(() => preferences.changed.disconnect(look));
+  // The settings may come later than the first kernel, or change: running ones get it, too.
+  const again = (): void => {
+    if (preferences.attachTo !== attachedTo) {
+      isFresh = true;
+      look();
+    }
+  };
+  preferences.changed.connect(again);
+  session.disposed.connect(() => preferences.changed.disconnect(again));
   look();
+}
+
+function addCommand(
+  app: JupyterFrontEnd,
+  preferences: IPreferences,
+  trans: TranslationBundle
+): void {
+  app.commands.addCommand(CommandIDs.attachKernels, {
+    label: trans.__('Attach All Kernels to This Cluster'),
+    caption: trans.__(
+      'Each Python kernel of a notebook or console gets the variable cluster'
+    ),
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          cluster: { type: 'string', description: 'Name of the cluster.' }
+        },
+        required: ['cluster']
+      }
+    },
+    isToggleable: true,
+    isToggled: args => args.cluster === preferences.attachTo,
+    execute: args => {
+      const name = String(args.cluster ?? '');
+      return preferences.attach(preferences.attachTo === name ? '' : name);
+    }
+  });
 }
 
 /**
@@ -67,13 +109,16 @@ export const attachPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Attaches new kernels to a cluster.',
   autoStart: true,
   requires: [IPreferences],
-  optional: [INotebookTracker, IConsoleTracker],
+  optional: [INotebookTracker, IConsoleTracker, ITranslator],
   activate: (
-    _: JupyterFrontEnd,
+    app: JupyterFrontEnd,
     preferences: IPreferences,
     notebooks: INotebookTracker | null,
-    consoles: IConsoleTracker | null
+    consoles: IConsoleTracker | null,
+    translator: ITranslator | null
   ) => {
+    const trans = (translator ?? nullTranslator).load('llmops');
+    addCommand(app, preferences, trans);
     notebooks?.widgetAdded.connect((_, { sessionContext }) =>
       attachKernels(sessionContext, preferences)
     );

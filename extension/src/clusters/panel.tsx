@@ -19,6 +19,7 @@ import { Row } from './row';
 const MENU = [
   CommandIDs.openDashboard,
   CommandIDs.insertClusterCode,
+  CommandIDs.attachKernels,
   '',
   CommandIDs.resumeCluster,
   CommandIDs.suspendCluster,

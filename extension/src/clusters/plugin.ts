@@ -6,6 +6,7 @@ import {
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { IEditorServices } from '@jupyterlab/codeeditor';
 import { ILauncher } from '@jupyterlab/launcher';
+import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
@@ -71,7 +72,13 @@ export const clusterCommandsPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Starts, scales, suspends, resumes and deletes Ray clusters.',
   autoStart: true,
   requires: [ILLMOps, IClusterModel, IOperations, IEditorServices],
-  optional: [ITranslator, ICommandPalette, INotebookTracker, ILauncher],
+  optional: [
+    ITranslator,
+    ICommandPalette,
+    INotebookTracker,
+    IConsoleTracker,
+    ILauncher
+  ],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
@@ -81,12 +88,13 @@ export const clusterCommandsPlugin: JupyterFrontEndPlugin<void> = {
     translator: ITranslator | null,
     palette: ICommandPalette | null,
     notebooks: INotebookTracker | null,
+    consoles: IConsoleTracker | null,
     launcher: ILauncher | null
   ) => {
     const trans = (translator ?? nullTranslator).load('llmops');
     const actions = new ClusterActions(llmops, model, operations, trans);
-    addActionCommands({ app, model, actions, notebooks, palette, trans });
     const shared = { app, palette, trans };
+    addActionCommands({ ...shared, model, actions, notebooks, consoles });
     addNewClusterCommand({ ...shared, llmops, actions, editors, launcher });
   }
 };

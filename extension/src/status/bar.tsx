@@ -72,10 +72,11 @@ export function statusText(
   running: number,
   trans: TranslationBundle
 ): string {
-  const up = rows.filter(
-    row => row.info?.state === 'ready' || row.info?.state === 'starting'
-  );
+  const up = rows.filter(row => row.info?.state === 'ready');
   const jobs = trans._n('%1 run', '%1 runs', running);
+  if (up.length === 0 && rows.some(row => row.info?.state === 'starting')) {
+    return trans.__('Ray: starting');
+  }
   if (up.length === 0) {
     return running > 0
       ? `${trans.__('Ray: no cluster')} · ${jobs}`
