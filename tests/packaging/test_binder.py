@@ -29,7 +29,7 @@ def test_binder_takes_its_versions_from_constraints() -> None:
 def test_every_install_of_binder_is_constrained() -> None:
     script = (BINDER / "postBuild").read_text()
     installs = re.findall(r"^.*\bpip install.*$", script, flags=re.MULTILINE)
-    assert len(installs) == 3
+    assert len(installs) == 4
     for line in installs:
         assert "-c constraints.txt" in line
         assert "==" not in line
