@@ -135,7 +135,7 @@ def test_failed_run_shows_error_place_and_remedy(
     assert errors == []
 
 
-def test_waiting_cell_answers_stop_and_ends_with_picture_and_table(
+def test_waiting_cell_answers_stop_and_ends_with_a_saved_panel_and_table(
     notebook: Any, tmp_path: Path, lab_page: Any
 ) -> None:
     run = Simulation(RunFolder(tmp_path / "waiting"), steps=60)
@@ -155,10 +155,16 @@ def test_waiting_cell_answers_stop_and_ends_with_picture_and_table(
     for _ in run.train(first=31):
         pass
     run.succeed()
-    lab_page.wait_for_selector(".jp-RenderedImage img", timeout=15_000)
+    # No live widget is left: the saved notebook will show the same without a kernel.
+    saved = lab_page.locator(".llmops-mime .llmops-run")
+    saved.get_by_text("step 60 of 60").wait_for(timeout=15_000)
     table = lab_page.locator(".jp-RenderedHTML table")
     assert "step 60 of 60" in str(table.text_content())
-    assert lab_page.locator(".llmops-run").count() == 0
+    assert lab_page.locator(".llmops-run").count() == 1
+    opened.command("docmanager:save")
+    kept = (opened.lab.work / "waiting.ipynb").read_text
+    lab_page.wait_for_timeout(1000)
+    assert '"image/png"' in kept()  # For all who do not have this extension.
     opened.shot("wait-final")
 
 
