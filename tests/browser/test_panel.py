@@ -199,7 +199,10 @@ def test_hundred_thousand_steps_open_quickly(
     opened = notebook("large.ipynb", source(tmp_path / "large"))
     begin_s = time.monotonic()
     opened.run_all()
-    wait_for_steps(lab_page, 100_000, timeout_s=60)
+    panel = lab_page.locator(".llmops-mime .llmops-run")
+    panel.get_by_text("step 100,000 of 100,000").wait_for(timeout=60_000)
+    # An ended run is shown as it is saved: thinned, so that the notebook's file stays small.
+    assert 1000 < steps_shown(lab_page) <= 2000
     print(f"100,000 steps on the screen after {time.monotonic() - begin_s:.1f} s")
     opened.shot("panel-100000-steps", panel_only=True)
     assert time.monotonic() - begin_s < 30
