@@ -30,6 +30,8 @@ _COMPRESSED_SUFFIXES = (
     *(".gz", ".zip", ".bz2", ".xz", ".zst"),
 )
 _FORMAT = "llmops-package-1"
+_FOR_LAB = "labextension/"
+"""Built into an editable install: of no use to a worker, and new with each build."""
 _CHUNK_BYTES = 1 << 20
 
 
@@ -130,7 +132,7 @@ def _library(cache: Path) -> Package:
     root = Path(__file__).parents[1]
     for last in (False, False, True):
         files = scan(root)
-        members = _members(files, list(files.files))
+        members = _members(files, [rel for rel in files.files if not rel.startswith(_FOR_LAB)])
         try:
             return _package(
                 members, cache=cache, what="llmops_kernel", place=lambda rel: f"{root.name}/{rel}"

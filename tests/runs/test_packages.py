@@ -56,6 +56,7 @@ def test_code_data_and_library_travel_apart(root, kept):
         "folder": folder,
     }
     library = contents(packages.library)
+    assert not [name for name in library if "/labextension/" in name]  # No use to a worker.
     assert "llmops_kernel/runs/packages.py" in library
     strange = [name for name in library if "__pycache__" in name or "test" in name]
     assert strange == []
