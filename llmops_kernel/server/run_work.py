@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -173,25 +174,26 @@ def resubmit(operations: Operations, ref: str, body: ResubmitBody) -> OperationI
 
 def stop(operations: Operations, ref: str) -> OperationInfo:
     run = api.attach(ref)
-
-    def work(tell: Progress) -> dict[str, Any]:
-        tell("Asking for a stop; a checkpoint is saved first")
-        run.stop()
-        return {"run_id": run.id}
-
-    return operations.start("stop", run.id, work)
+    line = "Asking for a stop; a checkpoint is saved first"
+    return _act(operations, "stop", run, run.stop, line=line)
 
 
 def retry(operations: Operations, ref: str) -> OperationInfo:
     """Raises RunStateError at once when the run is on."""
     run = api.attach(ref)
+    line = "Handing the run to its cluster again, from its last checkpoint"
+    return _act(operations, "retry", run, run.retry, line=line)
 
+
+def _act(
+    operations: Operations, kind: str, run: Run, act: Callable[[], object], *, line: str
+) -> OperationInfo:
     def work(tell: Progress) -> dict[str, Any]:
-        tell("Handing the run to its cluster again, from its last checkpoint")
-        run.retry()
+        tell(line)
+        act()
         return {"run_id": run.id}
 
-    return operations.start("retry", run.id, work)
+    return operations.start(kind, run.id, work)
 
 
 def delete(operations: Operations, ref: str) -> OperationInfo:
