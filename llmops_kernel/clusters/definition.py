@@ -70,3 +70,26 @@ def _env_again(record: HeadRecord) -> tuple[dict[str, str], str]:
         now = ", ".join(sorted(env)) or "nothing"
         return env, f"`env` of {record.template_path} has changed: {names} before, {now} now"
     return env, ""
+
+
+def difference(record: HeadRecord | None, template: ClusterTemplate) -> str:
+    """What the running head has otherwise than the template wants."""
+    if record is None:
+        return ""
+    wanted = recordable(template)
+    there = record.template
+    unlike = [
+        f"{key}={_shown(there.get(key))} (the template says {_shown(value)})"
+        for key, value in wanted.items()
+        if there.get(key) != value
+    ]
+    if not unlike:
+        return ""
+    return (
+        f"Attached to a running head with {', '.join(unlike)}."
+        f" `llmops down {record.name}` and `up` make it as the template says"
+    )
+
+
+def _shown(value: Any) -> str:
+    return "default" if value is None else str(value)

@@ -9,18 +9,18 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from llmops_kernel.clusters import launch
 from llmops_kernel.clusters.actions import preview_of, refuse_impossible
 from llmops_kernel.clusters.dashboard import Dashboard
-from llmops_kernel.clusters.definition import Definition, definition_of, recordable
+from llmops_kernel.clusters.definition import Definition, definition_of, difference, recordable
 from llmops_kernel.clusters.logs import exited_part, keep_logs
 from llmops_kernel.clusters.processes import cluster_processes, head_process, stop_processes
 from llmops_kernel.clusters.provider import (
     ActionPreview,
     ClusterAction,
     ClusterInfo,
+    ClusterState,
     Connection,
     Progress,
 )
@@ -32,11 +32,12 @@ from llmops_kernel.clusters.record import (
 )
 from llmops_kernel.clusters.start import StartCutShort, wait_until_ready
 from llmops_kernel.clusters.status import look
-from llmops_kernel.config.cluster import ClusterTemplate
+from llmops_kernel.config.cluster import AnyTemplate, ClusterTemplate
 from llmops_kernel.errors import (
     ClusterDeadError,
     ClusterError,
     ClusterNotFoundError,
+    ClusterStartError,
     ClusterStateError,
     ClusterUnreachableError,
 )
@@ -57,16 +58,19 @@ class LocalProvider:
 
     def up(
         self,
-        template: ClusterTemplate,
+        template: AnyTemplate,
         *,
         template_path: Path | None = None,
         progress: Progress | None = None,
+        wait: bool = True,
     ) -> ClusterInfo:
         """Attach to the head of that name when it lives, else start one.
 
-        Safe from several processes at once: one starts, the others wait and attach.
+        A local start takes seconds and is always waited for. Safe from several processes at
+        once: one starts, the others wait and attach.
         Raises ClusterStartError, ClusterUnreachableError, MissingDependencyError.
         """
+        assert isinstance(template, ClusterTemplate)
         return self._up(Definition(template=template, path=template_path), progress=progress)
 
     def _up(self, wanted: Definition, *, progress: Progress | None) -> ClusterInfo:
@@ -83,7 +87,7 @@ class LocalProvider:
                     self._clean_up_dead(folder, tell=tell)
                     self._start(wanted, folder=folder, tell=tell)
         info = self.get(template.name)
-        difference = _difference(folder, template)
+        difference = difference(folder.read(), template)
         return info.model_copy(update={"message": difference}) if difference else info
 
     def get(self, name: str) -> ClusterInfo:
@@ -190,6 +194,34 @@ class LocalProvider:
         if record.pid is not None and record.stopped_s is None:
             with suppress(ClusterError):  # A full disk must not keep it from being stopped.
                 folder.write(record.model_copy(update={"stopping_s": time.time()}))
+
+    def wait(
+        self, name: str, *, timeout_s: float | None = None, progress: Progress | None = None
+    ) -> ClusterInfo:
+        """`up` has waited already: only another process's start can be under way.
+
+        Raises ClusterNotFoundError, ClusterDeadError, ClusterStartError.
+        """
+        deadline_s = time.monotonic() + (timeout_s or self._start_timeout_s)
+        while (info := self.get(name)).state is ClusterState.STARTING:
+            if time.monotonic() > deadline_s:
+                raise ClusterStartError(
+                    f"Cluster {name!r} is still starting ({info.message})",
+                    remedy=f"`llmops status {name}` tells how it is",
+                )
+            time.sleep(0.2)
+        if not info.is_ready:
+            raise ClusterDeadError(
+                f"Cluster {name!r} is {info.state}: {info.message}", remedy=info.remedy
+            )
+        return info
+
+    def keep(self, name: str, *, for_s: float) -> ClusterInfo:
+        """Raises ClusterStateError: nothing suspends a local cluster."""
+        raise ClusterStateError(
+            f"Cluster {name!r} is local: no idle guard watches it",
+            remedy="nothing to do; it stays up until `llmops suspend`",
+        )
 
     def connect(self, name: str) -> Connection:
         """Raises ClusterNotFoundError, ClusterDeadError."""
@@ -341,30 +373,6 @@ def _clear(record: HeadRecord, folder: ClusterFolder) -> None:
         )
     keep_logs(record, folder)
     shutil.rmtree(record.temp_dir, ignore_errors=True)
-
-
-def _difference(folder: ClusterFolder, template: ClusterTemplate) -> str:
-    """What the running head has otherwise than the template wants."""
-    record = folder.read()
-    if record is None:
-        return ""
-    wanted = recordable(template)
-    there = record.template
-    unlike = [
-        f"{key}={_shown(there.get(key))} (the template says {_shown(value)})"
-        for key, value in wanted.items()
-        if there.get(key) != value
-    ]
-    if not unlike:
-        return ""
-    return (
-        f"Attached to a running head with {', '.join(unlike)}."
-        f" `llmops down {record.name}` and `up` make it as the template says"
-    )
-
-
-def _shown(value: Any) -> str:
-    return "default" if value is None else str(value)
 
 
 def _silent(line: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from llmops_kernel.config.cluster import ClusterTemplate
+from llmops_kernel.config.cluster import AnyTemplate
 
 Progress = Callable[[str], None]
 """Takes one line of text for people."""
@@ -30,6 +30,19 @@ class ClusterAction(StrEnum):
     DELETE = "delete"
 
 
+class Route(Protocol):
+    """Stands between a client and a dashboard: credentials of its own, its own certificates."""
+
+    def auth(self) -> Any:
+        """An `httpx.Auth` (sync and async) that renews its credentials; None without any."""
+
+    def verify(self) -> Any:
+        """For httpx's `verify`: a context with the authorities and client certificate, or True."""
+
+    def describe(self) -> str:
+        """For errors: `the service proxy of context gcp-us`."""
+
+
 class ActionPreview(BaseModel):
     """What an action would do to a cluster, told before it is done."""
 
@@ -45,6 +58,21 @@ class ActionPreview(BaseModel):
     """What is still there afterwards."""
     needs_confirmation: bool = False
     """True when work or files are lost, or when that cannot be known."""
+
+
+class Waiting(BaseModel):
+    """One reason why a cluster is not as it was asked for."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    message: str
+    """One sentence with the numbers: what waits, for what, and why."""
+    remedy: str = ""
+    """What to do about it."""
+    kind: str = ""
+    """For machines: `quota`, `capacity`, `image`, `volume`, `operator`, `permission`, ..."""
+    is_stuck: bool = False
+    """True when waiting alone will not end it."""
 
 
 class ClusterInfo(BaseModel):
@@ -82,6 +110,25 @@ class ClusterInfo(BaseModel):
     actions: dict[ClusterAction, str] = {}
     """What its provider can do to it now: empty text, or the reason why not."""
     ray_version: str | None = None
+    context: str | None = None
+    """kubeconfig context; None for a local cluster."""
+    namespace: str | None = None
+    queue: str | None = None
+    """Kueue's LocalQueue."""
+    image: str | None = None
+    workers_ready: int | None = None
+    """Worker pods that are ready; None for a local cluster."""
+    workers_wanted: int | None = None
+    waiting: tuple[Waiting, ...] = ()
+    """Why it is not as it was asked for, the most telling reason first."""
+    suspends_at_s: float | None = None
+    """Unix time at which the idle guard suspends it if nothing runs until then."""
+    ends_at_s: float | None = None
+    """Unix time at which its time to live is over."""
+    kept_until_s: float | None = None
+    """Somebody asked that it be left alone until then."""
+    is_adopted: bool = False
+    """Made by others: kubectl, CI, a pipeline."""
     warm: str = ""
     """`warm`, `starting`, `off (why)` or `cold: why`: how processes of jobs start; empty when the
     cluster does not live or cannot be asked."""
@@ -106,14 +153,20 @@ class ClusterInfo(BaseModel):
 class Connection(BaseModel):
     """Where a cluster's dashboard is and what opens it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     dashboard_url: str
     token: str | None = Field(default=None, repr=False)
+    route: Route | None = Field(default=None, repr=False)
+    """How to get there when plain HTTP does not."""
 
     def headers(self) -> dict[str, str]:
-        # Ray looks at `Authorization` first, so a netrc entry cannot get in the way.
-        return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        if self.token is None:
+            return {}
+        # Ray looks at `Authorization` first, so a netrc entry cannot get in the way. On a route
+        # that header belongs to whoever stands between (the Kubernetes API server).
+        name = "Authorization" if self.route is None else "X-Ray-Authorization"
+        return {name: f"Bearer {self.token}"}
 
 
 class ClusterProvider(Protocol):
@@ -123,12 +176,15 @@ class ClusterProvider(Protocol):
 
     def up(
         self,
-        template: ClusterTemplate,
+        template: AnyTemplate,
         *,
         template_path: Path | None = None,
         progress: Progress | None = None,
+        wait: bool = True,
     ) -> ClusterInfo:
         """Attach to the cluster when it is there, else start it; blocks until it is ready.
+
+        `wait=False` returns as soon as it has been asked for, where a start takes minutes.
 
         `template_path` is the file that the template was read from: `resume` reads `env` there
         again. Raises ClusterStartError, ClusterUnreachableError, MissingDependencyError.
@@ -176,6 +232,21 @@ class ClusterProvider(Protocol):
 
     def delete(self, name: str) -> None:
         """Stop it and forget it, with its logs; runs stay. Raises ClusterNotFoundError."""
+
+    def wait(
+        self, name: str, *, timeout_s: float | None = None, progress: Progress | None = None
+    ) -> ClusterInfo:
+        """Block until it is ready, and tell why it is not each time that changes.
+
+        Raises ClusterNotFoundError, ClusterDeadError, and ClusterStartError with the reasons
+        when the time is up or waiting alone will not help.
+        """
+
+    def keep(self, name: str, *, for_s: float) -> ClusterInfo:
+        """No idle guard touches it for so long from now; 0 takes that back.
+
+        Raises ClusterNotFoundError, ClusterStateError.
+        """
 
     def connect(self, name: str) -> Connection:
         """Raises ClusterNotFoundError, ClusterDeadError."""

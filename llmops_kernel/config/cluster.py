@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from llmops_kernel.config.check import validated
+from llmops_kernel.config.kuberay import KubeRayTemplate
 from llmops_kernel.config.problems import Problem, config_error, did_you_mean, listed
-from llmops_kernel.config.sections import NAME_PATTERN, Section
+from llmops_kernel.config.sections import NAME_PATTERN, Section, WarmSettings
 from llmops_kernel.config.yaml_source import read_yaml
 
 BUILT_IN = ("local",)
 FOLDER = "cluster_templates"
-_MODULE_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 _SMALLEST_STORE_BYTES = 75 * 1024 * 1024  # Ray's own minimum
-
-
-class WarmSettings(Section):
-    """Whether worker processes are forked from one that has the training stack loaded."""
-
-    enabled: bool = True
-    """Start each node's fork server with the cluster; `false`: a fresh interpreter each time."""
-    preload: tuple[Annotated[str, Field(pattern=_MODULE_PATTERN)], ...] = ()
-    """Modules to load besides the training stack; never your own code, which may change."""
 
 
 class ClusterTemplate(Section):
@@ -48,6 +39,9 @@ class ClusterTemplate(Section):
     """The fork server of each node."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the Ray processes, and so of every run; no secrets here."""
+
+
+AnyTemplate = ClusterTemplate | KubeRayTemplate
 
 
 def load_cluster_template(name_or_path: Path | str = "local") -> ClusterTemplate:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Strategy = Literal["ddp", "zero1", "zero2", "zero3"]
 Method = Literal["full", "lora"]
 Dtype = Literal["float32", "bfloat16"]
+_MODULE_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
 CATALOGUE = ("SmolLM2-135M-Instruct", "tiny-llama", "tiny-qwen2")
 """Built-in model names; `train/catalogue.py` makes them."""
@@ -178,3 +179,12 @@ class HooksConfig(Section):
 
     file: str | None = None
     """Python file of the workspace that may define `format_example(row)`, `build_model(config)`, `compute_metrics(predictions, references, rows)`, `callbacks()`."""
+
+
+class WarmSettings(Section):
+    """Whether worker processes are forked from one that has the training stack loaded."""
+
+    enabled: bool = True
+    """Start each node's fork server with the cluster; `false`: a fresh interpreter each time."""
+    preload: tuple[Annotated[str, Field(pattern=_MODULE_PATTERN)], ...] = ()
+    """Modules to load besides the training stack; never your own code, which may change."""
