@@ -87,8 +87,8 @@ class LocalProvider:
                     self._clean_up_dead(folder, tell=tell)
                     self._start(wanted, folder=folder, tell=tell)
         info = self.get(template.name)
-        difference = difference(folder.read(), template)
-        return info.model_copy(update={"message": difference}) if difference else info
+        unlike = difference(folder.read(), template)
+        return info.model_copy(update={"message": unlike}) if unlike else info
 
     def get(self, name: str) -> ClusterInfo:
         """The truth of this moment. A busy head gets 5 s to answer; a dead one is told at once.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,6 +30,7 @@ class ClusterAction(StrEnum):
     DELETE = "delete"
 
 
+@runtime_checkable
 class Route(Protocol):
     """Stands between a client and a dashboard: credentials of its own, its own certificates."""
 

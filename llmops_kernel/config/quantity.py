@@ -44,7 +44,7 @@ def amount(quantity: str | int | float) -> Decimal:
         raise ValueError(f"{quantity!r} is not a Kubernetes quantity")
     number, unit = Decimal(match[1]), match[2] or ""
     if unit in _BINARY:
-        return number * _BINARY[unit]
+        return number * Decimal(_BINARY[unit])
     if unit in _DECIMAL:
         return number * _DECIMAL[unit]
     return number.scaleb(int(unit[1:]))
