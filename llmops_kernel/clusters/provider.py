@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -76,6 +76,20 @@ class Waiting(BaseModel):
     """True when waiting alone will not end it."""
 
 
+class GroupInfo(BaseModel):
+    """One worker group: how many replicas there are and may be."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    name: str
+    replicas: int
+    """As asked for."""
+    ready: int | None = None
+    """Pods that are ready."""
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+
+
 class ClusterInfo(BaseModel):
     """What any provider can say about a cluster; `None` is unknown, never a guess."""
 
@@ -120,6 +134,8 @@ class ClusterInfo(BaseModel):
     workers_ready: int | None = None
     """Worker pods that are ready; None for a local cluster."""
     workers_wanted: int | None = None
+    groups: tuple[GroupInfo, ...] = ()
+    """Worker groups, which `scale` gives other numbers; empty for a local cluster."""
     waiting: tuple[Waiting, ...] = ()
     """Why it is not as it was asked for, the most telling reason first."""
     suspends_at_s: float | None = None
@@ -224,6 +240,7 @@ class ClusterProvider(Protocol):
         *,
         num_cpus: int | None = None,
         num_gpus: int | None = None,
+        workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
     ) -> ClusterInfo:
         """Give it other numbers; None leaves one as it is. Blocks until it is ready.
