@@ -8,6 +8,7 @@ export namespace CommandIDs {
   export const scaleCluster = 'llmops:scale-cluster';
   export const suspendCluster = 'llmops:suspend-cluster';
   export const resumeCluster = 'llmops:resume-cluster';
+  export const keepCluster = 'llmops:keep-cluster';
   export const deleteCluster = 'llmops:delete-cluster';
   export const insertClusterCode = 'llmops:insert-cluster-code';
 

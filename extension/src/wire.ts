@@ -105,6 +105,27 @@ export interface ClusterInfo {
   /** What its provider can do to it now: empty text, or the reason why not. */
   actions: Record<string, string>;
   ray_version: string | null;
+  /** kubeconfig context; None for a local cluster. */
+  context: string | null;
+  namespace: string | null;
+  /** Kueue's LocalQueue. */
+  queue: string | null;
+  image: string | null;
+  /** Worker pods that are ready; None for a local cluster. */
+  workers_ready: number | null;
+  workers_wanted: number | null;
+  /** Worker groups, which `scale` gives other numbers; empty for a local cluster. */
+  groups: GroupInfo[];
+  /** Why it is not as it was asked for, the most telling reason first. */
+  waiting: Waiting[];
+  /** Unix time at which the idle guard suspends it if nothing runs until then. */
+  suspends_at_s: number | null;
+  /** Unix time at which its time to live is over. */
+  ends_at_s: number | null;
+  /** Somebody asked that it be left alone until then. */
+  kept_until_s: number | null;
+  /** Made by others: kubectl, CI, a pipeline. */
+  is_adopted: boolean;
   /**
    * `warm`, `starting`, `off (why)` or `cold: why`: how processes of jobs start; empty when the
    * cluster does not live or cannot be asked.
@@ -122,6 +143,29 @@ export interface ClusterInfo {
   warm_cold_reason: string;
   /** Last lines of the logs of a cluster that died or would not start. */
   log_tail: string;
+}
+
+/** One worker group: how many replicas there are and may be. */
+export interface GroupInfo {
+  name: string;
+  /** As asked for. */
+  replicas: number;
+  /** Pods that are ready. */
+  ready: number | null;
+  min_replicas: number | null;
+  max_replicas: number | null;
+}
+
+/** One reason why a cluster is not as it was asked for. */
+export interface Waiting {
+  /** One sentence with the numbers: what waits, for what, and why. */
+  message: string;
+  /** What to do about it. */
+  remedy: string;
+  /** For machines: `quota`, `capacity`, `image`, `volume`, `operator`, `permission`, ... */
+  kind: string;
+  /** True when waiting alone will not end it. */
+  is_stuck: boolean;
 }
 
 /** All clusters at one moment. */
@@ -170,6 +214,14 @@ export interface UpBody {
 export interface ScaleBody {
   num_cpus?: number | null;
   num_gpus?: number | null;
+  /** Replicas by worker group; groups that are not named stay as they are. */
+  workers?: Record<string, number>;
+}
+
+/** How long no idle guard may touch a cluster. */
+export interface KeepBody {
+  /** Seconds from now; 0 takes an earlier wish back. */
+  for_s: number;
 }
 
 /** A kind of config files, by which editors know what to help with. */

@@ -11,6 +11,7 @@ from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
 from llmops_kernel.server.wire.clusters import (
     ClusterList,
     EmptyBody,
+    KeepBody,
     ScaleBody,
     UpBody,
 )
@@ -64,11 +65,18 @@ class ActionHandler(LLMOpsHandler):
         numbers = self.body(ScaleBody) if wanted is ClusterAction.SCALE else None
         if numbers is None:
             self.body(EmptyBody)
-        elif numbers.num_cpus is None and numbers.num_gpus is None:
-            raise RequestError("give num_cpus or num_gpus", status=422)
+        elif numbers.is_empty:
+            raise RequestError("give num_cpus, num_gpus or workers", status=422)
         await self.run(work.refuse_now, name, wanted)
         started = work.start_action(self.manager.operations, name, wanted, numbers=numbers)
         self.reply(started, status=202)
+
+
+class KeepHandler(LLMOpsHandler):
+    @protected
+    async def post(self, name: str) -> None:
+        body = self.body(KeepBody)
+        self.reply(await self.run(lambda: api.cluster(name).keep(for_s=body.for_s)))
 
 
 def _action(text: str) -> ClusterAction:
@@ -84,5 +92,6 @@ ROUTES = [
     (r"templates", TemplatesHandler),
     (r"clusters/([^/]+)", ClusterHandler),
     (r"clusters/([^/]+)/preview", PreviewHandler),
+    (r"clusters/([^/]+)/keep", KeepHandler),
     (r"clusters/([^/]+)/([a-z]+)", ActionHandler),
 ]

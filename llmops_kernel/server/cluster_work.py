@@ -102,7 +102,12 @@ def _work(name: str, action: ClusterAction, numbers: ScaleBody) -> Work:
         elif action is ClusterAction.RESUME:
             cluster.resume(progress=tell)
         else:
-            cluster.scale(num_cpus=numbers.num_cpus, num_gpus=numbers.num_gpus, progress=tell)
+            cluster.scale(
+                num_cpus=numbers.num_cpus,
+                num_gpus=numbers.num_gpus,
+                workers=numbers.workers or None,
+                progress=tell,
+            )
         return _told(cluster.info)
 
     return work

@@ -6,7 +6,12 @@ import { IClusterModel, ILLMOps, IOperations } from '../tokens';
 import { confirm, showError } from '../ui/dialogs';
 import { OperationInfo, ScaleBody } from '../wire';
 import { whyNot } from './model';
-import { ClusterAction, previewAction, startAction } from './requests';
+import {
+  ClusterAction,
+  keepCluster,
+  previewAction,
+  startAction
+} from './requests';
 import { askNumbers } from './scaleDialog';
 
 /**
@@ -30,6 +35,22 @@ export class ClusterActions {
     } catch (error) {
       const title = this.trans.__('Cannot %1 cluster %2', action, cluster);
       await showError(title, error);
+    }
+  }
+
+  /** Answers at once: it only writes down a wish. */
+  async keep(cluster: string, hours: number): Promise<void> {
+    const { trans } = this;
+    try {
+      await keepCluster(this.llmops, cluster, hours * 3600);
+      Notification.success(
+        hours > 0
+          ? trans.__('Cluster %1 is kept for %2 h', cluster, hours)
+          : trans.__('Cluster %1 is no longer kept', cluster),
+        { autoClose: 4000 }
+      );
+    } catch (error) {
+      await showError(trans.__('Cannot keep cluster %1', cluster), error);
     }
   }
 

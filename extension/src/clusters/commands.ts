@@ -14,6 +14,7 @@ import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { CATEGORY, CommandIDs } from '../commands';
 import { IClusterModel } from '../tokens';
+import { ClusterInfo } from '../wire';
 import { ClusterActions } from './actions';
 import { scaleIcon } from './icons';
 import { attachCode, whyNot } from './model';
@@ -66,6 +67,7 @@ export function addActionCommands(options: {
     });
     palette?.addItem({ command: text.id, category: CATEGORY });
   }
+  addKeepCommand(options);
   app.commands.addCommand(CommandIDs.insertClusterCode, {
     label: trans.__('Insert Code That Attaches to a Cluster'),
     caption: trans.__(
@@ -93,6 +95,50 @@ export function addActionCommands(options: {
   model.changed.connect(() => {
     texts(trans).forEach(({ id }) => app.commands.notifyCommandChanged(id));
   });
+}
+
+/** `hours` are 2 unless they are given; 0 takes an earlier wish back. */
+function addKeepCommand(options: {
+  app: JupyterFrontEnd;
+  model: IClusterModel;
+  actions: ClusterActions;
+  trans: TranslationBundle;
+}): void {
+  const { app, model, actions, trans } = options;
+  const canKeep = (name: string): boolean => {
+    const info = model.find(name)?.info;
+    return info !== undefined && info !== null && hasEnd(info);
+  };
+  app.commands.addCommand(CommandIDs.keepCluster, {
+    label: args =>
+      args.hours === 0
+        ? trans.__('Keep Cluster No Longer')
+        : trans.__('Keep Cluster for %1 h', Number(args.hours ?? 2)),
+    caption: trans.__('The idle guard leaves it alone for so long'),
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          ...DESCRIBED_BY.args.properties,
+          hours: { type: 'number', description: '0 takes it back.' }
+        }
+      }
+    },
+    isEnabled: args => canKeep(named(args) ?? ''),
+    isVisible: args => canKeep(named(args) ?? ''),
+    execute: args => {
+      const name = named(args);
+      return name === null
+        ? undefined
+        : actions.keep(name, Number(args.hours ?? 2));
+    }
+  });
+}
+
+function hasEnd(info: ClusterInfo): boolean {
+  return [info.suspends_at_s, info.ends_at_s, info.kept_until_s].some(
+    moment => moment !== null
+  );
 }
 
 function texts(trans: TranslationBundle): IText[] {

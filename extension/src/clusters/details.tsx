@@ -3,7 +3,7 @@ import * as React from 'react';
 
 import { pages } from '../dashboard/pages';
 import * as fmt from '../ui/format';
-import { ClusterInfo } from '../wire';
+import { ClusterInfo, GroupInfo } from '../wire';
 
 /**
  * All that is known of a cluster, and the pages of its Ray Dashboard.
@@ -17,6 +17,7 @@ export function Details(props: {
   const facts = [
     [trans.__('provider'), info.provider],
     ['Ray', info.ray_version],
+    ...place(info, trans),
     [trans.__('address'), info.ray_address],
     [
       trans.__('host memory'),
@@ -40,6 +41,7 @@ export function Details(props: {
           </React.Fragment>
         ))}
       </dl>
+      {info.groups.length > 0 && <Groups groups={info.groups} trans={trans} />}
       {info.state === 'ready' && <Pages {...props} />}
       {info.log_tail && (
         <pre
@@ -52,6 +54,57 @@ export function Details(props: {
         </pre>
       )}
     </>
+  );
+}
+
+/** Where on Kubernetes it is; nothing of it for a local cluster. */
+function place(
+  info: ClusterInfo,
+  trans: TranslationBundle
+): (string | null)[][] {
+  if (info.namespace === null) {
+    return [];
+  }
+  return [
+    [trans.__('context'), info.context],
+    [trans.__('namespace'), info.namespace],
+    [trans.__('queue'), info.queue],
+    [trans.__('image'), info.image],
+    [
+      trans.__('made by'),
+      info.is_adopted ? trans.__('others (kubectl, CI)') : 'llmops'
+    ]
+  ];
+}
+
+function Groups(props: {
+  groups: readonly GroupInfo[];
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { groups, trans } = props;
+  return (
+    <table className="llmops-clusters-groups">
+      <thead>
+        <tr>
+          <th scope="col">{trans.__('worker group')}</th>
+          <th scope="col">{trans.__('ready')}</th>
+          <th scope="col">{trans.__('wanted')}</th>
+          <th scope="col">{trans.__('bounds')}</th>
+        </tr>
+      </thead>
+      <tbody>
+        {groups.map(group => (
+          <tr key={group.name}>
+            <td>{group.name}</td>
+            <td>{fmt.count(group.ready)}</td>
+            <td>{fmt.count(group.replicas)}</td>
+            <td>
+              {`${fmt.count(group.min_replicas)}–${fmt.count(group.max_replicas)}`}
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
   );
 }
 

@@ -24,6 +24,7 @@ const MENU = [
   CommandIDs.resumeCluster,
   CommandIDs.suspendCluster,
   CommandIDs.scaleCluster,
+  CommandIDs.keepCluster,
   '',
   CommandIDs.deleteCluster
 ];

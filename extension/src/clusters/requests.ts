@@ -1,8 +1,10 @@
 import { ILLMOps } from '../tokens';
 import {
   ActionPreview,
+  ClusterInfo,
   ConfigCheck,
   ConfigText,
+  KeepBody,
   OperationInfo,
   ScaleBody,
   TemplateInfo,
@@ -36,6 +38,16 @@ export function startAction(
         method: 'POST',
         body: numbers ?? {}
       });
+}
+
+/** No idle guard touches it for so long from now; 0 takes that back. */
+export function keepCluster(
+  llmops: ILLMOps,
+  cluster: string,
+  forS: number
+): Promise<ClusterInfo> {
+  const body: KeepBody = { for_s: forS };
+  return llmops.request(`${path(cluster)}/keep`, { method: 'POST', body });
 }
 
 export function startCluster(

@@ -16,6 +16,8 @@ import { Details, warmLine } from './details';
 import { dragCode } from './drag';
 import { dashboardIcon, scaleIcon } from './icons';
 import { attachCode, whyNot } from './model';
+import { Notes } from './notes';
+import { deadline } from './times';
 
 export interface IRowProps {
   row: ClusterRow;
@@ -58,7 +60,7 @@ export function Row(props: IRowProps): JSX.Element {
           <StateBadge state={info?.state ?? trans.__('asking…')} />
           <Ellipsed className="llmops-clusters-name" text={row.name} title="" />
         </span>
-        {info?.state === 'ready' && <Figures info={info} trans={trans} />}
+        {showsFigures(info) && <Figures info={info} trans={trans} />}
         <Ellipsed
           className="llmops-clusters-figures"
           text={times(row, nowS, trans)}
@@ -67,7 +69,14 @@ export function Row(props: IRowProps): JSX.Element {
       </button>
       <Actions {...props} />
       {row.doing && <Busy text={row.progress || row.doing} />}
-      <Notes {...props} />
+      <Notes
+        row={row}
+        nowS={nowS}
+        trans={trans}
+        keep={() =>
+          props.execute(CommandIDs.keepCluster, { cluster: row.name })
+        }
+      />
       {isOpen && info && (
         <Details
           info={info}
@@ -81,13 +90,23 @@ export function Row(props: IRowProps): JSX.Element {
   );
 }
 
+/** Of one that starts on Kubernetes the number of its workers already tells something. */
+function showsFigures(info: ClusterInfo | null): info is ClusterInfo {
+  return (
+    info?.state === 'ready' ||
+    (info?.state === 'starting' && info.workers_wanted !== null)
+  );
+}
+
 function Figures(props: {
   info: ClusterInfo;
   trans: TranslationBundle;
 }): JSX.Element {
   const { info, trans } = props;
   const parts = [
-    `${trans.__('nodes')} ${fmt.count(info.num_nodes)}`,
+    info.workers_wanted === null
+      ? `${trans.__('nodes')} ${fmt.count(info.num_nodes)}`
+      : `${trans.__('workers')} ${fmt.count(info.workers_ready)}/${fmt.count(info.workers_wanted)}`,
     `CPUs ${used(info.cpus_used, info.num_cpus)}`,
     `GPUs ${used(info.gpus_used, info.num_gpus)}`,
     `${trans.__('jobs')} ${fmt.count(info.jobs_running)}`
@@ -123,7 +142,8 @@ export function times(
   } else if (info.jobs_running) {
     parts.push(trans.__('at work'));
   }
-  return parts.join(' · ');
+  parts.push(deadline(info, nowS, trans));
+  return parts.filter(Boolean).join(' · ');
 }
 
 const ACTIONS: { command: string; icon: LabIcon; action: string }[] = [
@@ -179,39 +199,6 @@ function Actions(props: IRowProps): JSX.Element {
   );
 }
 
-/** What is wrong or odd, with what to do; and how old the news is. */
-function Notes({ row, nowS, trans }: IRowProps): JSX.Element | null {
-  const { info, stale } = row;
-  // A stopped cluster is as somebody wanted it; its button is there.
-  const isOdd = info?.message || (info?.remedy && info.state !== 'stopped');
-  const showsMessage = info && isOdd && !row.doing;
-  if (!stale && !showsMessage) {
-    return null;
-  }
-  return (
-    <div className="llmops-clusters-notes">
-      {showsMessage && (
-        <div className="llmops-clusters-odd">
-          {info.message && <div>{info.message}</div>}
-          {info.remedy && <div>{trans.__('Try: %1', info.remedy)}</div>}
-        </div>
-      )}
-      {stale && (
-        <div className="llmops-clusters-stale" role="status">
-          {row.checked_s === null
-            ? stale
-            : trans.__(
-                'As of %1 ago: %2',
-                fmt.duration(Math.round(nowS - row.checked_s)),
-                stale
-              )}
-          {row.remedy && <div>{trans.__('Try: %1', row.remedy)}</div>}
-        </div>
-      )}
-    </div>
-  );
-}
-
 function tooltip(
   row: ClusterRow,
   nowS: number,
@@ -224,6 +211,7 @@ function tooltip(
     info ? warmLine(info, trans) : '',
     info?.message,
     info?.remedy && trans.__('Try: %1', info.remedy),
+    ...(info?.waiting ?? []).map(reason => reason.message),
     trans.__('Drag it into a notebook for a cell that attaches.')
   ];
   return lines.filter(Boolean).join('\n');

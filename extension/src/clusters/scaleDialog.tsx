@@ -4,6 +4,17 @@ import * as React from 'react';
 
 import { ActionPreview, ClusterInfo, ScaleBody } from '../wire';
 
+/** One number that may be changed: a worker group's replicas, or a local cluster's resources. */
+export interface INumber {
+  name: string;
+  label: string;
+  /** As it is; null when that is not known. */
+  now: number | null;
+  min: number;
+  max: number | null;
+  group: boolean;
+}
+
 /**
  * Asks for new numbers and shows what they stop. Null when nothing is to be done.
  */
@@ -12,7 +23,7 @@ export async function askNumbers(
   preview: ActionPreview,
   trans: TranslationBundle
 ): Promise<ScaleBody | null> {
-  const body = new Numbers(info, preview, trans);
+  const body = new Numbers(numbersOf(info, trans), preview, trans);
   const result = await showDialog({
     title: trans.__('Scale cluster %1', info.name),
     body,
@@ -22,38 +33,87 @@ export async function askNumbers(
       Dialog.warnButton({ label: trans.__('Scale') })
     ]
   });
-  const { num_cpus, num_gpus } = body.wanted;
-  // What is left as it was must not become a number where the template says "all".
-  const changes = {
-    num_cpus: num_cpus === info.num_cpus ? null : num_cpus,
-    num_gpus: num_gpus === info.num_gpus ? null : num_gpus
-  };
-  const isChange = changes.num_cpus !== null || changes.num_gpus !== null;
-  return result.button.accept && isChange ? changes : null;
+  return result.button.accept ? changes(body.numbers, body.wanted) : null;
+}
+
+/** What can be scaled: worker groups where there are any. */
+export function numbersOf(
+  info: ClusterInfo,
+  trans: TranslationBundle
+): INumber[] {
+  if (info.groups.length > 0) {
+    return info.groups.map(group => ({
+      name: group.name,
+      label: trans.__('Workers of %1', group.name),
+      now: group.replicas,
+      min: 0,
+      max: group.max_replicas,
+      group: true
+    }));
+  }
+  const shared = { max: null, group: false };
+  return [
+    {
+      ...shared,
+      name: 'num_cpus',
+      label: trans.__('CPUs'),
+      now: info.num_cpus,
+      min: 1
+    },
+    {
+      ...shared,
+      name: 'num_gpus',
+      label: trans.__('GPUs'),
+      now: info.num_gpus,
+      min: 0
+    }
+  ];
+}
+
+/** What is left as it was must not become a number where the template says "all". */
+export function changes(
+  numbers: readonly INumber[],
+  wanted: ReadonlyMap<string, number>
+): ScaleBody | null {
+  const changed = numbers.flatMap(number => {
+    const value = wanted.get(number.name);
+    return value === undefined || value === number.now
+      ? []
+      : [[number, value] as const];
+  });
+  if (changed.length === 0) {
+    return null;
+  }
+  const named = (group: boolean): Record<string, number> =>
+    Object.fromEntries(
+      changed
+        .filter(([number]) => number.group === group)
+        .map(([number, value]) => [number.name, value])
+    );
+  const workers = named(true);
+  return Object.keys(workers).length > 0 ? { workers } : named(false);
 }
 
 /** An empty field leaves its number as it is. */
 class Numbers extends ReactWidget {
   constructor(
-    private info: ClusterInfo,
+    readonly numbers: readonly INumber[],
     private preview: ActionPreview,
     private trans: TranslationBundle
   ) {
     super();
-    this.wanted = { num_cpus: info.num_cpus, num_gpus: info.num_gpus };
     this.addClass('llmops-lab-dialog');
     this.addClass('llmops-clusters-scale');
   }
 
-  wanted: ScaleBody;
+  readonly wanted = new Map<string, number>();
 
   protected override render(): JSX.Element {
     const { preview, trans } = this;
     return (
       <>
         <p>{preview.summary}</p>
-        {this.field('num_cpus', trans.__('CPUs'), 1)}
-        {this.field('num_gpus', trans.__('GPUs'), 0)}
+        {this.numbers.map(number => this.field(number))}
         {preview.stops.length > 0 && (
           <>
             <p>{trans.__('This stops:')}</p>
@@ -68,24 +128,25 @@ class Numbers extends ReactWidget {
     );
   }
 
-  private field(
-    name: 'num_cpus' | 'num_gpus',
-    label: string,
-    min: number
-  ): JSX.Element {
+  private field(number: INumber): JSX.Element {
+    const { name, label, now, min, max } = number;
     return (
-      <label>
-        {label}
+      <label key={name}>
+        {max === null ? label : this.trans.__('%1 (at most %2)', label, max)}
         <input
           className="jp-mod-styled"
           type="number"
           min={min}
+          max={max ?? undefined}
           step={1}
-          defaultValue={this.info[name] ?? ''}
+          defaultValue={now ?? ''}
           onChange={event => {
             const value = event.target.valueAsNumber;
-            const isGood = Number.isInteger(value) && value >= min;
-            this.wanted = { ...this.wanted, [name]: isGood ? value : null };
+            if (Number.isInteger(value) && value >= min) {
+              this.wanted.set(name, value);
+            } else {
+              this.wanted.delete(name);
+            }
           }}
         />
       </label>

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import BaseModel, Field, model_validator
 
 from llmops_kernel.clusters.provider import ActionPreview, ClusterInfo
@@ -73,6 +75,21 @@ class ScaleBody(Body):
 
     num_cpus: int | None = Field(default=None, ge=1)
     num_gpus: int | None = Field(default=None, ge=0)
+    workers: dict[str, Annotated[int, Field(ge=0, le=10_000)]] = Field(
+        default_factory=dict, max_length=100
+    )
+    """Replicas by worker group; groups that are not named stay as they are."""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.num_cpus is None and self.num_gpus is None and not self.workers
+
+
+class KeepBody(Body):
+    """How long no idle guard may touch a cluster."""
+
+    for_s: float = Field(ge=0, le=30 * 86400)
+    """Seconds from now; 0 takes an earlier wish back."""
 
 
 class EmptyBody(Body):
@@ -86,4 +103,5 @@ WIRE_MODELS: tuple[type[BaseModel], ...] = (
     TemplateInfo,
     UpBody,
     ScaleBody,
+    KeepBody,
 )

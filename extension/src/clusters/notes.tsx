@@ -1,0 +1,101 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import * as fmt from '../ui/format';
+import { ClusterInfo, ClusterRow, Waiting } from '../wire';
+import { deadline, isSoon } from './times';
+
+interface IProps {
+  row: ClusterRow;
+
+  /** By the server's clock. */
+  nowS: number;
+  trans: TranslationBundle;
+  keep: () => void;
+}
+
+/**
+ * What is wrong or odd, why it waits, when it goes away, and how old the news is.
+ */
+export function Notes(props: IProps): JSX.Element | null {
+  const { row, trans } = props;
+  const { info, stale } = row;
+  const isShown = info !== null && info.state !== 'stopped';
+  const waiting = isShown ? info.waiting : [];
+  const showsMessage = info && isOdd(info) && !row.doing;
+  const showsEnd = isShown && isSoon(info, props.nowS);
+  if (!stale && !showsMessage && !showsEnd && waiting.length === 0) {
+    return null;
+  }
+  return (
+    <div className="llmops-clusters-notes">
+      {showsMessage && (
+        <div className="llmops-clusters-odd">
+          {info.message && <div>{info.message}</div>}
+          {info.remedy && <div>{trans.__('Try: %1', info.remedy)}</div>}
+        </div>
+      )}
+      {waiting.length > 0 && <Reasons reasons={waiting} trans={trans} />}
+      {showsEnd && <End {...props} info={info} />}
+      {stale && <Stale {...props} />}
+    </div>
+  );
+}
+
+/** A stopped cluster is as somebody wanted it; its button is there. */
+function isOdd(info: ClusterInfo): boolean {
+  const { message, remedy, waiting } = info;
+  // The first reason is often the message too.
+  const isTold = waiting.some(reason => reason.message === message);
+  return (
+    (message !== '' && !isTold) ||
+    (message === '' && remedy !== '' && info.state !== 'stopped')
+  );
+}
+
+function Reasons(props: {
+  reasons: readonly Waiting[];
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { reasons, trans } = props;
+  return (
+    <ul
+      className="llmops-clusters-waiting"
+      aria-label={trans.__('What it waits for')}
+    >
+      {reasons.map(({ message, remedy, is_stuck }, index) => (
+        <li key={index} className={is_stuck ? 'llmops-mod-stuck' : ''}>
+          <div>{message}</div>
+          {remedy && <div>{trans.__('Try: %1', remedy)}</div>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function End(props: IProps & { info: ClusterInfo }): JSX.Element {
+  const { info, nowS, trans, keep } = props;
+  return (
+    <div className="llmops-clusters-end" role="status">
+      <span>{trans.__('This cluster %1.', deadline(info, nowS, trans))}</span>
+      <button type="button" className="jp-mod-styled" onClick={keep}>
+        {trans.__('Keep 2 h')}
+      </button>
+    </div>
+  );
+}
+
+function Stale({ row, nowS, trans }: IProps): JSX.Element {
+  return (
+    <div className="llmops-clusters-stale" role="status">
+      {row.checked_s === null
+        ? row.stale
+        : trans.__(
+            'As of %1 ago: %2',
+            fmt.duration(Math.round(nowS - row.checked_s)),
+            row.stale
+          )}
+      {row.remedy && <div>{trans.__('Try: %1', row.remedy)}</div>}
+    </div>
+  );
+}
