@@ -9,9 +9,15 @@ from pydantic import Field, field_validator, model_validator
 
 from llmops_kernel.config.quantity import Quantity
 from llmops_kernel.config.sections import NAME_PATTERN, Section, WarmSettings
-from llmops_kernel.hardware.hosts import HOSTS, find_host
+from llmops_kernel.hardware.hosts import HOSTS, HostType, find_host
 
 GROUP_PATTERN = r"^[a-z]([a-z0-9-]{0,45}[a-z0-9])?$"
+_GIB = 2**30
+HOST_SHARE = 0.92
+"""Of a host's CPUs and memory that a pod asks for when its group gives none. The kubelet keeps
+some back (GKE: 0.6 of 208 CPUs, 44 GiB of 1,872 GiB), the kernel about 1 % of the memory, and
+DaemonSets (GPU driver, network, logs) want CPUs and memory as well. Asking for all would leave
+the pod pending for ever."""
 _MOUNT_PATTERN = r"^/[^:]*$"
 _ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 Raw = dict[str, Any]
@@ -120,7 +126,7 @@ class WorkerGroup(PodSettings):
     name: str = Field(pattern=GROUP_PATTERN)
     """Name of the group: lower-case letters, digits and dashes."""
     host_type: str | None = None
-    """Kind of machine (`onprem-4xa100`, `a3-highgpu-8g`, ...): a pod takes a whole one, and its CPUs, memory, disk and GPUs are the defaults below."""
+    """Kind of machine (`onprem-4xa100`, `a3-highgpu-8g`, ...): a pod takes a whole one, and what it leaves to pods of its CPUs, memory and GPUs is the default below."""
     gpus: int | None = Field(default=None, ge=0)
     """GPUs of a pod."""
     gpu_resource: str = "nvidia.com/gpu"
@@ -158,9 +164,36 @@ class WorkerGroup(PodSettings):
                 f"min_replicas <= replicas <= max_replicas does not hold:"
                 f" {self.min_replicas}, {self.replicas}, {high}"
             )
-        if self.host_type is None and self.cpus is None:
+        if self.host_type is None and (self.cpus is None or self.memory is None):
             raise ValueError("give host_type, or cpus and memory")
+        if self.host is not None and self.host.num_cpus is None and self.cpus is None:
+            raise ValueError(f"the CPUs of {self.host_type} are not on record: give cpus")
         return self
+
+    @property
+    def host(self) -> HostType | None:
+        return find_host(self.host_type) if self.host_type else None
+
+    @property
+    def highest(self) -> int:
+        """`max_replicas`, whatever it is written as."""
+        return self.replicas if self.max_replicas is None else self.max_replicas
+
+    @property
+    def pod_cpus(self) -> str:
+        """CPUs of a pod: as given, else what its host leaves to pods."""
+        if self.cpus is not None:
+            return self.cpus
+        assert self.host is not None and self.host.num_cpus is not None
+        return str(int(self.host.num_cpus * HOST_SHARE))
+
+    @property
+    def pod_memory(self) -> str:
+        """Memory of a pod: as given, else what its host leaves to pods."""
+        if self.memory is not None:
+            return self.memory
+        assert self.host is not None
+        return f"{int(self.host.memory_bytes * HOST_SHARE) // _GIB}Gi"
 
 
 class Autoscaling(Section):

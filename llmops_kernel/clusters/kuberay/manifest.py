@@ -1,0 +1,128 @@
+"""Renders a cluster template as a RayCluster: pure, stable, without times or random names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llmops_kernel.clusters.kuberay import names, warm_files
+from llmops_kernel.clusters.kuberay.overlay import overlaid
+from llmops_kernel.clusters.kuberay.pods import head_pod, ray_start_params, worker_pod
+from llmops_kernel.config.kuberay import IdlePolicy, KubeRayTemplate, WorkerGroup
+from llmops_kernel.config.yaml_dialect import dump
+
+Raw = dict[str, Any]
+AUTH_FIELD: Final = "authOptions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What the API server is given."""
+
+    raycluster: Raw
+    companions: tuple[Raw, ...] = ()
+    """Objects that its pods need; theirs is the RayCluster as owner, once it has a uid."""
+    needs_token: bool = False
+    """The CRD knows no token authentication: whoever applies this makes the Secret of the token."""
+
+    def to_yaml(self) -> str:
+        """The RayCluster first; `kubectl apply --server-side -f -` takes it."""
+        return "---\n".join(dump(one) for one in (self.raycluster, *self.companions))
+
+
+def render(template: KubeRayTemplate, *, namespace: str, lacks: Iterable[str] = ()) -> Manifest:
+    """`lacks` names fields of the RayCluster's spec that the installed CRD does not have."""
+    own_token = AUTH_FIELD in set(lacks)
+    raycluster = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {
+            "name": template.name,
+            "namespace": namespace,
+            "labels": _labels(template),
+            "annotations": _annotations(template),
+        },
+        "spec": overlaid(_spec(template, own_token=own_token), template.raycluster),
+    }
+    companions = (
+        warm_files.config_map(template.name, namespace=namespace, labels=_own_labels(template)),
+    )
+    return Manifest(
+        raycluster=raycluster,
+        companions=companions if template.warm.enabled else (),
+        needs_token=own_token,
+    )
+
+
+def _own_labels(template: KubeRayTemplate) -> dict[str, str]:
+    return {
+        **template.labels,
+        names.MANAGED_BY_LABEL: names.MANAGED_BY,
+        names.CLUSTER_NAME_LABEL: template.name,
+    }
+
+
+def _labels(template: KubeRayTemplate) -> dict[str, str]:
+    labels = _own_labels(template)
+    if template.queue:
+        labels[names.QUEUE_LABEL] = template.queue
+    if template.queue_priority:
+        labels[names.QUEUE_PRIORITY_LABEL] = template.queue_priority
+    return labels
+
+
+def _annotations(template: KubeRayTemplate) -> dict[str, str]:
+    annotations = {
+        names.TEMPLATE: _compact(template.model_dump(mode="json")),
+        names.ACCESS: _compact(template.access.model_dump(mode="json")),
+    }
+    if template.idle != IdlePolicy():
+        annotations[names.IDLE] = _compact(template.idle.model_dump(mode="json"))
+    if template.queue and template.autoscaling.enabled:
+        # Kueue lets a queued cluster change its size only as an elastic job.
+        annotations[names.ELASTIC_ANNOTATION] = "true"
+    return annotations
+
+
+def _compact(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+
+
+def _spec(template: KubeRayTemplate, *, own_token: bool) -> Raw:
+    spec: Raw = {"rayVersion": template.ray_version}
+    if not own_token:
+        spec[AUTH_FIELD] = {"mode": "token"}
+    if template.managed_by:
+        spec["managedBy"] = template.managed_by
+    if template.autoscaling.enabled:
+        spec["enableInTreeAutoscaling"] = True
+        spec["autoscalerOptions"] = {
+            "version": "v2",
+            "upscalingMode": "Default",
+            "idleTimeoutSeconds": template.autoscaling.idle_timeout_s,
+        }
+    spec["headGroupSpec"] = {
+        "rayStartParams": ray_start_params(template.head),
+        "template": head_pod(template, own_token=own_token),
+    }
+    spec["workerGroupSpecs"] = [
+        _group(template, group, own_token=own_token) for group in template.worker_groups
+    ]
+    return spec
+
+
+def _group(template: KubeRayTemplate, group: WorkerGroup, *, own_token: bool) -> Raw:
+    spec: Raw = {
+        "groupName": group.name,
+        "replicas": group.replicas,
+        "minReplicas": group.min_replicas,
+        "maxReplicas": group.highest,
+        "numOfHosts": group.num_hosts,
+    }
+    if group.idle_timeout_s is not None:
+        spec["idleTimeoutSeconds"] = group.idle_timeout_s
+    spec["rayStartParams"] = ray_start_params(group)
+    spec["template"] = worker_pod(template, group, own_token=own_token)
+    return spec

@@ -1,0 +1,139 @@
+"""The pods of a RayCluster: head and worker groups as Kubernetes wants them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from llmops_kernel.clusters.kuberay import names, storage, warm_files
+from llmops_kernel.clusters.kuberay.overlay import overlaid
+from llmops_kernel.clusters.kuberay.placement import num_gpus, placement
+from llmops_kernel.config.kuberay import HeadSettings, KubeRayTemplate, PodSettings, WorkerGroup
+
+Raw = dict[str, Any]
+RUN_STORAGE_ENV_VAR: Final = "LLMOPS_RUN_STORAGE"
+"""`storage.runs` for the drivers and workers of runs."""
+_HEAD_PORTS: Final = (
+    (6379, "gcs-server"),
+    (names.DASHBOARD_PORT, names.DASHBOARD_PORT_NAME),
+    (10001, "client"),
+    (8080, "metrics"),
+)
+_LONGEST_SCALE_UP_S: Final = 1800
+
+
+def head_pod(template: KubeRayTemplate, *, own_token: bool) -> Raw:
+    head = template.head
+    container: Raw = {
+        "name": names.HEAD_CONTAINER,
+        "ports": [{"containerPort": port, "name": name} for port, name in _HEAD_PORTS],
+        "resources": _resources(cpus=head.cpus, memory=head.memory, disk=head.disk),
+    }
+    pod = _pod(template, head, container, group="headgroup", own_token=own_token)
+    return _finished(template, head, pod)
+
+
+def worker_pod(template: KubeRayTemplate, group: WorkerGroup, *, own_token: bool) -> Raw:
+    gpus = num_gpus(group)
+    container: Raw = {
+        "name": names.WORKER_CONTAINER,
+        "resources": _resources(
+            cpus=group.pod_cpus,
+            memory=group.pod_memory,
+            disk=group.disk,
+            more={group.gpu_resource: str(gpus)} if gpus else {},
+        ),
+    }
+    pod = _pod(template, group, container, group=group.name, own_token=own_token)
+    return _finished(template, group, pod)
+
+
+def _pod(
+    template: KubeRayTemplate, settings: PodSettings, container: Raw, *, group: str, own_token: bool
+) -> Raw:
+    memory = container["resources"]["limits"]["memory"]
+    shm_volume, shm_mount = storage.shm(settings, memory)
+    own, own_mounts = storage.volumes([*template.storage.volumes, *settings.volumes])
+    secret, secret_mounts = storage.secret_volumes(template.secrets)
+    from_secrets, env_from = storage.secret_env(template.secrets)
+    warm = template.warm.enabled
+    container |= {
+        "image": settings.image or template.image,
+        "imagePullPolicy": template.image_pull_policy,
+        "env": [
+            *storage.plain_env(_environment(template, settings)),
+            *(_token_env(template.name) if own_token else []),
+            *from_secrets,
+        ],
+        "volumeMounts": [
+            *(shm_mount, *own_mounts, *secret_mounts),
+            *(warm_files.mounts() if warm else []),
+        ],
+        **storage.after_start(template),
+    }
+    if env_from:
+        container["envFrom"] = env_from
+    # The operator takes the first container for Ray's.
+    pod: Raw = {
+        "containers": [container],
+        "volumes": [
+            *(shm_volume, *own, *secret),
+            *(warm_files.volumes(template.name) if warm else []),
+        ],
+        **placement(settings, cluster=template.name, group=group),
+    }
+    if template.service_account:
+        pod["serviceAccountName"] = template.service_account
+    if template.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in template.image_pull_secrets]
+    if template.autoscaling.enabled:
+        # Autoscaler v2 replaces pods itself; a restarted one would be a stranger to it.
+        pod["restartPolicy"] = "Never"
+    return pod
+
+
+def _finished(template: KubeRayTemplate, settings: PodSettings, pod: Raw) -> Raw:
+    metadata = {"metadata": {"labels": dict(template.labels)}} if template.labels else {}
+    return {**metadata, "spec": overlaid(pod, settings.pod)}
+
+
+def _environment(template: KubeRayTemplate, settings: PodSettings) -> dict[str, str]:
+    given = {**template.env, **settings.env}
+    env = {
+        # A stopped run needs time for its checkpoint; Ray's default is 3 s. Whole seconds only.
+        "RAY_JOB_STOP_WAIT_TIME_S": str(max(1, round(template.stop_wait_s))),
+        "RAY_STREAM_RUNTIME_ENV_LOG_TO_JOB_DRIVER_LOG": "1",
+    }
+    if template.autoscaling.enabled:
+        # Ray Train gives workers 60 s to come up, and a GPU node takes minutes to be made.
+        env["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(_LONGEST_SCALE_UP_S)
+    env |= given
+    if template.storage.runs:
+        env[RUN_STORAGE_ENV_VAR] = template.storage.runs
+    if template.warm.enabled:
+        env |= warm_files.environment(template.warm.preload, python_path=given.get("PYTHONPATH"))
+    return env
+
+
+def _token_env(cluster: str) -> list[Raw]:
+    """What the operator adds by itself where its CRD has `authOptions`."""
+    ref = {"name": names.token_secret(cluster), "key": names.TOKEN_KEY}
+    return [
+        {"name": "RAY_AUTH_MODE", "value": "token"},
+        {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": ref}},
+    ]
+
+
+def _resources(*, cpus: str, memory: str, disk: str | None, more: Raw | None = None) -> Raw:
+    """Requests are limits: training that is squeezed or evicted helps nobody."""
+    amounts: Raw = {"cpu": cpus, "memory": memory, **(more or {})}
+    if disk is not None:
+        amounts["ephemeral-storage"] = disk
+    return {"requests": amounts, "limits": dict(amounts)}
+
+
+def ray_start_params(settings: HeadSettings | WorkerGroup) -> dict[str, str]:
+    """Only what differs from the pod's own resources, which the operator passes on to Ray."""
+    if isinstance(settings, HeadSettings):
+        return {"dashboard-host": "0.0.0.0", "num-cpus": str(settings.num_cpus)}
+    params = {"num-cpus": settings.num_cpus, "num-gpus": settings.num_gpus}
+    return {name: str(value) for name, value in params.items() if value is not None}
