@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -35,18 +34,9 @@ class Dashboard:
     """A short-lived client; every answer that does not come in time is None."""
 
     def __init__(self, connection: Connection, *, timeout_s: float = 2.0) -> None:
-        import httpx
+        from llmops_kernel.clusters.http import open_http
 
-        # trust_env off: no proxy of the environment may see loopback traffic and its token.
-        self._http = httpx.Client(
-            base_url=connection.dashboard_url,
-            headers={**connection.headers(), "User-Agent": "llmops-kernel"},
-            timeout=timeout_s,
-            trust_env=False,
-            # Loading the certificate authorities takes 0.1 s, which plain HTTP need not pay.
-            verify=connection.dashboard_url.startswith("https:")
-            or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-        )
+        self._http = open_http(connection, timeout=timeout_s)
 
     def __enter__(self) -> Dashboard:
         return self

@@ -40,6 +40,9 @@ class Route(Protocol):
     def verify(self) -> Any:
         """For httpx's `verify`: a context with the authorities and client certificate, or True."""
 
+    def proxy(self) -> str | None:
+        """An HTTP proxy on the way."""
+
     def describe(self) -> str:
         """For errors: `the service proxy of context gcp-us`."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ConfigDict
 
+from llmops_kernel.clusters.http import open_http
 from llmops_kernel.clusters.provider import Connection
 from llmops_kernel.errors import (
     ClusterError,
@@ -28,7 +27,7 @@ CHUNK_BYTES = 1 << 18
 _TIMEOUT = httpx.Timeout(15.0, connect=5.0)
 _SUBMIT_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_NO_SUCH_JOB = "does not exist"  # Ray's own words.
 _list = list  # `JobsClient.list` hides the built-in inside the class.
 
 
@@ -61,20 +60,10 @@ class JobsClient:
     """Thread-safe. Without an answer in time, each call raises ClusterUnreachableError."""
 
     def __init__(self, connection: Connection, *, cluster: str = "") -> None:
-        url = connection.dashboard_url
-        parts = urlsplit(url)
         self._what = f"the dashboard of cluster {cluster!r}" if cluster else "the Ray dashboard"
-        self._url = url
-        self._http = httpx.Client(
-            base_url=url,
-            # Ray refuses to change anything for a user agent that looks like a browser's.
-            headers={**connection.headers(), "User-Agent": "llmops-kernel"},
-            timeout=_TIMEOUT,
-            # A proxy from the environment must not see loopback traffic, nor the token in it.
-            trust_env=parts.hostname not in _LOOPBACK,
-            # Loading the certificate authorities takes 0.1 s, which plain HTTP need not pay.
-            verify=parts.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-        )
+        self._url = connection.dashboard_url
+        self._way = f", through {connection.route.describe()}," if connection.route else ""
+        self._http = open_http(connection, timeout=_TIMEOUT)
 
     def __repr__(self) -> str:
         return f"JobsClient({self._url!r})"
@@ -125,7 +114,16 @@ class JobsClient:
     def get(self, submission_id: str) -> Job | None:
         """None when this cluster knows no such job."""
         answer = self._get(f"/api/jobs/{submission_id}", missing_ok=True)
-        return None if answer.status_code == 404 else Job.model_validate(answer.json())
+        if answer.status_code != 404:
+            return Job.model_validate(answer.json())
+        if _NO_SUCH_JOB in answer.text:
+            return None
+        # Some ingress answers for a service that it has lost: that tells nothing of the job.
+        raise ClusterUnreachableError(
+            f"{self._what} at {self._url}{self._way} does not answer: another server says"
+            f" {last_line(answer.text)!r} there",
+            remedy="`llmops status` tells how the cluster is",
+        )
 
     def list(self) -> list[Job]:
         """Submitted jobs, newest first; drivers started by other means are left out."""
@@ -262,7 +260,7 @@ class JobsClient:
     def _unreachable(self, error: httpx.TransportError) -> ClusterUnreachableError:
         reason = str(error) or type(error).__name__
         return ClusterUnreachableError(
-            f"{self._what} at {self._url} does not answer ({reason})",
+            f"{self._what} at {self._url}{self._way} does not answer ({reason})",
             remedy="`llmops status` tells how the cluster is; `llmops up` brings it back",
         )
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from functools import cache
 from html import escape
 from typing import Any
 
@@ -16,6 +14,7 @@ from jupyter_server.utils import ensure_async, url_path_join
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, stream_request_body
 
+from llmops_kernel.clusters.http import open_async_http
 from llmops_kernel.clusters.provider import Connection
 from llmops_kernel.clusters.providers import provider_for
 from llmops_kernel.errors import ClusterUnreachableError, LLMOpsError
@@ -32,6 +31,7 @@ from llmops_kernel.server.proxy_rules import (
 # A profile of a worker takes as long as it was asked to.
 _TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 _WAITING_CHUNKS = 4
+_LOCATION = "llmops.location"
 
 
 @stream_request_body
@@ -138,6 +138,7 @@ class DashboardHandler(JupyterHandler):
         headers = request_headers(self.request.headers, connection.headers(), method=method)
         content = None if method in SAFE_METHODS else self._chunks()
         try:
+            # Made by hand: no headers of a client's own beside those of the request.
             request = httpx.Request(
                 method,
                 httpx.URL(base).copy_with(raw_path=_raw_path(base, target)),
@@ -145,11 +146,12 @@ class DashboardHandler(JupyterHandler):
                 content=content,
                 extensions={"timeout": _TIMEOUT.as_dict()},
             )
-            async with _transport(base) as transport:
-                answer = await transport.handle_async_request(request)
+            hooks = {"response": [_lay_aside_location]}
+            async with open_async_http(connection, event_hooks=hooks) as client:
+                answer = await client.send(request, stream=True)
                 async with aclosing(answer):
                     await self._pass_on(answer, url=str(request.url), base=base, prefix=prefix)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.StreamError) as error:
             await self._broken(cluster, error)
 
     async def _connection(self, cluster: str) -> Connection:
@@ -165,7 +167,8 @@ class DashboardHandler(JupyterHandler):
     async def _pass_on(self, answer: httpx.Response, *, url: str, base: str, prefix: str) -> None:
         self.set_status(answer.status_code)
         self.clear_header("Content-Type")
-        for name, value in response_headers(answer.headers, url=url, base=base, prefix=prefix):
+        told = {**answer.headers, **answer.extensions.get(_LOCATION, {})}
+        for name, value in response_headers(httpx.Headers(told), url=url, base=base, prefix=prefix):
             self.set_header(name, value)
         try:
             await self.flush()
@@ -177,7 +180,7 @@ class DashboardHandler(JupyterHandler):
         except StreamClosedError:
             return  # It has left; the upstream ends with this block.
 
-    async def _broken(self, cluster: str, error: httpx.HTTPError) -> None:
+    async def _broken(self, cluster: str, error: Exception) -> None:
         reason = str(error) or type(error).__name__
         if self._headers_written:
             # Half an answer: only a cut connection tells the browser so.
@@ -226,21 +229,14 @@ class SlashHandler(JupyterHandler):
     head = get
 
 
-def _transport(base: str) -> httpx.AsyncHTTPTransport:
-    """A bare connection: no headers of a client's own, no cookies, no redirects looked into."""
-    # trust_env off: no proxy of the environment may see the traffic and its token.
-    verify = base.startswith("https:") or _no_authorities()
-    return httpx.AsyncHTTPTransport(trust_env=False, verify=verify)
+async def _lay_aside_location(answer: httpx.Response) -> None:
+    """The client would look into it, and fail at one that is no address."""
+    if location := answer.headers.pop("Location", None):
+        answer.extensions[_LOCATION] = {"Location": location}
 
 
 def _raw_path(base: str, target: str) -> bytes:
     return (httpx.URL(base).raw_path.decode().rstrip("/") + target).encode()
-
-
-@cache
-def _no_authorities() -> ssl.SSLContext:
-    """Loading the certificate authorities takes 0.1 s, which plain HTTP need not pay."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 ROUTES = [
