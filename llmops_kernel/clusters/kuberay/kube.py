@@ -88,10 +88,10 @@ class Kube:
     def close(self) -> None:
         self._http.close()
 
-    def get(self, path: str, **params: str) -> dict[str, Any]:
+    def get(self, path: str, **params: str | int) -> dict[str, Any]:
         return self._json("GET", path, params=params)
 
-    def text(self, path: str, **params: str) -> str:
+    def text(self, path: str, **params: str | int) -> str:
         """What is no JSON: a pod's log."""
         return self._request("GET", path, params=params).text
 
@@ -99,7 +99,10 @@ class Kube:
         self, path: str, *, label_selector: str = "", field_selector: str = "", limit: int = _PAGE
     ) -> tuple[list[dict[str, Any]], str]:
         """All pages, and the resourceVersion from which a watch goes on."""
-        params = _selectors(label_selector, field_selector) | {"limit": str(limit)}
+        params: dict[str, str | int] = {
+            **_selectors(label_selector, field_selector),
+            "limit": limit,
+        }
         items: list[dict[str, Any]] = []
         restarted = False
         while True:
@@ -187,7 +190,7 @@ class Kube:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str] | None = None,
+        params: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
@@ -206,7 +209,7 @@ class Kube:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str] | None = None,
+        params: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> httpx.Response:
@@ -337,8 +340,8 @@ def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     return {name: value for name, value in params.items() if value}
 
 
-def _write_params(*, dry_run: bool, strict: bool) -> dict[str, str]:
-    params = {"fieldManager": FIELD_MANAGER}
+def _write_params(*, dry_run: bool, strict: bool) -> dict[str, str | int]:
+    params: dict[str, str | int] = {"fieldManager": FIELD_MANAGER}
     if strict:
         params["fieldValidation"] = "Strict"
     if dry_run:

@@ -1,0 +1,119 @@
+"""Answers that take a while, refreshed beside the callers and kept for a moment."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+_THREADS: Final = 12
+_LOG = logging.getLogger(__name__)
+_KEPT_S: Final = 300.0
+_jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+_started: list[threading.Thread] = []
+_start_lock = threading.Lock()
+
+
+def beside(job: Callable[[], None]) -> None:
+    """Run it in one of a few threads that do not hold up the end of the program."""
+    with _start_lock:
+        if len(_started) < _THREADS:
+            thread = threading.Thread(target=_work, name="llmops-ask", daemon=True)
+            _started.append(thread)
+            thread.start()
+    _jobs.put(job)
+
+
+def _work() -> None:
+    while True:
+        job = _jobs.get()
+        try:
+            job()
+        except Exception:
+            # One bad answer must not cost the others their thread.
+            _LOG.exception("asking beside")
+
+
+@dataclass
+class _Kept(Generic[T]):
+    value: T | None = None
+    known_s: float | None = None
+    asked_s: float = field(default_factory=time.monotonic)
+    asking: threading.Event | None = None
+
+
+class Fresh(Generic[T]):
+    """One answer for each key; whoever asks often gets the newest that there is."""
+
+    def __init__(self, *, fresh_s: float, patience_s: float, stale_s: float) -> None:
+        """`fresh_s`: not asked again before; `patience_s`: waited for an answer; `stale_s`: an
+        answer of that age is better than none.
+        """
+        self._fresh_s = fresh_s
+        self._patience_s = patience_s
+        self._stale_s = stale_s
+        self._kept: dict[Hashable, _Kept[T]] = {}
+        self._lock = threading.Lock()
+
+    def get(
+        self, key: Hashable, ask: Callable[[], T], *, until_s: float | None = None
+    ) -> tuple[T | None, bool]:
+        """(answer, whether it was asked to the end); None when there was none in time.
+
+        `until_s` is a moment (monotonic) that cuts the patience short.
+        """
+        kept, asking = self._begin(key, ask)
+        if asking is not None:
+            now_s = time.monotonic()
+            # An answer that is a little old is good enough for whoever looks every second.
+            has_old = kept.known_s is not None and now_s - kept.known_s < self._stale_s
+            patience_s = min(self._patience_s, 0.05) if has_old else self._patience_s
+            if until_s is not None:
+                patience_s = min(patience_s, max(0.0, until_s - now_s))
+            asking.wait(patience_s)
+        with self._lock:
+            known_s = kept.known_s
+            if known_s is None or time.monotonic() - known_s > self._stale_s + self._patience_s:
+                return None, False
+            return kept.value, True
+
+    def forget(self, key: Hashable) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
+
+    def _begin(
+        self, key: Hashable, ask: Callable[[], T]
+    ) -> tuple[_Kept[T], threading.Event | None]:
+        now_s = time.monotonic()
+        with self._lock:
+            self._prune(now_s)
+            kept = self._kept.setdefault(key, _Kept())
+            kept.asked_s = now_s
+            if kept.known_s is not None and now_s - kept.known_s < self._fresh_s:
+                return kept, None
+            if kept.asking is not None:
+                return kept, kept.asking
+            done = kept.asking = threading.Event()
+        beside(lambda: self._ask(kept, ask, done))
+        return kept, done
+
+    def _ask(self, kept: _Kept[T], ask: Callable[[], T], done: threading.Event) -> None:
+        try:
+            value = ask()
+            with self._lock:
+                kept.value, kept.known_s = value, time.monotonic()
+        finally:
+            with self._lock:
+                kept.asking = None
+            done.set()
+
+    def _prune(self, now_s: float) -> None:
+        if len(self._kept) > 64:
+            old = [key for key, kept in self._kept.items() if now_s - kept.asked_s > _KEPT_S]
+            for key in old:
+                del self._kept[key]
