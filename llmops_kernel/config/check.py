@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from llmops_kernel.config.describe import expected, section_of, would_work
+from llmops_kernel.config.describe import expected, item_section, section_of, would_work
 from llmops_kernel.config.origins import Origins, Path
-from llmops_kernel.config.problems import Problem, config_error, unique
+from llmops_kernel.config.problems import ABSENT, Problem, config_error, unique
 from llmops_kernel.config.rules import Broken
 from llmops_kernel.config.sections import Section
 from llmops_kernel.config.shape import Data, Shaper, at
@@ -93,10 +93,13 @@ def _locate(model: type[Section], loc: Sequence[int | str]) -> tuple[Path, Field
     path: Path = ()
     field: FieldInfo | None = None
     inside: type[Section] | None = model
-    for part in map(str, loc):
-        if inside is None or part not in inside.model_fields:
+    for part in loc:
+        if isinstance(part, int) and field is not None and item_section(field) is not None:
+            path, inside = (*path, str(part)), item_section(field)
+            continue
+        if inside is None or str(part) not in inside.model_fields:
             break
-        path, field = (*path, part), inside.model_fields[part]
+        path, field = (*path, str(part)), inside.model_fields[str(part)]
         inside = section_of(field.annotation)
     return path, field
 
@@ -113,6 +116,10 @@ def _missing(path: Path, field: FieldInfo, origins: Origins) -> Problem:
 
 def _wrong(path: Path, field: FieldInfo, error: ErrorDetails, origins: Origins) -> Problem:
     value = error["input"]
+    if error["type"] == "value_error":
+        # A validator's own words; of a whole section only they are shown.
+        shown = ABSENT if isinstance(value, Mapping) else value
+        return at(path, origins, str(error["ctx"]["error"]), value=shown)
     hint = would_work(field, value)
     return at(path, origins, f"must be {expected(field)}", value=value, hint=hint)
 
@@ -124,22 +131,41 @@ def _rule_problem(rule: Broken, data: Data, origins: Origins) -> Problem:
 
 def _usable(model: type[Section], data: Data, errors: Iterable[ErrorDetails]) -> Data:
     """The data without its broken values, so that the rules between the others can be checked."""
-    usable = {key: dict(value) if isinstance(value, dict) else value for key, value in data.items()}
+    usable = _copy(data)
     for error in errors:
         path, _ = _locate(model, error["loc"])
-        inside = usable
-        for part in path[:-1]:
-            inside = inside.get(part, {})
         if path:
-            inside.pop(path[-1], None)
+            _drop(usable, path)
     return _filled(model, usable)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _drop(data: Data, path: Path) -> None:
+    """Of a list's item the whole list: the others would get new numbers."""
+    inside: Any = data
+    for part in path[:-1]:
+        inside = inside[int(part)] if isinstance(inside, list) else inside.get(part, {})
+    if isinstance(inside, list):
+        _drop(data, path[:-1])
+    else:
+        inside.pop(path[-1], None)
 
 
 def _filled(model: type[Section], data: Data) -> Data:
     """Required texts that are missing get a placeholder; it is in no message."""
     for name, field in model.model_fields.items():
         section = section_of(field.annotation)
-        if section is not None and isinstance(data.setdefault(name, {}), dict):
+        each = item_section(field)
+        if each is not None:
+            for item in data.get(name) or ():
+                if isinstance(item, dict):
+                    _filled(each, item)
+        elif section is not None and isinstance(data.setdefault(name, {}), dict):
             _filled(section, data[name])
         elif field.is_required():
             data.setdefault(name, _PLACEHOLDER)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal, cast
 
 from pydantic import Field
 
@@ -11,10 +13,13 @@ from llmops_kernel.config.check import validated
 from llmops_kernel.config.kuberay import KubeRayTemplate
 from llmops_kernel.config.problems import Problem, config_error, did_you_mean, listed
 from llmops_kernel.config.sections import NAME_PATTERN, Section, WarmSettings
-from llmops_kernel.config.yaml_source import read_yaml
+from llmops_kernel.config.shape import at
+from llmops_kernel.config.yaml_source import Source, read_yaml
 
 BUILT_IN = ("local",)
 FOLDER = "cluster_templates"
+NOT_TEMPLATES = ("rbac",)
+"""Files of FOLDER that are YAML of another kind, by their name without the ending."""
 _SMALLEST_STORE_BYTES = 75 * 1024 * 1024  # Ray's own minimum
 
 
@@ -42,10 +47,49 @@ class ClusterTemplate(Section):
 
 
 AnyTemplate = ClusterTemplate | KubeRayTemplate
+TEMPLATES: Final[dict[str, type[AnyTemplate]]] = {
+    "local": ClusterTemplate,
+    "kuberay": KubeRayTemplate,
+}
+"""The model of a template by its `provider`."""
 
 
-def load_cluster_template(name_or_path: Path | str = "local") -> ClusterTemplate:
-    """A template file, or a name: of a file in `cluster_templates/`, or built in.
+def model_of(data: Mapping[str, Any]) -> type[AnyTemplate]:
+    """The model that a template's data are checked with; of an unknown provider the local one."""
+    provider = data.get("provider")
+    return (
+        TEMPLATES.get(provider, ClusterTemplate) if isinstance(provider, str) else ClusterTemplate
+    )
+
+
+def without_unknown_provider(source: Source) -> Source:
+    """The problem told once; what is left can be checked."""
+    provider = source.data.get("provider", "local")
+    if isinstance(provider, str) and provider in TEMPLATES:
+        return source
+    hint = did_you_mean(str(provider), TEMPLATES)
+    problem = at(
+        ("provider",),
+        source.origins,
+        f"must be one of {listed(TEMPLATES)}",
+        value=provider,
+        hint=hint or "write `provider: kuberay` for a cluster on Kubernetes",
+    )
+    data = {key: value for key, value in source.data.items() if key != "provider"}
+    return Source(data, source.origins, [*source.problems, problem])
+
+
+def template_from(source: Source, *, name: str | None = None) -> AnyTemplate:
+    """`name` is that of a template that gives none. Raises ConfigError."""
+    source = without_unknown_provider(source)
+    data = source.data if name is None else {"name": name, **source.data}
+    model = cast("type[Section]", model_of(data))
+    found = validated(model, data, origins=source.origins, problems=source.problems)
+    return cast("AnyTemplate", found)
+
+
+def load_cluster_template(name_or_path: Path | str = "local") -> AnyTemplate:
+    """A template file, or a name: of a file in `cluster_templates/`, or shipped, or built in.
 
     Raises ConfigError with all problems of the file at once.
     """
@@ -53,8 +97,7 @@ def load_cluster_template(name_or_path: Path | str = "local") -> ClusterTemplate
     if path is None:
         return ClusterTemplate()
     source = read_yaml(path, remedy=f"see {FOLDER}/local.yaml for every field")
-    data = {"name": default_name(path), **source.data}
-    return validated(ClusterTemplate, data, origins=source.origins, problems=source.problems)
+    return template_from(source, name=default_name(path))
 
 
 def default_name(path: Path | str) -> str:
@@ -69,11 +112,15 @@ def find_template(name_or_path: Path | str) -> Path | None:
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
         return path
     for folder in (Path(FOLDER), Path()):
-        if (folder / f"{name}.yaml").is_file():
-            return folder / f"{name}.yaml"
+        file = folder / f"{name}.yaml"
+        if is_template(file):
+            return file
     if name in BUILT_IN:
         return None
-    known = sorted({*BUILT_IN, *(file.stem for file in Path(FOLDER).glob("*.yaml"))})
+    if name in shipped():
+        return shipped()[name]
+    known = sorted({*BUILT_IN, *shipped(), *(f.stem for f in Path(FOLDER).glob("*.yaml"))})
+    known = [one for one in known if one not in NOT_TEMPLATES]
     problem = Problem(
         path="cluster",
         message="no cluster template has that name",
@@ -81,3 +128,18 @@ def find_template(name_or_path: Path | str) -> Path | None:
         suggestion=did_you_mean(name, known) or f"known: {listed(known)}; or give a file's path",
     )
     raise config_error([problem], remedy=f"write {FOLDER}/{name}.yaml, or use 'local'")
+
+
+def is_template(path: Path) -> bool:
+    """Whether a YAML file of FOLDER is a cluster template."""
+    return path.stem not in NOT_TEMPLATES and path.is_file()
+
+
+@cache
+def shipped() -> dict[str, Path]:
+    """The templates that come with the package: to start from, or to use as they are."""
+    package = Path(__file__).parents[1]
+    folders = (package / FOLDER, package.parent / FOLDER)  # installed, or a checkout
+    folder = next((folder for folder in folders if (folder / "local.yaml").is_file()), None)
+    files = sorted(folder.glob("*.yaml")) if folder is not None else []
+    return {file.stem: file for file in files if is_template(file) and file.stem not in BUILT_IN}

@@ -13,9 +13,29 @@ from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.names import VALUE_ALIASES
 from llmops_kernel.config.problems import closest
-from llmops_kernel.config.sections import NAME_PATTERN, Section
+from llmops_kernel.config.quantity import PATTERN as QUANTITY_PATTERN
+from llmops_kernel.config.sections import (
+    CLUSTER_NAME_PATTERN,
+    ENV_PATTERN,
+    GROUP_PATTERN,
+    MOUNT_PATTERN,
+    NAME_PATTERN,
+    Section,
+)
 
-_PATTERNS = {NAME_PATTERN: "lower-case letters, digits and dashes, at most 40"}
+_NAMES = {
+    NAME_PATTERN: "lower-case letters, digits and dashes, at most 40",
+    CLUSTER_NAME_PATTERN: "at most 53 lower-case letters, digits and dashes, a letter first: "
+    "KubeRay makes names of pods and services from it",
+    GROUP_PATTERN: "at most 47 lower-case letters, digits and dashes, a letter first",
+}
+_PATTERNS = {
+    **_NAMES,
+    QUANTITY_PATTERN: "a Kubernetes quantity such as 8, 500m, 64Gi or 1.5T",
+    MOUNT_PATTERN: "an absolute path such as /mnt/team",
+    ENV_PATTERN: "the name of a variable such as HF_TOKEN",
+}
+_BYTES = re.compile(r"^\s*([0-9.]+)\s*([kmgtpe])(i?)b?\s*$", re.I)
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _BOUNDS: tuple[tuple[type, str], ...] = (
     (annotated_types.Ge, "at least"),
@@ -29,14 +49,38 @@ _LIMITS = {"at least": "ge", "above": "gt", "at most": "le", "below": "lt"}
 def members(annotation: Any) -> tuple[Any, ...]:
     """The types a value may have: of `int | None` both, of `int` the one."""
     if get_origin(annotation) in (Union, types.UnionType):
-        return get_args(annotation)
-    return (annotation,)
+        return tuple(map(_bare, get_args(annotation)))
+    return (_bare(annotation),)
+
+
+def _bare(annotation: Any) -> Any:
+    """Without what `Annotated` adds."""
+    return annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
 
 
 def section_of(annotation: Any) -> type[Section] | None:
     """The section class of a field that is one."""
     found = [m for m in members(annotation) if isinstance(m, type) and issubclass(m, Section)]
     return found[0] if found else None
+
+
+def item_section(field: FieldInfo) -> type[Section] | None:
+    """The section that each item of a list field is."""
+    for member in members(field.annotation):
+        for item in get_args(member) if get_origin(member) in (tuple, list) else ():
+            if isinstance(item, type) and issubclass(item, Section):
+                return item
+    return None
+
+
+def pattern_of(field: FieldInfo) -> str | None:
+    """The regular expression that a text must match; also where the field may be null."""
+    annotation = field.annotation
+    parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else ()
+    added = [item for part in parts for item in getattr(part, "__metadata__", ())]
+    inner = [more for item in added for more in getattr(item, "metadata", ())]
+    found = (getattr(item, "pattern", None) for item in [*field.metadata, *inner])
+    return next((pattern for pattern in found if pattern is not None), None)
 
 
 def expected(field: FieldInfo) -> str:
@@ -59,6 +103,8 @@ def _words(member: Any, field: FieldInfo) -> list[str]:
         return [_number(member, field)]
     if member is str:
         return [_text(field)]
+    if item_section(field) is not None and get_origin(member) in (tuple, list):
+        return ["a list of sections, each with `- ` before its first line"]
     return [_KINDS.get(get_origin(member) or member, "a value")]
 
 
@@ -84,8 +130,7 @@ def _number(kind: Any, field: FieldInfo) -> str:
 
 
 def _text(field: FieldInfo) -> str:
-    patterns = [getattr(item, "pattern", None) for item in field.metadata]
-    return next((_PATTERNS[pattern] for pattern in patterns if pattern in _PATTERNS), "text")
+    return _PATTERNS.get(pattern_of(field) or "", "text")
 
 
 def would_work(field: FieldInfo, value: Any) -> str:
@@ -107,9 +152,15 @@ def _rewritten(field: FieldInfo, value: Any) -> str:
         return f"write the bare number, {found.group()}" if found else ""
     if isinstance(value, float) and int in kinds and abs(value) < 1e15:
         return f"write for example {max(1, round(value))}"
-    if isinstance(value, str) and _text(field) != "text":
-        slug = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:40].strip("-")
-        return f"write for example {slug}" if slug else ""
+    pattern = pattern_of(field)
+    if isinstance(value, str) and pattern == QUANTITY_PATTERN and (found := _BYTES.match(value)):
+        unit = "k" if found[2] in "kK" and not found[3] else found[2].upper()
+        return f"write for example {found[1]}{unit}{'i' if found[3] else ''}"
+    if isinstance(value, str) and pattern in _NAMES:
+        slug = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")
+        tries = (name[:40].strip("-") for name in (slug, f"ray-{slug}"))
+        fitting = next((name for name in tries if re.match(str(pattern), name)), "")
+        return f"write for example {fitting}" if fitting else ""
     return ""
 
 

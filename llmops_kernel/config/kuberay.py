@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
+from llmops_kernel.config.kuberay_rules import broken_rules
 from llmops_kernel.config.quantity import Quantity
-from llmops_kernel.config.sections import NAME_PATTERN, Section, WarmSettings
+from llmops_kernel.config.sections import (
+    CLUSTER_NAME_PATTERN,
+    ENV_PATTERN,
+    GROUP_PATTERN,
+    MOUNT_PATTERN,
+    Section,
+    WarmSettings,
+)
 from llmops_kernel.hardware.hosts import HOSTS, HostType, find_host
 
-GROUP_PATTERN = r"^[a-z]([a-z0-9-]{0,45}[a-z0-9])?$"
 _GIB = 2**30
 HOST_SHARE = 0.92
 """Of a host's CPUs and memory that a pod asks for when its group gives none. The kubelet keeps
 some back (GKE: 0.6 of 208 CPUs, 44 GiB of 1,872 GiB), the kernel about 1 % of the memory, and
 DaemonSets (GPU driver, network, logs) want CPUs and memory as well. Asking for all would leave
 the pod pending for ever."""
-_MOUNT_PATTERN = r"^/[^:]*$"
-_ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 Raw = dict[str, Any]
 """A piece of Kubernetes' own YAML, checked by the API server only."""
 
@@ -31,9 +36,9 @@ class SecretRef(Section):
     """Name of the Secret in the cluster's namespace."""
     key: str | None = None
     """One key of it; `null`: all keys."""
-    env: str | None = Field(default=None, pattern=_ENV_PATTERN)
+    env: str | None = Field(default=None, pattern=ENV_PATTERN)
     """Variable that gets the value of `key`; without `key`, leave it out: each key becomes one."""
-    mount: str | None = Field(default=None, pattern=_MOUNT_PATTERN)
+    mount: str | None = Field(default=None, pattern=MOUNT_PATTERN)
     """Folder in which the keys appear as files."""
     optional: bool = False
     """Pods start without it when there is no such Secret."""
@@ -52,13 +57,13 @@ class SecretRef(Section):
 class Volume(Section):
     """A place for files in every pod of the cluster."""
 
-    mount: str = Field(pattern=_MOUNT_PATTERN)
+    mount: str = Field(pattern=MOUNT_PATTERN)
     """Absolute path in the pods."""
     claim: str | None = None
     """Name of a PersistentVolumeClaim (one that many pods may mount, when there are many)."""
     local_ssd: Quantity | None = None
     """Scratch space on the node's own disks (`emptyDir`) of at most this size."""
-    host_path: str | None = Field(default=None, pattern=_MOUNT_PATTERN)
+    host_path: str | None = Field(default=None, pattern=MOUNT_PATTERN)
     """A folder of the host itself; many clusters forbid it."""
     memory: Quantity | None = None
     """A file system in memory of this size; counts as the pod's memory."""
@@ -158,11 +163,10 @@ class WorkerGroup(PodSettings):
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
-        high = self.max_replicas
-        if high is not None and not self.min_replicas <= self.replicas <= high:
+        if not self.min_replicas <= self.replicas <= self.highest:
             raise ValueError(
                 f"min_replicas <= replicas <= max_replicas does not hold:"
-                f" {self.min_replicas}, {self.replicas}, {high}"
+                f" {self.min_replicas}, {self.replicas}, {self.highest}"
             )
         if self.host_type is None and (self.cpus is None or self.memory is None):
             raise ValueError("give host_type, or cpus and memory")
@@ -184,7 +188,8 @@ class WorkerGroup(PodSettings):
         """CPUs of a pod: as given, else what its host leaves to pods."""
         if self.cpus is not None:
             return self.cpus
-        assert self.host is not None and self.host.num_cpus is not None
+        assert self.host is not None
+        assert self.host.num_cpus is not None
         return str(int(self.host.num_cpus * HOST_SHARE))
 
     @property
@@ -241,8 +246,8 @@ class IdlePolicy(Section):
 class KubeRayTemplate(Section):
     """Everything `llmops.up` needs for a cluster on Kubernetes; the same file, the same cluster."""
 
-    name: str = Field(default="kuberay", pattern=NAME_PATTERN)
-    """Name of the cluster and of its RayCluster. Default: the file's name."""
+    name: str = Field(default="kuberay", pattern=CLUSTER_NAME_PATTERN)
+    """Name of the cluster and of its RayCluster: a lower-case letter, then letters, digits and dashes. Default: the file's name."""
     provider: Literal["kuberay"] = "kuberay"
     """Who makes the cluster: `kuberay` writes a RayCluster for KubeRay's operator."""
     contexts: tuple[str, ...] = ()
@@ -293,22 +298,8 @@ class KubeRayTemplate(Section):
     """Merged into the RayCluster's `spec` last: whatever the fields above cannot say."""
 
     @model_validator(mode="after")
-    def _groups(self) -> Self:
-        names = [group.name for group in self.worker_groups]
-        if double := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"worker groups have the same name: {', '.join(double)}")
-        if self.queue and len(names) > 17:
-            raise ValueError(f"{len(names)} worker groups: Kueue takes 17 beside the head")
-        if self.queue and "head" in names:
-            raise ValueError("a worker group of a queued cluster may not be called `head`")
-        return self
-
-    @model_validator(mode="after")
-    def _runs_folder(self) -> Self:
-        runs = self.storage.runs
-        if runs is None or "://" in runs:
-            return self
-        mounts = [PurePosixPath(volume.mount) for volume in self.storage.volumes]
-        if not any(PurePosixPath(runs).is_relative_to(mount) for mount in mounts):
-            raise ValueError(f"storage.runs {runs!r} is below no volume of storage.volumes")
+    def _check_rules(self) -> Self:
+        if broken := broken_rules(self):
+            text = "\n".join(map(str, broken))
+            raise PydanticCustomError("rules", "{text}", {"text": text, "broken": broken})
         return self

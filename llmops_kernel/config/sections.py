@@ -11,6 +11,10 @@ Method = Literal["full", "lora"]
 Dtype = Literal["float32", "bfloat16"]
 _MODULE_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
+CLUSTER_NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,51}[a-z0-9])?$"
+GROUP_PATTERN = r"^[a-z]([a-z0-9-]{0,45}[a-z0-9])?$"
+MOUNT_PATTERN = r"^/[^:]*$"
+ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 CATALOGUE = ("SmolLM2-135M-Instruct", "tiny-llama", "tiny-qwen2")
 """Built-in model names; `train/catalogue.py` makes them."""
 

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from llmops_kernel.config.describe import expected, members, section_of, would_work
+from llmops_kernel.config.describe import expected, item_section, members, section_of, would_work
 from llmops_kernel.config.names import ALIASES, TRAINING_ARGUMENTS
 from llmops_kernel.config.origins import Origins, Path
 from llmops_kernel.config.problems import ABSENT, Problem, closest, listed
@@ -69,7 +69,14 @@ class Shaper:
     def _used(self, field: FieldInfo, value: Any, path: Path) -> Any:
         section = section_of(field.annotation)
         if section is None:
+            each = item_section(field)
+            if each is not None and isinstance(value, list | tuple):
+                items = (self._section(each, v, (*path, str(i))) for i, v in enumerate(value))
+                return [item for item in items if item is not ABSENT]
             return self._leaf(field, value, path)
+        return self._section(section, value, path)
+
+    def _section(self, section: type[Section], value: Any, path: Path) -> Any:
         below = expand(section, value)
         if section.shorthand is not None and not isinstance(value, Mapping | BaseModel):
             self._origins.copy(path, (*path, section.shorthand))

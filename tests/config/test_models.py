@@ -163,7 +163,7 @@ def test_a_cluster_template_by_name_and_by_path(tmp_path, monkeypatch):
     [
         ("num_cpu: 2\n", ("1: num_cpu: unknown key (value 2)", "did you mean num_cpus?")),
         ("num_gpus: -1\n", ("1: num_gpus: must be a whole number of at least 0 or null",)),
-        ("provider: kuberay\n", ("1: provider: must be local",)),
+        ("provider: slurm\n", ("1: provider: must be one of local, kuberay (value slurm)",)),
         ("dashboard_port: 99999\n", ("at least 1 and at most 65535",)),
         ("object_store_memory_bytes: 1000\n", ("at least 78643200",)),
         ("env: [A]\n", ("mapping of `key: value` lines",)),
@@ -185,7 +185,7 @@ def test_an_unknown_cluster_template_names_the_known_ones(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"value locl\); did you mean local\?"):
         load_cluster_template("locl")
-    with pytest.raises(ConfigError, match=r"known: local; or give a file's path"):
-        load_cluster_template("gcp-h100")
+    with pytest.raises(ConfigError, match=r"known: gcp-h100, .*local.*; or give a file's path"):
+        load_cluster_template("atlantis")
     with pytest.raises(ConfigError, match="no such file"):
         load_cluster_template("x/y.yaml")

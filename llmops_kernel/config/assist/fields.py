@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args, get_origin
+from typing import Any, get_origin
 
 from pydantic.fields import FieldInfo
 
-from llmops_kernel.config.describe import compact, expected, members, section_of
+from llmops_kernel.config.describe import compact, expected, item_section, members, section_of
 from llmops_kernel.config.origins import Path
 from llmops_kernel.config.sections import Section
 
@@ -41,15 +41,6 @@ def section_at(model: type[Section], path: Path) -> type[Section] | None:
 
 def is_item(part: str) -> bool:
     return part == ITEM or part.isdecimal()
-
-
-def item_section(field: FieldInfo) -> type[Section] | None:
-    """The section that each item of a list field is."""
-    for member in members(field.annotation):
-        for item in get_args(member) if get_origin(member) in (tuple, list) else ():
-            if isinstance(item, type) and issubclass(item, Section):
-                return item
-    return None
 
 
 def is_kind(field: FieldInfo, kind: Any) -> bool:

@@ -1,0 +1,176 @@
+"""Rules of a KubeRay template that no field can check alone; secrets are told from other values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from llmops_kernel.config.rules import Broken
+
+if TYPE_CHECKING:
+    from llmops_kernel.config.kuberay import KubeRayTemplate, PodSettings
+
+MAX_QUEUED_GROUPS: Final = 17
+"""Kueue admits a Workload of at most 18 pod sets, and the head is one."""
+_MANAGERS: Final = ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue")
+_SECRET_NAME: Final = re.compile(
+    r"(^|_)(TOKEN|(API|ACCESS|SECRET|PRIVATE|ACCOUNT)?_?KEY(_ID)?|SECRET|PASSWORD|PASSWD|PWD"
+    r"|CREDENTIALS?)$",
+    re.I,
+)
+_SECRET_VALUE: Final = re.compile(
+    r"^(hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[pousr]_\w{16,}|glpat-[\w-]{16,}|AKIA[A-Z0-9]{12,}"
+    r"|xox[abp]-[\w-]{10,}|eyJ[\w-]+\.[\w-]+\.[\w-]+)$"
+    r"|://[^/@:\s]+:[^/@\s]+@|BEGIN [A-Z ]*PRIVATE KEY"
+)
+_OWN_ENV: Final = {
+    "RAY_AUTH_MODE": "token authentication is always on",
+    "RAY_AUTH_TOKEN": "the operator makes the token",
+    "RAY_AUTH_TOKEN_PATH": "the operator makes the token",
+    "RAY_START_HOOK": "it starts the warm workers; set warm.enabled=false to have it",
+    "LLMOPS_WARM_DIR": "set warm.enabled",
+    "LLMOPS_RUN_STORAGE": "set storage.runs",
+}
+_OWN_MOUNTS: Final = ("/dev/shm", "/opt/llmops", "/var/run/llmops")
+
+
+def broken_rules(template: KubeRayTemplate) -> list[Broken]:
+    return [broken for rule in _RULES for broken in rule(template)]
+
+
+def _groups(template: KubeRayTemplate) -> Iterator[Broken]:
+    seen: set[str] = set()
+    for index, group in enumerate(template.worker_groups):
+        path = f"worker_groups.{index}.name"
+        if group.name in seen:
+            yield Broken(path, f"two worker groups are called {group.name}", "rename one of them")
+        seen.add(group.name)
+        if template.queue and group.name == "head":
+            yield Broken(path, "Kueue calls the head's pod so", "rename the group", ("queue",))
+    if template.queue and len(seen) > MAX_QUEUED_GROUPS:
+        yield Broken(
+            "worker_groups",
+            f"{len(template.worker_groups)} worker groups in a queue: Kueue takes"
+            f" {MAX_QUEUED_GROUPS} beside the head",
+            "put groups with the same pods together, or leave queue out",
+            ("queue",),
+        )
+
+
+def _runs_folder(template: KubeRayTemplate) -> Iterator[Broken]:
+    runs = template.storage.runs
+    if runs is None or "://" in runs:
+        return
+    mounts = [PurePosixPath(volume.mount) for volume in template.storage.volumes]
+    if not any(PurePosixPath(runs).is_relative_to(mount) for mount in mounts):
+        yield Broken(
+            "storage.runs",
+            f"{runs} is below no volume of storage.volumes, so it would be lost with its pod",
+            f"add a volume such as {{mount: {runs}, claim: NAME}}, or give a bucket's URL",
+            ("storage.volumes",),
+        )
+
+
+def _environments(template: KubeRayTemplate) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield "env", template.env
+    for path, pod in _pods(template):
+        yield f"{path}.env", pod.env
+
+
+def _pods(template: KubeRayTemplate) -> Iterator[tuple[str, PodSettings]]:
+    yield "head", template.head
+    for index, group in enumerate(template.worker_groups):
+        yield f"worker_groups.{index}", group
+
+
+def _env(template: KubeRayTemplate) -> Iterator[Broken]:
+    for path, env in _environments(template):
+        for name, value in env.items():
+            if name in _OWN_ENV:
+                yield Broken(f"{path}.{name}", "is not set here", _OWN_ENV[name])
+            elif is_secret(name, value):
+                yield _secret(f"{path}.{name}", name)
+    raw = [("raycluster", template.raycluster)]
+    raw += [(f"{path}.pod", pod.pod) for path, pod in _pods(template)]
+    for path, data in raw:
+        for name in _literal_secrets(data):
+            yield _secret(path, name)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable's value should lie in a Secret; a path of a file is none."""
+    if not value or value.startswith("/"):
+        return False
+    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+
+
+def _literal_secrets(raw: Any) -> Iterator[str]:
+    """Names of variables with a literal secret, anywhere in Kubernetes' own YAML."""
+    if isinstance(raw, Mapping):
+        name, value = raw.get("name"), raw.get("value")
+        if isinstance(name, str) and isinstance(value, str) and is_secret(name, value):
+            yield name
+        for item in raw.values():
+            yield from _literal_secrets(item)
+    elif isinstance(raw, list | tuple):
+        for item in raw:
+            yield from _literal_secrets(item)
+
+
+def _secret(path: str, name: str) -> Broken:
+    key = name.lower().replace("_", "-")
+    return Broken(
+        path,
+        f"{name} looks like a secret, and secrets are given by reference only",
+        f"put it into a Secret and write `secrets: [{{secret: NAME, key: {key}, env: {name}}}]`;"
+        " it becomes the pods' valueFrom.secretKeyRef",
+    )
+
+
+def _mounts(template: KubeRayTemplate) -> Iterator[Broken]:
+    shared = [
+        (f"storage.volumes.{i}.mount", v.mount) for i, v in enumerate(template.storage.volumes)
+    ]
+    shared += [
+        (f"secrets.{i}.mount", ref.mount) for i, ref in enumerate(template.secrets) if ref.mount
+    ]
+    for index, (path, pod) in enumerate(_pods(template)):
+        own = [(f"{path}.volumes.{i}.mount", v.mount) for i, v in enumerate(pod.volumes)]
+        seen: set[str] = set()
+        for number, (where, mount) in enumerate([*shared, *own]):
+            folder = str(PurePosixPath(mount))
+            if index and number < len(shared):
+                seen.add(folder)  # told with the first pod
+                continue
+            if folder in _OWN_MOUNTS:
+                hint = "set shm" if folder == "/dev/shm" else "choose another folder"
+                yield Broken(where, f"{folder} has a volume already", hint)
+            elif folder in seen:
+                yield Broken(where, f"two volumes are mounted at {folder}", "choose another folder")
+            seen.add(folder)
+
+
+def _access(template: KubeRayTemplate) -> Iterator[Broken]:
+    access = template.access
+    if access.way == "url" and access.url is None:
+        yield Broken("access.url", "is missing: way is url", "give the address of the Ingress")
+
+
+def _managed_by(template: KubeRayTemplate) -> Iterator[Broken]:
+    value = template.managed_by
+    if value is not None and value not in _MANAGERS:
+        yield Broken("managed_by", f"KubeRay refuses {value!r}", f"use {' or '.join(_MANAGERS)}")
+    elif value == _MANAGERS[1] and template.queue is None:
+        yield Broken("managed_by", "MultiKueue takes only queued clusters", "set queue", ("queue",))
+
+
+_RULES: tuple[Callable[[KubeRayTemplate], Iterator[Broken]], ...] = (
+    _groups,
+    _runs_folder,
+    _env,
+    _mounts,
+    _access,
+    _managed_by,
+)
