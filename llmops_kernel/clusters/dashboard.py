@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from llmops_kernel.errors import ClusterError
+
 if TYPE_CHECKING:
     from llmops_kernel.clusters.provider import Connection
 
@@ -108,8 +110,8 @@ class Dashboard:
         try:
             answer = self._http.get(path)
             return answer.json() if answer.status_code == httpx.codes.OK else None
-        except (httpx.HTTPError, ValueError):
-            return None
+        except (httpx.HTTPError, ValueError, ClusterError):
+            return None  # ClusterError: a route has no credentials.
 
 
 def is_active(job: Mapping[str, Any]) -> bool:

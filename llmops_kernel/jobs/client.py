@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,14 +16,13 @@ from llmops_kernel.errors import (
     ClusterError,
     ClusterUnreachableError,
     SubmissionError,
-    WorkspaceError,
 )
+from llmops_kernel.jobs.upload import PackageBody, broke_off, check_size, too_large_for_way
 
 JOB_TERMINAL = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 MAX_LOG_LINES = 50_000
 GET_TRIES = 3
 RETRY_WAIT_S = 0.2
-CHUNK_BYTES = 1 << 18
 _TIMEOUT = httpx.Timeout(15.0, connect=5.0)
 _SUBMIT_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
@@ -61,6 +60,7 @@ class JobsClient:
 
     def __init__(self, connection: Connection, *, cluster: str = "") -> None:
         self._what = f"the dashboard of cluster {cluster!r}" if cluster else "the Ray dashboard"
+        self._connection = connection
         self._url = connection.dashboard_url
         self._way = f", through {connection.route.describe()}," if connection.route else ""
         self._http = open_http(connection, timeout=_TIMEOUT)
@@ -154,22 +154,23 @@ class JobsClient:
     def upload_package(self, path: Path, *, name: str) -> int:
         """Send a package, streamed; returns its size in bytes."""
         size_bytes = path.stat().st_size
+        check_size(self._connection, name=name, size_bytes=size_bytes)
         headers = {"Content-Length": str(size_bytes), "Content-Type": "application/zip"}
         url = f"/api/packages/gcs/{name}"
         for last in (False, True):
             try:
                 answer = self._http.put(
-                    url, content=_chunks(path), headers=headers, timeout=_UPLOAD_TIMEOUT
+                    url, content=PackageBody(path), headers=headers, timeout=_UPLOAD_TIMEOUT
                 )
                 break
             except httpx.TransportError as error:
                 if last:
-                    raise self._unreachable(error) from error
-        if answer.status_code == 413:
-            raise WorkspaceError(
-                f"Ray refused package {name} of {size_bytes} bytes as too large",
-                remedy="keep big files out of the workspace (.llmopsignore) and give their path",
-            )
+                    told = broke_off(
+                        self._connection, name=name, size_bytes=size_bytes, error=error
+                    )
+                    raise told or self._unreachable(error) from error
+        if answer.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+            raise too_large_for_way(self._connection, name=name, size_bytes=size_bytes)
         self._raise_for(answer, f"store package {name}")
         return size_bytes
 
@@ -269,9 +270,3 @@ def last_line(text: str) -> str:
     """Of one of Ray's tracebacks: the last line that says something."""
     lines = [line.strip() for line in text.splitlines() if line.strip(" .\t")]
     return lines[-1][:500] if lines else "no reason given"
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            yield chunk

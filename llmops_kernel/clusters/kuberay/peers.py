@@ -1,0 +1,42 @@
+"""Whose process is at the other end of a loopback connection."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Final
+
+_TABLE: Final = Path("/proc/net/tcp")
+_LOCAL, _REMOTE, _UID = 1, 2, 7
+Address = tuple[str, int]
+
+
+def is_ours(peer: Address, own: Address) -> bool:
+    """True when the process that connected from `peer` to `own` belongs to this user.
+
+    A listener on the loopback device is open to every user of the host. False when it
+    cannot be found out.
+    """
+    return _owner(peer, own) == os.getuid()
+
+
+def _owner(peer: Address, own: Address) -> int | None:
+    """User id of the socket that has `peer` as its own address."""
+    try:
+        rows = _TABLE.read_text().splitlines()[1:]
+    except OSError:
+        return None
+    wanted = [_spelled(peer), _spelled(own)]
+    for row in rows:
+        cells = row.split()
+        if [cells[_LOCAL], cells[_REMOTE]] == wanted:
+            return int(cells[_UID])
+    return None
+
+
+def _spelled(address: Address) -> str:
+    """As the kernel writes it: the address as a number in the machine's byte order."""
+    (number,) = struct.unpack("=I", socket.inet_aton(address[0]))
+    return f"{number:08X}:{address[1]:04X}"

@@ -1,0 +1,154 @@
+"""Which packages get through to a cluster, and who stands in the way of the others."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from llmops_kernel.clusters.http import open_http
+from llmops_kernel.clusters.provider import Connection
+from llmops_kernel.errors import ClusterError, LLMOpsError, WorkspaceError
+
+MIB: Final = 1024**2
+RAY_LIMIT_BYTES: Final = 100 * MIB
+"""Ray's `DASHBOARD_CLIENT_MAX_SIZE`, a constant that no setting moves."""
+PROBE_BYTES: Final = 8 * MIB
+"""Smaller packages are simply sent."""
+CHUNK_BYTES: Final = 1 << 18
+_ANSWER_S: Final = 1.5
+_REMEDY: Final = (
+    "keep big files out of the workspace (.llmopsignore) and give their path instead: on a"
+    " volume that the pods mount (storage.volumes of the cluster template) or as a URL"
+)
+_lock = threading.Lock()
+_probed: set[tuple[str, int]] = set()
+
+
+class PackageBody:
+    """A file in pieces; can be read again, for a second try."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self._path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+
+
+def check_size(connection: Connection, *, name: str, size_bytes: int) -> None:
+    """Before the first byte is sent. Raises WorkspaceError.
+
+    What stands in front of Ray is asked once a cluster and size, and only for big packages.
+    """
+    if size_bytes > RAY_LIMIT_BYTES:
+        raise too_large_for_ray(name, size_bytes=size_bytes)
+    if connection.route is None or size_bytes < PROBE_BYTES:
+        return
+    # Sizes in steps, so that another version of the same workspace is not asked for again.
+    key = (connection.dashboard_url, -(-size_bytes // PROBE_BYTES))
+    with _lock:
+        if key in _probed:
+            return
+    if _is_refused(connection, name=name, size_bytes=size_bytes):
+        raise too_large_for_way(connection, name=name, size_bytes=size_bytes)
+    with _lock:
+        _probed.add(key)
+
+
+def too_large_for_ray(name: str, *, size_bytes: int) -> WorkspaceError:
+    return WorkspaceError(
+        f"Package {name} has {size_bytes / MIB:,.1f} MiB, and Ray's job server takes at most"
+        f" {RAY_LIMIT_BYTES // MIB} MiB",
+        remedy=_REMEDY,
+    )
+
+
+def too_large_for_way(connection: Connection, *, name: str, size_bytes: int) -> WorkspaceError:
+    limit = _limit_bytes(connection, name=name, size_bytes=size_bytes)
+    known = f" more than about {limit / MIB:,.1f} MiB" if limit else " a body of that size"
+    return WorkspaceError(
+        f"Package {name} has {size_bytes / MIB:,.1f} MiB, and {_way(connection)} does not let"
+        f"{known} through; Ray itself takes {RAY_LIMIT_BYTES // MIB} MiB",
+        remedy=f"{_REMEDY}; or raise the body limit of what stands before the API server",
+    )
+
+
+def broke_off(
+    connection: Connection, *, name: str, size_bytes: int, error: Exception
+) -> ClusterError | WorkspaceError | None:
+    """Why an upload was cut twice; None when nothing speaks for its size."""
+    if connection.route is None or size_bytes < PROBE_BYTES:
+        return None
+    why = str(error) or type(error).__name__
+    return WorkspaceError(
+        f"The connection broke twice while package {name} of {size_bytes / MIB:,.1f} MiB was"
+        f" sent through {_way(connection)} ({why}); smaller requests pass, so it seems to cut"
+        " off big ones",
+        remedy=_REMEDY,
+    )
+
+
+def _way(connection: Connection) -> str:
+    return connection.route.describe() if connection.route else "the way to the dashboard"
+
+
+def _limit_bytes(connection: Connection, *, name: str, size_bytes: int) -> int | None:
+    """The largest body that passes, to a mebibyte; None when even the smallest does not."""
+    low, high = 0, size_bytes // MIB
+    while high - low > 1:
+        middle = (low + high) // 2
+        refused = _is_refused(connection, name=name, size_bytes=middle * MIB)
+        low, high = (low, middle) if refused else (middle, high)
+    return low * MIB or None
+
+
+def _is_refused(connection: Connection, *, name: str, size_bytes: int) -> bool:
+    """Announce a body of that size and look what comes before it: nothing of it is sent.
+
+    False too for whatever cannot be found out.
+    """
+    with suppress(OSError, http.client.HTTPException, LLMOpsError, httpx.HTTPError):
+        return _announce(connection, name=name, size_bytes=size_bytes) == 413
+    return False
+
+
+def _announce(connection: Connection, *, name: str, size_bytes: int) -> int | None:
+    """The status that is answered to the headers alone; None for silence and `go on`."""
+    with open_http(connection) as client:
+        request = client.build_request("PUT", f"/api/packages/gcs/{name}")
+        # As sent: with the credentials of the moment.
+        flow = client.auth.sync_auth_flow(request) if client.auth else iter((request,))
+        request = next(flow)
+    parts = urlsplit(str(request.url))
+    if connection.route is not None and connection.route.proxy():
+        return None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    line: http.client.HTTPConnection
+    if parts.scheme == "https":
+        context = connection.route.verify() if connection.route else None
+        line = http.client.HTTPSConnection(
+            parts.hostname or "", port, context=context, timeout=_ANSWER_S
+        )
+    else:
+        line = http.client.HTTPConnection(parts.hostname or "", port, timeout=_ANSWER_S)
+    with closing(line):
+        line.putrequest("PUT", parts.path, skip_accept_encoding=True)
+        for key, value in request.headers.items():
+            if key.lower() not in ("host", "content-length", "accept-encoding"):
+                line.putheader(key, value)
+        line.putheader("Content-Length", str(size_bytes))
+        line.putheader("Expect", "100-continue")
+        line.endheaders()
+        # Of a `100 Continue` http.client would wait for what follows.
+        assert line.sock is not None
+        start = line.sock.recv(64)
+    words = start.split(b" ", 2)
+    return int(words[1]) if len(words) > 1 and words[1].isdigit() and words[1] != b"100" else None
