@@ -81,7 +81,7 @@ _locks: dict[_Key, threading.Lock] = {}
 _opened: dict[_Key, _Open] = {}
 
 
-def open_route(kube: Kube, raycluster: Raw, *, access: Access | None = None) -> Connection:
+def open_route(kube: Kube, raycluster: Raw, access: Access | None = None) -> Connection:
     """A connection that mends itself: fresh credentials, a new token, a new head pod.
 
     Found once a cluster and process, then remembered. Raises ClusterUnreachableError with what
