@@ -1,0 +1,114 @@
+"""A small scheduler: binds pods to nodes, or says in Kubernetes' words why it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.k8s.nodes_fit import Room, blocked, choose
+from tests.k8s.operator_client import Api, ApiError, Mirror, Obj
+from tests.k8s.operator_events import Recorder, now
+
+_DONE = ("Failed", "Succeeded")
+
+
+class Scheduler:
+    """Looks at all pending pods whenever a pod, node or claim has changed."""
+
+    def __init__(self, api: Api, *, pods: Mirror, nodes: Mirror, claims: Mirror):
+        self._api, self._pods, self._nodes, self._claims = api, pods, nodes, claims
+        self._events = Recorder(api, "default-scheduler")
+        self._changed = asyncio.Event()
+        self._told: dict[str, str] = {}
+        for mirror in (pods, nodes, claims):
+            mirror.listen(lambda *_: self._changed.set())
+
+    async def run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._round()
+            await asyncio.sleep(0.02)
+
+    async def _round(self) -> None:
+        waiting = [pod for pod in self._pods.items.values() if _is_unscheduled(pod)]
+        if not waiting:
+            return
+        rooms = self._rooms()
+        binds = []
+        for pod in sorted(waiting, key=_age):
+            room, message = self._place(pod, list(rooms.values()))
+            if room is None:
+                await self._refuse(pod, message)
+            else:
+                room.take(pod)
+                binds.append(self._bind(pod, room.name))
+        await asyncio.gather(*binds)
+
+    def _rooms(self) -> dict[str, Room]:
+        rooms = {}
+        for node in sorted(self._nodes.items.values(), key=lambda node: node["metadata"]["name"]):
+            rooms[node["metadata"]["name"]] = Room(node)
+        for pod in self._pods.items.values():
+            room = rooms.get(pod["spec"].get("nodeName", ""))
+            if room is not None and pod["status"].get("phase") not in _DONE:
+                room.take(pod)
+        return rooms
+
+    def _place(self, pod: Obj, rooms: list[Room]) -> tuple[Room | None, str]:
+        for volume in pod["spec"].get("volumes") or []:
+            source = volume.get("persistentVolumeClaim")
+            if source is None:
+                continue
+            claim = self._claims.get(pod["metadata"]["namespace"], source["claimName"])
+            if claim is None:
+                text = f'persistentvolumeclaim "{source["claimName"]}" not found'
+                return None, blocked(text, len(rooms))
+            if (claim.get("status") or {}).get("phase") != "Bound":
+                text = "pod has unbound immediate PersistentVolumeClaims"
+                return None, blocked(text, len(rooms))
+        return choose(pod, rooms)
+
+    async def _bind(self, pod: Obj, node: str) -> None:
+        try:
+            bound = await self._api.merge(pod_path(pod), {"spec": {"nodeName": node}})
+        except ApiError:
+            return  # It was deleted meanwhile.
+        self._pods.put(bound)
+        self._told.pop(pod["metadata"]["uid"], None)
+        where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        message = f"Successfully assigned {where} to {node}"
+        await self._events.event(bound, "Scheduled", message, action="Binding")
+
+    async def _refuse(self, pod: Obj, message: str) -> None:
+        uid = pod["metadata"]["uid"]
+        if self._told.get(uid) == message:
+            return
+        self._told[uid] = message
+        condition = {
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+            "message": message, "lastProbeTime": None, "lastTransitionTime": now(),
+        }  # fmt: skip
+        status = {"phase": "Pending", "conditions": [condition]}
+        try:
+            await self._api.merge(f"{pod_path(pod)}/status", {"status": status})
+        except ApiError:
+            return
+        await self._events.event(
+            pod, "FailedScheduling", message, type="Warning", action="Scheduling"
+        )
+
+
+def pod_path(pod: Obj) -> str:
+    meta = pod["metadata"]
+    return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+
+
+def _is_unscheduled(pod: Obj) -> bool:
+    if pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") in _DONE:
+        return False
+    return not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates")
+
+
+def _age(pod: Obj) -> tuple[int, str, str]:
+    meta = pod["metadata"]
+    return -(pod["spec"].get("priority") or 0), meta["creationTimestamp"], meta["name"]
