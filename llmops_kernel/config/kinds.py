@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from llmops_kernel.config.cluster import FOLDER, ClusterTemplate
+from llmops_kernel.config.cluster import FOLDER, NOT_TEMPLATES, TEMPLATES, ClusterTemplate
 from llmops_kernel.config.effect import cluster_effect, training_effect
 from llmops_kernel.config.files import check_files
 from llmops_kernel.config.problems import Problem, config_error, did_you_mean, listed
 from llmops_kernel.config.sections import Section
 from llmops_kernel.config.template import cluster_template, training_template
 from llmops_kernel.config.train import TrainingConfig
+
+_PROVIDER = re.compile(r"""^provider:[ \t]*["']?([\w-]+)""", re.M)
 
 
 def _no_files(_config: Any, _folder: Path) -> list[Problem]:
@@ -39,6 +42,19 @@ class Kind:
     """What is wrong with the files that a valid config names."""
     named_by_file: bool = False
     """Whether the file's name is the default of the field `name`."""
+    models: Mapping[str, type[Section]] = field(default_factory=dict)
+    """Models by the value of `provider`, for a kind with several; `model` is the usual one."""
+    not_these: tuple[str, ...] = ()
+    """Files that the globs fit and that are something else, by their name without the ending."""
+
+    def model_of(self, data: Mapping[str, Any]) -> type[Section]:
+        """The model that these values are checked with."""
+        return self.models.get(str(data.get("provider")), self.model)
+
+    def model_in(self, text: str) -> type[Section]:
+        """Like `model_of`, for a text that need not be YAML yet."""
+        found = _PROVIDER.search(text) if self.models else None
+        return self.model_of({"provider": found[1]}) if found else self.model
 
 
 TRAIN = Kind(
@@ -60,6 +76,8 @@ CLUSTER = Kind(
     template=cluster_template,
     effect=cluster_effect,
     named_by_file=True,
+    models=TEMPLATES,
+    not_these=NOT_TEMPLATES,
 )
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (TRAIN, CLUSTER)}
 
@@ -67,7 +85,11 @@ KINDS: dict[str, Kind] = {kind.name: kind for kind in (TRAIN, CLUSTER)}
 def kind_of(path: str | Path) -> Kind | None:
     """The kind of a file by its path; None for any other file."""
     pure = PurePosixPath(str(path).replace("\\", "/"))
-    found = (kind for kind in KINDS.values() if any(map(pure.match, kind.globs)))
+    found = (
+        kind
+        for kind in KINDS.values()
+        if any(map(pure.match, kind.globs)) and pure.stem not in kind.not_these
+    )
     return next(found, None)
 
 

@@ -184,6 +184,13 @@ class WorkerGroup(PodSettings):
         return self.replicas if self.max_replicas is None else self.max_replicas
 
     @property
+    def pod_gpus(self) -> int:
+        """GPUs of a pod: as given, else its host's."""
+        if self.gpus is not None:
+            return self.gpus
+        return self.host.num_accelerators if self.host is not None else 0
+
+    @property
     def pod_cpus(self) -> str:
         """CPUs of a pod: as given, else what its host leaves to pods."""
         if self.cpus is not None:

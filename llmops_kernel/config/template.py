@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.check import validated
-from llmops_kernel.config.cluster import ClusterTemplate
-from llmops_kernel.config.describe import choices, compact, section_of
+from llmops_kernel.config.cluster import TEMPLATES, ClusterTemplate
+from llmops_kernel.config.describe import choices, compact, item_section, pattern_of, section_of
+from llmops_kernel.config.kuberay import KubeRayTemplate
 from llmops_kernel.config.origins import Origins
 from llmops_kernel.config.overrides import apply_overrides
 from llmops_kernel.config.problems import config_error
+from llmops_kernel.config.quantity import PATTERN as QUANTITY_PATTERN
 from llmops_kernel.config.sections import Section
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.config.yaml_dialect import dump, parse_value
@@ -25,6 +27,11 @@ Training config: this file alone describes the run. Lines at their default may b
 Check it with `llmops check FILE`, run it with `llmops submit FILE`, and change single values
 on the way: `llmops submit FILE learning_rate=1e-4 method=full`.
 """
+_KUBERAY = {
+    "provider": "kuberay",
+    "image": "rayproject/ray:2.60.0-py311-cpu",
+    "worker_groups": [{"name": "workers", "cpus": "4", "memory": "16Gi"}],
+}
 _CLUSTER_HEAD = """\
 Cluster template: what `llmops up` starts. Lines at their default may be deleted.
 """
@@ -40,8 +47,10 @@ def training_template(**answers: Any) -> str:
 
 
 def cluster_template(**answers: Any) -> str:
-    """A cluster template with every field explained."""
-    return _head(_CLUSTER_HEAD) + "\n".join(_render(_answered(ClusterTemplate, {}, answers))) + "\n"
+    """A cluster template with every field explained; `provider` says of which kind."""
+    model = TEMPLATES.get(answers.get("provider", "local"), ClusterTemplate)
+    base = _KUBERAY if model is KubeRayTemplate else {}
+    return _head(_CLUSTER_HEAD) + "\n".join(_render(_answered(model, base, answers))) + "\n"
 
 
 def _answered(model: type[Section], base: Mapping[str, Any], answers: Mapping[str, Any]) -> Section:
@@ -58,19 +67,34 @@ def _head(text: str) -> str:
 
 def _render(config: Section, indent: str = "") -> Iterator[str]:
     after_section = False
-    for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
-        if section_of(field.annotation) is None:
+    fields = type(config).model_fields
+    for name in sorted(fields, key=lambda name: name != "name"):
+        field, value = fields[name], getattr(config, name)
+        if item_section(field) is not None and value:
+            yield from ("", *_comment(field, indent), f"{indent}{name}:")
+            yield from _items(value, indent + "  ")
+            after_section = True
+        elif section_of(field.annotation) is None:
             if after_section:
                 yield ""
             after_section = False
             yield from _comment(field, indent)
-            yield f"{indent}{name}: {written(value)}"
+            bare = isinstance(value, str) and pattern_of(field) == QUANTITY_PATTERN
+            yield f"{indent}{name}: {value if bare else written(value)}"
         else:
             yield ""
             yield f"{indent}{name}:"
             yield from _render(value, indent + "  ")
             after_section = True
+
+
+def _items(sections: Iterable[Section], indent: str) -> Iterator[str]:
+    for section in sections:
+        lines = list(_render(section, indent + "  "))
+        first = next(i for i, line in enumerate(lines) if line.strip()[:1] not in ("#", ""))
+        yield from lines[:first]
+        yield f"{indent}- {lines[first].strip()}"
+        yield from lines[first + 1 :]
 
 
 def _comment(field: FieldInfo, indent: str) -> Iterator[str]:

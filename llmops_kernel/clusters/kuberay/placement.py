@@ -40,7 +40,7 @@ def placement(settings: PodSettings, *, cluster: str, group: str) -> Raw:
 def _tolerations(settings: PodSettings) -> list[Raw]:
     found = [dict(raw) for raw in settings.tolerations]
     if isinstance(settings, WorkerGroup):
-        if num_gpus(settings):
+        if settings.pod_gpus:
             # GPU nodes are tainted with their resource's name nearly everywhere.
             found.append(_tolerate(settings.gpu_resource))
         if settings.spot:
@@ -52,13 +52,6 @@ def _tolerate(key: str, value: str | None = None) -> Raw:
     if value is None:
         return {"key": key, "operator": "Exists", "effect": "NoSchedule"}
     return {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
-
-
-def num_gpus(group: WorkerGroup) -> int:
-    """Accelerators of a pod."""
-    if group.gpus is not None:
-        return group.gpus
-    return group.host.num_accelerators if group.host is not None else 0
 
 
 def _affinity(settings: PodSettings, own: Mapping[str, str]) -> Raw:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from llmops_kernel.clusters.kuberay import names, storage, warm_files
 from llmops_kernel.clusters.kuberay.overlay import overlaid
-from llmops_kernel.clusters.kuberay.placement import num_gpus, placement
+from llmops_kernel.clusters.kuberay.placement import placement
 from llmops_kernel.config.kuberay import HeadSettings, KubeRayTemplate, PodSettings, WorkerGroup
 
 Raw = dict[str, Any]
@@ -33,7 +33,7 @@ def head_pod(template: KubeRayTemplate, *, own_token: bool) -> Raw:
 
 
 def worker_pod(template: KubeRayTemplate, group: WorkerGroup, *, own_token: bool) -> Raw:
-    gpus = num_gpus(group)
+    gpus = group.pod_gpus
     container: Raw = {
         "name": names.WORKER_CONTAINER,
         "resources": _resources(

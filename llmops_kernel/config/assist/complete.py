@@ -58,12 +58,13 @@ def complete(
     cursor = cursor_at(text, line=line, column=column)
     if cursor is None:
         return []
-    section = section_at(kind.model, cursor.path)
+    model = kind.model_in(text)
+    section = section_at(model, cursor.path)
     in_item = bool(cursor.path) and cursor.path[-1] == ITEM
     if not cursor.is_value or (in_item and section is not None):
-        found = _fields(kind.model, section, cursor)
+        found = _fields(model, section, cursor)
     else:
-        found = _values(kind.model, cursor, folder)
+        found = _values(model, cursor, folder, providers=tuple(kind.models))
     return list(found)
 
 
@@ -110,7 +111,9 @@ def _arguments(cursor: Cursor) -> Iterator[Completion]:
             yield _completion(cursor, name, insert, "field", "Transformers", about_it)
 
 
-def _values(root: type[Section], cursor: Cursor, folder: FilePath | None) -> Iterator[Completion]:
+def _values(
+    root: type[Section], cursor: Cursor, folder: FilePath | None, *, providers: tuple[str, ...]
+) -> Iterator[Completion]:
     path = cursor.path
     in_item = bool(path) and path[-1] == ITEM
     section = section_at(root, path)
@@ -122,6 +125,10 @@ def _values(root: type[Section], cursor: Cursor, folder: FilePath | None) -> Ite
     if field is None:
         return
     about_it = about(field)
+    if path == ("provider",):
+        for name in providers:
+            yield _completion(cursor, name, name, "value", "", about_it)
+        return
     for value, detail in _known_values(field, path, cursor, in_item=in_item):
         insert = value.partition(" → ")[2] or value
         yield _completion(cursor, value, insert, "value", detail, about_it)

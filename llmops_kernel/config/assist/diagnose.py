@@ -12,7 +12,7 @@ import yaml
 
 from llmops_kernel.config.assist.fields import section_at
 from llmops_kernel.config.check import check
-from llmops_kernel.config.cluster import default_name
+from llmops_kernel.config.cluster import default_name, without_unknown_provider
 from llmops_kernel.config.kinds import Kind
 from llmops_kernel.config.origins import Path
 from llmops_kernel.config.overrides import apply_overrides
@@ -79,13 +79,16 @@ def examine(
         source = parse_yaml(text, file=_TEXT)
     except ConfigError as error:
         return Examined(None, None, list(error.problems))
-    data = source.data
+    written = source.data
+    if kind.models:
+        source = without_unknown_provider(source)
+    data, model = source.data, kind.model_of(source.data)
     if kind.named_by_file and path:
         data = {"name": default_name(path), **data}
-    data, refused = apply_overrides(kind.model, data, overrides, origins=source.origins)
-    config, found = check(kind.model, data, origins=source.origins)
+    data, refused = apply_overrides(model, data, overrides, origins=source.origins)
+    config, found = check(model, data, origins=source.origins)
     problems = list(unique([*source.problems, *refused, *found]))
-    values = {key: _expanded(kind.model, (key,), value) for key, value in source.data.items()}
+    values = {key: _expanded(model, (key,), value) for key, value in written.items()}
     if problems or config is None:
         return Examined(None, values, problems)
     files = kind.check_files(config, folder) if with_files and folder is not None else []

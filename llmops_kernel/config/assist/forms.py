@@ -8,7 +8,7 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.assist.fields import about, about_section, is_kind, is_nullable
-from llmops_kernel.config.describe import choices, expected, members, section_of
+from llmops_kernel.config.describe import choices, expected, members, pattern_of, section_of
 from llmops_kernel.config.kinds import Kind
 from llmops_kernel.config.sections import Section
 
@@ -22,12 +22,16 @@ _BOUNDS: tuple[tuple[type, str, str], ...] = (
 )
 
 
-def form_schema(kind: Kind) -> Schema:
+def form_schema(kind: Kind, *, provider: str | None = None) -> Schema:
     """Nested objects, `null` taken out of the types and told as `nullable`.
 
-    Beside JSON schema's own words each field has `expected`: what it takes, in words.
+    Beside JSON schema's own words each field has `expected`: what it takes, in words. A kind
+    with several models has one form for each `provider`, which the form itself can change.
     """
-    return {"title": kind.title, **_section(kind.model)}
+    schema = {"title": kind.title, **_section(kind.model_of({"provider": provider}))}
+    if kind.models:
+        schema["properties"]["provider"]["enum"] = list(kind.models)
+    return schema
 
 
 def _section(section: type[Section]) -> Schema:
@@ -90,7 +94,7 @@ def _limits(field: FieldInfo) -> Schema:
         for bound, attribute, word in _BOUNDS:
             if isinstance(item, bound):
                 found[word] = getattr(item, attribute)
-        pattern = getattr(item, "pattern", None)
-        if pattern is not None:
-            found |= {"pattern": pattern, "patternWords": expected(field)}
+    pattern = pattern_of(field)
+    if pattern is not None:
+        found |= {"pattern": pattern, "patternWords": expected(field)}
     return found

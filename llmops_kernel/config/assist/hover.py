@@ -46,7 +46,7 @@ def hover(kind: Kind, text: str, *, line: int, column: int) -> Hover | None:
     start = outline.starts[line - 1]
     line_end = start + len(outline.lines[line - 1])
     found = _entry_at(outline.entries, start + column)
-    explained = _explained(kind.model, found.path) if found else None
+    explained = _explained(kind.model_in(text), found.path) if found else None
     if found is None or explained is None:
         return None
     on_key = found.key_start <= start + column < found.key_end

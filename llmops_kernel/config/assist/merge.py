@@ -24,13 +24,14 @@ def merge(kind: Kind, text: str, data: Mapping[str, Any], *, whole: bool = False
     and so does a field given as None. A text that cannot be edited line by line (not YAML, or
     values behind anchors) is written anew.
     """
-    written = _read(kind.model, text)
+    model = kind.model_of(data) if whole or "provider" in data else kind.model_in(text)
+    written = _read(model, text)
     if written is None:
         return render(kind, data)
-    for path, value in _changes(kind.model, written, data, whole=whole):
-        text = _Edit(kind.model, text).put(path, value)
-    now = _read(kind.model, text)
-    if now is None or any(_changes(kind.model, now, data, whole=whole)):
+    for path, value in _changes(model, written, data, whole=whole):
+        text = _Edit(model, text).put(path, value)
+    now = _read(model, text)
+    if now is None or any(_changes(model, now, data, whole=whole)):
         return render(kind, data if whole else _laid_over(written, data))
     return text
 
@@ -110,6 +111,8 @@ def _unset(model: type[Section], had: Any, path: Path) -> Iterator[tuple[Path, A
 def _leaf(model: type[Section], path: Path, had: Any, value: Any) -> Iterator[tuple[Path, Any]]:
     field = field_at(model, path)
     default = default_of(field) if field is not None else ABSENT
+    if path == ("provider",):
+        default = ABSENT  # It says which fields there are, so it is always written.
     if value is None and default is not ABSENT:
         value = default
     if had is ABSENT and same(value, default):

@@ -19,8 +19,11 @@ from llmops_kernel.config.yaml_dialect import dump, parse_value
 
 def render(kind: Kind, data: Mapping[str, Any]) -> str:
     """Only what differs from the defaults, what is required, and the name; nothing is checked."""
-    kept = pruned(kind.model, data)
-    named = kind.model.model_fields.get("name")
+    model = kind.model_of(data)
+    kept = pruned(model, data)
+    named = model.model_fields.get("name")
+    if model is not kind.model:
+        kept = {"provider": data["provider"], **kept}
     if "name" not in kept and named is not None:
         kept = {"name": data.get("name") or named.default, **kept}
     return block(kept, spaced=True)

@@ -105,7 +105,7 @@ def test_files_of_the_folder_and_no_other(tmp_path: Path) -> None:
 
 def test_cluster_templates_are_completed_too() -> None:
     assert {"num_cpus", "warm"} <= set(labels(at_bar("|", CLUSTER)))
-    assert labels(at_bar("provider: |", CLUSTER)) == ["local"]
+    assert labels(at_bar("provider: |", CLUSTER)) == ["local", "kuberay"]
     assert "preload" in labels(at_bar("warm:\n  |", CLUSTER))
 
 
