@@ -105,14 +105,14 @@ def _stopped(
 
 def _running(info: ClusterInfo, jobs: Sequence[Mapping[str, Any]] | None) -> list[str]:
     if jobs is not None:
-        return [_described(job) for job in jobs if is_active(job)]
+        return [described_job(job) for job in jobs if is_active(job)]
     if info.state is ClusterState.STARTING:
         return ["its start, which is under way"]
     why = f" ({info.message})" if info.message else ""
     return [f"whatever runs on it: Ray does not tell which jobs{why}"]
 
 
-def _described(job: Mapping[str, Any]) -> str:
+def described_job(job: Mapping[str, Any]) -> str:
     state = str(job.get("status", "")).lower()
     if run_id := (job.get("metadata") or {}).get(RUN_KEY):
         return f"run {run_id} ({state})"

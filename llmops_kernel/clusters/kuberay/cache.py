@@ -20,7 +20,6 @@ _POLL_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 10.0
 _DENIED_PAUSE_S: Final = 30.0
-_QUIET_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,14 @@ class Cache:
         self._thread: threading.Thread | None = None
         self._watch: Watch | None = None
         self._synced = False
-        self._away = False
         self._closed = False
         self._may_watch = True
+
+    def start(self) -> None:
+        """So that a later look need not wait as long."""
+        with self._lock:
+            self._asked_s = time.monotonic()
+            self._start()
 
     def look(self, *, patience_s: float = 5.0) -> Snapshot:
         """At once when there is something; else after the first list.
@@ -79,8 +83,8 @@ class Cache:
                     f" {patience_s:.0f} s",
                     remedy=f"`kubectl --context {self._kube.context} version` asks it too",
                 )
-            old_s = time.monotonic() - self._current_s if self._away else 0.0
-            return Snapshot(dict(self._items), self._error if self._away else None, old_s)
+            old_s = time.monotonic() - self._current_s if self._error is not None else 0.0
+            return Snapshot(dict(self._items), self._error, old_s)
 
     def put(self, found: Obj) -> None:
         """What the API server answered to a change of ours, ahead of the watch."""
@@ -210,15 +214,12 @@ class Cache:
             self._lock.notify_all()
 
     def _is_current(self) -> None:
-        self._error, self._away = None, False
+        self._error = None
         self._current_s = time.monotonic()
 
     def _failed(self, error: KubeError, pause_s: float) -> float:
         with self._lock:
             self._error = error
-            # A watch that breaks off and comes back within seconds has missed nothing.
-            silent_s = time.monotonic() - self._current_s
-            self._away = self._synced and (silent_s > _QUIET_S or error.code in (401, 403))
             self._lock.notify_all()
         return _DENIED_PAUSE_S if error.reason in ("Forbidden", "ApiNotFound") else pause_s
 

@@ -60,10 +60,8 @@ class Fresh(Generic[T]):
         self._kept: dict[Hashable, _Kept[T]] = {}
         self._lock = threading.Lock()
 
-    def get(
-        self, key: Hashable, ask: Callable[[], T], *, until_s: float | None = None
-    ) -> tuple[T | None, bool]:
-        """(answer, whether it was asked to the end); None when there was none in time.
+    def get(self, key: Hashable, ask: Callable[[], T], *, until_s: float | None = None) -> T | None:
+        """None when there was no answer in time.
 
         `until_s` is a moment (monotonic) that cuts the patience short.
         """
@@ -79,8 +77,8 @@ class Fresh(Generic[T]):
         with self._lock:
             known_s = kept.known_s
             if known_s is None or time.monotonic() - known_s > self._stale_s + self._patience_s:
-                return None, False
-            return kept.value, True
+                return None
+            return kept.value
 
     def forget(self, key: Hashable) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 from llmops_kernel.clusters.kuberay import names
 from llmops_kernel.clusters.kuberay.objects import Obj, dig, fields, labels, objects, text
 from llmops_kernel.clusters.provider import ClusterState, GroupInfo
+from llmops_kernel.config.kuberay import Access, KubeRayTemplate
 
 SUSPENDED: Final = "RayClusterSuspended"
 SUSPENDING: Final = "RayClusterSuspending"
@@ -97,7 +99,7 @@ def groups_of(raycluster: Obj) -> list[Obj]:
     return objects(raycluster, "spec", "workerGroupSpecs")
 
 
-def group_infos(raycluster: Obj, pods: list[Obj] | None) -> tuple[GroupInfo, ...]:
+def group_infos(raycluster: Obj, pods: Sequence[Obj] | None) -> tuple[GroupInfo, ...]:
     """`ready` comes from the pods where these are known."""
     ready: dict[str, int] = {}
     for pod in pods or ():
@@ -120,6 +122,31 @@ def group_infos(raycluster: Obj, pods: list[Obj] | None) -> tuple[GroupInfo, ...
 def pod_is_ready(pod: Obj) -> bool:
     conditions = objects(pod, "status", "conditions")
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def ready_since_s(raycluster: Obj) -> float | None:
+    """When the head that is ready now became so: idle time counts from there before any job."""
+    found = condition(raycluster, HEAD_READY)
+    try:
+        return datetime.fromisoformat(text(found, "lastTransitionTime")).timestamp()
+    except ValueError:
+        return created_s(raycluster)
+
+
+def access_of(raycluster: Obj) -> Access:
+    """How its dashboard is reached, as its template said; an adopted one has none."""
+    try:
+        return Access.model_validate_json(annotation(raycluster, names.ACCESS) or "{}")
+    except ValueError:
+        return Access()
+
+
+def template_of(raycluster: Obj) -> KubeRayTemplate | None:
+    """The template that it was made from; None for an adopted one."""
+    try:
+        return KubeRayTemplate.model_validate_json(annotation(raycluster, names.TEMPLATE))
+    except ValueError:
+        return None
 
 
 def ray_version(raycluster: Obj) -> str | None:

@@ -1,0 +1,156 @@
+"""A changed template: what applying it would do, and doing it by server-side apply."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from llmops_kernel.clusters.actions import described_job
+from llmops_kernel.clusters.dashboard import is_active
+from llmops_kernel.clusters.kuberay import features, names, status
+from llmops_kernel.clusters.kuberay.creating import ensure_owned
+from llmops_kernel.clusters.kuberay.describing import pods_of_cluster
+from llmops_kernel.clusters.kuberay.effect_of_edit import EditEffect, EditKind, effect_of_edit
+from llmops_kernel.clusters.kuberay.finding import Found
+from llmops_kernel.clusters.kuberay.kube import FIELD_MANAGER, KubeError
+from llmops_kernel.clusters.kuberay.manifest import Manifest, render
+from llmops_kernel.clusters.kuberay.objects import labels
+from llmops_kernel.clusters.kuberay.ray_probe import forget_ray, jobs_of
+from llmops_kernel.config.kuberay import KubeRayTemplate
+from llmops_kernel.errors import ClusterStateError
+
+Raw = dict[str, Any]
+
+
+def is_changed(found: Found, template: KubeRayTemplate) -> bool:
+    """Whether it was made from another template; always for one that others made."""
+    return status.template_of(found.raycluster) != template
+
+
+def effect_of(found: Found, template: KubeRayTemplate) -> EditEffect:
+    """Raises KubeError, ConfigError."""
+    manifest = _rendered(found, template)
+    pods = pods_of_cluster(found)
+    return effect_of_edit(
+        found.raycluster,
+        manifest.raycluster,
+        jobs=_jobs(found),
+        pods=None if pods is None else _counted(pods),
+    )
+
+
+def apply(found: Found, template: KubeRayTemplate, *, force: bool = False) -> None:
+    """`force` takes over fields that others own.
+
+    Raises ClusterStateError for what cannot be changed, and KubeError, for a conflict with the
+    names of the other owners.
+    """
+    effect = effect_of(found, template)
+    if effect.kind is EditKind.REPLACE:
+        raise ClusterStateError(
+            f"Cluster {found.name!r} cannot become what the template says: {effect.sentence}",
+            remedy=effect.safe_way,
+        )
+    manifest = _rendered(found, template)
+    body = _body(found, manifest)
+    _take_back(found)
+    try:
+        changed = found.kube.apply(found.path, body, force=force)
+    except KubeError as error:
+        if force or not _is_only_ours(error):
+            raise
+        # Fields that we set by scale or resume are owned by us under another operation.
+        changed = found.kube.apply(found.path, body, force=True)
+    found.cache.put(changed)
+    for companion in manifest.companions:
+        ensure_owned(found.kube, companion, changed)
+    forget_ray(found)
+
+
+def _rendered(found: Found, template: KubeRayTemplate) -> Manifest:
+    lacks = features.lacking(found.kube)
+    if lacks is None:
+        spec = found.raycluster["spec"]
+        lacks = frozenset(name for name in features.OPTIONAL if name not in spec)
+    return render(template, namespace=found.place.namespace, lacks=lacks)
+
+
+def _body(found: Found, manifest: Manifest) -> Raw:
+    """With the annotations that are not the template's, and without what others decide."""
+    body = copy.deepcopy(manifest.raycluster)
+    own = labels(found.raycluster, "metadata", "annotations")
+    for name in (names.CREATED_BY, names.CHOSEN):
+        if name in own:
+            body["metadata"]["annotations"][name] = own[name]
+    if body["spec"].get("enableInTreeAutoscaling"):
+        live = {group.get("groupName"): group for group in status.groups_of(found.raycluster)}
+        for group in body["spec"]["workerGroupSpecs"]:
+            if group["groupName"] in live:
+                group.pop("replicas", None)
+    return body
+
+
+def _take_back(found: Found) -> None:
+    """Make our fields those of an apply, so that a field that left the template is removed.
+
+    The cluster was created by a plain request, whose fields a later apply would never remove
+    (`kubectl` does the same when it goes over to server-side apply).
+    """
+    live = found.kube.get(found.path)
+    entries = (live["metadata"].get("managedFields")) or []
+    ours = [entry for entry in entries if _is_our_update(entry)]
+    if not ours:
+        return
+    applied = [entry for entry in entries if _is_our_apply(entry)]
+    fields: Raw = {}
+    for entry in (*ours, *applied):
+        fields = _union(fields, entry.get("fieldsV1") or {})
+    kept = [entry for entry in entries if entry not in ours and entry not in applied]
+    kept.append({**ours[-1], "operation": "Apply", "fieldsV1": fields})
+    version = live["metadata"]["resourceVersion"]
+    patch = {"metadata": {"managedFields": kept, "resourceVersion": version}}
+    found.kube.merge(found.path, patch)
+
+
+def _is_our_update(entry: Mapping[str, Any]) -> bool:
+    return _is_ours(entry) and entry.get("operation") == "Update"
+
+
+def _is_our_apply(entry: Mapping[str, Any]) -> bool:
+    return _is_ours(entry) and entry.get("operation") == "Apply"
+
+
+def _is_ours(entry: Mapping[str, Any]) -> bool:
+    return entry.get("manager") == FIELD_MANAGER and not entry.get("subresource")
+
+
+def _union(one: Raw, other: Mapping[str, Any]) -> Raw:
+    merged = dict(one)
+    for name, fields in other.items():
+        merged[name] = _union(merged.get(name) or {}, fields or {})
+    return merged
+
+
+def _is_only_ours(error: KubeError) -> bool:
+    """Conflicts with ourselves under another operation."""
+    return error.reason == "Conflict" and all(
+        f'"{FIELD_MANAGER}"' in what for _, what in error.causes or [("", "")]
+    )
+
+
+def _jobs(found: Found) -> list[str] | None:
+    if status.phase_of(found.raycluster).state == "stopped":
+        return []
+    jobs = jobs_of(found)
+    return None if jobs is None else [described_job(job) for job in jobs if is_active(job)]
+
+
+def _counted(pods: list[dict[str, Any]]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for pod in pods:
+        own = labels(pod, "metadata", "labels")
+        is_head = own.get(names.RAY_NODE_TYPE_LABEL) == "head"
+        counts["head" if is_head else own.get(names.RAY_GROUP_LABEL, "")] += 1
+    return dict(counts)

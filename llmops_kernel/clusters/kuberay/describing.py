@@ -1,0 +1,173 @@
+"""A RayCluster as ClusterInfo: the operator's word, Ray's own, and why it waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from llmops_kernel.clusters.kuberay import names, rights, status
+from llmops_kernel.clusters.kuberay.cache import Obj, pods_of
+from llmops_kernel.clusters.kuberay.finding import Found
+from llmops_kernel.clusters.kuberay.fresh import Fresh
+from llmops_kernel.clusters.kuberay.kube import KubeError
+from llmops_kernel.clusters.kuberay.objects import labels
+from llmops_kernel.clusters.kuberay.ray_probe import RayAnswer, ask_ray
+from llmops_kernel.clusters.kuberay.status import Phase
+from llmops_kernel.clusters.provider import ClusterAction, ClusterInfo, ClusterState, Waiting
+
+PROVIDER: Final = "kuberay"
+_reasons: Fresh[tuple[Waiting, ...]] = Fresh(fresh_s=2.0, patience_s=0.9, stale_s=15.0)
+_PODS_S: Final = 2.0
+_QUIET_S: Final = 3.0
+"""A watch that breaks off and comes back sooner is not worth a word."""
+_NOT_NOW: Final[Mapping[ClusterAction, Mapping[ClusterState, str]]] = {
+    ClusterAction.SUSPEND: {
+        ClusterState.STOPPED: "It is suspended already",
+        ClusterState.STOPPING: "It is being stopped",
+    },
+    ClusterAction.RESUME: {
+        ClusterState.READY: "It is running",
+        ClusterState.STARTING: "It is starting",
+    },
+    ClusterAction.SCALE: {
+        ClusterState.STOPPING: "It is being stopped",
+        ClusterState.STOPPED: "It is suspended: resume it first",
+    },
+}
+
+
+def info_of(found: Found, *, until_s: float | None = None, in_list: bool = False) -> ClusterInfo:
+    """Answers at once, or within a second when something about it has never been asked."""
+    raycluster = found.raycluster
+    phase = status.phase_of(raycluster)
+    answer = ask_ray(found, until_s=until_s) if phase.asks_ray else None
+    phase = _with_ray(phase, answer, is_away=found.error is not None, in_list=in_list)
+    reasons = _why(found, phase, answer, until_s=until_s)
+    ready, wanted = status.workers_ready(raycluster), status.workers_wanted(raycluster)
+    message, remedy = _words(found, phase, reasons)
+    return ClusterInfo(
+        name=found.name,
+        provider=PROVIDER,
+        state=phase.state,
+        message=message,
+        remedy=remedy,
+        dashboard_url=answer.url if answer else None,
+        created_s=status.created_s(raycluster),
+        actions=actions_of(found, phase.state, until_s=until_s),
+        ray_version=status.ray_version(raycluster),
+        context=found.place.context,
+        namespace=found.place.namespace,
+        queue=status.queue_of(raycluster),
+        image=status.image_of(raycluster),
+        workers_ready=ready,
+        workers_wanted=wanted,
+        groups=status.group_infos(raycluster, _known_pods(found, phase, ready == wanted)),
+        waiting=reasons,
+        kept_until_s=_future(status.seconds_of(raycluster, names.KEPT_UNTIL)),
+        is_adopted=not status.is_ours(raycluster),
+        **asdict(answer.usage) if answer and answer.lives else {},
+    )
+
+
+def infos_of(found: Sequence[Found], *, until_s: float) -> list[ClusterInfo]:
+    """Of many at once: all Rays are asked beside each other, until that moment (monotonic)."""
+    for one in found:
+        if status.phase_of(one.raycluster).asks_ray:
+            ask_ray(one, until_s=0.0)
+    return [info_of(one, until_s=until_s, in_list=True) for one in found]
+
+
+def actions_of(
+    found: Found, state: ClusterState, *, until_s: float | None = None
+) -> dict[ClusterAction, str]:
+    """Each action with the reason why it cannot be done now, or an empty text."""
+    lacking = rights.missing(found.kube, found.place.namespace, until_s=until_s)
+    denied = rights.refusals(lacking, found.place.namespace)
+    is_leaving = bool(found.raycluster["metadata"].get("deletionTimestamp"))
+    gone = "It is being deleted" if is_leaving else ""
+    return {
+        action: denied.get(action) or gone or _NOT_NOW.get(action, {}).get(state, "")
+        for action in ClusterAction
+    }
+
+
+def pods_of_cluster(found: Found, *, patience_s: float = _PODS_S) -> list[Obj] | None:
+    """From the namespace's one watch of pods; None where they may not be seen."""
+    try:
+        seen = pods_of(found.kube, found.place.namespace).look(patience_s=patience_s)
+    except KubeError:
+        return None
+    own = found.own_name
+    return [
+        pod
+        for pod in seen.items.values()
+        if labels(pod, "metadata", "labels").get(names.RAY_CLUSTER_LABEL) == own
+    ]
+
+
+def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list: bool) -> Phase:
+    """The operator is satisfied; only Ray's own answer makes it ready."""
+    if not phase.asks_ray:
+        return phase
+    # The way to Ray goes through the same API server: silence then says nothing of Ray.
+    if is_away or (answer is not None and answer.lives):
+        return Phase(ClusterState.READY)
+    if answer is not None:
+        return Phase(ClusterState.STARTING, answer.why)
+    if in_list:
+        return Phase(ClusterState.READY, "Ray itself was not asked in time")
+    return Phase(ClusterState.STARTING, "Ray's own API has not answered yet")
+
+
+def _why(
+    found: Found, phase: Phase, answer: RayAnswer | None, *, until_s: float | None
+) -> tuple[Waiting, ...]:
+    short = status.workers_ready(found.raycluster) < status.workers_wanted(found.raycluster)
+    waits = phase.state in (ClusterState.STARTING, ClusterState.STOPPING)
+    if found.error is not None or not (waits or (short and phase.state is ClusterState.READY)):
+        return ()
+    lives = None if answer is None else answer.lives
+    key = (id(found.kube), found.uid, found.raycluster["metadata"].get("generation"))
+    return _reasons.get(key, lambda: _look_why(found, lives), until_s=until_s) or ()
+
+
+def _look_why(found: Found, ray_answers: bool | None) -> tuple[Waiting, ...]:
+    from llmops_kernel.clusters.kuberay.pending import waiting
+    from llmops_kernel.clusters.kuberay.world import gather
+
+    try:
+        world = gather(
+            found.kube,
+            found.place.namespace,
+            found.own_name,
+            raycluster=found.raycluster,
+            pods=pods_of_cluster(found),
+            ray_answers=ray_answers,
+        )
+    except KubeError as error:
+        return (Waiting(message=error.message, remedy=error.remedy, kind="permission"),)
+    return waiting(world)
+
+
+def _known_pods(found: Found, phase: Phase, is_complete: bool) -> list[Obj] | None:
+    """Only where they are watched anyway, for a cluster that waits."""
+    if phase.state is ClusterState.READY and is_complete:
+        return None
+    return pods_of_cluster(found, patience_s=0.05)
+
+
+def _words(found: Found, phase: Phase, reasons: tuple[Waiting, ...]) -> tuple[str, str]:
+    if found.error is not None and found.old_s > _QUIET_S:
+        message = f"As known {found.old_s:.0f} s ago: {found.error.message}"
+        return message, found.error.remedy
+    if reasons and phase.state is not ClusterState.STOPPING:
+        return reasons[0].message, reasons[0].remedy
+    if phase.state is ClusterState.STOPPED:
+        return phase.message, f"llmops resume {found.name}"
+    return phase.message, ""
+
+
+def _future(moment_s: float | None) -> float | None:
+    return moment_s if moment_s is not None and moment_s > time.time() else None

@@ -1,0 +1,61 @@
+"""Which fields the installed RayCluster CRD knows: from its schema, never from a version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from llmops_kernel.clusters.kuberay.fresh import Fresh
+from llmops_kernel.clusters.kuberay.kube import Kube, KubeError
+from llmops_kernel.clusters.kuberay.kube_paths import RAYCLUSTER_CRD
+
+OPTIONAL: Final = ("authOptions",)
+"""Fields of the spec for which there is another way where the CRD is older than they are."""
+_known: Fresh[frozenset[str] | None] = Fresh(fresh_s=600.0, patience_s=5.0, stale_s=3600.0)
+
+
+def spec_fields(kube: Kube) -> frozenset[str] | None:
+    """Names of the fields below `spec`; None where the CRD may not be read.
+
+    Raises KubeError when KubeRay is not installed.
+    """
+    fields = _known.get(id(kube), lambda: _read(kube))
+    if fields is not None and not fields:
+        raise KubeError(
+            f"KubeRay is not installed in context {kube.context}: there is no CRD"
+            " rayclusters.ray.io",
+            code=404,
+            reason="ApiNotFound",
+            remedy="helm install kuberay-operator kuberay/kuberay-operator",
+        )
+    return fields
+
+
+def lacking(kube: Kube) -> frozenset[str] | None:
+    """Those of OPTIONAL that are not there; None where only a dry run can tell."""
+    fields = spec_fields(kube)
+    return None if fields is None else frozenset(OPTIONAL) - fields
+
+
+def unknown_in(error: KubeError) -> frozenset[str]:
+    """Fields of OPTIONAL that a strict dry run has called unknown, if those were all."""
+    named = {field.split(".")[1] for field, _ in error.causes if field.startswith("spec.")}
+    is_all = bool(error.causes) and all("unknown field" in what for _, what in error.causes)
+    return frozenset(named) if is_all and named <= set(OPTIONAL) else frozenset()
+
+
+def _read(kube: Kube) -> frozenset[str] | None:
+    try:
+        crd = kube.get(RAYCLUSTER_CRD)
+    except KubeError as error:
+        return frozenset() if error.code == 404 else None
+    return frozenset(_fields_of((crd.get("spec") or {}).get("versions") or ()))
+
+
+def _fields_of(versions: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    for version in versions:
+        if version.get("name") == "v1" and version.get("served", True):
+            schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+            spec = (schema.get("properties") or {}).get("spec") or {}
+            return tuple(spec.get("properties") or ())
+    return ()

@@ -1,0 +1,83 @@
+"""Where clusters are looked for: the current context, and wherever `up` made one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmops_kernel.clusters.kuberay import kubeconfig
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.runs import paths
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A namespace of a Kubernetes cluster."""
+
+    context: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"{self.context}/{self.namespace}"
+
+
+def is_available() -> bool:
+    """There is a kubeconfig (or a service account), and the client is installed."""
+    return kubeconfig.is_there() and importlib.util.find_spec("kubernetes") is not None
+
+
+def known_places(home: Path) -> tuple[Place, ...]:
+    """The current one first. Only a list: without the file nothing but convenience is lost."""
+    try:
+        config = kubeconfig.read_kubeconfig()
+    except LLMOpsError:
+        return ()
+    found = [Place(*pair) for pair in _read(home) if pair[0] in config.contexts]
+    if config.current in config.contexts:
+        current = config.contexts[config.current]
+        found.insert(0, Place(current.name, current.namespace))
+    return tuple(dict.fromkeys(found))
+
+
+def is_remembered(home: Path, place: Place) -> bool:
+    return (place.context, place.namespace) in _read(home)
+
+
+def remember(home: Path, place: Place) -> None:
+    """A file that cannot be written is no reason to fail: the cluster is there all the same."""
+    known = _read(home)
+    pair = (place.context, place.namespace)
+    if pair in known:
+        return
+    path = _path(home)
+    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part.write_text(json.dumps([list(one) for one in [*known, pair]], indent=1))
+        part.replace(path)
+
+
+def _read(home: Path) -> list[tuple[str, str]]:
+    try:
+        found = json.loads(_path(home).read_bytes())
+    except (OSError, ValueError):
+        return []
+    pairs = found if isinstance(found, list) else []
+    return [(str(pair[0]), str(pair[1])) for pair in pairs if _is_pair(pair)]
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, str) for one in pair)
+
+
+def _path(home: Path) -> Path:
+    return home / "kuberay" / "places.json"
+
+
+def default_home() -> Path:
+    return paths.home().absolute()
