@@ -10,12 +10,15 @@ from llmops_kernel import api
 from llmops_kernel.clusters.actions import refuse_impossible
 from llmops_kernel.clusters.provider import ClusterAction, ClusterInfo, Progress
 from llmops_kernel.clusters.providers import provider_for
-from llmops_kernel.config.check import validated
 from llmops_kernel.config.cluster import (
     BUILT_IN,
     FOLDER,
+    AnyTemplate,
     ClusterTemplate,
+    is_template,
     load_cluster_template,
+    shipped,
+    template_from,
 )
 from llmops_kernel.config.template import cluster_template
 from llmops_kernel.config.yaml_source import parse_yaml
@@ -43,7 +46,10 @@ def list_clusters(operations: Operations) -> list[ClusterRow]:
 
 
 def list_templates(root: Path) -> list[TemplateInfo]:
-    """Built-in ones first; then files below Jupyter's root and the folder it was started in."""
+    """Built-in ones first, then files below Jupyter's root and the folder it was started in.
+
+    Last the shipped ones that have no file of that name there.
+    """
     found: dict[str, TemplateInfo] = {}
     for path in _files(root):
         name = _name_of(path)
@@ -54,20 +60,23 @@ def list_templates(root: Path) -> list[TemplateInfo]:
         for name in BUILT_IN
         if name not in found
     ]
-    return [*built_in, *(found[name] for name in sorted(found))]
+    examples = [
+        TemplateInfo(name=name, text=path.read_text(encoding="utf-8"))
+        for name, path in shipped().items()
+        if name not in found
+    ]
+    return [*built_in, *(found[name] for name in sorted(found)), *examples]
 
 
-def read_template(body: UpBody, root: Path) -> tuple[ClusterTemplate, Path | None]:
+def read_template(body: UpBody, root: Path) -> tuple[AnyTemplate, Path | None]:
     """And the file it came from. Raises ConfigError, RequestError."""
     if body.yaml is not None:
-        source = parse_yaml(body.yaml, file=_TYPED)
-        data, origins = source.data, source.origins
-        return validated(ClusterTemplate, data, origins=origins, problems=source.problems), None
+        return template_from(parse_yaml(body.yaml, file=_TYPED)), None
     path = below(root, body.path) if body.path is not None else _named(body.template or "", root)
     return (load_cluster_template(path), path) if path else (ClusterTemplate(), None)
 
 
-def start_up(operations: Operations, template: ClusterTemplate, path: Path | None) -> OperationInfo:
+def start_up(operations: Operations, template: AnyTemplate, path: Path | None) -> OperationInfo:
     _refuse_second(operations, template.name)
 
     def work(tell: Progress) -> dict[str, Any]:
@@ -131,7 +140,7 @@ def _files(root: Path) -> Iterable[Path]:
     for folder in dict.fromkeys((root, Path.cwd().resolve())):
         for pattern in _PATTERNS:
             for path in sorted(folder.glob(pattern)):
-                if path.is_file() and path.resolve().is_relative_to(folder):
+                if is_template(path) and path.resolve().is_relative_to(folder):
                     yield path
 
 
@@ -145,7 +154,9 @@ def _named(name: str, root: Path) -> Path | None:
             return path
     if name in BUILT_IN:
         return None
-    known = ", ".join(sorted({*BUILT_IN, *map(_name_of, _files(root))}))
+    if name in shipped():
+        return shipped()[name]
+    known = ", ".join(sorted({*BUILT_IN, *shipped(), *map(_name_of, _files(root))}))
     raise RequestError(
         f"No cluster template has the name {name!r}; known: {known}",
         remedy=f"write {FOLDER}/NAME.yaml below the Jupyter root folder, or use 'local'",

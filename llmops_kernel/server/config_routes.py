@@ -57,7 +57,8 @@ class KindsHandler(ConfigHandler):
 class SchemaHandler(ConfigHandler):
     @protected
     async def get(self) -> None:
-        self.reply(await self.run(assist.form_schema, kind_named(self.query("kind"))))
+        kind, provider = kind_named(self.query("kind")), self.query("provider", "")
+        self.reply(await self.run(assist.form_schema, kind, provider=provider))
 
 
 class TemplateHandler(ConfigHandler):

@@ -211,7 +211,10 @@ async def ended(api: Any, operation: dict[str, Any]) -> dict[str, Any]:
 
 async def test_templates_are_listed_with_their_text_and_problems(api: Any, root: Path) -> None:
     found = {item["name"]: item for item in await asked(api, "templates")}
-    assert list(found) == ["local", "bad", "big", "far"]
+    shipped = ["gcp-h100", "kind-cpu", "mixed", "onprem-a100", "spot"]
+    assert list(found) == ["local", "bad", "big", "far", *shipped]
+    assert "provider: kuberay" in found["kind-cpu"]["text"]
+    assert [name for name in shipped if found[name]["problems"]] == []
     assert found["local"]["path"] is None
     assert found["local"]["text"].startswith("# Cluster template")
     assert found["big"]["path"] == "cluster_templates/big.yaml"

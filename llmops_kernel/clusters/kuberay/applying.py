@@ -88,7 +88,8 @@ def _body(found: Found, manifest: Manifest) -> Raw:
         live = {group.get("groupName"): group for group in status.groups_of(found.raycluster)}
         for group in body["spec"]["workerGroupSpecs"]:
             if group["groupName"] in live:
-                group.pop("replicas", None)
+                # The list is replaced whole: left out, it would become 0.
+                group["replicas"] = live[group["groupName"]].get("replicas") or 0
     return body
 
 

@@ -130,14 +130,21 @@ def _same(path: Path, had: Any, wanted: Any) -> bool:
         return False
 
 
-def _owned(live: Mapping[str, Any]) -> Any:
+def _owned(live: Mapping[str, Any]) -> dict[str, Any]:
     """Our part of `managedFields`, below `spec`: what an apply takes away if left out."""
-    entries = (live.get("metadata") or {}).get("managedFields") or []
-    for entry in entries:
-        is_ours = entry.get("manager") == names.FIELD_MANAGER
-        if is_ours and entry.get("operation") == "Apply" and not entry.get("subresource"):
-            return (entry.get("fieldsV1") or {}).get("f:spec") or {}
-    return {}
+    fields: dict[str, Any] = {}
+    for entry in (live.get("metadata") or {}).get("managedFields") or []:
+        # What we created or patched is made part of the apply, whatever the request was.
+        if entry.get("manager") == names.FIELD_MANAGER and not entry.get("subresource"):
+            fields = _union(fields, (entry.get("fieldsV1") or {}).get("f:spec") or {})
+    return fields
+
+
+def _union(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(one)
+    for name, below in other.items():
+        merged[name] = _union(merged.get(name) or {}, below or {})
+    return merged
 
 
 def _item_owned(owned: Any, by: str, name: str) -> Any:

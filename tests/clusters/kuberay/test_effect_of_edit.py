@@ -225,7 +225,7 @@ def test_fields_of_others_stay_and_ours_go():
     assert effect(rendered(service_account="ray"), old).kind is EditKind.NOTHING
     ours = {"f:headGroupSpec": {"f:template": {"f:spec": {"f:serviceAccountName": {}}}}}
     fields = {"f:spec": {**ours, "f:workerGroupSpecs": {}}}
-    entry = {"manager": "llmops", "operation": "Apply", "fieldsV1": fields}
+    entry = {"manager": "llmops", "operation": "Update", "fieldsV1": fields}
     old["metadata"]["managedFields"] = [entry]
     found = effect(rendered(), old)
     assert "head: serviceAccountName (ray) goes" in found.lines
