@@ -1,0 +1,211 @@
+"""What Kueue lets a queued cluster wait for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from llmops_kernel.clusters.kuberay.objects import (
+    Obj,
+    condition,
+    created_s,
+    event_text,
+    name_of,
+    objects,
+    one_line,
+    quantities,
+    text,
+    whole,
+)
+from llmops_kernel.clusters.kuberay.queue_use import cluster_queue, local_queue, use_told
+from llmops_kernel.clusters.kuberay.world import World
+from llmops_kernel.clusters.provider import Waiting
+
+_PATIENCE_S: Final = 10.0
+"""Kueue makes the workload within a second or two."""
+
+
+def queue_waits(world: World) -> list[Waiting]:
+    """Empty for a cluster without a queue and for one that was admitted."""
+    if not world.queue:
+        return []
+    workload = workload_of(world)
+    if workload is not None and condition(workload, "Admitted").get("status") == "True":
+        return []
+    if not _is_held(world):
+        return []
+    found = _queue_fault(world) or _workload_waits(workload, world)
+    return [found] if found else []
+
+
+def _is_held(world: World) -> bool:
+    spec = world.raycluster.get("spec")
+    return isinstance(spec, dict) and (spec.get("suspend") is True or world.is_elsewhere)
+
+
+def workload_of(world: World) -> Obj | None:
+    """The newest Workload that Kueue has made for this very cluster."""
+    uid = text(world.raycluster, "metadata", "uid")
+    own = [
+        workload
+        for workload in world.workloads or ()
+        for owner in objects(workload, "metadata", "ownerReferences")
+        if owner.get("kind") == "RayCluster"
+        and owner.get("name") == world.name
+        and (not uid or owner.get("uid") in (uid, None, ""))
+    ]
+    return max(own, key=lambda workload: created_s(workload) or 0.0, default=None)
+
+
+# The queue itself
+
+
+def _queue_fault(world: World) -> Waiting | None:
+    name = world.queue
+    if world.kueue is not None and not world.kueue:
+        return _stuck(
+            f"it asks for queue {name}, but Kueue is not installed",
+            "have Kueue installed, or take `queue` out of the template",
+        )
+    if world.local_queues is None:
+        return None
+    queue = local_queue(world)
+    if queue is None:
+        there = ", ".join(sorted(name_of(q) for q in world.local_queues if name_of(q)))
+        return _stuck(
+            f"there is no queue {name} in the namespace (there is: {there or 'none'})",
+            "change `queue` in the template"
+            + (f" to one of {there}" if there else ", or have an admin make a LocalQueue"),
+        )
+    behind = text(queue, "spec", "clusterQueue")
+    if world.cluster_queues is not None and behind:
+        target = cluster_queue(world)
+        if target is None:
+            return _stuck(
+                f"queue {name} leads to ClusterQueue {behind}, which is not there",
+                "an admin makes the ClusterQueue or corrects the LocalQueue",
+            )
+        if fault := _inactive(target, f"ClusterQueue {behind}"):
+            return fault
+    return _inactive(queue, f"queue {name}")
+
+
+def _inactive(queue: Obj, what: str) -> Waiting | None:
+    policy = text(queue, "spec", "stopPolicy")
+    if policy and policy != "None":
+        return _stuck(f"{what} is stopped (stopPolicy {policy})", "an admin starts it again")
+    active = condition(queue, "Active")
+    if active.get("status") != "False":
+        return None
+    why = one_line(text(active, "message") or text(active, "reason"))
+    return _stuck(f"{what} is not active{f': {why}' if why else ''}", "an admin repairs it")
+
+
+# The workload
+
+
+def _workload_waits(workload: Obj | None, world: World) -> Waiting | None:
+    if workload is None:
+        return _no_workload(world)
+    spec = workload.get("spec")
+    if isinstance(spec, dict) and spec.get("active") is False:
+        return _stuck(
+            f"its workload was taken out of queue {world.queue} (deactivated){_said(workload)}",
+            "`llmops resume` asks again; somebody, or too many evictions, took it out",
+        )
+    if check := _check(workload, world):
+        return check
+    reserved = condition(workload, "QuotaReserved")
+    if reserved.get("status") == "True":
+        return Waiting(
+            message=f"queue {world.queue} has reserved its quota; Kueue is about to start it",
+            kind="queue",
+        )
+    return _no_quota(workload, world)
+
+
+def _no_workload(world: World) -> Waiting | None:
+    if world.workloads is None or (world.age_s or 0.0) < _PATIENCE_S:
+        return Waiting(message=f"it waits for queue {world.queue}", kind="queue")
+    event = next((e for e in world.own_events() if text(e, "type") == "Warning"), None)
+    why = f": {one_line(event_text(event))}" if event else ""
+    return _stuck(
+        f"Kueue has made no workload for it in {world.age_s:.0f} s{why}",
+        "an admin turns integration ray.io/raycluster on in Kueue's configuration",
+    )
+
+
+def _check(workload: Obj, world: World) -> Waiting | None:
+    """A further check of Kueue (a worker cluster, new nodes) that has not said yes yet."""
+    if condition(workload, "QuotaReserved").get("status") != "True":
+        return None
+    for check in objects(workload, "status", "admissionChecks"):
+        state = text(check, "state")
+        if state == "Ready":
+            continue
+        why = one_line(text(check, "message"))
+        told = f"admission check {text(check, 'name')} is {state or 'not known'}"
+        return Waiting(
+            message=f"queue {world.queue} has reserved its quota; {told}"
+            f"{f': {why}' if why else ''}",
+            remedy="wait for it; an admin can look at `kubectl get admissionchecks`",
+            kind="queue",
+            is_stuck=state == "Rejected",
+        )
+    return None
+
+
+def _no_quota(workload: Obj, world: World) -> Waiting:
+    reserved = condition(workload, "QuotaReserved")
+    why = one_line(text(reserved, "message"))
+    parts = [_evicted(workload), _use(workload, world), why, _behind(world)]
+    never = "maximum capacity" in why or "nominal quota" in why.lower()
+    first = f"it waits for quota of queue {world.queue}"
+    return Waiting(
+        message="; ".join([first, *filter(None, parts)]),
+        remedy="ask for less, or take another queue: this one can never give so much"
+        if never
+        else "wait, suspend a cluster of the queue (`llmops ls`), ask for less, or take"
+        " another queue or queue_priority",
+        kind="quota",
+        is_stuck=never,
+    )
+
+
+def _evicted(workload: Obj) -> str:
+    evicted = condition(workload, "Evicted")
+    if evicted.get("status") != "True":
+        return ""
+    preempted = condition(workload, "Preempted")
+    told = preempted if preempted.get("status") == "True" else evicted
+    why = one_line(text(told, "message") or text(told, "reason"))
+    what = "preempted" if text(evicted, "reason") == "Preempted" else "evicted"
+    return f"it was {what}{f': {why}' if why else ''}"
+
+
+def _said(workload: Obj) -> str:
+    evicted = condition(workload, "Evicted")
+    why = one_line(text(evicted, "message"))
+    return f": {why}" if why else ""
+
+
+def _use(workload: Obj, world: World) -> str:
+    """Of the scarcest of what it asks for: accelerators before CPUs."""
+    asked: dict[str, None] = {}
+    for podset in objects(workload, "spec", "podSets"):
+        for container in objects(podset, "template", "spec", "containers"):
+            asked |= dict.fromkeys(quantities(container, "resources", "requests"))
+            asked |= dict.fromkeys(quantities(container, "resources", "limits"))
+    for resource in sorted(asked, key=lambda name: ("/" not in name, name)):
+        if told := use_told(world, resource):
+            return f"{told} {resource}"
+    return ""
+
+
+def _behind(world: World) -> str:
+    """How many wait in the queue; Kueue counts this one too."""
+    pending = whole(local_queue(world), "status", "pendingWorkloads")
+    return f"{pending} wait in the queue" if pending and pending > 1 else ""
+
+
+def _stuck(message: str, remedy: str) -> Waiting:
+    return Waiting(message=message, remedy=remedy, kind="queue", is_stuck=True)

@@ -1,0 +1,282 @@
+"""All that tells why a cluster is not as it was asked for, looked up in parallel."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from llmops_kernel.clusters.kuberay.names import QUEUE_LABEL
+from llmops_kernel.clusters.kuberay.objects import (
+    Obj,
+    created_s,
+    dig,
+    event_about,
+    event_time_s,
+    fields,
+    labels,
+    name_of,
+    objects,
+    text,
+)
+from llmops_kernel.clusters.kuberay.room import Node, nodes_with_room
+from llmops_kernel.errors import ClusterError
+
+if TYPE_CHECKING:
+    from llmops_kernel.clusters.kuberay.kube import Kube
+
+TIMEOUT_S = 3.0
+"""For all look-ups together: what is not there by then was not looked at."""
+_LOG_LINES = 20
+_MAX_LOGS = 3
+KUEUE = "/apis/kueue.x-k8s.io"
+
+
+@dataclass(frozen=True)
+class World:
+    """Objects as the API gives them. None: not looked at, or hidden; then `denied` says which."""
+
+    raycluster: Obj
+    now_s: float
+    pods: tuple[Obj, ...] = ()
+    """Those of the cluster."""
+    events: tuple[Obj, ...] | None = None
+    """Of the RayCluster and of all that belongs to it."""
+    nodes: tuple[Obj, ...] | None = None
+    node_pods: tuple[Obj, ...] | None = None
+    """Pods of all namespaces that are on a node."""
+    namespace: Obj | None = None
+    quotas: tuple[Obj, ...] | None = None
+    pvcs: tuple[Obj, ...] | None = None
+    workloads: tuple[Obj, ...] | None = None
+    """Kueue's of this namespace; empty where Kueue has made none."""
+    local_queues: tuple[Obj, ...] | None = None
+    cluster_queues: tuple[Obj, ...] | None = None
+    kueue: Obj | None = None
+    """Kueue's API group; empty where Kueue is not installed."""
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """Last lines of containers that crashed, by pod."""
+    ray_answers: bool | None = None
+    """Whether Ray's own API has answered; None when nobody asked."""
+    ray_status: Obj | None = None
+    """What `/api/cluster_status` says."""
+    denied: tuple[str, ...] = ()
+    """What the rights do not let us see: `nodes`, `events`, ..."""
+    silent: tuple[str, ...] = ()
+    """What did not answer in time."""
+
+    @property
+    def name(self) -> str:
+        return name_of(self.raycluster)
+
+    @property
+    def age_s(self) -> float | None:
+        born_s = created_s(self.raycluster)
+        return None if born_s is None else max(0.0, self.now_s - born_s)
+
+    @property
+    def queue(self) -> str:
+        return labels(self.raycluster, "metadata", "labels").get(QUEUE_LABEL, "")
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Made for another cluster: MultiKueue copies it there, and its status comes from there."""
+        managed = text(self.raycluster, "spec", "managedBy")
+        return bool(managed) and managed != "ray.io/kuberay-operator"
+
+    def own_events(self) -> list[Obj]:
+        """About the RayCluster itself, newest first."""
+        return self.events_about(self.raycluster, kind="RayCluster")
+
+    def events_about(self, obj: Obj, *, kind: str) -> list[Obj]:
+        """Newest first. An object of the same name but another uid is an earlier one."""
+        uid = text(obj, "metadata", "uid")
+        found = self._events.get((kind, name_of(obj)), [])
+        return [e for e in found if not uid or event_about(e).get("uid") in (uid, None, "")]
+
+    @cached_property
+    def _events(self) -> dict[tuple[str, str], list[Obj]]:
+        found: dict[tuple[str, str], list[Obj]] = {}
+        for event in sorted(self.events or (), key=event_time_s, reverse=True):
+            about = event_about(event)
+            found.setdefault((text(about, "kind"), text(about, "name")), []).append(event)
+        return found
+
+    @cached_property
+    def rooms(self) -> list[Node] | None:
+        """The nodes with what is left of them; None when they were not seen."""
+        return None if self.nodes is None else nodes_with_room(self.nodes, self.node_pods)
+
+
+def gather(
+    kube: Kube,
+    namespace: str,
+    name: str,
+    *,
+    raycluster: Obj | None = None,
+    pods: Sequence[Obj] | None = None,
+    ray_answers: bool | None = None,
+    ray_status: Obj | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> World:
+    """What is known already (a watch keeps it) is not asked for again.
+
+    Blocks at most `timeout_s`, and raises only what reading the RayCluster itself raises.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    own = raycluster or kube.get(f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/{name}")
+    world = World(own, time.time(), ray_answers=ray_answers, ray_status=ray_status)
+    asks = _first_asks(kube, namespace, name, world, pods)
+    world = _looked_up(world, asks, deadline_s=deadline_s)
+    if pods is not None:
+        world = replace(world, pods=tuple(pods))
+    return _looked_up(world, _second_asks(kube, namespace, world), deadline_s=deadline_s)
+
+
+Ask = Callable[[], Any]
+
+
+def _first_asks(
+    kube: Kube, namespace: str, name: str, world: World, pods: Sequence[Obj] | None
+) -> dict[str, Ask]:
+    core = f"/api/v1/namespaces/{namespace}"
+
+    def listed(path: str, **params: Any) -> Ask:
+        return lambda: tuple(kube.list(path, **params)[0])
+
+    asks: dict[str, Ask] = {
+        "events": listed(f"{core}/events"),
+        "namespace": lambda: kube.get(f"/api/v1/namespaces/{namespace}"),
+        "quotas": listed(f"{core}/resourcequotas"),
+    }
+    if pods is None:
+        asks["pods"] = listed(f"{core}/pods", label_selector=f"ray.io/cluster={name}")
+    if _claims(world.raycluster):
+        asks["pvcs"] = listed(f"{core}/persistentvolumeclaims")
+    if world.queue:
+        asks["kueue"] = lambda: kube.get(KUEUE)
+    return asks
+
+
+def _second_asks(kube: Kube, namespace: str, world: World) -> dict[str, Ask]:
+    """What the first answers make worth asking."""
+    asks = _queue_asks(kube, namespace, world) if world.queue else {}
+    asks |= {f"log {name}": _log_ask(kube, namespace, name) for name in _crashed(world.pods)}
+    if any(not text(pod, "spec", "nodeName") for pod in world.pods):
+        asks["nodes"] = lambda: tuple(kube.list("/api/v1/nodes")[0])
+        live = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+        asks["node_pods"] = lambda: tuple(kube.list("/api/v1/pods", field_selector=live)[0])
+    elif any(text(pod, "status", "phase") in ("Running", "Unknown") for pod in world.pods):
+        asks["nodes"] = lambda: tuple(kube.list("/api/v1/nodes")[0])
+    return asks
+
+
+def _queue_asks(kube: Kube, namespace: str, world: World) -> dict[str, Ask]:
+    version = text(world.kueue, "preferredVersion", "groupVersion")
+    if not version:
+        return {}
+    path, own = f"/apis/{version}", f"/apis/{version}/namespaces/{namespace}"
+    return {
+        "workloads": lambda: tuple(kube.list(f"{own}/workloads")[0]),
+        "local_queues": lambda: tuple(kube.list(f"{own}/localqueues")[0]),
+        "cluster_queues": lambda: tuple(kube.list(f"{path}/clusterqueues")[0]),
+    }
+
+
+def _crashed(pods: Iterable[Obj]) -> list[str]:
+    """Names of pods with a container that ended badly and told nothing in its status."""
+    names = []
+    for pod in pods:
+        ended = last_end(pod)
+        if ended and not text(ended, "message") and name_of(pod):
+            names.append(name_of(pod))
+    return names[:_MAX_LOGS]
+
+
+def last_end(pod: Obj) -> Obj:
+    """How the pod's first container that ended badly did so, now or before its restart."""
+    for status in objects(pod, "status", "containerStatuses"):
+        for state in ("state", "lastState"):
+            ended = fields(status, state, "terminated")
+            if ended and ended.get("exitCode") != 0:
+                return ended
+    return {}
+
+
+def _log_ask(kube: Kube, namespace: str, pod: str) -> Ask:
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+    return lambda: kube.text(path, tailLines=str(_LOG_LINES))
+
+
+def _claims(raycluster: Obj) -> bool:
+    """Whether any pod of the cluster mounts a PersistentVolumeClaim."""
+    spec = fields(raycluster, "spec")
+    groups = [fields(spec, "headGroupSpec"), *objects(spec, "workerGroupSpecs")]
+    volumes = (v for group in groups for v in objects(group, "template", "spec", "volumes"))
+    return any(dig(volume, "persistentVolumeClaim") is not None for volume in volumes)
+
+
+def _looked_up(world: World, asks: Mapping[str, Ask], *, deadline_s: float) -> World:
+    if not asks:
+        return world
+    answers = _parallel(asks, deadline_s=deadline_s)
+    found: dict[str, Any] = {}
+    denied, silent = list(world.denied), list(world.silent)
+    logs = dict(world.logs)
+    for what, answer in answers.items():
+        code = getattr(answer, "code", None)
+        if what.startswith("log "):
+            if isinstance(answer, str):
+                logs[what.removeprefix("log ")] = answer
+        elif not isinstance(answer, Exception):
+            found[what] = answer
+        elif code == 404 and what == "kueue":
+            found["kueue"] = {}
+        elif code == 403:
+            denied.append(_WORDS.get(what, what))
+        elif code != 404:
+            silent.append(_WORDS.get(what, what))
+    late = [what for what in asks if what not in answers and not what.startswith("log ")]
+    silent += [_WORDS.get(what, what) for what in late]
+    seen: dict[str, Any] = {"denied": tuple(denied), "silent": tuple(silent), "logs": logs}
+    return replace(world, **found, **seen)
+
+
+def _parallel(asks: Mapping[str, Ask], *, deadline_s: float) -> dict[str, Any]:
+    """Answers, or the error of each that failed. One that is late is left out, and left alone."""
+    answers: dict[str, Any] = {}
+
+    def ask(what: str, call: Ask) -> None:
+        try:
+            answers[what] = call()
+        except ClusterError as error:
+            answers[what] = error
+
+    # Daemons: an API server that does not answer must not hold up the end of the program.
+    threads = [
+        threading.Thread(target=ask, args=item, name=f"llmops-look-{item[0]}", daemon=True)
+        for item in asks.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline_s - time.monotonic()))
+    return dict(answers)
+
+
+_WORDS = {
+    "node_pods": "pods of other namespaces",
+    "pvcs": "persistentvolumeclaims",
+    "quotas": "resourcequotas",
+    "local_queues": "localqueues",
+    "cluster_queues": "clusterqueues",
+    "namespace": "the namespace",
+}
+
+
+def newest(events: Iterable[Obj], *reasons: str) -> Obj | None:
+    """The first event with one of those reasons: the newest, when they are in that order."""
+    return next((event for event in events if text(event, "reason") in reasons), None)
