@@ -70,9 +70,7 @@ class Api:
             self.state.requests[key] += 1
         self.state.requests["*"] += 1
 
-    async def _fault(
-        self, http: web.Request, ask: Ask, user: User
-    ) -> web.StreamResponse | None:
+    async def _fault(self, http: web.Request, ask: Ask, user: User) -> web.StreamResponse | None:
         faults = self.state.faults
         if not faults.active:
             return None

@@ -31,9 +31,7 @@ def applied(
     return merged, (*_yielding(others, clashes), with_paths(writer, wanted))
 
 
-def _yielding(
-    others: tuple[Owner, ...], clashes: list[tuple[Owner, list[Path]]]
-) -> list[Owner]:
+def _yielding(others: tuple[Owner, ...], clashes: list[tuple[Owner, list[Path]]]) -> list[Owner]:
     """The other owners without what was taken from them by force."""
     lost = {owner.key: frozenset(paths) for owner, paths in clashes}
     left = []
@@ -128,9 +126,7 @@ def _without(body: Any, path: Path, schema: Schema, *, is_root: bool = True) -> 
         marks = items_by_mark(body, schema) or {}
         if part in marks:
             if rest:
-                marks[part] = _without(
-                    marks[part], rest, schema.get("items", {}), is_root=False
-                )
+                marks[part] = _without(marks[part], rest, schema.get("items", {}), is_root=False)
             else:
                 del marks[part]
         return list(marks.values())
@@ -152,6 +148,6 @@ def no_manager() -> ApiError:
     return ApiError(
         422,
         "Invalid",
-        f'PatchOptions.meta.k8s.io {json.dumps("")} is invalid: fieldManager: {text}',
+        f"PatchOptions.meta.k8s.io {json.dumps('')} is invalid: fieldManager: {text}",
         details={"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]},
     )

@@ -105,9 +105,7 @@ class Auth:
             return [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
         return [rule for _, rules in self._grants(user, namespace) for rule in rules]
 
-    def _grants(
-        self, user: User, namespace: str
-    ) -> list[tuple[Snapshot, list[dict[str, Any]]]]:
+    def _grants(self, user: User, namespace: str) -> list[tuple[Snapshot, list[dict[str, Any]]]]:
         bindings = self.store.list(CLUSTER_ROLE_BINDING)
         if namespace:
             bindings += self.store.list(ROLE_BINDING, namespace)

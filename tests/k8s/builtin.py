@@ -125,6 +125,8 @@ def _pod(body: Body, store: Store) -> list[FieldError]:
         "terminationGracePeriodSeconds": 30,
     }
     spec = defaults | spec | {"priority": priority, "preemptionPolicy": preemption}
+    if account := spec.get("serviceAccountName"):
+        spec["serviceAccount"] = account  # The deprecated name of the same.
     for part in ("containers", "initContainers"):
         if part in spec:
             spec[part] = [_container(item) for item in spec[part]]
@@ -164,8 +166,26 @@ def _container(container: Body) -> Body:
         "terminationMessagePolicy": "File",
         **container,
         "resources": _as_text(resources),
+        **{key: _probe(container[key]) for key in _PROBES if container.get(key)},
+        **({"env": [_variable(item) for item in container["env"]]} if "env" in container else {}),
         **({"ports": _ports(container["ports"])} if container.get("ports") else {}),
     }
+
+
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+
+
+def _probe(probe: Body) -> Body:
+    asked = probe.get("httpGet")
+    return {**_PROBE, **probe, **({"httpGet": {"scheme": "HTTP", **asked}} if asked else {})}
+
+
+def _variable(variable: Body) -> Body:
+    source = variable.get("valueFrom") or {}
+    if "fieldRef" not in source:
+        return variable
+    return {**variable, "valueFrom": {"fieldRef": {"apiVersion": "v1", **source["fieldRef"]}}}
 
 
 def _ports(ports: list[Body]) -> list[Body]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.k8s.deletes import FOREGROUND, ORPHAN
-from tests.k8s.kinds import NAMESPACE, SERVICE_ACCOUNT
+from tests.k8s.kinds import NAMESPACE, POD, QUOTA, SERVICE_ACCOUNT
 from tests.k8s.state import State
 from tests.k8s.store import Change, Snapshot
 from tests.k8s.writes import Request
@@ -40,9 +40,12 @@ class Controllers:
         elif (
             meta.get("deletionTimestamp")
             or meta.get("ownerReferences")
-            or change.after.kind is NAMESPACE
+            or change.after.kind in (NAMESPACE, QUOTA)
         ):
             self.pending[uid] = change.after
+        if change.type != "MODIFIED" or change.after.kind is POD:
+            for quota in self.state.store.list(QUOTA, meta.get("namespace", "-")):
+                self.pending[quota.uid] = quota
         self.wake.set()
 
     async def _run(self) -> None:
@@ -64,6 +67,8 @@ class Controllers:
         if item.kind is NAMESPACE:
             self._namespace(item)
             return
+        if item.kind is QUOTA:
+            self._quota(item)
         finalizers = meta.get("finalizers") or []
         if meta.get("deletionTimestamp") and FOREGROUND in finalizers:
             self._foreground(item)
@@ -73,6 +78,13 @@ class Controllers:
             self._finalized(item, ORPHAN)
         elif meta.get("ownerReferences"):
             self._abandoned(item)
+
+    def _quota(self, quota: Snapshot) -> None:
+        status = self.state.quotas.status(quota)
+        if status != quota.body.get("status"):
+            request = self._request(quota)
+            request.subresource = "status"
+            self.state.writes.patch(request, lambda body: {**body, "status": status})
 
     def _abandoned(self, item: Snapshot) -> None:
         """Deletes an object none of whose owners is there."""

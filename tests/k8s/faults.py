@@ -61,7 +61,7 @@ class Faults:
     def refusal(
         self, method: str, path: str, verb: str, user: str, size: int
     ) -> ApiError | str | None:
-        """The answer instead of the real one; `drop` for a connection that is cut; None for none."""
+        """What to answer instead: an error, `drop` for a cut connection, None for nothing."""
         for fault in self.active:
             if fault.kind == "slow" or not fault.meets(method, path, verb, user):
                 continue

@@ -11,8 +11,18 @@ from tests.k8s.typed import Schema, child, is_atomic, is_set, key_of, list_keys,
 
 Path = tuple[str, ...]
 UNOWNED = frozenset(
-    "name namespace uid creationTimestamp generation resourceVersion managedFields "
-    "deletionTimestamp deletionGracePeriodSeconds selfLink".split()
+    {
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "resourceVersion",
+        "managedFields",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    }
 )
 
 
@@ -71,9 +81,7 @@ def changes(
         if a is b or key in ("apiVersion", "kind"):
             continue
         if key == "metadata":
-            a, b = (
-                {k: v for k, v in (part or {}).items() if k not in UNOWNED} for part in (a, b)
-            )
+            a, b = ({k: v for k, v in (part or {}).items() if k not in UNOWNED} for part in (a, b))
         _compare(a, b, of_object(schema, key), (f"f:{key}",), changed, gone)
     return changed, gone
 

@@ -150,14 +150,12 @@ class Handlers:
         request = self.request(http, kind, route, "UpdateOptions")
         return self._written(request, self.state.writes.update(request, body))
 
-    async def patch(
-        self, http: web.Request, kind: Kind, route: Route, user: User
-    ) -> web.Response:
+    async def patch(self, http: web.Request, kind: Kind, route: Route, user: User) -> web.Response:
         request = self.request(http, kind, route, "PatchOptions")
         media = media_type(http)
-        accepted = [JSON_PATCH, MERGE, APPLY] if kind.custom else [
-            *(JSON_PATCH, MERGE, STRATEGIC, APPLY)
-        ]
+        accepted = (
+            [JSON_PATCH, MERGE, APPLY] if kind.custom else [*(JSON_PATCH, MERGE, STRATEGIC, APPLY)]
+        )
         if media not in accepted:
             raise unsupported_media(accepted)
         if media == APPLY:
@@ -178,9 +176,7 @@ class Handlers:
                 lambda body: patching.strategic_patch(body, patch, schema, is_root=True),
             )
             return self._written(request, changed)
-        changed = self.state.writes.patch(
-            request, lambda body: patching.merge_patch(body, patch)
-        )
+        changed = self.state.writes.patch(request, lambda body: patching.merge_patch(body, patch))
         return self._written(request, changed)
 
     async def _apply(self, http: web.Request, request: Request, user: User) -> web.Response:

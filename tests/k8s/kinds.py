@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,9 +145,7 @@ BUILT_IN = (
     QUOTA,
     SERVICE_ACCOUNT,
     _core("ConfigMap", "configmaps", short="cm"),
-    _core(
-        "Node", "nodes", "status", short="no", namespaced=False, fields=("spec.unschedulable",)
-    ),
+    _core("Node", "nodes", "status", short="no", namespaced=False, fields=("spec.unschedulable",)),
     _core("PersistentVolumeClaim", "persistentvolumeclaims", "status", short="pvc"),
     _core("PersistentVolume", "persistentvolumes", "status", short="pv", namespaced=False),
     _core("LimitRange", "limitranges", short="limits"),
@@ -211,9 +210,7 @@ class Registry:
     def add(self, kind: Kind) -> None:
         self.remove(kind.group, kind.plural)
         self.kinds.append(kind)
-        self.paths.update(
-            {(kind.group, version, kind.plural): kind for version in kind.versions}
-        )
+        self.paths.update({(kind.group, version, kind.plural): kind for version in kind.versions})
 
     def remove(self, group: str, plural: str) -> Kind | None:
         gone = next((k for k in self.kinds if (k.group, k.plural) == (group, plural)), None)
@@ -238,4 +235,13 @@ class Registry:
             if kind.group:
                 versions = found.setdefault(kind.group, [])
                 versions.extend(v for v in kind.versions if v not in versions)
-        return found
+        return {name: sorted(versions, key=_priority) for name, versions in found.items()}
+
+
+def _priority(version: str) -> tuple[int, int, int]:
+    """Stable versions first, then beta, then alpha; of each the newest first."""
+    found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    if found is None:
+        return (3, 0, 0)
+    rank = {None: 0, "beta": 1, "alpha": 2}[found[2]]
+    return (rank, -int(found[1]), -int(found[3] or 0))

@@ -125,9 +125,7 @@ def _check_keys(field: str, keys: list[str]) -> list[FieldError]:
     for key in keys:
         prefix, slash, name = key.rpartition("/")
         if len(name) > 63:
-            errors.append(
-                invalid_value(field, key, "name part must be no more than 63 characters")
-            )
+            errors.append(invalid_value(field, key, "name part must be no more than 63 characters"))
         if not re.fullmatch(_KEY_NAME, name):
             errors.append(invalid_value(field, key, KEY_TEXT))
         if slash and not re.fullmatch(_SUBDOMAIN, prefix):

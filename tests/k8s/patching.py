@@ -1,4 +1,4 @@
-"""Merge patch, JSON patch and strategic merge patch; what they do not touch stays the same object."""
+"""Merge patch, JSON patch, strategic merge patch; what they do not touch stays the same object."""
 
 from __future__ import annotations
 
@@ -108,9 +108,7 @@ def _remove(target: Any, path: list[str]) -> Any:
     return result
 
 
-def strategic_patch(
-    target: Any, patch: Any, schema: Schema, *, is_root: bool = False
-) -> Any:
+def strategic_patch(target: Any, patch: Any, schema: Schema, *, is_root: bool = False) -> Any:
     """Like a merge patch, but lists of known keys merge by key."""
     if not isinstance(patch, dict):
         return patch

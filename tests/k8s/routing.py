@@ -36,10 +36,7 @@ class Route:
             verb = "watch" if watching else "list"
         else:
             verb = VERBS.get(method, method.lower())
-        name = self.name
-        if self.subresource == "proxy":
-            name = service_name(self.name)[1]
-        return Ask(verb, self.group, self.resource, self.namespace, name)
+        return Ask(verb, self.group, self.resource, self.namespace, self.name)
 
 
 def parse(path: str) -> Route | None:

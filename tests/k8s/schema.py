@@ -12,9 +12,23 @@ from tests.k8s.answers import BLOCKING, FieldError, invalid_value, not_supported
 from tests.k8s.typed import Schema, key_of, list_keys
 
 METADATA_FIELDS = frozenset(
-    "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers "
-    "generateName generation labels managedFields name namespace ownerReferences "
-    "resourceVersion selfLink uid".split()
+    {
+        "annotations",
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "finalizers",
+        "generateName",
+        "generation",
+        "labels",
+        "managedFields",
+        "name",
+        "namespace",
+        "ownerReferences",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    }
 )
 ROOT = ("apiVersion", "kind", "metadata")
 _UNCHECKED = FieldError(
@@ -94,7 +108,7 @@ def _default_map(value: dict[str, Any], schema: Schema) -> dict[str, Any]:
 
 
 def check(body: dict[str, Any], old: dict[str, Any] | None, schema: Schema) -> list[FieldError]:
-    """All that is wrong with an object; parts that are the very same as before are not looked at."""
+    """All that is wrong with an object; what is the very same as before is not looked at."""
     errors: list[FieldError] = []
     for key, value in body.items():
         below = schema.get("properties", {}).get(key)
@@ -226,9 +240,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _BITS = {"int32": 31, "int64": 63}
 
 
-def _validate_number(
-    value: float, schema: Schema, path: str, errors: list[FieldError]
-) -> None:
+def _validate_number(value: float, schema: Schema, path: str, errors: list[FieldError]) -> None:
     bits = _BITS.get(schema.get("format", ""))
     if bits and not -(2**bits) <= value < 2**bits:
         errors.append(_out_of_range(schema["format"], path))
@@ -259,9 +271,7 @@ def _duplicates(value: Any, schema: Schema, path: str, errors: list[FieldError])
             _duplicates(item, schema.get("items", {}), f"{path}[{index}]", errors)
 
 
-def _duplicate_items(
-    value: list[Any], schema: Schema, path: str, errors: list[FieldError]
-) -> None:
+def _duplicate_items(value: list[Any], schema: Schema, path: str, errors: list[FieldError]) -> None:
     keys, seen = list_keys(schema), set()
     if not keys and schema.get("x-kubernetes-list-type") != "set":
         return

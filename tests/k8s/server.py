@@ -19,8 +19,6 @@ from tests.k8s.control import Control
 from tests.k8s.controllers import Controllers
 from tests.k8s.state import State, kueue_definitions
 
-BODY_LIMIT = 3 * 1024 * 1024
-
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -55,6 +53,11 @@ def with_old_version(definition: dict[str, Any]) -> dict[str, Any]:
     return {**definition, "spec": {**definition["spec"], "versions": [*versions, old]}}
 
 
+async def _without_name(_: web.Request, response: web.StreamResponse) -> None:
+    """A real API server does not say what it is."""
+    response.headers.pop("Server", None)
+
+
 class Server:
     """The API on one port, the control routes on another."""
 
@@ -62,6 +65,7 @@ class Server:
         self.state, self.context = state, context
         app = web.Application(client_max_size=1 << 40)
         app.router.add_route("*", "/{path:.*}", Api(state).handle)
+        app.on_response_prepare.append(_without_name)
         self.runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         self.port = 0
 

@@ -13,11 +13,12 @@ import contextlib
 import json
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -126,13 +127,9 @@ class StandIn:
         """A client as the administrator, or with another token."""
         headers = {"Authorization": f"Bearer {token or self.admin_token}"}
         options = {"timeout": 30, "trust_env": False} | more
-        return httpx.Client(
-            base_url=self.url, headers=headers, verify=self.context(), **options
-        )
+        return httpx.Client(base_url=self.url, headers=headers, verify=self.context(), **options)
 
-    def context(self) -> Any:
-        import ssl
-
+    def context(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.ca_file))
 
     def kubeconfig(
@@ -167,9 +164,7 @@ class StandIn:
         path.write_text(yaml.safe_dump(config))
         return path
 
-    def _credentials(
-        self, token: str | None, command: list[str] | None, client_name: str
-    ) -> Body:
+    def _credentials(self, token: str | None, command: list[str] | None, client_name: str) -> Body:
         if command:
             return {
                 "exec": {
@@ -285,4 +280,4 @@ class StandIn:
         self._admin.delete(f"/api/v1/namespaces/{name}")
 
 
-__all__ = ["MISSING_CRD", "RAYCLUSTER_CRD", "RECORDINGS", "PolicyRule", "StandIn", "asdict"]
+__all__ = ["MISSING_CRD", "RAYCLUSTER_CRD", "RECORDINGS", "PolicyRule", "StandIn"]

@@ -10,6 +10,7 @@ from tests.k8s.auth import ADMINS, Auth, User
 from tests.k8s.deletes import Deletes
 from tests.k8s.faults import Faults
 from tests.k8s.kinds import CRD, NAMESPACE, PRIORITY_CLASS, Kind, Registry, from_definition
+from tests.k8s.quota import Quotas
 from tests.k8s.store import Snapshot, Store
 from tests.k8s.watching import Watch
 from tests.k8s.writes import Request, Writes
@@ -43,12 +44,16 @@ class State:
     auth: Auth = field(init=False)
     writes: Writes = field(init=False)
     deletes: Deletes = field(init=False)
+    quotas: Quotas = field(init=False)
 
     def __post_init__(self) -> None:
         self.auth = Auth(self.store)
         self.writes = Writes(self.store)
         self.deletes = Deletes(self.store)
         self.writes.release = self._release
+        self.quotas = Quotas(self.store, self.registry)
+        if self.controllers:
+            self.writes.admissions.append(self.quotas.admit)
         self.auth.add(ADMIN_TOKEN, User("admin", (ADMINS,)))
         self.auth.add(USER_TOKEN, User("alice"))
         for name in NAMESPACES:
@@ -72,7 +77,7 @@ class State:
         old = self.registry.remove(kind.group, kind.plural)
         self.registry.add(kind)
         name = definition["metadata"]["name"]
-        body = {key: value for key, value in definition.items() if key not in ("apiVersion", "kind")}
+        body = {k: v for k, v in definition.items() if k not in ("apiVersion", "kind")}
         request = Request(CRD, "v1", "", name, manager="standin")
         there = self.store.get(CRD, "", name)
         if there is None:

@@ -61,9 +61,7 @@ BUILT_IN_SCHEMAS: dict[str, Schema] = {
         status=_object(conditions=_CONDITIONS, addresses=_keyed("type")),
     ),
     "Namespace": _object(metadata=METADATA, status=_object(conditions=_CONDITIONS)),
-    "PersistentVolumeClaim": _object(
-        metadata=METADATA, status=_object(conditions=_CONDITIONS)
-    ),
+    "PersistentVolumeClaim": _object(metadata=METADATA, status=_object(conditions=_CONDITIONS)),
     "ServiceAccount": _object(
         metadata=METADATA, secrets=_keyed("name"), imagePullSecrets=_keyed("name")
     ),

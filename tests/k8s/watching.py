@@ -30,7 +30,7 @@ class Watch:
     user: str = ""
     as_table: bool = False
     ended: str = ""
-    """How a fault wants it to end: `drop` cuts the connection, `gone` sends 410, `close` is quiet."""
+    """How a fault ends it: `drop` cuts the connection, `gone` sends 410, `close` is quiet."""
     matches: Test = field(init=False)
     seen: int = field(init=False, default=0)
 

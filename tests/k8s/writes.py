@@ -281,9 +281,7 @@ class Writes:
         body = schema.default(self._prune(request, rest), shape)
         return body | same
 
-    def _store(
-        self, request: Request, body: Body, owners: tuple[fieldsets.Owner, ...]
-    ) -> Snapshot:
+    def _store(self, request: Request, body: Body, owners: tuple[fieldsets.Owner, ...]) -> Snapshot:
         meta = dict(body["metadata"])
         meta.pop("managedFields", None)
         if not request.dry_run:
@@ -299,9 +297,7 @@ class Writes:
         return snapshot
 
 
-def _same_claims(
-    a: tuple[fieldsets.Owner, ...], b: tuple[fieldsets.Owner, ...]
-) -> bool:
+def _same_claims(a: tuple[fieldsets.Owner, ...], b: tuple[fieldsets.Owner, ...]) -> bool:
     return {owner.key: owner.paths for owner in a} == {owner.key: owner.paths for owner in b}
 
 
