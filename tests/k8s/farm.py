@@ -165,6 +165,8 @@ class Farm:
             "apiVersion": "v1", "kind": "Node",
             "metadata": {
                 "name": name,
+                # Real processes take a while to end; their pods stay as long.
+                "annotations": {"standin/graceful": "true"} if self._mode == "real" else {},
                 "labels": {
                     "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {}),
                 },

@@ -5,27 +5,30 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from tests.k8s.nodes_scheduler import pod_path
 from tests.k8s.operator_client import Api, ApiError, Mirror, Obj
 from tests.k8s.operator_events import Recorder, now
+from tests.k8s.operator_status import condition
 
 UNPULLABLE = "nopull"
 """Images with this in their name cannot be pulled."""
 ORDER = "standin/do"
 """Annotation by which a test gives a kubelet an order: `fail` or `restart`."""
-Stop = Callable[[], Awaitable[None]]
 
 
 class Kubelet:
     """All nodes' kubelets in one; subclasses say what running means."""
 
+    has_processes = False
+
     def __init__(self, api: Api, *, pods: Mirror, delay_s: float = 0.0):
         self.api, self.pods, self.delay_s = api, pods, delay_s
         self.events = Recorder(api, "kubelet", has_source=True)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
         self._addresses = itertools.count(1)
         pods.listen(self._changed)
 
@@ -35,11 +38,28 @@ class Kubelet:
             if task := self._tasks.pop(uid, None):
                 task.cancel()
             return
-        if pod["spec"].get("nodeName") and uid not in self._tasks and not _is_over(pod):
-            self._tasks[uid] = asyncio.get_running_loop().create_task(self._live(pod))
+        if pod["metadata"].get("deletionTimestamp"):
+            if uid not in self._ending:
+                self._ending[uid] = self._spawn(self._let_go(pod, self._tasks.get(uid)))
+            return
+        if pod["spec"].get("nodeName") and uid not in self._tasks and not self._is_done(pod):
+            self._tasks[uid] = self._spawn(self._live(pod))
         order = (pod["metadata"].get("annotations") or {}).get(ORDER)
         if order and uid in self._tasks:
             self._obey(pod, order)
+
+    async def _let_go(self, pod: Obj, task: asyncio.Task[None] | None) -> None:
+        """End what runs, then let the API server forget the pod."""
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self.api.delete(pod_path(pod))
+        self._ending.pop(pod["metadata"]["uid"], None)
+
+    def _is_done(self, pod: Obj) -> bool:
+        """There is nothing to do for it: it is over, or as far as it gets."""
+        ready = condition(pod["status"], "Ready").get("status") == "True"
+        return _is_over(pod) or (ready and not self.has_processes)
 
     def _obey(self, pod: Obj, order: str) -> None:
         if order == "fail" and not _is_over(pod):

@@ -27,6 +27,8 @@ PERIOD_S = 0.5
 class RealKubelet(Kubelet):
     """One process group a pod; other containers than the first are only reported as running."""
 
+    has_processes = True
+
     def __init__(self, api: Api, *, pods: Mirror, folder: Path, grace_s: float):
         super().__init__(api, pods=pods)
         self._folder, self._grace_s = folder, grace_s
@@ -38,7 +40,7 @@ class RealKubelet(Kubelet):
         try:
             await asyncio.Event().wait()
         finally:
-            tasks = [task for task in self._tasks.values() if not task.done()]
+            tasks = [*self._tasks.values(), *self._ending.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What controllers need of the Kubernetes API: calls, and mirrors of lists kept true by watching."""
+"""What controllers need of the Kubernetes API: calls, and mirrors that follow lists."""
 
 from __future__ import annotations
 
@@ -78,13 +78,16 @@ class Api:
     async def merge(self, path: str, patch: Obj) -> Obj:
         return await self.call("PATCH", path, body=patch, content_type=MERGE)
 
-    async def delete(self, path: str) -> None:
-        """At once, as a kubelet ends a pod; absent is fine."""
+    async def delete(self, path: str, *, at_once: bool = True) -> Obj:
+        """At once as a kubelet ends a pod, or as it asks for itself; absent is fine."""
         try:
-            await self.call("DELETE", path, gracePeriodSeconds="0")
+            return await self.call(
+                "DELETE", path, **({"gracePeriodSeconds": "0"} if at_once else {})
+            )
         except ApiError as error:
             if error.code != 404:
                 raise
+            return {}
 
     async def watch(self, path: str, *, resource_version: str) -> AsyncIterator[tuple[str, Obj]]:
         assert self._session is not None

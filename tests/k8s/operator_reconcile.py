@@ -193,7 +193,7 @@ class Reconciler:
         head = status_of.head_pod(self._pods_of(cluster))
         if head is None:
             await self._create(cluster, pods_of.head_pod(cluster), kind="head")
-        elif reason := _must_go(head):
+        elif (reason := _must_go(head)) and not _is_leaving(head):
             await self._delete(head)
             await self._tell(
                 cluster, "DeletedHeadPod", f"Deleted head Pod {_ended(head)}", "Delete"
@@ -205,7 +205,7 @@ class Reconciler:
         if group.get("suspend"):
             await self._delete_all(pods)
             return
-        ill = [pod for pod in pods if _must_go(pod)]
+        ill = [pod for pod in pods if _must_go(pod) and not _is_leaving(pod)]
         for pod in ill:
             await self._delete(pod)
             message = f"Deleted worker Pod {_ended(pod)}"
@@ -214,6 +214,8 @@ class Reconciler:
             raise ReconcileError(f"delete {len(ill)} unhealthy worker Pods")
         chosen = set((group.get("scaleStrategy") or {}).get("workersToDelete") or [])
         for pod in [pod for pod in pods if pod["metadata"]["name"] in chosen]:
+            if _is_leaving(pod):
+                continue
             await self._delete(pod)
             await self._tell(cluster, "DeletedWorkerPod", f"Deleted pod {_where(pod)}", "Delete")
         left = [pod for pod in pods if pod["metadata"]["name"] not in chosen]
@@ -222,6 +224,8 @@ class Reconciler:
             await self._add_workers(cluster, group, left, missing)
         elif missing < 0 and not rules.autoscaling(cluster["spec"]):
             for pod in left[:-missing]:
+                if _is_leaving(pod):
+                    continue
                 await self._delete(pod)
                 message = f"Deleted Pod {_where(pod)}"
                 await self._tell(cluster, "DeletedWorkerPod", message, "Delete")
@@ -258,13 +262,17 @@ class Reconciler:
 
     async def _delete_all(self, pods: list[Obj]) -> None:
         for pod in pods:
-            if not pod["metadata"].get("deletionTimestamp"):
+            if not _is_leaving(pod):
                 await self._delete(pod)
 
     async def _delete(self, pod: Obj) -> None:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
-        await self._api.delete(path)
-        self._pods.drop(pod)
+        left = await self._api.delete(path, at_once=False)
+        # On a node with a kubelet it goes on until its containers have ended.
+        if left.get("metadata", {}).get("deletionTimestamp"):
+            self._pods.put(left)
+        else:
+            self._pods.drop(pod)
 
     def _pods_of(self, cluster: Obj, group: str | None = None) -> list[Obj]:
         meta = cluster["metadata"]
@@ -360,6 +368,10 @@ def _where(obj: Obj) -> str:
 def _path(cluster: Obj) -> str:
     meta = cluster["metadata"]
     return f"{RAYCLUSTERS}/namespaces/{meta['namespace']}/rayclusters/{meta['name']}"
+
+
+def _is_leaving(pod: Obj) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _must_go(pod: Obj) -> str | None:
