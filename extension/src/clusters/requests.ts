@@ -61,8 +61,13 @@ export function listTemplates(llmops: ILLMOps): Promise<TemplateInfo[]> {
   return llmops.request('templates');
 }
 
-export function clusterSchema(llmops: ILLMOps): Promise<unknown> {
-  return llmops.request('configs/schema?kind=cluster');
+/** The fields of a template depend on its provider. */
+export function clusterSchema(
+  llmops: ILLMOps,
+  provider: string
+): Promise<unknown> {
+  const chosen = encodeURIComponent(provider);
+  return llmops.request(`configs/schema?kind=cluster&provider=${chosen}`);
 }
 
 export function checkTemplate(

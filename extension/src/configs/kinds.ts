@@ -14,6 +14,9 @@ export function matches(path: string, glob: string): boolean {
   );
 }
 
+/** YAML of another kind beside the cluster templates. */
+const NO_CONFIG = /(^|\/)cluster_templates\/rbac\.ya?ml$/;
+
 function fits(name: string, pattern: string): boolean {
   const escaped = pattern.replace(/[.+^${}()|[\]\\]/g, '\\$&');
   return new RegExp(`^${escaped.replace(/\*/g, '.*')}$`).test(name);
@@ -60,7 +63,10 @@ export class Kinds {
   of(path: string | null | undefined): ConfigKind | null {
     const has = (kind: ConfigKind) =>
       kind.globs.some(glob => matches(path ?? '', glob));
-    return (path && this._kinds.find(has)) || null;
+    if (!path || NO_CONFIG.test(path)) {
+      return null;
+    }
+    return this._kinds.find(has) ?? null;
   }
 
   named(name: string): ConfigKind | null {

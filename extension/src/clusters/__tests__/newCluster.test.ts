@@ -5,8 +5,10 @@ import { concerns } from '../newCluster/fields';
 import { IFormRequests, NewClusterModel } from '../newCluster/model';
 import {
   asText,
+  entries,
   fromText,
   ISchema,
+  isOnlyYaml,
   placeholder,
   valueAt,
   Values,
@@ -118,6 +120,25 @@ describe('NewClusterModel', () => {
     expect(model.values).toEqual({ a: 7 });
   });
 
+  it('shows the fields of the provider that the text names', async () => {
+    const asked = requests();
+    const other: ISchema = { type: 'object', properties: { image: {} } };
+    vi.mocked(asked.schema).mockImplementation(async provider =>
+      provider === 'kuberay' ? other : SCHEMA
+    );
+    const { model } = await loaded(asked);
+    expect(model.schema).toBe(SCHEMA);
+    model.setText('{"provider": "kuberay", "env": {"A": "1"}}');
+    await model.settle();
+    expect(model.schema).toBe(other);
+    expect(model.losesEnv).toBe(false);
+    model.setValue(['provider'], 'local');
+    await model.settle();
+    expect(model.schema).toBe(SCHEMA);
+    expect(model.losesEnv).toBe(true);
+    expect(asked.schema).toHaveBeenCalledTimes(3);
+  });
+
   it('starts nothing while the server does not answer', async () => {
     const asked = requests();
     const { model } = await loaded(asked);
@@ -171,5 +192,26 @@ describe('values and texts', () => {
     expect(concerns('warm.preload[0]', 'warm.preload')).toBe(true);
     expect(concerns('env.A', 'env')).toBe(true);
     expect(concerns('num_cpus', 'num')).toBe(false);
+  });
+});
+
+describe('fields that only YAML can hold', () => {
+  it.each<[ISchema, boolean]>([
+    [{ type: 'array', items: { type: 'string' } }, false],
+    [{ type: 'array', items: { type: 'object', properties: {} } }, true],
+    [{ type: 'array', items: { type: 'array' } }, true],
+    [{ type: 'array', items: {} }, true],
+    [{ type: 'object', additionalProperties: { type: 'string' } }, false],
+    [{ type: 'object', additionalProperties: {} }, true],
+    [{ type: 'object', properties: {} }, false],
+    [{ type: 'integer' }, false]
+  ])('%j', (schema, only) => {
+    expect(isOnlyYaml(schema)).toBe(only);
+  });
+
+  it('counts what is there', () => {
+    expect(entries([{}, {}])).toBe(2);
+    expect(entries({ a: 1 })).toBe(1);
+    expect(entries(undefined)).toBe(0);
   });
 });

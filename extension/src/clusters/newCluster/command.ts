@@ -79,7 +79,7 @@ function openForm(
   const { app, llmops, editors, trans } = options;
   const model = new NewClusterModel({
     templates: () => listTemplates(llmops),
-    schema: () => clusterSchema(llmops) as Promise<ISchema>,
+    schema: provider => clusterSchema(llmops, provider) as Promise<ISchema>,
     check: text => checkTemplate(llmops, text),
     merge: (text, data) => mergeTemplate(llmops, text, data)
   });

@@ -3,8 +3,10 @@ import * as React from 'react';
 import { ConfigDiagnostic } from '../../wire';
 import {
   asText,
+  entries,
   fromText,
   ISchema,
+  isOnlyYaml,
   placeholder,
   valueAt,
   Values
@@ -93,6 +95,15 @@ function Input(props: IInputProps): JSX.Element {
     'aria-invalid': isWrong,
     'aria-describedby': isWrong ? `${id}-wrong` : `${id}-about`
   };
+  if (isOnlyYaml(schema)) {
+    const count = entries(value);
+    const there = count === 1 ? '1 entry' : `${count || 'no'} entries`;
+    return (
+      <output {...common} className="llmops-form-yaml-only">
+        {`${there}; written in the YAML beside`}
+      </output>
+    );
+  }
   if (schema.type === 'boolean' || schema.enum) {
     return <Choice {...props} common={common} value={value} />;
   }

@@ -6,11 +6,12 @@ import { ConfigCheck, TemplateInfo, Trouble, UpBody } from '../../wire';
 import { ISchema, Values, withValue } from './schema';
 
 const TYPING_MS = 300;
+const USUAL = 'local';
 
 /** What the form needs of the server. */
 export interface IFormRequests {
   templates(): Promise<TemplateInfo[]>;
-  schema(): Promise<ISchema>;
+  schema(provider: string): Promise<ISchema>;
   check(text: string): Promise<ConfigCheck>;
   merge(text: string, data: Values): Promise<string>;
 }
@@ -62,10 +63,14 @@ export class NewClusterModel implements IDisposable {
       : { path: template.path };
   }
 
-  /** Variables of a text that lies in no file cannot be read again for a resume. */
+  /**
+   * Variables of a text that lies in no file cannot be read again for a resume; on Kubernetes
+   * the whole template is kept with the cluster.
+   */
   get losesEnv(): boolean {
     const env = this.values?.env;
     return (
+      (this.values?.provider ?? USUAL) === USUAL &&
       'yaml' in this.start &&
       typeof env === 'object' &&
       env !== null &&
@@ -84,10 +89,11 @@ export class NewClusterModel implements IDisposable {
       const { requests } = this;
       const [templates, schema] = await Promise.all([
         requests.templates(),
-        requests.schema()
+        requests.schema(USUAL)
       ]);
       this.templates = templates;
       this.schema = schema;
+      this._provider = USUAL;
     });
     const first = this.templates.find(
       template => template.path === preferred || template.name === preferred
@@ -172,7 +178,21 @@ export class NewClusterModel implements IDisposable {
       if (takesValues) {
         this.values = check.values;
       }
+      await this.showFields(version);
     });
+  }
+
+  /** A template for another provider has other fields. */
+  private async showFields(version: number): Promise<void> {
+    const provider = String(this.values?.provider ?? USUAL);
+    if (provider === this._provider) {
+      return;
+    }
+    const schema = await this.requests.schema(provider);
+    if (version === this._version) {
+      this.schema = schema;
+      this._provider = provider;
+    }
   }
 
   private async ask(work: () => Promise<void>): Promise<void> {
@@ -191,6 +211,7 @@ export class NewClusterModel implements IDisposable {
     }
   }
 
+  private _provider = USUAL;
   private _version = 0;
   private _waiting = 0;
   private _timer: ReturnType<typeof setTimeout> | undefined;

@@ -45,6 +45,31 @@ export function valueAt(values: Values, path: readonly string[]): unknown {
   return found;
 }
 
+/** Lists of sections, and Kubernetes' own YAML: no form field can hold them. */
+export function isOnlyYaml(schema: ISchema): boolean {
+  if (schema.type === 'array') {
+    return schema.items?.type === undefined || !isPlain(schema.items);
+  }
+  const { additionalProperties: free } = schema;
+  return (
+    schema.type === 'object' &&
+    typeof free === 'object' &&
+    (free.type === undefined || !isPlain(free))
+  );
+}
+
+function isPlain(schema: ISchema): boolean {
+  return schema.type !== 'object' && schema.type !== 'array';
+}
+
+/** How many entries it has. */
+export function entries(value: unknown): number {
+  if (Array.isArray(value)) {
+    return value.length;
+  }
+  return isSection(value) ? Object.keys(value).length : 0;
+}
+
 export function isSection(value: unknown): value is Values {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -2,11 +2,12 @@ import { Text } from '@codemirror/state';
 import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it } from 'vitest';
 
+import { ILLMOps } from '../../tokens';
 import { ClusterRow, ConfigCompletion, ConfigDiagnostic } from '../../wire';
 import { configOf, overridesOf } from '../cellText';
 import { chosen, shownAs } from '../choice';
 import { marks, replacement, resultOf, words } from '../editor';
-import { matches } from '../kinds';
+import { Kinds, matches } from '../kinds';
 import { markdown } from '../markdown';
 import { freeName } from '../newConfig';
 import { offsetAt, toCharacters, toUnits } from '../positions';
@@ -41,6 +42,14 @@ describe('globs', () => {
     ['big.yaml', 'cluster_templates/*.yaml', false]
   ])('%s %s', (path, glob, expected) => {
     expect(matches(path, glob)).toBe(expected);
+  });
+
+  it('leaves YAML of another kind alone', () => {
+    const request = () => Promise.reject(new Error('not asked'));
+    const kinds = new Kinds({ request } as unknown as ILLMOps);
+    expect(kinds.of('cluster_templates/big.yaml')?.name).toBe('cluster');
+    expect(kinds.of('cluster_templates/rbac.yaml')).toBeNull();
+    expect(kinds.of('a/cluster_templates/rbac.yml')).toBeNull();
   });
 });
 
