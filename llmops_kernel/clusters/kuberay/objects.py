@@ -11,6 +11,7 @@ from llmops_kernel.config.quantity import amount
 
 Obj = Mapping[str, Any]
 _MAX_DIGITS = 20
+_INT64 = 2**63
 
 
 def dig(obj: Any, *path: str) -> Any:
@@ -53,8 +54,11 @@ def texts(obj: Any, *path: str) -> list[str]:
 
 
 def whole(obj: Any, *path: str) -> int | None:
+    """An integer of the size that Kubernetes has."""
     found = dig(obj, *path)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    if not isinstance(found, int) or isinstance(found, bool):
+        return None
+    return found if -_INT64 <= found < _INT64 else None
 
 
 def quantity(value: Any) -> Decimal | None:

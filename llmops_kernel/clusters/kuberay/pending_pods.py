@@ -46,7 +46,9 @@ def groups_of(world: World) -> list[Group]:
     for group in objects(world.raycluster, "spec", "workerGroupSpecs"):
         name = text(group, "groupName")
         hosts = whole(group, "numOfHosts") or 1
-        replicas = 0 if group.get("suspend") is True else whole(group, "replicas") or 0
+        least = whole(group, "minReplicas") or 0
+        replicas = max(whole(group, "replicas") or 0, least)
+        replicas = 0 if group.get("suspend") is True else replicas
         pods = [pod for pod in workers(world) if _group(pod) == name and _counts(pod)]
         found.append(Group(name, max(0, replicas * hosts), tuple(pods)))
     return found
@@ -79,13 +81,13 @@ def pods_wait(world: World) -> list[Waiting]:
 
 
 def _count_group(group: Group, world: World, causes: dict[Waiting, _Who]) -> None:
-    found = [_cause(pod, world) for pod in group.pods if not is_ready(pod)]
+    found = [(_cause(pod, world), 1) for pod in group.pods if not is_ready(pod)]
     if (missing := group.wanted - len(group.pods)) > 0:
-        found += [_missing_cause(world, is_head=False)] * missing
-    for cause in found:
+        found.append((_missing_cause(world, is_head=False), missing))
+    for cause, count in found:
         if cause is not None:
             workers = causes.setdefault(cause, _Who()).workers
-            workers[group.name] = workers.get(group.name, 0) + 1
+            workers[group.name] = workers.get(group.name, 0) + count
 
 
 def _order(item: tuple[Waiting, _Who]) -> tuple[bool, bool, bool, int]:

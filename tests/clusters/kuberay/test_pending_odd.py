@@ -1,0 +1,84 @@
+"""Objects that are not what the API promises: nothing raises, and no number comes from nowhere."""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+from dataclasses import fields, replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llmops_kernel.clusters.kuberay.pending import waiting
+from llmops_kernel.clusters.kuberay.refusals import refusal
+from llmops_kernel.clusters.kuberay.world import World
+from tests.clusters.kuberay.test_pending import CASES
+from tests.clusters.kuberay.test_pending_queue import CASES as QUEUE_CASES
+
+WORLDS = [case[0] for case in (*CASES.values(), *QUEUE_CASES.values())]
+ODD: list[Any] = [
+    None, True, False, 0, -1, 7, 10**400, 0.5, float("nan"), float("inf"), "", "x", "8", "1e999",
+    "600Gi", "-3", "0x1", "2026-11-21T02:06:10Z", "9999-99-99", [], [None], [[]], {}, {"": 1},
+    {"name": None}, {1: 2}, [{"name": ["a"]}],
+]  # fmt: skip
+
+
+def broken(obj: Any, rng: random.Random) -> Any:
+    """A copy in which some values, at any depth, are of another kind or missing."""
+    if rng.random() < 0.07:
+        return copy.deepcopy(rng.choice(ODD))
+    if isinstance(obj, dict):
+        return {key: broken(value, rng) for key, value in obj.items() if rng.random() > 0.05}
+    if isinstance(obj, list | tuple):
+        return type(obj)(broken(value, rng) for value in obj)
+    return obj
+
+
+def broken_world(world: World, rng: random.Random) -> World:
+    """The fields keep their kind: they are ours. What is in them comes from the API."""
+    changes: dict[str, Any] = {}
+    for item in fields(world):
+        value = getattr(world, item.name)
+        if item.name in ("now_s", "denied", "silent", "ray_answers", "logs") or value is None:
+            continue
+        if isinstance(value, tuple):
+            odd = [broken(obj, rng) for obj in value]
+            changes[item.name] = tuple(obj for obj in odd if isinstance(obj, dict))
+        else:
+            odd_one = broken(value, rng)
+            changes[item.name] = odd_one if isinstance(odd_one, dict) else {}
+    return replace(world, **changes)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.sampled_from(WORLDS), st.integers(0, 2**32))
+def test_nothing_raises(world: World, seed: int) -> None:
+    found = waiting(broken_world(world, random.Random(seed)))
+    assert all(reason.message for reason in found)
+
+
+POD = {"metadata": {"name": "w", "labels": {"ray.io/node-type": "worker", "ray.io/group": "g"}}}
+CLUSTER = {
+    "metadata": {"name": "c", "generation": 1},
+    "spec": {"workerGroupSpecs": [{"groupName": "g", "replicas": 1}]},
+    "status": {"observedGeneration": 1},
+}
+NO_NUMBERS = st.characters(exclude_categories=("N",))
+
+
+@given(st.text(alphabet=NO_NUMBERS, max_size=60))
+def test_without_numbers_in_what_was_seen_there_are_none_in_what_is_told(message: str) -> None:
+    told = {"type": "PodScheduled", "status": "False", "message": message}
+    pod = POD | {"status": {"phase": "Pending", "conditions": [told]}}
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "?", "pods": None}}}
+    found = waiting(World(CLUSTER, 1e9, pods=(pod,), nodes=(node,), node_pods=None))
+    numbers = {number for reason in found for number in re.findall(r"\d+", reason.message)}
+    assert numbers <= {"1"}  # 1 of 1 worker
+
+
+@given(st.text(max_size=200) | st.just("exceeded quota: a, requested: b, used: , limited:"))
+def test_no_text_of_a_refusal_raises(message: str) -> None:
+    found = refusal(message)
+    assert found is None or found.message
