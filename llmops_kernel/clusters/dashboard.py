@@ -39,6 +39,8 @@ class Dashboard:
         from llmops_kernel.clusters.http import open_http
 
         self._http = open_http(connection, timeout=timeout_s)
+        self.trouble = ""
+        """Why the last question was not answered."""
 
     def __enter__(self) -> Dashboard:
         return self

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -134,12 +135,18 @@ class LocalProvider:
         *,
         num_cpus: int | None = None,
         num_gpus: int | None = None,
+        workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
     ) -> ClusterInfo:
         """Restart the head with other numbers; all that runs on it is stopped.
 
         Raises ClusterNotFoundError, ClusterStateError, ConfigError, and what `up` raises.
         """
+        if workers:
+            raise ClusterStateError(
+                f"Cluster {name!r} is local: it has no worker groups, but one head",
+                remedy=f"llmops scale {name} --num-cpus N --num-gpus N",
+            )
         wanted = definition_of(self._record(name)).resized(num_cpus=num_cpus, num_gpus=num_gpus)
         info = self.get(name)
         refuse_impossible(info, ClusterAction.SCALE)

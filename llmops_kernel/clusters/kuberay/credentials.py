@@ -147,6 +147,7 @@ class Credentials:
         from kubernetes.config.exec_provider import ExecProvider
 
         plugin = self._plugin
+        assert plugin is not None
         try:
             status = ExecProvider(plugin.section, plugin.folder, plugin.cluster).run()
         except FileNotFoundError:

@@ -115,7 +115,7 @@ def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list:
     if is_away or (answer is not None and answer.lives):
         return Phase(ClusterState.READY)
     if answer is not None:
-        return Phase(ClusterState.STARTING, answer.why)
+        return Phase(ClusterState.STARTING, answer.why, asks_ray=True)
     if in_list:
         return Phase(ClusterState.READY, "Ray itself was not asked in time")
     return Phase(ClusterState.STARTING, "Ray's own API has not answered yet")
@@ -129,7 +129,10 @@ def _why(
     if found.error is not None or not (waits or (short and phase.state is ClusterState.READY)):
         return ()
     lives = None if answer is None else answer.lives
-    key = (id(found.kube), found.uid, found.raycluster["metadata"].get("generation"))
+    # Another phase has other reasons; another count of the same ones may wait a moment.
+    step = "".join(char for char in phase.message if not char.isdigit())
+    generation = found.raycluster["metadata"].get("generation")
+    key = (id(found.kube), found.uid, generation, step)
     return _reasons.get(key, lambda: _look_why(found, lives), until_s=until_s) or ()
 
 
@@ -163,7 +166,8 @@ def _words(found: Found, phase: Phase, reasons: tuple[Waiting, ...]) -> tuple[st
         message = f"As known {found.old_s:.0f} s ago: {found.error.message}"
         return message, found.error.remedy
     if reasons and phase.state is not ClusterState.STOPPING:
-        return reasons[0].message, reasons[0].remedy
+        also = f" ({phase.message})" if phase.asks_ray else ""
+        return f"{reasons[0].message}{also}", reasons[0].remedy
     if phase.state is ClusterState.STOPPED:
         return phase.message, f"llmops resume {found.name}"
     return phase.message, ""

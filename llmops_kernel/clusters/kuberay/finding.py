@@ -101,6 +101,12 @@ def find(name: str, home: Path, *, taken: Collection[str] = ()) -> Found:
     )
 
 
+def is_there(name: str, home: Path, *, taken: Collection[str] = ()) -> bool:
+    """Raises KubeError when that cannot be known, ClusterNotFoundError for a name of several."""
+    looked = survey(home, taken=taken)
+    return bool(looked.named(name) or _asked(name, home))
+
+
 def place_of(name: str) -> tuple[Place, str] | None:
     """Of `context/namespace/name`; contexts have slashes of their own."""
     parts = name.rsplit("/", 2)

@@ -48,6 +48,10 @@ def is_remembered(home: Path, place: Place) -> bool:
     return (place.context, place.namespace) in _read(home)
 
 
+def has_any(home: Path) -> bool:
+    return bool(_read(home))
+
+
 def remember(home: Path, place: Place) -> None:
     """A file that cannot be written is no reason to fail: the cluster is there all the same."""
     known = _read(home)

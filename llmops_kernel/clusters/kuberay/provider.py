@@ -90,6 +90,22 @@ class KubeRayProvider:
             raise looked.troubles[0]
         return tuple(found.name for found in looked.found)
 
+    @property
+    def is_used(self) -> bool:
+        """Clusters were made with it in this home."""
+        return places.is_available() and places.has_any(self._home)
+
+    def has(self, name: str) -> bool:
+        """Whether there is one of that name, short or in full, listed or not.
+
+        Raises KubeError, and ClusterNotFoundError when several have that name.
+        """
+        if not places.is_available():
+            return False
+        from llmops_kernel.clusters.kuberay.finding import is_there
+
+        return is_there(name, self._home, taken=self._taken())
+
     def list(self) -> list[ClusterInfo]:
         """Raises KubeError when no place can be asked."""
         infos, troubles = self.look()

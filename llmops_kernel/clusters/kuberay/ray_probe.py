@@ -63,7 +63,7 @@ def _ask(found: Found) -> RayAnswer:
         connection = connection_of(found)
         with Dashboard(connection, timeout_s=_TIMEOUT_S) as dashboard:
             if dashboard.session_name() is None:
-                return RayAnswer(False, why="Ray's API does not answer")
+                return RayAnswer(False, why=f"Ray's API does not answer: {dashboard.trouble}")
             usage = dashboard.usage(ready_s=status.ready_since_s(found.raycluster))
     except LLMOpsError as error:
         return RayAnswer(False, why=error.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Final
@@ -12,6 +13,7 @@ from llmops_kernel.errors import ClusterDeadError, ClusterStartError
 
 STUCK_S: Final = 60.0
 """What looks hopeless for so long is given up: a node, a quota, an image may come meanwhile."""
+_COUNTS: Final = re.compile(r"\d of \d+ workers?\b")
 _EVERY_S: Final = 10.0
 _POLL_S: Final = 0.5
 
@@ -71,7 +73,7 @@ def sentence_of(info: ClusterInfo) -> str:
     if info.workers_wanted and info.state is ClusterState.STARTING:
         counted = f"{info.workers_ready or 0} of {info.workers_wanted} workers are ready"
     message = info.message
-    if counted and counted not in message:
+    if counted and not _COUNTS.search(message):
         return f"{counted}; {message[:1].lower()}{message[1:]}" if message else counted
     return message or f"It is {info.state}"
 
