@@ -99,6 +99,11 @@ class JournalWriter:
             yield
 
     @property
+    def paths(self) -> list[Path]:
+        """Its file in each folder."""
+        return [file.path for file in self._files]
+
+    @property
     def num_waiting(self) -> int:
         """Lines that no folder has taken yet; more than 0 means that every disk refuses."""
         return min((len(file.pending) for file in self._files), default=0)
@@ -123,15 +128,15 @@ class _AppendFile:
 
     def __init__(self, path: Path) -> None:
         self.pending: deque[bytes] = deque()
-        self._path = path
+        self.path = path
         self._fd = -1
         self._end = 0
         self._is_writing = False
         self._flush()
 
     def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             self.pending.appendleft(b"\n")  # Close off the half line of a killed writer.

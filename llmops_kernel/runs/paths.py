@@ -10,6 +10,8 @@ import platformdirs
 
 HOME_ENV_VAR = "LLMOPS_HOME"
 CACHE_ENV_VAR = "LLMOPS_CACHE"
+RUN_STORAGE_ENV_VAR = "LLMOPS_RUN_STORAGE"
+"""Set on the nodes of a cluster that keeps runs in a folder or bucket of its own."""
 
 
 def home() -> Path:

@@ -22,8 +22,8 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.metrics.mfu import mfu
-from llmops_kernel.train import checkpoint
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.keeping import keep
 from llmops_kernel.train.meter import StepCounts, StepMeter
 from llmops_kernel.train.work import FlopsOf
 from llmops_kernel.warm.told import told
@@ -159,22 +159,13 @@ class JournalCallback(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """All workers have written; only now is the checkpoint one to resume from."""
-        if dist.is_available() and dist.is_initialized():
-            dist.barrier()
+        path = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        num_kept = self._config.checkpoint.keep
+        told = keep(self._context, path, step=state.global_step, num_kept=num_kept)
         if self._context.is_main:
-            folder = Path(args.output_dir)
-            path = folder / f"checkpoint-{state.global_step}"
-            checkpoint.mark_complete(path)
-            checkpoint.rotate(folder, keep=self._config.checkpoint.keep)
             duration_s, _ = self._meter.mark()
-            self._context.emit(
-                CheckpointEvent(
-                    step=state.global_step,
-                    path=str(path),
-                    size_bytes=checkpoint.size_bytes(path),
-                    duration_s=duration_s,
-                )
-            )
+            timed = {"duration_s": duration_s} if isinstance(told, CheckpointEvent) else {}
+            self._context.emit(told.model_copy(update=timed))
         self._meter.mark()
 
 

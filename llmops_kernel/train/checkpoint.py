@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _NAME = re.compile(r"checkpoint-(\d+)$")
-_MARKER = "llmops-complete"
+MARKER = "llmops-complete"
+_WHOLE = "all workers have written their part\n"
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ def complete(folder: Path) -> list[Checkpoint]:
     found = [
         Checkpoint(path, int(match.group(1)))
         for path in (folder.iterdir() if folder.is_dir() else ())
-        if (match := _NAME.search(path.name)) and (path / _MARKER).exists()
+        if (match := _NAME.search(path.name)) and (path / MARKER).exists()
     ]
     return sorted(found, key=lambda checkpoint: checkpoint.step)
 
@@ -33,14 +34,28 @@ def latest(folder: Path) -> Checkpoint | None:
     return found[-1] if found else None
 
 
-def mark_complete(path: Path) -> None:
+def step_of(name: str) -> int | None:
+    """`checkpoint-12` -> 12; None for other names."""
+    match = _NAME.search(name)
+    return int(match.group(1)) if match else None
+
+
+def token(path: Path) -> str | None:
+    """What `mark_complete` was told; None for a checkpoint that is not complete."""
+    try:
+        return (path / MARKER).read_text().strip()
+    except OSError:
+        return None
+
+
+def mark_complete(path: Path, *, token: str = _WHOLE) -> None:
     """Called once all workers have written their part; atomic, and on disk before it counts."""
-    scratch = path / f".{_MARKER}"
+    scratch = path / f".{MARKER}"
     with scratch.open("w") as file:
-        file.write("all workers have written their part\n")
+        file.write(token)
         file.flush()
         os.fsync(file.fileno())
-    scratch.rename(path / _MARKER)
+    scratch.rename(path / MARKER)
 
 
 def rotate(folder: Path, *, keep: int) -> list[Path]:
@@ -53,7 +68,7 @@ def rotate(folder: Path, *, keep: int) -> list[Path]:
         match = _NAME.search(path.name)
         if match and path not in kept and int(match.group(1)) <= newest:
             # The marker goes first: a half-deleted folder must not look complete.
-            (path / _MARKER).unlink(missing_ok=True)
+            (path / MARKER).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
             gone.append(path)
     return gone

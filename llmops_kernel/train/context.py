@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from llmops_kernel.runs.journal import JournalWriter
+    from llmops_kernel.train.storage import Bucket
 
 E = TypeVar("E", bound=Event)
 
@@ -36,7 +37,9 @@ class WorkerContext:
     local_world_size: int = 1
     use_gpu: bool = False
     folder: Path
-    """Checkpoints and outputs go below it; shared by all workers."""
+    """Checkpoints and outputs go below it; shared by all workers, unless there is a bucket."""
+    bucket: Bucket | None = None
+    """Where they are kept when `folder` is this node's own."""
     workspace: Path
     """Where relative paths of the config start."""
     fallback_workspaces: tuple[Path, ...] = ()

@@ -34,6 +34,8 @@ _RAY_TRAIN_SETTINGS = {
     "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
 }
+RECALL_S = 10.0
+"""A driver that has ended waits so long for earlier attempts' journals to be in sight."""
 
 
 class Driver:
@@ -61,14 +63,32 @@ class Driver:
         from llmops_kernel.train.ray_context import open_journal
 
         self._journal = open_journal(self._spec, "driver")
+        recall = self._recall_journal()
         self._phases_so_far(born_s, parent_s)
         end = self._attempt()
         if not end.last_step:
             self._tell_of_workers()
         self._journal.emit(end)
+        self._store_journal()
+        recall.join(RECALL_S)
         print(f"{end.state}: {end.message}" if end.message else end.state, flush=True)
         ray.shutdown()
         return 1 if end.state == "FAILED" else 0
+
+    def _recall_journal(self) -> threading.Thread:
+        """Beside the start, which it must not slow down."""
+        from llmops_kernel.train.journals import recall
+
+        thread = threading.Thread(target=recall, args=(self._spec,), daemon=True)
+        thread.start()
+        return thread
+
+    def _store_journal(self) -> None:
+        from llmops_kernel.train.journals import store
+
+        paths = self._journal.paths[:1]
+        controller = [path.with_name(f"{self._spec.attempt}-controller.jsonl") for path in paths]
+        store(self._spec, paths + controller)
 
     def _phases_so_far(self, born_s: float, parent_s: float | None) -> None:
         if parent_s is not None:

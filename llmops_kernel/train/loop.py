@@ -12,7 +12,7 @@ from transformers import PrinterCallback, set_seed
 
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
-from llmops_kernel.train import checkpoint, device, model, output
+from llmops_kernel.train import device, model, output
 from llmops_kernel.train.arguments import training_arguments
 from llmops_kernel.train.callbacks import JournalCallback
 from llmops_kernel.train.collate import Collator
@@ -20,6 +20,7 @@ from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data import Dataset, load_dataset
 from llmops_kernel.train.evaluate import Evaluator
 from llmops_kernel.train.hooks import Hooks, call, load_hooks
+from llmops_kernel.train.keeping import resume_path
 from llmops_kernel.train.meter import StepMeter
 from llmops_kernel.train.ops import compile_ops, needed
 from llmops_kernel.train.sources import find
@@ -115,11 +116,11 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     journal.engine = lambda: type(trainer.model_wrapped).__name__
     if evaluator is not None:
         evaluator.accelerator = trainer.accelerator
-    resume = checkpoint.latest(context.folder / "checkpoints") if context.resume else None
+    resume = resume_path(context)
     parts.arguments.eval_on_start = bool(
         evaluator and config.evaluation.at_start and resume is None
     )
-    trainer.train(resume_from_checkpoint=str(resume.path) if resume else None)
+    trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     step = trainer.state.global_step
     if not journal.stopped:
         metrics = (

@@ -36,7 +36,7 @@ def save(
     (folder / "config.train.yaml").write_text(resolved)
     (folder / "README.md").write_text(model_card(config, figures, run_id=context.run_id))
     what = "adapter" if config.method.type == "lora" else "model"
-    place = _publish(folder, config.output.url, context.run_id)
+    place = _kept(folder, config.output.url, context.run_id, context=context)
     context.emit(OutputEvent(path=place, what=what, size_bytes=checkpoint.size_bytes(folder)))
     if config.output.merge_adapter and config.method.type == "lora":
         _save_merged(trainer, tokenizer, config, context)
@@ -49,16 +49,24 @@ def _save_merged(
     merged = trainer.accelerator.unwrap_model(trainer.model_wrapped).merge_and_unload()
     merged.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    place = _publish(folder, config.output.url, f"{context.run_id}-merged")
+    name = f"{context.run_id}-merged"
+    place = _kept(folder, config.output.url, name, context=context)
     context.emit(
         OutputEvent(path=place, what="merged_model", size_bytes=checkpoint.size_bytes(folder))
     )
 
 
-def _publish(folder: Path, url: str | None, name: str) -> str:
+def _kept(folder: Path, url: str | None, name: str, *, context: WorkerContext) -> str:
+    """Copy into the run's bucket, where it has one, and to where the user wants it."""
+    place = str(folder)
+    if context.bucket is not None:
+        context.bucket.put(folder, folder.name)
+        place = context.bucket.url_of(folder.name)
+    return place if url is None else _publish(folder, url, name)
+
+
+def _publish(folder: Path, url: str, name: str) -> str:
     """Copy below the user's folder or URL; the run's own folder keeps its copy."""
-    if url is None:
-        return str(folder)
     target = f"{url.rstrip('/')}/{name}"
     try:
         if "://" not in url:

@@ -16,9 +16,8 @@ from ray.train.v2._internal.execution.failure_handling import (
 
 from llmops_kernel.metrics.events import RestartEvent
 from llmops_kernel.runs.spec import RunSpec
-from llmops_kernel.train import checkpoint
 from llmops_kernel.train.failures import is_peer_loss
-from llmops_kernel.train.ray_context import open_journal, run_folder
+from llmops_kernel.train.ray_context import newest_step, open_journal
 
 _LOST = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError)
 """What Ray Train puts in the place of a worker's own exception when the process is gone."""
@@ -43,11 +42,10 @@ class RunFailurePolicy(DefaultFailurePolicy):
         return decision
 
     def _journal_restart(self, error: Any) -> None:
-        newest = checkpoint.latest(run_folder(self._spec).checkpoints)
         writer = open_journal(self._spec, "controller")
         writer.emit(
             RestartEvent(
-                from_step=newest.step if newest else 0,
+                from_step=newest_step(self._spec),
                 cause=cause(error),
                 failures_left=self.failure_config.max_failures - self._worker_group_failures,
             )

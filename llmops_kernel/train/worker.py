@@ -41,6 +41,10 @@ def run_worker(payload: dict[str, Any]) -> None:
             failure.model_dump(mode="json"),
         )
         raise
+    finally:
+        from llmops_kernel.train.keeping import store_journal
+
+        store_journal(context)
     if context.is_main:
         kv.put(kv.key(spec.run_id, spec.attempt, "result"), result)
 

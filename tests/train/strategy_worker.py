@@ -12,12 +12,18 @@ import torch.distributed as dist
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.runs.journal import JournalWriter
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.keeping import store_journal
 from llmops_kernel.train.loop import train
+from llmops_kernel.train.storage import open_bucket
 
 
 def main() -> None:
     spec = json.loads(sys.argv[1])
     rank, folder = int(os.environ["RANK"]), Path(spec["folder"])
+    # A folder of its own makes a worker one of another node.
+    is_alone = spec.get("apart", False)
+    if is_alone:
+        folder = folder / f"node-{rank}"
     dist.init_process_group("gloo")
     journal = None
     if rank == 0:
@@ -26,13 +32,15 @@ def main() -> None:
         run_id="strategies",
         rank=rank,
         world_size=2,
-        local_rank=rank,
-        local_world_size=2,
+        local_rank=0 if is_alone else rank,
+        local_world_size=1 if is_alone else 2,
+        bucket=open_bucket("strategies"),
         folder=folder,
         workspace=Path(spec["workspace"]),
         journal=journal,
     )
     train(TrainingConfig.model_validate(spec["config"]), context)
+    store_journal(context)
     dist.destroy_process_group()
 
 
