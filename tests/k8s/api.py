@@ -7,9 +7,9 @@ import asyncio
 from aiohttp import web
 
 from tests.k8s import discovery
-from tests.k8s.answers import ApiError
+from tests.k8s.answers import ApiError, unsupported_media
 from tests.k8s.auth import Ask, User
-from tests.k8s.handlers import Handlers, answer, read_body, wants_table
+from tests.k8s.handlers import JSON, WRITE_TYPES, Handlers, answer, media_type, wants_table
 from tests.k8s.kinds import Kind
 from tests.k8s.reviews import is_review, review
 from tests.k8s.routing import Route, parse
@@ -58,6 +58,8 @@ class Api:
         if route is None:
             return self._plain(http, path)
         if is_review(route) and http.method == "POST":
+            if media_type(http) != JSON:
+                raise unsupported_media(WRITE_TYPES)
             body = await http.json()
             return answer(dump(review(self.state.auth, user, route, body)), 201)
         kind = self.state.registry.find(route.group, route.version, route.plural)
@@ -152,6 +154,3 @@ class Api:
         if watch.ended == "drop" and http.transport is not None:
             http.transport.abort()
         return response
-
-
-__all__ = ["Api", "read_body"]

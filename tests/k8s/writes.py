@@ -243,6 +243,8 @@ class Writes:
         return {"metadata": body["metadata"], **parts, **status}
 
     def _prune(self, request: Request, body: Body) -> Body:
+        if not request.kind.custom:
+            return body
         unknown: list[str] = []
         kept = schema.prune_object(body, request.kind.schema(request.version), unknown)
         if unknown and request.validation == "Strict":
