@@ -9,7 +9,7 @@ from llmops_kernel.api.lists import ClusterList, Comparison, RunList
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.surroundings import default_progress
 from llmops_kernel.clusters.provider import Progress
-from llmops_kernel.clusters.providers import all_clusters, provider_for
+from llmops_kernel.clusters.providers import all_clusters, provider_for, providers
 from llmops_kernel.config.cluster import find_template, load_cluster_template
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.runs.store import RunStore
@@ -28,11 +28,15 @@ __all__ = [
 ]
 
 
-def up(template: str | Path = "local", *, progress: Progress | None = None) -> Cluster:
-    """Attach to a cluster, or start it when it is not there; blocks until it is ready.
+def up(
+    template: str | Path = "local", *, wait: bool = False, progress: Progress | None = None
+) -> Cluster:
+    """Attach to a cluster, or start it when it is not there.
 
-    `template` is the name of a built-in cluster template or the path of a YAML file. The
-    cluster outlives this process.
+    `template` is the name of a built-in cluster template or the path of a YAML file. A local
+    cluster is ready when this returns, seconds later. One on Kubernetes takes minutes, so it is
+    only asked for, unless `wait`: `cluster.submit()` waits for it, and so does `cluster.wait()`.
+    The cluster outlives this process.
     """
     chosen = load_cluster_template(template)
     path = find_template(template)
@@ -41,6 +45,7 @@ def up(template: str | Path = "local", *, progress: Progress | None = None) -> C
         chosen,
         template_path=path.resolve() if path else None,
         progress=progress or default_progress(),
+        wait=wait,
     )
     return Cluster(info.name, provider=provider)
 
@@ -60,8 +65,9 @@ def cluster(name: str = "local") -> Cluster:
 
 def clusters() -> ClusterList:
     """All known clusters, also dead and stopped ones."""
+    by_name = {provider.name: provider for provider in providers()}
     return ClusterList(
-        Cluster(info.name, provider=provider_for(info.name)) for info in all_clusters()
+        Cluster(info.name, provider=by_name[info.provider]) for info in all_clusters()
     )
 
 

@@ -94,10 +94,11 @@ class Cluster:
         from llmops_kernel.api.run_handle import Run
 
         store = RunStore()
+        info = self._ready_info()
         with self.client() as client:
             record, _ = submit_run(
                 store=store,
-                cluster=self.info,
+                cluster=info,
                 client=client,
                 config=config,
                 workspace=workspace,
@@ -106,6 +107,13 @@ class Cluster:
                 parent=parent,
             )
         return Run(store, record.run_id, provider=self._provider)
+
+    def _ready_info(self) -> ClusterInfo:
+        """One that is starting is waited for, with progress."""
+        info = self.info
+        if info.state is ClusterState.STARTING:
+            return self._provider.wait(self.name, progress=default_progress())
+        return info
 
     @contextmanager
     def client(self) -> Iterator[JobsClient]:
@@ -157,11 +165,36 @@ class Cluster:
         *,
         num_cpus: int | None = None,
         num_gpus: int | None = None,
+        workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
     ) -> Cluster:
-        """Give it other numbers; a local cluster is restarted, which stops what runs on it."""
+        """Give it other numbers and wait until it has them.
+
+        A local cluster takes `num_cpus` and `num_gpus`, and is restarted, which stops what runs
+        on it. One on Kubernetes takes replicas of its worker groups: `workers={"h100": 4}`.
+        """
+        self._provider.scale(
+            self.name,
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            workers=workers,
+            progress=progress or default_progress(),
+        )
+        return self
+
+    def wait(self, *, timeout_s: float | None = None, progress: Progress | None = None) -> Cluster:
+        """Block until it is ready, and tell meanwhile what it waits for.
+
+        Raises ClusterStartError with the reasons when the time is up or waiting alone will not
+        help.
+        """
         told = progress or default_progress()
-        self._provider.scale(self.name, num_cpus=num_cpus, num_gpus=num_gpus, progress=told)
+        self._provider.wait(self.name, timeout_s=timeout_s, progress=told)
+        return self
+
+    def keep(self, *, for_s: float) -> Cluster:
+        """No idle guard touches it for so long from now; 0 takes that back."""
+        self._provider.keep(self.name, for_s=for_s)
         return self
 
     def delete(self) -> None:
@@ -172,10 +205,7 @@ class Cluster:
         return f"<Cluster {describe(self.info)}>"
 
     def _repr_html_(self) -> str:
-        info = self.info
-        url = info.dashboard_url
-        link = f', <a href="{escape(url)}" target="_blank">dashboard</a>' if url else ""
-        return f"Cluster <b>{escape(describe(info, with_url=False))}</b>{link}"
+        return describe_html(self.info)
 
 
 def describe(info: ClusterInfo, *, with_url: bool = True) -> str:
@@ -190,9 +220,18 @@ def describe(info: ClusterInfo, *, with_url: bool = True) -> str:
             parts.append(info.warm if told else f"fork server {info.warm}")
     elif info.message:
         parts.append(info.message)
-    if with_url and info.is_ready and info.dashboard_url:
+    if info.workers_wanted and info.workers_ready != info.workers_wanted:
+        parts.insert(1, f"{info.workers_ready or 0} of {info.workers_wanted} workers")
+    if with_url and info.is_ready and info.dashboard_url and info.context is None:
         parts.append(info.dashboard_url)
     return ", ".join(parts)
+
+
+def describe_html(info: ClusterInfo) -> str:
+    # Behind a Kubernetes API server the address wants credentials that no browser has.
+    url = info.dashboard_url if info.context is None else None
+    link = f', <a href="{escape(url)}" target="_blank">dashboard</a>' if url else ""
+    return f"Cluster <b>{escape(describe(info, with_url=False))}</b>{link}"
 
 
 def _counted(noun: str, count: float) -> str:

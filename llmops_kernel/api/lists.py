@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 
-from llmops_kernel.api.cluster_handle import Cluster, describe
+from llmops_kernel.api.cluster_handle import Cluster, describe, describe_html
 from llmops_kernel.api.run_handle import Run
+from llmops_kernel.clusters.provider import ClusterInfo
+from llmops_kernel.clusters.providers import all_clusters
 from llmops_kernel.runs.diff import RunDiff
 from llmops_kernel.runs.store import RunStore, RunSummary
 from llmops_kernel.runs.view import RunView
@@ -21,11 +23,16 @@ class ClusterList(list[Cluster]):
     """Prints one line a cluster."""
 
     def __repr__(self) -> str:
-        return "\n".join(describe(cluster.info) for cluster in self) or "no cluster; llmops.up()"
+        return "\n".join(map(describe, self._infos())) or "no cluster; llmops.up()"
 
     def _repr_html_(self) -> str:
-        lines = (cluster._repr_html_() for cluster in self)
+        lines = map(describe_html, self._infos())
         return "<br>".join(lines) or "no cluster; <code>llmops.up()</code>"
+
+    def _infos(self) -> list[ClusterInfo]:
+        """All at once: one by one, two hundred clusters would take minutes."""
+        now = {info.name: info for info in all_clusters()}
+        return [now[cluster.name] for cluster in self if cluster.name in now]
 
 
 class RunList(list[Run]):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llmops_kernel.cli.app import CLUSTERS, command
-from llmops_kernel.cli.cluster_commands import ClusterName, details
+from llmops_kernel.cli.cluster_commands import ClusterName, details, progress_on
 
 if TYPE_CHECKING:
     from llmops_kernel.clusters.provider import ActionPreview, ClusterAction
@@ -35,30 +35,40 @@ def resume(name: ClusterName = "local", yes: Yes = False) -> None:
     from llmops_kernel.clusters.providers import provider_for
 
     provider = provider_for(name)
-    with out(stderr=True).status(f"Resuming cluster {plain(name)} ...") as line:
-        info = provider.resume(name, progress=lambda text: line.update(plain(text)))
+    console = out(stderr=True)
+    with console.status(f"Resuming cluster {plain(name)} ...") as line:
+        info = provider.resume(name, progress=progress_on(console, line))
     out().print(details(info))
 
 
-@command(CLUSTERS, example="llmops scale local --num-cpus 2 --yes")
+@command(CLUSTERS, example="llmops scale gcp-h100 --workers h100=4")
 def scale(
     name: ClusterName = "local",
     num_cpus: Annotated[int | None, typer.Option(help="CPUs that Ray may give.", min=1)] = None,
     num_gpus: Annotated[int | None, typer.Option(help="GPUs that Ray may give.", min=0)] = None,
+    workers: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP=NUMBER", help="Replicas of a worker group; may be given several times."
+        ),
+    ] = None,
     yes: Yes = False,
 ) -> None:
     """Give a cluster other numbers. A local one is restarted, which stops what runs on it."""
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.clusters.providers import provider_for
 
+    numbers = _numbers(workers or [])
     provider = provider_for(name)
     _agree(provider.preview(name, _action("scale")), yes=yes)
-    with out(stderr=True).status(f"Scaling cluster {plain(name)} ...") as line:
+    console = out(stderr=True)
+    with console.status(f"Scaling cluster {plain(name)} ...") as line:
         info = provider.scale(
             name,
             num_cpus=num_cpus,
             num_gpus=num_gpus,
-            progress=lambda text: line.update(plain(text)),
+            workers=numbers or None,
+            progress=progress_on(console, line),
         )
     out().print(details(info))
 
@@ -73,6 +83,17 @@ def delete(name: ClusterName = "local", yes: Yes = False) -> None:
     _agree(provider.preview(name, _action("delete")), yes=yes)
     provider.delete(name)
     out().print(f"Cluster {name} is deleted. Runs stay: llmops runs")
+
+
+def _numbers(texts: list[str]) -> dict[str, int]:
+    """`h100=4` as {"h100": 4}."""
+    numbers = {}
+    for text in texts:
+        group, equals, count = text.partition("=")
+        if not equals or not count.strip().isdigit():
+            raise typer.BadParameter(f"{text!r} is not GROUP=NUMBER", param_hint="--workers")
+        numbers[group.strip()] = int(count)
+    return numbers
 
 
 def _action(name: str) -> ClusterAction:

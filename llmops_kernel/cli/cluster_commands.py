@@ -10,27 +10,40 @@ import typer
 from llmops_kernel.cli.app import CLUSTERS, command
 
 if TYPE_CHECKING:
-    from llmops_kernel.clusters.provider import ClusterInfo
+    from rich.console import Console
+    from rich.status import Status
+
+    from llmops_kernel.clusters.provider import ClusterInfo, Progress
 
 ClusterName = Annotated[str, typer.Argument(help="Name of the cluster.", show_default=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
-@command(CLUSTERS, example="llmops up")
+@command(CLUSTERS, example="llmops up gcp-h100 --no-wait")
 def up(
     template: Annotated[
         str, typer.Argument(help="Name of a cluster template, or path of its YAML file.")
     ] = "local",
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Wait until it is ready. Without it, a cluster on Kubernetes is only asked for.",
+        ),
+    ] = True,
 ) -> None:
     """Start a cluster, or attach when it is already up. It outlives this command."""
-    from llmops_kernel.cli.console import out
+    from llmops_kernel.cli.console import out, plain
 
     console = out()
     began_s = time.monotonic()
-    info = bring_up(template)
+    info = bring_up(template, wait=wait)
     took_s = time.monotonic() - began_s
     console.print(details(info))
-    console.print(f"Up after {took_s:.1f} s. Next: llmops submit CONFIG.train.yaml --follow")
+    if info.is_ready:
+        console.print(f"Up after {took_s:.1f} s. Next: llmops submit CONFIG.train.yaml --follow")
+    else:
+        console.print(f"It goes on starting by itself. Next: llmops status {plain(info.name)}")
 
 
 @command(CLUSTERS, example="llmops down local")
@@ -58,32 +71,23 @@ def down(
 @command(CLUSTERS, example="llmops ls --json")
 def ls(as_json: AsJson = False) -> None:
     """List all clusters, also dead ones."""
-    from llmops_kernel.cli.console import out, print_json, state, table
-    from llmops_kernel.clusters.providers import all_clusters
+    from llmops_kernel.cli.cluster_table import cluster_table, reasons
+    from llmops_kernel.cli.console import out, plain, print_json
+    from llmops_kernel.clusters.providers import survey
 
-    infos = all_clusters()
+    looked = survey()
+    for trouble in looked.troubles:
+        # On stderr, and no failure: the other clusters are there all the same.
+        out(stderr=True).print(f"[yellow]{plain(str(trouble))}[/]", soft_wrap=True)
     if as_json:
-        print_json([info.model_dump(mode="json") for info in infos])
+        print_json([info.model_dump(mode="json") for info in looked.infos])
         return
-    if not infos:
+    if not looked.infos:
         out().print("No cluster. Start one: llmops up")
         return
-    rows = [
-        [
-            info.name,
-            info.provider,
-            state(info.state),
-            _number(info.num_nodes),
-            _used(info.cpus_used, info.num_cpus),
-            _used(info.gpus_used, info.num_gpus),
-            _number(info.jobs_running),
-            warm_word(info.warm),
-            info.dashboard_url or "–",
-        ]
-        for info in infos
-    ]
-    names = ["name", "provider", "state", "nodes", "CPUs", "GPUs", "jobs", "warm", "dashboard"]
-    out().print(table(names, rows, right=("nodes", "CPUs", "GPUs", "jobs")))
+    out().print(cluster_table(looked.infos))
+    for line in reasons(looked.infos):
+        out().print(line, soft_wrap=True)
 
 
 @command(CLUSTERS, example="llmops status local --json")
@@ -105,19 +109,41 @@ def status(name: ClusterName = "local", as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def bring_up(template: str) -> ClusterInfo:
-    """Start or attach, with what happens on one moving line."""
+def bring_up(template: str, *, wait: bool = True) -> ClusterInfo:
+    """Start or attach, with what happens on one moving line; Ctrl-C only stops the waiting."""
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.clusters.providers import provider_for
     from llmops_kernel.config.cluster import find_template, load_cluster_template
 
     loaded, path = load_cluster_template(template), find_template(template)
-    with out(stderr=True).status(f"Bringing up cluster {plain(loaded.name)} ...") as line:
-        return provider_for(loaded).up(
-            loaded,
-            template_path=path.resolve() if path else None,
-            progress=lambda text: line.update(plain(text)),
-        )
+    console = out(stderr=True)
+    try:
+        with console.status(f"Bringing up cluster {plain(loaded.name)} ...") as line:
+            return provider_for(loaded).up(
+                loaded,
+                template_path=path.resolve() if path else None,
+                progress=progress_on(console, line),
+                wait=wait,
+            )
+    except KeyboardInterrupt:
+        if loaded.provider != "local":
+            console.print(
+                f"Not waited for any longer; it goes on starting: llmops status {loaded.name}"
+            )
+        raise
+
+
+def progress_on(console: Console, line: Status) -> Progress:
+    """On the moving line of a terminal; elsewhere, as in CI, a line for each."""
+    from llmops_kernel.cli.console import plain
+
+    def tell(text: str) -> None:
+        if console.is_terminal:
+            line.update(plain(text))
+        else:
+            console.print(plain(text), soft_wrap=True)
+
+    return tell
 
 
 def details(info: ClusterInfo) -> object:
@@ -129,13 +155,19 @@ def details(info: ClusterInfo) -> object:
         {
             "cluster": f"[bold]{plain(info.name)}[/] ({plain(info.provider)})",
             "state": state(info.state),
-            "message": plain(info.message),
-            "try": plain(info.remedy),
+            "message": "" if info.waiting else plain(info.message),
+            "try": "" if info.waiting else plain(info.remedy),
+            **_waits(info),
+            "where": plain(place(info)),
+            "queue": plain(info.queue or ""),
+            "image": plain(info.image or ""),
+            "workers": plain(workers(info)),
+            "guard": plain(guard(info)),
             "up for": seconds(age_s),
-            "nodes": _number(info.num_nodes),
-            "CPUs": _used(info.cpus_used, info.num_cpus),
-            "GPUs": _used(info.gpus_used, info.num_gpus),
-            "running jobs": _number(info.jobs_running),
+            "nodes": number(info.num_nodes),
+            "CPUs": used(info.cpus_used, info.num_cpus),
+            "GPUs": used(info.gpus_used, info.num_gpus),
+            "running jobs": number(info.jobs_running),
             "idle for": "" if info.idle_s is None else seconds(info.idle_s),
             "fork server": plain(_fork_server(info)),
             "cold starts": plain(_cold_starts(info)),
@@ -143,6 +175,51 @@ def details(info: ClusterInfo) -> object:
             "dashboard": plain(info.dashboard_url or ""),
         }
     )
+
+
+def _waits(info: ClusterInfo) -> dict[str, str]:
+    """Each reason with what to do about it below."""
+    from llmops_kernel.cli.console import plain
+
+    lines = []
+    for reason in info.waiting:
+        lines.append(plain(reason.message))
+        if reason.remedy:
+            lines.append(f"  [bold]Try:[/] {plain(reason.remedy)}")
+    return {"waits": "\n".join(lines)}
+
+
+def place(info: ClusterInfo) -> str:
+    """`gcp-us/ml-training`; empty for a local cluster."""
+    adopted = " (not made by llmops)" if info.is_adopted else ""
+    return f"{info.context}/{info.namespace}{adopted}" if info.context else ""
+
+
+def workers(info: ClusterInfo) -> str:
+    """`3 of 4 ready (h100 3 of 4)`."""
+    if info.workers_wanted is None:
+        return ""
+    groups = ", ".join(
+        f"{group.name} {group.replicas if group.ready is None else group.ready} of {group.replicas}"
+        for group in info.groups
+    )
+    told = f" ({groups})" if len(info.groups) > 1 else ""
+    return f"{info.workers_ready or 0} of {info.workers_wanted} ready{told}"
+
+
+def guard(info: ClusterInfo) -> str:
+    """What the idle guard will do, and when."""
+    from llmops_kernel.widgets.format import seconds
+
+    now_s = time.time()
+    parts = []
+    if info.kept_until_s is not None:
+        parts.append(f"kept for {seconds(info.kept_until_s - now_s)} more")
+    if info.suspends_at_s is not None:
+        parts.append(f"suspends in {seconds(max(0.0, info.suspends_at_s - now_s))} unless used")
+    if info.ends_at_s is not None:
+        parts.append(f"ends in {seconds(max(0.0, info.ends_at_s - now_s))}")
+    return ", ".join(parts)
 
 
 def warm_word(text: str) -> str:
@@ -167,11 +244,11 @@ def _cold_starts(info: ClusterInfo) -> str:
     return f"{info.warm_cold_starts} since the cluster's start, the last: {info.warm_cold_reason}"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
 
-def _used(used: float | None, total: float | None) -> str:
+def used(used: float | None, total: float | None) -> str:
     """`0.5 of 2`; only the total while the use is not known."""
     if total is None:
         return "–"
