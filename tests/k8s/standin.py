@@ -181,7 +181,7 @@ class StandIn:
             return {"client-certificate": str(file), "client-key": str(file)}
         return {"token": token or self.admin_token}
 
-    def call(self, name: str, **body: Any) -> Body:
+    def call(self, name: str, /, **body: Any) -> Body:
         """One of the control routes."""
         assert self._control is not None
         answer = self._control.post(f"/{name}", json=body)
