@@ -9,6 +9,7 @@ from llmops_kernel.cli import (  # noqa: F401  (importing registers the commands
     bench_commands,
     cluster_actions,
     cluster_commands,
+    cluster_group,
     config_commands,
     machine_commands,
     note_commands,

@@ -27,9 +27,10 @@ class Manifest:
     needs_token: bool = False
     """The CRD knows no token authentication: whoever applies this makes the Secret of the token."""
 
-    def to_yaml(self) -> str:
+    def to_yaml(self, *, with_companions: bool = True) -> str:
         """The RayCluster first; `kubectl apply --server-side -f -` takes it."""
-        return "---\n".join(dump(one) for one in (self.raycluster, *self.companions))
+        companions = self.companions if with_companions else ()
+        return "---\n".join(dump(one) for one in (self.raycluster, *companions))
 
 
 def render(template: KubeRayTemplate, *, namespace: str, lacks: Iterable[str] = ()) -> Manifest:
