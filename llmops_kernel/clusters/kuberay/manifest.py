@@ -15,6 +15,7 @@ from llmops_kernel.config.yaml_dialect import dump
 
 Raw = dict[str, Any]
 AUTH_FIELD: Final = "authOptions"
+_RESOURCES: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ def render(template: KubeRayTemplate, *, namespace: str, lacks: Iterable[str] = 
             "labels": _labels(template),
             "annotations": _annotations(template),
         },
-        "spec": overlaid(_spec(template, own_token=own_token), template.raycluster),
+        "spec": _settled(overlaid(_spec(template, own_token=own_token), template.raycluster)),
     }
     companions = (
         warm_files.config_map(template.name, namespace=namespace, labels=_own_labels(template)),
@@ -111,6 +112,15 @@ def _spec(template: KubeRayTemplate, *, own_token: bool) -> Raw:
     spec["workerGroupSpecs"] = [
         _group(template, group, own_token=own_token) for group in template.worker_groups
     ]
+    return spec
+
+
+def _settled(spec: Raw) -> Raw:
+    """KubeRay refuses a group's `resources` beside the start parameters of the same."""
+    for group in (spec["headGroupSpec"], *spec.get("workerGroupSpecs", ())):
+        if group.get("resources"):
+            params = group.get("rayStartParams") or {}
+            group["rayStartParams"] = {k: v for k, v in params.items() if k not in _RESOURCES}
     return spec
 
 
