@@ -317,7 +317,7 @@ def test_literal_secrets_are_refused_and_never_repeated(
 def test_names_that_kuberay_refuses(name: str, tmp_path: Path):
     path = tmp_path / "c.yaml"
     path.write_text(f"name: {name!r}\nprovider: kuberay\nimage: i\n")
-    with pytest.raises(ConfigError, match="at most 53 lower-case letters.*a letter first"):
+    with pytest.raises(ConfigError, match=r"at most 53 lower-case letters.*a letter first"):
         load_cluster_template(path)
 
 
