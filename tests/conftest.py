@@ -30,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_HOME] = folder
     os.environ["LLMOPS_HOME"] = str(folder / "home")
     os.environ["LLMOPS_CACHE"] = os.environ.get(CACHE_VARIABLE) or str(folder / "cache")
+    # Whoever runs the tests may have clusters of their own.
+    os.environ["KUBECONFIG"] = str(folder / "no-kubeconfig")
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.pop("RAY_ADDRESS", None)
 
