@@ -1,1 +1,1 @@
-"""Ray clusters on Kubernetes: RayCluster resources of KubeRay's operator, and what is around them."""
+"""Ray clusters on Kubernetes: RayCluster resources of KubeRay's operator, and what they need."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from llmops_kernel.clusters.kuberay import features, kubeconfig, names
+from llmops_kernel.clusters.kuberay.choose import chosen_place, existing
 from llmops_kernel.clusters.kuberay.finding import Found, fetched
 from llmops_kernel.clusters.kuberay.kube import Kube, KubeError, open_kube
 from llmops_kernel.clusters.kuberay.kube_paths import object_path
@@ -75,29 +76,6 @@ def candidate_places(template: KubeRayTemplate) -> list[Place]:
     """In the template's order. Raises KubeError for a context that is not in the kubeconfig."""
     contexts = [kubeconfig.context_named(name) for name in template.contexts or (None,)]
     return [Place(one.name, template.namespace or one.namespace) for one in contexts]
-
-
-def existing(name: str, places: list[Place]) -> Found | None:
-    """In any of them. Raises what the only place says, or the last one when none answers."""
-    trouble: LLMOpsError | None = None
-    asked = 0
-    for place in places:
-        try:
-            found = fetched(place, name)
-        except LLMOpsError as error:
-            trouble = error
-            continue
-        asked += 1
-        if found is not None:
-            return found
-    if not asked and trouble is not None:
-        raise trouble
-    return None
-
-
-def chosen_place(template: KubeRayTemplate, places: list[Place]) -> tuple[Place, str]:
-    """The first place with room, and the reason; without a choice there is none."""
-    return places[0], ""
 
 
 def accepted_manifest(kube: Kube, template: KubeRayTemplate, *, namespace: str) -> Manifest:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from llmops_kernel.clusters.kuberay.refusals import refusal
 from llmops_kernel.errors import ClusterError, ClusterUnreachableError
 
 RBAC_FILE: Final = "cluster_templates/rbac.yaml"
@@ -132,14 +133,15 @@ def _forbidden(said: str, details: Mapping[str, Any], *, where: str, verb: str) 
 
 def _refused(said: str, *, where: str) -> KubeError:
     """An admission rule, not RBAC: a quota, a missing priority class, a policy of the company."""
-    remedy = "an admission rule of the Kubernetes cluster says so; ask its administrators"
-    if "exceeded quota" in said:
-        remedy = "delete what is not needed, ask for a larger quota, or use another namespace"
-    elif "PriorityClass" in said:
-        remedy = "see `priority_class` in the template; `kubectl get priorityclasses` lists them"
-    elif "being terminated" in said:
-        remedy = "wait until the namespace is gone and made again, or use another one"
-    return KubeError(f"Refused in {where}: {said}", remedy=remedy, code=403, reason="Forbidden")
+    known = refusal(said)
+    message = known.message if known else said
+    remedy = known.remedy if known else ""
+    return KubeError(
+        f"Refused in {where}: {message}",
+        remedy=remedy or "an admission rule of the Kubernetes cluster says so; ask its admins",
+        code=403,
+        reason="Forbidden",
+    )
 
 
 def _not_found(said: str, details: Mapping[str, Any], *, where: str, path: str) -> KubeError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 from llmops_kernel.clusters.kuberay.objects import (
@@ -80,3 +82,94 @@ def full_queue(world: World, resource: str) -> str:
     total, taken = nominal(queue, resource), used(queue, resource)
     is_full = total is not None and taken is not None and taken >= total
     return use_told(world, resource) if is_full else ""
+
+
+# Quota with what a cohort lends
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What a ClusterQueue can give of one resource out of one flavor."""
+
+    group: int
+    """Resources of one group come out of the same flavor."""
+    flavor: str
+    resource: str
+    available: Decimal | None
+    """Now, borrowed included; None is no limit that we can see."""
+    most: Decimal | None
+    """When all others have given back."""
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One queue's part of a flavor."""
+
+    nominal: Decimal
+    lends: Decimal
+    borrows: Decimal | None
+    used: Decimal
+
+    @property
+    def kept(self) -> Decimal:
+        """Not lent to anybody."""
+        return max(_ZERO, self.nominal - self.lends)
+
+
+def quotas_of(queue: Obj, others: Sequence[Obj]) -> list[Quota]:
+    """Each flavor and resource of the queue, with what its cohort would lend."""
+    name = cohort(queue)
+    peers = [
+        one for one in others if name and cohort(one) == name and name_of(one) != name_of(queue)
+    ]
+    found = []
+    for index, group in enumerate(objects(queue, "spec", "resourceGroups")):
+        for flavor in objects(group, "flavors"):
+            for entry in objects(flavor, "resources"):
+                key = text(flavor, "name"), text(entry, "name")
+                share = _share(queue, *key)
+                lenders = [one for peer in peers if (one := _share(peer, *key)) is not None]
+                if share is not None:
+                    found.append(_quota(index, key, share, lenders, has_cohort=bool(name)))
+    return found
+
+
+def _quota(
+    group: int, key: tuple[str, str], own: _Share, lenders: list[_Share], *, has_cohort: bool
+) -> Quota:
+    most = own.nominal + sum((one.lends for one in lenders), _ZERO)
+    # What others use beyond what they keep for themselves comes out of the common pot.
+    pot = own.lends + sum((one.lends - max(_ZERO, one.used - one.kept) for one in lenders), _ZERO)
+    pot -= max(_ZERO, own.used - own.kept)
+    now = max(_ZERO, own.kept - own.used) + pot
+    if not has_cohort or own.borrows is not None:
+        limit = own.nominal + (own.borrows or _ZERO if has_cohort else _ZERO)
+        most, now = min(most, limit), min(now, limit - own.used)
+    return Quota(group, *key, available=max(_ZERO, now), most=most)
+
+
+def _share(queue: Obj, flavor: str, resource: str) -> _Share | None:
+    for group in objects(queue, "spec", "resourceGroups"):
+        for one in objects(group, "flavors"):
+            for entry in objects(one, "resources"):
+                if (one.get("name"), entry.get("name")) != (flavor, resource):
+                    continue
+                nominal_quota = quantity(entry.get("nominalQuota"))
+                if nominal_quota is None:
+                    return None
+                lends = quantity(entry.get("lendingLimit"))
+                return _Share(
+                    nominal_quota,
+                    nominal_quota if lends is None else min(lends, nominal_quota),
+                    quantity(entry.get("borrowingLimit")),
+                    _used_of(queue, flavor, resource),
+                )
+    return None
+
+
+def _used_of(queue: Obj, flavor: str, resource: str) -> Decimal:
+    for one in objects(queue, "status", "flavorsReservation"):
+        for entry in objects(one, "resources"):
+            if (one.get("name"), entry.get("name")) == (flavor, resource):
+                return quantity(entry.get("total")) or _ZERO
+    return _ZERO
