@@ -25,7 +25,8 @@ def applied(
     merged = _merge_root(live, body, schema)
     before = next((owner.paths for owner in owners if owner.key == writer.key), frozenset())
     kept = frozenset().union(wanted, *(owner.paths for owner in others))
-    for path in sorted(before - wanted, key=len, reverse=True):
+    # Whole items before their parts: without its key an item could not be found any more.
+    for path in sorted(before - wanted, key=len):
         if path not in kept and not any(other[: len(path)] == path for other in kept):
             merged = _without(merged, path, schema)
     return merged, (*_yielding(others, clashes), with_paths(writer, wanted))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ def kubectl(standin: StandIn, namespace: str, tmp_path: Path) -> Kubectl:
 
 
 @pytest.fixture
-def made(kubectl: Kubectl) -> Iterator[dict[str, Any]]:
+def made(kubectl: Kubectl) -> dict[str, Any]:
     manifest = raycluster("a")
     assert "raycluster.ray.io/a created" in kubectl(
         *("apply", "-f", "-"), stdin=yaml.safe_dump(manifest)
     )
-    yield manifest
+    return manifest
 
 
 def test_get_prints_the_columns_of_the_definition(kubectl: Kubectl, made: dict[str, Any]) -> None:

@@ -1,0 +1,87 @@
+"""The stand-in is quick and lean enough for a thousand pods that report all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.k8s.manifests import RAYCLUSTERS, pod, raycluster
+from tests.k8s.standin import StandIn
+
+PODS = "/api/v1/namespaces/default/pods"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+def big_pod(name: str) -> dict[str, Any]:
+    """About as much as a worker's pod says."""
+    body = pod(name)
+    body["spec"]["containers"][0]["env"] = [
+        {"name": f"V{number}", "value": "x" * 40} for number in range(40)
+    ]
+    return body
+
+
+async def _load(url: str, context: ssl.SSLContext, rounds: int) -> float:
+    """Patches a second, by 8 connections at once."""
+    import aiohttp
+
+    connector = aiohttp.TCPConnector(ssl=context, limit=8)
+    headers = {"Authorization": f"Bearer {StandIn.admin_token}"}
+
+    async with aiohttp.ClientSession(url, connector=connector, headers=headers) as session:
+
+        async def patch(name: str, number: int) -> None:
+            moment = f"2026-01-01T00:00:{number % 60:02}Z"
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": moment}
+            body = {"status": {"phase": "Running", "conditions": [ready], "message": str(number)}}
+            async with session.patch(f"{PODS}/{name}/status", json=body, headers=MERGE) as answer:
+                assert answer.status == 200, await answer.text()
+                await answer.read()
+
+        started = time.monotonic()
+        for number in range(rounds):
+            await asyncio.gather(*(patch(f"p{index}", number) for index in range(1000)))
+        return rounds * 1000 / (time.monotonic() - started)
+
+
+@pytest.mark.slow
+def test_a_thousand_pods_cost_little_and_ever_the_same() -> None:
+    with StandIn(crd=None) as standin, standin.client() as http:
+        for index in range(1000):
+            assert http.post(PODS, json=big_pod(f"p{index}")).status_code == 201
+        context = ssl.create_default_context(cafile=str(standin.ca_file))
+        with http.stream("GET", PODS, params={"watch": "1"}):
+            # A watcher that reads nothing must not make the server keep everything for it.
+            rate = asyncio.run(_load(standin.url, context, 8))
+            # By now the log of changes is as long as it gets.
+            before = standin.stats()["rss"]
+            asyncio.run(_load(standin.url, context, 5))
+            after = standin.stats()
+        started = time.monotonic()
+        assert len(http.get(PODS).json()["items"]) == 1000
+        listed = time.monotonic() - started
+    figures = f"{rate:.0f} patches/s, list {listed:.2f} s, {after['rss'] / 2**20:.0f} MB"
+    print(figures)
+    assert rate > 100, figures
+    assert listed < 2, figures
+    assert after["rss"] < before * 1.1, figures
+    assert after["log"] <= 20_000
+
+
+def test_two_hundred_clusters_are_listed_at_once(standin: StandIn, namespace: str) -> None:
+    path = RAYCLUSTERS.format(namespace)
+    with standin.client() as http:
+        for index in range(200):
+            assert http.post(path, json=raycluster(f"c{index}")).status_code == 201
+        times = []
+        for _ in range(3):
+            started = time.monotonic()
+            found: httpx.Response = http.get(path)
+            times.append(time.monotonic() - started)
+    assert len(found.json()["items"]) == 200
+    assert min(times) < 0.3
