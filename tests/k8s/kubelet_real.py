@@ -34,6 +34,7 @@ class RealKubelet(Kubelet):
         self._folder, self._grace_s = folder, grace_s
         self._numbers = itertools.count(2)
         self._folders: dict[str, PodFolder] = {}
+        self._heads: dict[tuple[str, str], tuple[str, dict[str, int]]] = {}
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5))
 
     async def run(self) -> None:
@@ -50,10 +51,7 @@ class RealKubelet(Kubelet):
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def run_pod(self, pod: Obj) -> None:
-        number = next(self._numbers)
-        ip = f"127.77.{number // 250}.{number % 250 + 1}"
-        folder = PodFolder(self._folder, pod, ip=ip)
-        self._folders[pod["metadata"]["uid"]] = folder
+        folder = self._make_folder(pod)
         try:
             await self.api.merge(pod_path(pod), {"metadata": {"annotations": folder.annotations}})
             await self._mount(folder)
@@ -62,6 +60,21 @@ class RealKubelet(Kubelet):
         finally:
             # Its cancelled task must still see its processes gone.
             await asyncio.shield(self._end(folder))
+
+    def _make_folder(self, pod: Obj) -> PodFolder:
+        labels = pod["metadata"].get("labels", {})
+        is_head = labels.get("ray.io/node-type") == "head"
+        place = (pod["metadata"]["namespace"], labels.get("ray.io/cluster", ""))
+        # Workers find a new head by the name of its service; here that is always one address.
+        ip, ports = self._heads.get(place, ("", None)) if is_head else ("", None)
+        if not ip:
+            number = next(self._numbers)
+            ip = f"127.77.{number // 250}.{number % 250 + 1}"
+        folder = PodFolder(self._folder, pod, ip=ip, ports=ports)
+        if is_head:
+            self._heads[place] = (ip, folder.ports)
+        self._folders[pod["metadata"]["uid"]] = folder
+        return folder
 
     async def _end(self, folder: PodFolder) -> None:
         uid = folder.pod["metadata"]["uid"]

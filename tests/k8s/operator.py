@@ -8,6 +8,7 @@ import contextlib
 import logging
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ async def serve(options: argparse.Namespace) -> None:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        watch_parent(stop)
         ended = asyncio.create_task(stop.wait())
         await asyncio.wait([ended, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -101,6 +103,18 @@ async def serve(options: argparse.Namespace) -> None:
                 log.error("a part ended", exc_info=task.exception())
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def watch_parent(stop: asyncio.Event) -> None:
+    """End with whoever started this: a test that is killed leaves no clusters behind."""
+    loop = asyncio.get_running_loop()
+
+    def wait() -> None:
+        sys.stdin.read()
+        with contextlib.suppress(RuntimeError):  # The loop has ended before.
+            loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 async def build(api: Api, options: argparse.Namespace) -> list[Coroutine[Any, Any, None]]:
