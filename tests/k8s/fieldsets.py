@@ -167,6 +167,32 @@ class Owner:
         return f"{name}{part} using {self.api_version}"
 
 
+def written(entries: list[dict[str, Any]]) -> tuple[Owner, ...]:
+    """Owners as a client sent them in managedFields; one empty entry takes all away."""
+    return tuple(
+        Owner(
+            entry["manager"],
+            entry["operation"],
+            entry["apiVersion"],
+            entry.get("subresource", ""),
+            entry.get("time", ""),
+            frozenset(_leaves(entry.get("fieldsV1") or {}, ())),
+        )
+        for entry in entries
+        if entry
+    )
+
+
+def _leaves(tree: dict[str, Any], path: Path) -> set[Path]:
+    found: set[Path] = set()
+    for part, below in tree.items():
+        if part == ".":
+            found.add(path)
+        else:
+            found |= _leaves(below, (*path, part)) if below else {(*path, part)}
+    return found
+
+
 def _tree(paths: frozenset[Path]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for path in sorted(paths):

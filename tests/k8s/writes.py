@@ -169,10 +169,17 @@ class Writes:
             body = {**body, "metadata": {**body["metadata"], "generation": number}}
         changed, gone = fieldsets.changes(old.body, body, kind.schema(request.version))
         if owners is None:
-            owners = fieldsets.updated(old.owners, request.owner("Update"), changed, gone)
+            owners = self._owners(old, given)
+            owners = fieldsets.updated(owners, request.owner("Update"), changed, gone)
         if not changed and not gone and _same_claims(owners, old.owners):
             return old
         return self._store(request, body, owners)
+
+    def _owners(self, old: Snapshot, given: Body) -> tuple[fieldsets.Owner, ...]:
+        """As a client set them, which hands fields from one way of writing to another."""
+        entries = given.get("managedFields")
+        same = entries is None or entries == [owner.entry for owner in old.owners]
+        return old.owners if same else fieldsets.written(entries)
 
     def _typed(self, request: Request, body: Body) -> Body:
         """Without apiVersion and kind, which must be those of the path."""
