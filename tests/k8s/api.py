@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 
 from aiohttp import web
 
@@ -42,6 +43,12 @@ class Api:
             response = answer(dump(error.status()), error.code, list(error.warnings))
             response.headers.update(error.headers)
             return response
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            text = f"the stand-in broke: {type(error).__name__}: {error}"
+            return answer(dump(ApiError(500, "InternalError", text).status()), 500)
 
     async def _handle(self, http: web.Request) -> web.StreamResponse:
         path = http.rel_url.raw_path

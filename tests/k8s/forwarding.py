@@ -12,12 +12,16 @@ from tests.k8s.answers import bad_request
 from tests.k8s.backends import forwardable, pod_address
 from tests.k8s.store import Snapshot
 
-PROTOCOL = "v4.channel.k8s.io"
+V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
+CLOSE = 255
+"""Version 5 only: the next byte names the channel that ends."""
 CHUNK = 32 * 1024
 Writers = dict[int, asyncio.StreamWriter]
 
 
-async def forward(http: web.Request, pod: Snapshot) -> web.StreamResponse:
+async def forward(
+    http: web.Request, pod: Snapshot, *, protocols: tuple[str, ...] = (V5, V4)
+) -> web.StreamResponse:
     """Until either side closes."""
     if http.headers.get("Upgrade", "").lower() != "websocket":
         raise bad_request("Upgrade request required")
@@ -25,10 +29,10 @@ async def forward(http: web.Request, pod: Snapshot) -> web.StreamResponse:
     if not ports:
         raise bad_request('query parameter "ports" is required')
     offered = http.headers.get("Sec-WebSocket-Protocol", "")
-    if offered and PROTOCOL not in [item.strip() for item in offered.split(",")]:
+    if offered and not {item.strip() for item in offered.split(",")} & set(protocols):
         raise bad_request(f"unable to upgrade: no known protocol in {offered}")
     forwardable(pod)
-    socket = web.WebSocketResponse(protocols=(PROTOCOL,), max_msg_size=0)
+    socket = web.WebSocketResponse(protocols=protocols, max_msg_size=0)
     await socket.prepare(http)
     writers: Writers = {}
     tasks = []
@@ -65,6 +69,9 @@ async def _open(
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(CHUNK):
             await socket.send_bytes(bytes([2 * index]) + data)
+        if socket.ws_protocol == V5:
+            await socket.send_bytes(bytes([CLOSE, 2 * index]))
+            return
     await socket.close()
 
 
@@ -75,9 +82,16 @@ async def _incoming(
         if message.type != WSMsgType.BINARY or not message.data:
             continue
         channel, data = message.data[0], message.data[1:]
+        ends = channel == CLOSE and socket.ws_protocol == V5 and bool(data)
+        if ends:
+            channel, data = data[0], b""
+        if channel // 2 >= len(tasks):
+            continue
         while channel not in writers and not tasks[channel // 2].done():
             await asyncio.sleep(0.01)
         if (writer := writers.get(channel)) is not None:
             with contextlib.suppress(ConnectionError):
                 writer.write(data)
                 await writer.drain()
+                if ends:
+                    writer.write_eof()

@@ -29,11 +29,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-controllers", action="store_true")
     parser.add_argument("--no-kueue", action="store_true")
     parser.add_argument("--bookmark-s", type=float, default=10.0)
+    parser.add_argument("--forward-protocol", action="append", help="of port-forward")
     return parser.parse_args()
 
 
 def read_definition(path: Path) -> dict[str, Any]:
-    """A CustomResourceDefinition from a file; with v1alone also v1alpha1, as KubeRay serves it."""
+    """A CustomResourceDefinition from a file: JSON, perhaps compressed, or YAML."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if data.lstrip().startswith(b"{"):
         definition: dict[str, Any] = json.loads(data)
@@ -98,6 +99,8 @@ class Server:
 
 async def _serve(arguments: argparse.Namespace) -> None:
     state = State(controllers=not arguments.no_controllers, bookmark_s=arguments.bookmark_s)
+    if arguments.forward_protocol:
+        state.forward_protocols = tuple(arguments.forward_protocol)
     for path in arguments.crd:
         state.define(with_old_version(read_definition(Path(path))))
     for definition in [] if arguments.no_kueue else kueue_definitions():

@@ -65,8 +65,11 @@ class StandIn:
         kueue: bool = True,
         crd: Path | None = RAYCLUSTER_CRD,
         bookmark_s: float = 10.0,
+        forward_protocols: tuple[str, ...] = (),
     ) -> None:
         self.options = ["--bookmark-s", str(bookmark_s)]
+        for protocol in forward_protocols:
+            self.options += ["--forward-protocol", protocol]
         self.options += [] if controllers else ["--no-controllers"]
         self.options += [] if kueue else ["--no-kueue"]
         if crd is not None and crd.exists():

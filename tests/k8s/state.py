@@ -36,6 +36,7 @@ class State:
 
     controllers: bool = True
     bookmark_s: float = 10.0
+    forward_protocols: tuple[str, ...] = ("v5.channel.k8s.io", "v4.channel.k8s.io")
     store: Store = field(default_factory=Store)
     registry: Registry = field(default_factory=Registry)
     faults: Faults = field(default_factory=Faults)

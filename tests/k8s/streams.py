@@ -41,7 +41,7 @@ class Streams:
                 # Whoever may only read pods must not open connections into them.
                 ask = Ask("create", "", "pods/portforward", route.namespace, route.name)
                 self.state.auth.require(user, ask)
-                return await forward(http, found)
+                return await forward(http, found, protocols=self.state.forward_protocols)
             case "token":
                 return await self._token(http, found)
         raise ApiError(501, "NotImplemented", f"{route.resource} is not part of the stand-in")

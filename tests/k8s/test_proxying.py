@@ -185,11 +185,13 @@ def test_a_websocket_goes_through(standin: StandIn, service: str) -> None:
     assert told == "echo hello"
 
 
-async def _forwarded(url: str, context: ssl.SSLContext, token: str) -> list[Any]:
+async def _forwarded(
+    url: str, context: ssl.SSLContext, token: str, version: str = "v4"
+) -> list[Any]:
     import websockets
 
     headers = {"Authorization": f"Bearer {token}"}
-    protocol = websockets.Subprotocol("v4.channel.k8s.io")
+    protocol = websockets.Subprotocol(f"{version}.channel.k8s.io")
     async with websockets.connect(
         url, ssl=context, additional_headers=headers, subprotocols=[protocol], proxy=None
     ) as socket:
@@ -198,16 +200,22 @@ async def _forwarded(url: str, context: ssl.SSLContext, token: str) -> list[Any]
         # Where nothing listens the server has closed by now.
         with contextlib.suppress(websockets.ConnectionClosed):
             await socket.send(b"\0" + request)
-        got += [message async for message in socket]
+        async for message in socket:
+            got.append(message)
+            if message == b"\xff\0":
+                break
     return got
 
 
-def test_a_port_forward(standin: StandIn, service: str, core: str) -> None:
+@pytest.mark.parametrize("version", ["v4", "v5"])
+def test_a_port_forward(standin: StandIn, service: str, core: str, version: str) -> None:
     pytest.importorskip("websockets")
     url = standin.url.replace("https", "wss") + f"{core}/pods/head/portforward?ports=8265"
-    got = asyncio.run(_forwarded(url, tls(standin), standin.admin_token))
+    got = asyncio.run(_forwarded(url, tls(standin), standin.admin_token, version))
     port = struct.pack("<H", 8265)
     assert got[:2] == [b"\0" + port, b"\1" + port]
+    if version == "v5":
+        assert got.pop() == b"\xff\0"
     assert all(message[0] == 0 for message in got[2:])
     assert b'"/forwarded"' in b"".join(message[1:] for message in got[2:])
 
