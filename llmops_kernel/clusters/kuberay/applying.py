@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from llmops_kernel.clusters.actions import described_job
 from llmops_kernel.clusters.dashboard import is_active
@@ -18,10 +18,12 @@ from llmops_kernel.clusters.kuberay.kube import FIELD_MANAGER, KubeError
 from llmops_kernel.clusters.kuberay.manifest import Manifest, render
 from llmops_kernel.clusters.kuberay.objects import labels
 from llmops_kernel.clusters.kuberay.ray_probe import forget_ray, jobs_of
+from llmops_kernel.clusters.kuberay.spec_changes import changes
 from llmops_kernel.config.kuberay import KubeRayTemplate
 from llmops_kernel.errors import ClusterStateError
 
 Raw = dict[str, Any]
+_GROUPS: Final = ".spec.workerGroupSpecs"
 
 
 def is_changed(found: Found, template: KubeRayTemplate) -> bool:
@@ -34,7 +36,7 @@ def effect_of(found: Found, template: KubeRayTemplate) -> EditEffect:
     manifest = _rendered(found, template)
     pods = pods_of_cluster(found)
     return effect_of_edit(
-        found.raycluster,
+        found.kube.get(found.path),  # The cache keeps no managedFields: whose is which field.
         manifest.raycluster,
         jobs=_jobs(found),
         pods=None if pods is None else _counted(pods),
@@ -59,9 +61,10 @@ def apply(found: Found, template: KubeRayTemplate, *, force: bool = False) -> No
     try:
         changed = found.kube.apply(found.path, body, force=force)
     except KubeError as error:
-        if force or not _is_only_ours(error):
+        if force or not _is_harmless(error, found):
             raise
-        # Fields that we set by scale or resume are owned by us under another operation.
+        # Fields that we set by scale or resume are owned by us under another operation, and
+        # the autoscaler owns the whole list of groups for the replicas that we keep.
         changed = found.kube.apply(found.path, body, force=True)
     found.cache.put(changed)
     for companion in manifest.companions:
@@ -85,7 +88,8 @@ def _body(found: Found, manifest: Manifest) -> Raw:
         if name in own:
             body["metadata"]["annotations"][name] = own[name]
     if body["spec"].get("enableInTreeAutoscaling"):
-        live = {group.get("groupName"): group for group in status.groups_of(found.raycluster)}
+        now = found.kube.get(found.path)  # The cached one may be some seconds old.
+        live = {group.get("groupName"): group for group in status.groups_of(now)}
         for group in body["spec"]["workerGroupSpecs"]:
             if group["groupName"] in live:
                 # The list is replaced whole: left out, it would become 0.
@@ -134,11 +138,23 @@ def _union(one: Raw, other: Mapping[str, Any]) -> Raw:
     return merged
 
 
-def _is_only_ours(error: KubeError) -> bool:
-    """Conflicts with ourselves under another operation."""
-    return error.reason == "Conflict" and all(
-        f'"{FIELD_MANAGER}"' in what for _, what in error.causes or [("", "")]
-    )
+def _is_harmless(error: KubeError, found: Found) -> bool:
+    """Conflicts with ourselves under another operation, or with the autoscaler's replicas."""
+    others = [
+        field for field, what in error.causes or [("", "")] if f'"{FIELD_MANAGER}"' not in what
+    ]
+    if error.reason != "Conflict":
+        return False
+    return not others or (set(others) == {_GROUPS} and _only_replicas_differ(found))
+
+
+def _only_replicas_differ(found: Found) -> bool:
+    """Nobody but the autoscaler has changed the worker groups since our last apply."""
+    recorded = status.template_of(found.raycluster)
+    if not isinstance(recorded, KubeRayTemplate) or not recorded.autoscaling.enabled:
+        return False
+    was = _rendered(found, recorded).raycluster
+    return not any(change.group for change in changes(found.kube.get(found.path), was))
 
 
 def _jobs(found: Found) -> list[str] | None:

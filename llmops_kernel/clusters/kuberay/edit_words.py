@@ -30,6 +30,7 @@ _CALLED: Final = {
     "enableInTreeAutoscaling": "autoscaler",
     "autoscalerOptions": "autoscaler",
     "authOptions": "authentication",
+    "serviceAccountName": "service account",
 }
 
 
@@ -47,7 +48,7 @@ def short(change: Change) -> str:
 
 def described(fields: Sequence[Change]) -> str:
     """`the new image and environment`"""
-    words = list(dict.fromkeys(_called(change.path) for change in fields))
+    words = list(dict.fromkeys(_called(_inner(change)) for change in fields))
     shown = words[:3] + (["more"] if len(words) > 3 else [])
     return "the new " + (
         ", ".join(shown[:-1]) + f" and {shown[-1]}" if len(shown) > 1 else shown[0]
@@ -58,6 +59,11 @@ def listed_pods(count: int, *, verb: str = "") -> str:
     """`2 running pods keep`, `1 running pod keeps`, or with `verb` just the pods."""
     pods = f"{count} running pod{'s' * (count != 1)}"
     return f"{pods} {verb}" if verb else f"{pods} keep{'s' * (count == 1)}"
+
+
+def _inner(change: Change) -> tuple[str, ...]:
+    """Without the group's own name, which may be any word."""
+    return change.path[2:] if change.group is not None else change.path
 
 
 def _called(path: tuple[str, ...]) -> str:

@@ -233,6 +233,17 @@ def test_fields_of_others_stay_and_ours_go():
     assert not any("hostNetwork" in line for line in found.lines)
 
 
+def test_a_group_may_be_called_like_a_field():
+    def named(image: str) -> dict[str, Any]:
+        return rendered(worker_groups=[groups(image=image)[0] | {"name": "cpu"}])
+
+    found = effect(named("b"), named("a"), pods={"head": 1, "cpu": 1})
+    assert (
+        found.sentence
+        == "only new pods of group cpu get the new image; 1 running pod keeps the old"
+    )
+
+
 def test_an_idle_policy_alone_restarts_nothing():
     found = effect(rendered(idle={"suspend_after_s": 60}))
     assert found.kind is EditKind.LIVE
