@@ -23,6 +23,7 @@ PROBE_BYTES: Final = 8 * MIB
 """Smaller packages are simply sent."""
 CHUNK_BYTES: Final = 1 << 18
 _ANSWER_S: Final = 1.5
+_SECOND_THOUGHT_S: Final = 0.3
 _REMEDY: Final = (
     "keep big files out of the workspace (.llmopsignore) and give their path instead: on a"
     " volume that the pods mount (storage.volumes of the cluster template) or as a URL"
@@ -85,6 +86,8 @@ def broke_off(
     connection: Connection, *, name: str, size_bytes: int, error: Exception
 ) -> ClusterError | WorkspaceError | None:
     """Why an upload was cut twice; None when nothing speaks for its size."""
+    if getattr(error, "code", None) == http.client.REQUEST_ENTITY_TOO_LARGE:
+        return too_large_for_way(connection, name=name, size_bytes=size_bytes)
     if connection.route is None or size_bytes < PROBE_BYTES:
         return None
     why = str(error) or type(error).__name__
@@ -149,6 +152,14 @@ def _announce(connection: Connection, *, name: str, size_bytes: int) -> int | No
         line.endheaders()
         # Of a `100 Continue` http.client would wait for what follows.
         assert line.sock is not None
-        start = line.sock.recv(64)
+        told = _status(line.sock.recv(256))
+        if told != http.client.CONTINUE:
+            return told
+        # Some say so before they have looked at the size.
+        line.sock.settimeout(_SECOND_THOUGHT_S)
+        return _status(line.sock.recv(256))
+
+
+def _status(start: bytes) -> int | None:
     words = start.split(b" ", 2)
-    return int(words[1]) if len(words) > 1 and words[1].isdigit() and words[1] != b"100" else None
+    return int(words[1]) if len(words) > 1 and words[1].isdigit() else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +16,7 @@ import httpx
 from llmops_kernel.clusters.kuberay.kube_errors import KubeError
 from llmops_kernel.clusters.kuberay.kube_paths import portforward_path
 from llmops_kernel.clusters.kuberay.loop import run_in_loop
-from llmops_kernel.clusters.kuberay.peers import is_ours
+from llmops_kernel.clusters.kuberay.peers import Address, is_ours, is_there
 from llmops_kernel.clusters.kuberay.streams import CLOSE, DATA, PROTOCOLS, V5, Channels
 from llmops_kernel.errors import ClusterUnreachableError, MissingDependencyError
 
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
     from llmops_kernel.clusters.kuberay.kube import Kube
 
 CHUNK_BYTES: Final = 1 << 16
-HALF_CLOSED_S: Final = 30.0
-"""So long an answer may keep silent for somebody who will send no more."""
+LOOK_S: Final = 0.5
 _OPEN_S: Final = 10.0
 _TRIES: Final = 3
 _log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class PortForward:
         self._pod: str | None = None
         self._port = port
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server = run_in_loop(asyncio.start_server(self._accept, "127.0.0.1", 0))
+        self._server = run_in_loop(asyncio.start_server(self._begin, "127.0.0.1", 0))
         self.local_port: int = self._server.sockets[0].getsockname()[1]
         self.last_error = ""
         """Why the newest connection could not be made; empty when it could."""
@@ -68,23 +69,22 @@ class PortForward:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._accept(reader, writer))
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            ends = (writer.get_extra_info("peername"), writer.get_extra_info("sockname"))
-            if await asyncio.to_thread(is_ours, *ends):
+            if await asyncio.to_thread(is_ours, *_ends(writer)):
                 await self._serve(reader, writer)
             else:
                 _log.warning("port-forward: refused a connection of another user")
         except (OSError, KubeError, ClusterUnreachableError, _errors()) as error:
             self.last_error = str(error) or type(error).__name__
             _log.debug("port-forward: %s", self.last_error)
-            # A reset, not an end: half an answer must not look like a whole one.
-            writer.transport.abort()
+            _reset(writer)
         finally:
-            self._tasks.discard(task)
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -97,10 +97,9 @@ class PortForward:
             try:
                 await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
                 while not down.done() and not up.exception():
-                    # The client sends no more, but may still read.
-                    heard = channels.num_messages
-                    await asyncio.wait({down}, timeout=HALF_CLOSED_S)
-                    if channels.num_messages == heard:
+                    # The client sends no more; whether it still reads, only the kernel knows.
+                    await asyncio.wait({down}, timeout=LOOK_S)
+                    if not await asyncio.to_thread(is_there, *_ends(writer)):
                         break
                 for one in (up, down):
                     if one.done():
@@ -167,6 +166,18 @@ class PortForward:
         context: ssl.SSLContext = self._kube.verify()
         name = self._kube.server_name
         return {"ssl": context, **({"server_hostname": name} if name else {})}
+
+
+def _ends(writer: asyncio.StreamWriter) -> tuple[Address, Address]:
+    return writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Not an end in order: half an answer must not look like a whole one."""
+    with suppress(OSError):
+        at_once = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    writer.transport.abort()
 
 
 async def _pump_up(reader: asyncio.StreamReader, remote: ClientConnection) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 _TABLE: Final = Path("/proc/net/tcp")
-_LOCAL, _REMOTE, _UID = 1, 2, 7
+_LOCAL, _REMOTE, _UID, _INODE = 1, 2, 7, 9
 Address = tuple[str, int]
 
 
@@ -19,21 +19,25 @@ def is_ours(peer: Address, own: Address) -> bool:
     A listener on the loopback device is open to every user of the host. False when it
     cannot be found out.
     """
-    return _owner(peer, own) == os.getuid()
+    row = _row(peer, own)
+    return row is not None and int(row[_UID]) == os.getuid()
 
 
-def _owner(peer: Address, own: Address) -> int | None:
-    """User id of the socket that has `peer` as its own address."""
+def is_there(peer: Address, own: Address) -> bool:
+    """False once the other process has closed its socket, not only its sending side."""
+    row = _row(peer, own)
+    return row is not None and row[_INODE] != "0"
+
+
+def _row(peer: Address, own: Address) -> list[str] | None:
+    """Of the socket that has `peer` as its own address."""
     try:
         rows = _TABLE.read_text().splitlines()[1:]
     except OSError:
         return None
     wanted = [_spelled(peer), _spelled(own)]
-    for row in rows:
-        cells = row.split()
-        if [cells[_LOCAL], cells[_REMOTE]] == wanted:
-            return int(cells[_UID])
-    return None
+    cells = (row.split() for row in rows)
+    return next((row for row in cells if [row[_LOCAL], row[_REMOTE]] == wanted), None)
 
 
 def _spelled(address: Address) -> str:

@@ -28,12 +28,10 @@ class Channels:
         self._remote = remote
         # Each channel begins with the number of its port.
         self._to_skip = {DATA: _PORT_BYTES, ERROR: _PORT_BYTES}
-        self.num_messages = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Ends with the connection when that was closed in order, and with its channel."""
         async for message in self._remote:
-            self.num_messages += 1
             frame = message.encode() if isinstance(message, str) else message
             if not frame:
                 continue
