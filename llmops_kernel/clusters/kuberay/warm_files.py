@@ -13,6 +13,8 @@ from llmops_kernel.warm.start_hook import PRELOAD_ENV_VAR
 
 _WARM: Final = Path(warm.__file__).parent
 _HOOK: Final = "llmops_warm_hook"
+_FOR_JOBS: Final = ("told.py",)
+"""Read in a job, which brings its own."""
 _CODE_VOLUME: Final = "llmops-warm-code"
 _FOLDER_VOLUME: Final = "llmops-warm"
 
@@ -21,7 +23,8 @@ _FOLDER_VOLUME: Final = "llmops-warm"
 def files() -> dict[str, str]:
     """Path below `code` of the hook -> text. The standard library is all that they need."""
     package = _WARM.parent
-    own = [package / "__init__.py", *sorted(_WARM.glob("*.py"))]
+    modules = sorted(path for path in _WARM.glob("*.py") if path.name not in _FOR_JOBS)
+    own = [package / "__init__.py", *modules]
     return {str(path.relative_to(package.parent)): path.read_text() for path in own}
 
 
