@@ -63,7 +63,7 @@ class Farm:
         self._options += ["--grace", str(grace_s)]
         self._parts = f"{parts},kueue" if with_kueue else parts
         self._default_node = default_node
-        self._nodes: list[str] = []
+        self.nodes: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._orders = 0
 
@@ -74,7 +74,7 @@ class Farm:
         if "kueue" in self._parts:
             for crd in kueue.crds():
                 self._standin.install_crd(crd)
-        if self._default_node and not self._nodes:
+        if self._default_node and not self.nodes:
             self.add_node("standin-node", cpu="1000", memory="10Ti", pods=5000)
         try:
             self.start_operator()
@@ -89,7 +89,7 @@ class Farm:
     ) -> None:  # fmt: skip
         self.stop_operator()
         self._sweep()
-        for name in self._nodes:
+        for name in self.nodes:
             with suppress(Exception):
                 self.http.delete(f"/api/v1/nodes/{name}")
         self.http.close()
@@ -180,7 +180,7 @@ class Farm:
                                 "message": "kubelet is posting ready status"}],
             },
         })  # fmt: skip
-        self._nodes.append(name)
+        self.nodes.append(name)
 
     def kill_pod(self, name: str, *, namespace: str = "default") -> None:
         """Its processes are killed hard and it is Failed, as when its node evicts it."""
