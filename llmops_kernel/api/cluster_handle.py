@@ -155,9 +155,10 @@ class Cluster:
         """Stop its processes and keep its definition; `resume` starts it again."""
         self._provider.suspend(self.name)
 
-    def resume(self, *, progress: Progress | None = None) -> Cluster:
-        """Start it again as it was defined; blocks until it is ready."""
-        self._provider.resume(self.name, progress=progress or default_progress())
+    def resume(self, *, wait: bool = False, progress: Progress | None = None) -> Cluster:
+        """Start it again as it was defined; like `llmops.up`, waits for local ones only."""
+        told = progress or default_progress()
+        self._provider.resume(self.name, progress=told, wait=wait)
         return self
 
     def scale(
@@ -166,9 +167,10 @@ class Cluster:
         num_cpus: int | None = None,
         num_gpus: int | None = None,
         workers: Mapping[str, int] | None = None,
+        wait: bool = False,
         progress: Progress | None = None,
     ) -> Cluster:
-        """Give it other numbers and wait until it has them.
+        """Give it other numbers; on Kubernetes returns at once unless `wait`.
 
         A local cluster takes `num_cpus` and `num_gpus`, and is restarted, which stops what runs
         on it. One on Kubernetes takes replicas of its worker groups: `workers={"h100": 4}`.
@@ -179,6 +181,7 @@ class Cluster:
             num_gpus=num_gpus,
             workers=workers,
             progress=progress or default_progress(),
+            wait=wait,
         )
         return self
 

@@ -121,7 +121,9 @@ class LocalProvider:
         """Stop it and keep its definition, which is what `down` leaves."""
         self.down(name)
 
-    def resume(self, name: str, *, progress: Progress | None = None) -> ClusterInfo:
+    def resume(
+        self, name: str, *, progress: Progress | None = None, wait: bool = True
+    ) -> ClusterInfo:
         """Start it again as it was defined; attach when it lives.
 
         `env` is not on disk: it is read again from the template's file, and a message tells
@@ -137,6 +139,7 @@ class LocalProvider:
         num_gpus: int | None = None,
         workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
+        wait: bool = True,
     ) -> ClusterInfo:
         """Restart the head with other numbers; all that runs on it is stopped.
 

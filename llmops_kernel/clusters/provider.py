@@ -231,8 +231,10 @@ class ClusterProvider(Protocol):
     def suspend(self, name: str) -> None:
         """Stop its processes and keep its definition. Raises ClusterNotFoundError."""
 
-    def resume(self, name: str, *, progress: Progress | None = None) -> ClusterInfo:
-        """Start it again from its recorded definition; blocks until it is ready.
+    def resume(
+        self, name: str, *, progress: Progress | None = None, wait: bool = True
+    ) -> ClusterInfo:
+        """Start it again from its recorded definition; blocks until it is ready if `wait`.
 
         Raises ClusterNotFoundError, and what `up` raises.
         """
@@ -245,8 +247,9 @@ class ClusterProvider(Protocol):
         num_gpus: int | None = None,
         workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
+        wait: bool = True,
     ) -> ClusterInfo:
-        """Give it other numbers; None leaves one as it is. Blocks until it is ready.
+        """Give it other numbers; None leaves one as it is. Blocks until it is ready if `wait`.
 
         Raises ClusterNotFoundError, ClusterStateError, ConfigError, and what `up` raises.
         """

@@ -81,7 +81,7 @@ def start_up(operations: Operations, template: AnyTemplate, path: Path | None) -
 
     def work(tell: Progress) -> dict[str, Any]:
         provider = provider_for(template)
-        return _told(provider.up(template, template_path=path, progress=tell))
+        return _told(provider.up(template, template_path=path, progress=tell, wait=False))
 
     return operations.start("up", template.name, work)
 

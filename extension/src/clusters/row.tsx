@@ -103,14 +103,20 @@ function Figures(props: {
   trans: TranslationBundle;
 }): JSX.Element {
   const { info, trans } = props;
-  const parts = [
+  const nodes =
     info.workers_wanted === null
       ? `${trans.__('nodes')} ${fmt.count(info.num_nodes)}`
-      : `${trans.__('workers')} ${fmt.count(info.workers_ready)}/${fmt.count(info.workers_wanted)}`,
-    `CPUs ${used(info.cpus_used, info.num_cpus)}`,
-    `GPUs ${used(info.gpus_used, info.num_gpus)}`,
-    `${trans.__('jobs')} ${fmt.count(info.jobs_running)}`
-  ];
+      : `${trans.__('workers')} ${fmt.count(info.workers_ready)}/${fmt.count(info.workers_wanted)}`;
+  // Before it is ready Ray tells nothing: dashes would only take room.
+  const parts =
+    info.state !== 'ready'
+      ? [nodes]
+      : [
+          nodes,
+          `CPUs ${used(info.cpus_used, info.num_cpus)}`,
+          `GPUs ${used(info.gpus_used, info.num_gpus)}`,
+          `${trans.__('jobs')} ${fmt.count(info.jobs_running)}`
+        ];
   return (
     <span className="llmops-clusters-figures llmops-clusters-parts">
       {parts.map(part => (

@@ -147,12 +147,14 @@ class KubeRayProvider:
 
         changing.suspend(self._find(name))
 
-    def resume(self, name: str, *, progress: Progress | None = None) -> ClusterInfo:
+    def resume(
+        self, name: str, *, progress: Progress | None = None, wait: bool = True
+    ) -> ClusterInfo:
         """Raises ClusterNotFoundError, KubeError, and what `wait` raises."""
         from llmops_kernel.clusters.kuberay import changing
 
         changing.resume(self._find(name))
-        return self.wait(name, progress=progress)
+        return self.wait(name, progress=progress) if wait else self.get(name)
 
     def scale(
         self,
@@ -162,6 +164,7 @@ class KubeRayProvider:
         num_gpus: int | None = None,
         workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
+        wait: bool = True,
     ) -> ClusterInfo:
         """`workers` gives worker groups other numbers of replicas.
 
@@ -180,7 +183,7 @@ class KubeRayProvider:
             )
         refuse_impossible(info, ClusterAction.SCALE)
         changing.scale(found, workers)
-        return self.wait(name, progress=progress)
+        return self.wait(name, progress=progress) if wait else self.get(name)
 
     def delete(self, name: str) -> None:
         """Returns when it is gone. Raises ClusterNotFoundError, ClusterError, KubeError."""
