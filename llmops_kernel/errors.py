@@ -9,6 +9,7 @@
     + ClusterStartError     it did not come up
     + ClusterUnreachableError
     + ClusterStateError     the action does not fit the cluster's state
+    + HistoryError          runs on it would lose lines of their journals
   * RunError
     + RunNotFoundError
     + RunFailedError        what `run.wait()` raises for a run that ended FAILED
@@ -88,6 +89,12 @@ class ClusterUnreachableError(ClusterError):
 
 class ClusterStateError(ClusterError):
     """The action does not fit the state the cluster is in."""
+
+    status = 409
+
+
+class HistoryError(ClusterError):
+    """The journals and logs of runs cannot be brought home before their cluster goes."""
 
     status = 409
 

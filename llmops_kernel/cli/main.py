@@ -11,6 +11,7 @@ from llmops_kernel.cli import (  # noqa: F401  (importing registers the commands
     cluster_commands,
     cluster_group,
     config_commands,
+    guard_commands,
     machine_commands,
     note_commands,
     run_commands,

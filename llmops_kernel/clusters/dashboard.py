@@ -106,6 +106,11 @@ class Dashboard:
         told = isinstance(jobs, list) and all(isinstance(job, dict) for job in jobs)
         return jobs if told else None
 
+    def activities(self) -> dict[str, Any] | None:
+        """What keeps it from being idle, by component: drivers, and what a hook on it tells."""
+        answer = self._get("/api/component_activities")
+        return answer if isinstance(answer, dict) else None
+
     def _get(self, path: str) -> Any:
         import httpx
 

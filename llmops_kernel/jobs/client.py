@@ -68,6 +68,11 @@ class JobsClient:
     def __repr__(self) -> str:
         return f"JobsClient({self._url!r})"
 
+    @property
+    def connection(self) -> Connection:
+        """To talk to the same cluster by other means."""
+        return self._connection
+
     def __enter__(self) -> Self:
         return self
 
@@ -182,10 +187,15 @@ class JobsClient:
         nodes = [n for n in answer["data"]["result"]["result"] if n.get("state") == "ALIVE"]
         return [n["node_id"] for n in sorted(nodes, key=lambda n: not n.get("is_head_node"))]
 
-    def log_files(self, node_id: str, *, glob: str) -> _list[str]:
-        """Paths below the node's log folder; empty when the node does not answer."""
+    def log_files(self, node_id: str, *, glob: str, strict: bool = False) -> _list[str]:
+        """Paths below the node's log folder; empty when the node does not answer.
+
+        `strict` raises ClusterUnreachableError then.
+        """
         answer = self._get("/api/v0/logs", params={"node_id": node_id, "glob": glob}, any_ok=True)
         if answer.status_code != 200:
+            if strict:
+                raise ClusterUnreachableError(f"node {node_id[:8]} does not tell its log files")
             return []
         groups: dict[str, _list[str]] = answer.json()["data"]["result"]
         return sorted(name for names in groups.values() for name in names)

@@ -11,6 +11,7 @@ from llmops_kernel.clusters.kuberay import names, rights, status
 from llmops_kernel.clusters.kuberay.cache import Obj, pods_of
 from llmops_kernel.clusters.kuberay.finding import Found
 from llmops_kernel.clusters.kuberay.fresh import Fresh
+from llmops_kernel.clusters.kuberay.guard import times_of
 from llmops_kernel.clusters.kuberay.kube import KubeError
 from llmops_kernel.clusters.kuberay.objects import labels
 from llmops_kernel.clusters.kuberay.ray_probe import RayAnswer, ask_ray
@@ -47,6 +48,7 @@ def info_of(found: Found, *, until_s: float | None = None, in_list: bool = False
     reasons = _why(found, phase, answer, until_s=until_s)
     ready, wanted = status.workers_ready(raycluster), status.workers_wanted(raycluster)
     message, remedy = _words(found, phase, reasons)
+    usage = answer.usage if answer and answer.lives else None
     return ClusterInfo(
         name=found.name,
         provider=PROVIDER,
@@ -67,7 +69,8 @@ def info_of(found: Found, *, until_s: float | None = None, in_list: bool = False
         waiting=reasons,
         kept_until_s=_future(status.seconds_of(raycluster, names.KEPT_UNTIL)),
         is_adopted=not status.is_ours(raycluster),
-        **asdict(answer.usage) if answer and answer.lives else {},
+        **times_of(raycluster, usage, now_s=time.time()),
+        **asdict(usage) if usage else {},
     )
 
 

@@ -223,6 +223,26 @@ class KubeRayProvider:
             )
         return ray_probe.connection_of(found)
 
+    def guarded(self) -> tuple[Found, ...]:
+        """Clusters whose policy tells a guard what to do, in all places that answer."""
+        if not places.is_available():
+            return ()
+        from llmops_kernel.clusters.kuberay.finding import survey
+        from llmops_kernel.clusters.kuberay.guard import watched
+
+        looked = survey(self._home, taken=self._taken()).found
+        return tuple(found for found in looked if watched(found.raycluster) is not None)
+
+    def find(self, name: str) -> Found:
+        """Raises ClusterNotFoundError, KubeError."""
+        return self._find(name)
+
+    def head_is_gone(self, name: str) -> bool:
+        """What was only in the head's pod is lost already. Raises ClusterNotFoundError."""
+        from llmops_kernel.clusters.kuberay.guarding import head_is_gone
+
+        return head_is_gone(self._find(name))
+
     def effect(self, template: KubeRayTemplate, *, name: str | None = None) -> EditEffect:
         """What `apply` would do. Raises ClusterNotFoundError, KubeError."""
         from llmops_kernel.clusters.kuberay import applying
