@@ -309,11 +309,17 @@ class Run:
         if provider is None:
             return Follower(self._store, self.id)
         observer = Observer(self._store, self.id, provider=provider)
-        try:
-            connection = provider.connect(self.record.cluster)
-        except ClusterError:
-            connection = None  # Gone: what it told is on disk.
-        return Follower(self._store, self.id, connection=connection, on_silence=observer.nudge)
+        # Asked in the follower's thread: it may take seconds, or fail now and work later.
+        return Follower(
+            self._store,
+            self.id,
+            connection=lambda: provider.connect(self._full_cluster_name()),
+            on_silence=observer.nudge,
+        )
+
+    def _full_cluster_name(self) -> str:
+        attempts = self.attempts
+        return attempts[-1].full_name if attempts else self.record.cluster
 
     @cached_property
     def _source(self) -> Follower:

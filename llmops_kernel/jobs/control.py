@@ -9,7 +9,7 @@ from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.errors import RunStateError, SubmissionError
 from llmops_kernel.jobs.aside import add_aside
 from llmops_kernel.jobs.client import JobsClient
-from llmops_kernel.jobs.submit import Handover, PackageFile, hand_over
+from llmops_kernel.jobs.submit import Handover, PackageFile, hand_over, place_of
 from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.runs.record import Attempt, RunRecord
 from llmops_kernel.runs.store import RunStore
@@ -50,6 +50,7 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
         submission_id=f"{run_id}-{number}",
         cluster=cluster.name,
         dashboard_url=cluster.dashboard_url or "",
+        place=place_of(cluster),
         submitted_s=time.time(),
         resumed_from=view.checkpoints[-1].path if view.checkpoints else None,
     )

@@ -9,7 +9,6 @@ from typing import Self
 
 from llmops_kernel.clusters.provider import Connection
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.mirror import MIN_PERIOD_S, JournalMirror
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.runs.journal import FolderTail, merge
@@ -20,6 +19,8 @@ SHARED_PROVIDERS = frozenset({"local"})
 """Providers whose workers write straight into the run folder."""
 MAX_RECONNECT_S = 5.0
 DRAIN_S = 10.0
+LAST_LINES_S = 300.0
+"""Lines of a run that is over are asked for so long, if its cluster does not answer."""
 SILENCE_S = 3.0
 
 
@@ -33,12 +34,14 @@ class Follower:
         store: RunStore,
         run_id: str,
         *,
-        connection: Connection | None = None,
+        connection: Connection | Callable[[], Connection] | None = None,
         remote: bool | None = None,
         on_silence: Callable[[], None] = lambda: None,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """`remote` tells whether to ask the dashboard too; default where the disk is not shared.
+        """`connection`, or what makes one: called in a thread, again after each failure.
+
+        `remote` tells whether to ask the dashboard too; default where the disk is not shared.
 
         `on_silence` is called by `poll` when a run that is not over has told nothing for
         `silence_s`, and once when it is over; it must return at once.
@@ -56,7 +59,6 @@ class Follower:
         self._on_silence = on_silence
         self._silence_s = silence_s
         self._told_s = time.monotonic()
-        self._mirror: JournalMirror | None = None
         self._thread: threading.Thread | None = None
         self.is_over = False
         """True when the newest attempt has ended, as of the last `poll`."""
@@ -91,35 +93,37 @@ class Follower:
         if self._connection is None or self.is_over or self._closed.is_set():
             return
         if self._thread is None or not self._thread.is_alive():
-            client = JobsClient(self._connection)
-            journal = self._store.folder(self.run_id).journal
-            self._mirror = JournalMirror(client, run_id=self.run_id, journal=journal)
             self._thread = threading.Thread(
                 target=self._run_mirror,
-                args=(client, self._mirror),
+                args=(self._connection,),
                 name=f"llmops-mirror-{self.run_id}",
                 daemon=True,
             )
             self._thread.start()
 
-    def _run_mirror(self, client: JobsClient, mirror: JournalMirror) -> None:
-        wait_s = 0.0
-        with client:
+    def _run_mirror(self, connection: Connection | Callable[[], Connection]) -> None:
+        journal = self._store.folder(self.run_id).journal
+        mirror = JournalMirror(connection, run_id=self.run_id, journal=journal)
+        wait_s, over_since_s = 0.0, None
+        with mirror:
             while not self._closed.wait(wait_s):
                 # What came before the end must not be missed for having been read after it.
                 over = self.is_over
                 reached = self._sync(mirror, everything=over)
                 if over and reached:
                     return
+                if over and over_since_s is None:
+                    over_since_s = time.monotonic()
+                if over_since_s and time.monotonic() - over_since_s > LAST_LINES_S:
+                    return  # The cluster went with them.
                 wait_s = MIN_PERIOD_S if reached else min(2 * wait_s + 0.1, MAX_RECONNECT_S)
 
     def _sync(self, mirror: JournalMirror, *, everything: bool = False) -> bool:
         try:
             events = mirror.sync(everything=everything)
         except (LLMOpsError, ValueError, RuntimeError):
-            return (
-                False  # Cut off, a garbled answer, or closed meanwhile: the next round asks again.
-            )
+            # Cut off, a garbled answer, or closed meanwhile: the next round asks again.
+            return False
         with self._lock:
             self._arrived += events
         return True

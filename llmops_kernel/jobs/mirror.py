@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from pydantic import ValidationError
 
-from llmops_kernel.errors import StoreError
+from llmops_kernel.clusters.provider import Connection
+from llmops_kernel.errors import ClusterUnreachableError, LLMOpsError, StoreError
 from llmops_kernel.jobs.aside import journal_lock
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.metrics.events import AnyEvent, parse_event
@@ -21,6 +25,8 @@ MIN_PERIOD_S = 0.25
 MAX_PERIOD_S = 2.0
 """A file that does not grow is asked for less and less often, up to this."""
 DISCOVER_PERIOD_S = 3.0
+DISCOVER_THREADS = 8
+MAX_PUT_OFF_S = 15.0
 
 Row = tuple[AnyEvent, bytes]
 
@@ -32,6 +38,10 @@ class _RemoteFile:
     last_seq: int = 0
     due_s: float = 0.0
     period_s: float = MIN_PERIOD_S
+
+    def put_off(self) -> None:
+        self.period_s = min(2 * self.period_s, MAX_PUT_OFF_S)
+        self.due_s = time.monotonic() + self.period_s
 
     @property
     def stream(self) -> str:
@@ -59,8 +69,15 @@ class _LocalFile:
 class JournalMirror:
     """`sync` asks for what is new; two mirrors of one run in two processes do no harm."""
 
-    def __init__(self, client: JobsClient, *, run_id: str, journal: Path) -> None:
-        self._client = client
+    def __init__(
+        self,
+        connection: Connection | Callable[[], Connection],
+        *,
+        run_id: str,
+        journal: Path,
+    ) -> None:
+        self._connect = connection if callable(connection) else lambda: connection
+        self._client: JobsClient | None = None
         self._glob = f"llmops/{run_id}/*.jsonl"
         self._journal = journal
         self._remote: dict[tuple[str, str], _RemoteFile] = {}
@@ -69,29 +86,72 @@ class JournalMirror:
         self._discover_due_s = 0.0
         self._lock = threading.Lock()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
     def sync(self, *, everything: bool = False) -> list[AnyEvent]:
         """One round; returns the events read. Raises ClusterUnreachableError.
 
         `everything` asks for each file now, as after the end of a run.
         """
         with self._lock:
-            now_s = time.monotonic()
-            if everything or now_s >= self._discover_due_s:
-                self._discover()
-            events: list[AnyEvent] = []
-            for file in self._remote.values():
-                if everything or now_s >= file.due_s:
-                    rows = file.read(self._client)
-                    self._unwritten.setdefault(file.stream, []).extend(rows)
-                    events += [event for event, _ in rows]
-            self._write()
-            return events
+            try:
+                if self._client is None:
+                    self._client = JobsClient(self._connect())
+                return self._round(self._client, everything=everything)
+            except LLMOpsError:
+                self.close()  # The way may be another one by the next round.
+                raise
 
-    def _discover(self) -> None:
-        for node_id in self._client.node_ids():
-            for name in self._client.log_files(node_id, glob=self._glob):
-                self._remote.setdefault((node_id, name), _RemoteFile(node_id, name))
-        self._discover_due_s = time.monotonic() + DISCOVER_PERIOD_S
+    def _round(self, client: JobsClient, *, everything: bool) -> list[AnyEvent]:
+        now_s = time.monotonic()
+        if everything or now_s >= self._discover_due_s:
+            self._discover(client)
+        events: list[AnyEvent] = []
+        refused: LLMOpsError | None = None
+        for file in self._remote.values():
+            if not everything and now_s < file.due_s:
+                continue
+            try:
+                rows = file.read(client)
+            except ClusterUnreachableError as error:
+                # A node that hangs must not hold back what the others tell.
+                file.put_off()
+                refused = error
+                continue
+            self._unwritten.setdefault(file.stream, []).extend(rows)
+            events += [event for event, _ in rows]
+        self._write()
+        if refused is not None and not events:
+            raise refused
+        return events
+
+    def _discover(self, client: JobsClient) -> None:
+        """Raises ClusterUnreachableError when the cluster is; a node that hangs is left out."""
+        begun_s = time.monotonic()
+        nodes = client.node_ids()
+        with ThreadPoolExecutor(DISCOVER_THREADS) as pool:
+            found = pool.map(lambda node_id: self._files_of(client, node_id), nodes)
+            for node_id, names in zip(nodes, found, strict=True):
+                for name in names:
+                    self._remote.setdefault((node_id, name), _RemoteFile(node_id, name))
+        now_s = time.monotonic()
+        # A cluster of many nodes is not kept busy with being asked.
+        self._discover_due_s = now_s + max(DISCOVER_PERIOD_S, 10 * (now_s - begun_s))
+
+    def _files_of(self, client: JobsClient, node_id: str) -> list[str]:
+        try:
+            return client.log_files(node_id, glob=self._glob)
+        except ClusterUnreachableError:
+            return []
 
     def _write(self) -> None:
         """A full disk is tried again with the next round."""

@@ -115,10 +115,12 @@ class Observer:
     def _judge(self, attempt: Attempt) -> EndEvent | None:
         view = self._follower.view
         try:
-            info = self._provider.get(attempt.cluster)
+            info = self._provider.get(attempt.full_name)
         except ClusterNotFoundError:
             return self._gone(attempt, what="is not there any more")
         if info.state in (ClusterState.DEAD, ClusterState.STOPPED):
+            if self._still_runs(attempt):
+                return None
             went = "was stopped" if info.state == ClusterState.STOPPED else "went away"
             return self._gone(attempt, what=went, why=info.message)
         if info.state != ClusterState.READY:
@@ -132,11 +134,29 @@ class Observer:
             self._keep_log(client, job, attempt=attempt)
         return end_of_job(job, view=view)
 
+    def _still_runs(self, attempt: Attempt) -> bool:
+        """The head of a cluster without workers may be kept, and knows more than its state."""
+        if self._is_shared():
+            return False
+        with suppress(ClusterError), self._client(attempt) as client:
+            job = client.get(attempt.submission_id)
+            return job is not None and not job.is_terminal
+        return False
+
+    def _is_shared(self) -> bool:
+        return self._store.record(self._run_id).provider in SHARED_PROVIDERS
+
     def _gone(self, attempt: Attempt, *, what: str, why: str = "") -> EndEvent | None:
-        record = self._store.record(self._run_id)
-        if record.provider in SHARED_PROVIDERS and record.host != socket.gethostname():
+        is_shared = self._is_shared()
+        if is_shared and self._store.record(self._run_id).host != socket.gethostname():
             return None  # Another machine's local cluster cannot be judged from here.
-        return end_without_cluster(attempt.cluster, what=what, view=self._follower.view, why=why)
+        return end_without_cluster(
+            attempt.cluster,
+            what=what,
+            view=self._follower.view,
+            why=why,
+            is_mirrored=not is_shared,
+        )
 
     def _unknown_job(self, attempt: Attempt) -> EndEvent | None:
         view = self._follower.view
@@ -155,7 +175,7 @@ class Observer:
         return self._journal(_never(None), attempt=1)
 
     def _client(self, attempt: Attempt) -> JobsClient:
-        return JobsClient(self._provider.connect(attempt.cluster), cluster=attempt.cluster)
+        return JobsClient(self._provider.connect(attempt.full_name), cluster=attempt.cluster)
 
     def _save_log(self, attempt: Attempt) -> None:
         """Keep the driver's last words: the cluster's copy dies with it."""

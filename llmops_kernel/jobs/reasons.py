@@ -53,9 +53,16 @@ def end_of_job(job: Job, *, view: RunView) -> EndEvent:
     return EndEvent(state="FAILED", message=message, remedy=remedy, last_step=view.last_step)
 
 
-def end_without_cluster(cluster: str, *, what: str, view: RunView, why: str = "") -> EndEvent:
-    """The end of a run whose cluster is gone; `what` tells how, as "went away"."""
+def end_without_cluster(
+    cluster: str, *, what: str, view: RunView, why: str = "", is_mirrored: bool = False
+) -> EndEvent:
+    """The end of a run whose cluster is gone; `what` tells how, as "went away".
+
+    `is_mirrored`: its journal is what was read over the network until then.
+    """
     told = f". {why}" if why else ""
+    if is_mirrored:
+        told = f"{told.rstrip('.')}. All that was read of its journal until then is kept here"
     return EndEvent(
         state="FAILED",
         message=f"The cluster {cluster!r} {what} while the run was {at(view)}{told}",

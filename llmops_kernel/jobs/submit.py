@@ -166,6 +166,7 @@ def _first_attempt(
         submission_id=f"{record.run_id}-1",
         cluster=cluster.name,
         dashboard_url=cluster.dashboard_url or "",
+        place=place_of(cluster),
         submitted_s=record.created_s,
     )
     store.add_attempt(record.run_id, attempt)
@@ -177,6 +178,14 @@ def _first_attempt(
         cluster=cluster,
         env_vars=env_vars,
     )
+
+
+def place_of(cluster: ClusterInfo) -> str:
+    """For an attempt; empty for a cluster that is not on Kubernetes."""
+    if cluster.context is None or cluster.namespace is None:
+        return ""
+    own_name = cluster.name.rpartition("/")[2]
+    return f"{cluster.context}/{cluster.namespace}/{own_name}"
 
 
 def package_files(packages: Packages) -> list[PackageFile]:

@@ -60,8 +60,16 @@ class Attempt(BaseModel):
     submission_id: str
     cluster: str
     dashboard_url: str
+    place: str = ""
+    """`context/namespace/name` of a cluster on Kubernetes, found there whatever the current
+    context is; empty for others."""
     submitted_s: float
     resumed_from: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        """By which its provider finds the cluster."""
+        return self.place or self.cluster
 
 
 def new_run_id(name: str, now_s: float | None = None) -> str:
