@@ -23,6 +23,7 @@ from llmops_kernel.config.overrides import Overrides
 from llmops_kernel.config.train import TrainingConfig
 from llmops_kernel.errors import ClusterDeadError, ClusterUnreachableError
 from llmops_kernel.jobs.client import Job, JobsClient
+from llmops_kernel.jobs.history import Way, put_away
 from llmops_kernel.jobs.submit import submit_run
 from llmops_kernel.runs.store import RunStore
 
@@ -143,17 +144,21 @@ class Cluster:
         store = RunStore()
         return RunList(store, store.list(cluster=self.name, limit=limit))
 
-    def down(self) -> None:
+    def down(self, *, force: bool = False) -> None:
         """Stop exactly this cluster's processes. Runs and their journals stay on disk."""
-        self._provider.down(self.name)
+        self._put_away("down", force=force)
 
     def preview(self, action: ClusterAction | str) -> ActionPreview:
         """What `suspend`, `resume`, `scale` or `delete` would stop and keep."""
         return self._provider.preview(self.name, ClusterAction(action))
 
-    def suspend(self) -> None:
-        """Stop its processes and keep its definition; `resume` starts it again."""
-        self._provider.suspend(self.name)
+    def suspend(self, *, force: bool = False) -> None:
+        """Stop its processes and keep its definition; `resume` starts it again.
+
+        Journals and logs of its runs are brought home first, where they are only on the cluster.
+        Raises HistoryError when that fails; `force` goes on without. So do `down` and `delete`.
+        """
+        self._put_away("suspend", force=force)
 
     def resume(self, *, wait: bool = False, progress: Progress | None = None) -> Cluster:
         """Start it again as it was defined; like `llmops.up`, waits for local ones only."""
@@ -200,9 +205,12 @@ class Cluster:
         self._provider.keep(self.name, for_s=for_s)
         return self
 
-    def delete(self) -> None:
+    def delete(self, *, force: bool = False) -> None:
         """Stop it and forget it, with its logs. Runs and their journals stay on disk."""
-        self._provider.delete(self.name)
+        self._put_away("delete", force=force)
+
+    def _put_away(self, way: Way, *, force: bool) -> None:
+        put_away(self._provider, self.name, way, force=force, tell=default_progress())
 
     def __repr__(self) -> str:
         return f"<Cluster {describe(self.info)}>"

@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llmops_kernel.cli.app import CLUSTERS, command
-from llmops_kernel.cli.cluster_commands import ClusterName, details, progress_on
+from llmops_kernel.cli.cluster_commands import ClusterName, Force, details, progress_on
 
 if TYPE_CHECKING:
-    from llmops_kernel.clusters.provider import ActionPreview, ClusterAction
+    from llmops_kernel.clusters.provider import ActionPreview, ClusterAction, ClusterProvider
+    from llmops_kernel.jobs.history import Way
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @command(CLUSTERS, example="llmops suspend local --yes")
-def suspend(name: ClusterName = "local", yes: Yes = False) -> None:
+def suspend(name: ClusterName = "local", yes: Yes = False, force: Force = False) -> None:
     """Stop a cluster's processes and keep its definition: `resume` starts it again."""
     from llmops_kernel.cli.console import out
     from llmops_kernel.clusters.providers import provider_for
 
     provider = provider_for(name)
     _agree(provider.preview(name, _action("suspend")), yes=yes)
-    provider.suspend(name)
+    _put_away(provider, name, "suspend", force=force)
     out().print(f"Cluster {name} is stopped. Next: llmops resume {name}")
 
 
@@ -74,15 +75,31 @@ def scale(
 
 
 @command(CLUSTERS, example="llmops delete local --yes")
-def delete(name: ClusterName = "local", yes: Yes = False) -> None:
+def delete(name: ClusterName = "local", yes: Yes = False, force: Force = False) -> None:
     """Stop a cluster and forget it, with its logs. Runs and their journals stay on disk."""
     from llmops_kernel.cli.console import out
     from llmops_kernel.clusters.providers import provider_for
 
     provider = provider_for(name)
     _agree(provider.preview(name, _action("delete")), yes=yes)
-    provider.delete(name)
+    _put_away(provider, name, "delete", force=force)
     out().print(f"Cluster {name} is deleted. Runs stay: llmops runs")
+
+
+def _put_away(provider: ClusterProvider, name: str, way: Way, *, force: bool) -> None:
+    """What its runs told is saved first; asks where that fails and somebody can answer."""
+    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.errors import HistoryError
+    from llmops_kernel.jobs.history import put_away
+
+    try:
+        put_away(provider, name, way, force=force)
+    except HistoryError as error:
+        if not sys.stdin.isatty():
+            raise
+        out(stderr=True).print(plain(error.message), soft_wrap=True)
+        typer.confirm("What they told last is lost then. Go on?", abort=True)
+        put_away(provider, name, way, force=True)
 
 
 def _numbers(texts: list[str]) -> dict[str, int]:

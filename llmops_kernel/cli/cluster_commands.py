@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from llmops_kernel.clusters.provider import ClusterInfo, Progress
 
 ClusterName = Annotated[str, typer.Argument(help="Name of the cluster.", show_default=True)]
+Force = Annotated[
+    bool, typer.Option("--force", help="Go on when the history of its runs cannot be saved.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
@@ -52,14 +55,16 @@ def down(
     missing_ok: Annotated[
         bool, typer.Option("--missing-ok", help="It is no error when there is no such cluster.")
     ] = False,
+    force: Force = False,
 ) -> None:
     """Stop a cluster: exactly its own processes. Runs and their journals stay on disk."""
     from llmops_kernel.cli.console import out
     from llmops_kernel.clusters.providers import provider_for
     from llmops_kernel.errors import ClusterNotFoundError
+    from llmops_kernel.jobs.history import put_away
 
     try:
-        provider_for(name).down(name)
+        put_away(provider_for(name), name, "down", force=force)
     except ClusterNotFoundError:
         if not missing_ok:
             raise

@@ -45,7 +45,9 @@ class ClusterHandler(LLMOpsHandler):
     async def delete(self, name: str) -> None:
         self.body(EmptyBody)
         await self.run(work.refuse_now, name, ClusterAction.DELETE)
-        started = work.start_action(self.manager.operations, name, ClusterAction.DELETE)
+        started = work.start_action(
+            self.manager.operations, name, ClusterAction.DELETE, force=_forced(self)
+        )
         self.reply(started, status=202)
 
 
@@ -68,7 +70,9 @@ class ActionHandler(LLMOpsHandler):
         elif numbers.is_empty:
             raise RequestError("give num_cpus, num_gpus or workers", status=422)
         await self.run(work.refuse_now, name, wanted)
-        started = work.start_action(self.manager.operations, name, wanted, numbers=numbers)
+        started = work.start_action(
+            self.manager.operations, name, wanted, numbers=numbers, force=_forced(self)
+        )
         self.reply(started, status=202)
 
 
@@ -77,6 +81,11 @@ class KeepHandler(LLMOpsHandler):
     async def post(self, name: str) -> None:
         body = self.body(KeepBody)
         self.reply(await self.run(lambda: api.cluster(name).keep(for_s=body.for_s)))
+
+
+def _forced(handler: LLMOpsHandler) -> bool:
+    """Go on when the history of its runs cannot be saved."""
+    return handler.query("force", "0") in ("1", "true")
 
 
 def _action(text: str) -> ClusterAction:

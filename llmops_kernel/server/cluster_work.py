@@ -92,22 +92,29 @@ def refuse_now(name: str, action: ClusterAction) -> None:
 
 
 def start_action(
-    operations: Operations, name: str, action: ClusterAction, *, numbers: ScaleBody | None = None
+    operations: Operations,
+    name: str,
+    action: ClusterAction,
+    *,
+    numbers: ScaleBody | None = None,
+    force: bool = False,
 ) -> OperationInfo:
+    """`force`: go on when the history of its runs cannot be saved."""
     _refuse_second(operations, name)
-    return operations.start(str(action), name, _work(name, action, numbers or ScaleBody()))
+    work = _work(name, action, numbers or ScaleBody(), force=force)
+    return operations.start(str(action), name, work)
 
 
-def _work(name: str, action: ClusterAction, numbers: ScaleBody) -> Work:
+def _work(name: str, action: ClusterAction, numbers: ScaleBody, *, force: bool) -> Work:
     def work(tell: Progress) -> dict[str, Any]:
         cluster = api.cluster(name)
         if action is ClusterAction.DELETE:
             tell("Stopping its processes")
-            cluster.delete()
+            cluster.delete(force=force)
             return {}
         if action is ClusterAction.SUSPEND:
             tell("Stopping its processes")
-            cluster.suspend()
+            cluster.suspend(force=force)
         elif action is ClusterAction.RESUME:
             cluster.resume(progress=tell)
         else:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from llmops_kernel.jobs.guard import GuardThread
 from llmops_kernel.runs.store import RunStore
 from llmops_kernel.server.cluster_feed import ClustersFeed
 from llmops_kernel.server.followers import Followers
@@ -35,11 +36,14 @@ class Manager:
         self.hub.register("runs", lambda _: RunsFeed(self.run_rows))
         self.hub.register("run/", partial(RunFeed, followers=self.followers, store=store))
         self.hub.register("clusters", lambda _: ClustersFeed(self.operations))
+        self.guard = GuardThread()
+        self.guard.start()
 
     def _operation_changed(self) -> None:
         for topic in ("operations", "clusters", "runs"):
             self.hub.wake(topic)
 
     async def close(self) -> None:
+        self.guard.stop(timeout_s=0.0)
         await self.hub.close()
         self.executor.shutdown(wait=False, cancel_futures=True)

@@ -201,7 +201,7 @@ def _told(running: Sequence[Mapping[str, Any]]) -> str:
     jobs = len(running) - drivers
     parts = [f"{jobs} job{'' if jobs == 1 else 's'}"] if jobs else []
     if drivers:
-        parts.append(f"{drivers} notebook{'' if drivers == 1 else 's'} or scripts on Ray")
+        parts.append("1 notebook or script" if drivers == 1 else f"{drivers} notebooks or scripts")
     return f"{' and '.join(parts)} running"
 
 
