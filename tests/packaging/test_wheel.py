@@ -77,11 +77,19 @@ def test_every_file_of_the_package_is_in_the_wheel(names: set[str]) -> None:
     assert any(name.startswith("llmops_kernel/widgets/static/") for name in names)
 
 
+def test_the_cluster_templates_come_along(names: set[str]) -> None:
+    folder = ROOT / "cluster_templates"
+    files = {f"llmops_kernel/cluster_templates/{path.name}" for path in folder.iterdir()}
+    assert len(files) >= 7
+    assert files - names == set()
+
+
 def test_nothing_else_is_in_the_wheel(names: set[str]) -> None:
     roots = {name.split("/")[0] for name in names}
     (data,) = {root for root in roots if root.endswith(".data")}
     assert {root for root in roots if not root.endswith((".dist-info", ".data"))} == {
-        "llmops_kernel"
+        "llmops_kernel",
+        "llmops_ray.py",
     }
     assert {name for name in names if name.startswith(data) and DATA not in name} == {
         f"{data}/{CONFIG}"
