@@ -63,12 +63,20 @@ def _runs_folder(template: KubeRayTemplate) -> Iterator[Broken]:
     runs = template.storage.runs
     if runs is None or "://" in runs:
         return
-    mounts = [PurePosixPath(volume.mount) for volume in template.storage.volumes]
-    if not any(PurePosixPath(runs).is_relative_to(mount) for mount in mounts):
+    kept = [volume for volume in template.storage.volumes if volume.claim or volume.host_path]
+    above = [v for v in kept if PurePosixPath(runs).is_relative_to(PurePosixPath(v.mount))]
+    if not above:
         yield Broken(
             "storage.runs",
-            f"{runs} is below no volume of storage.volumes, so it would be lost with its pod",
+            f"{runs} is below no volume of storage.volumes that outlives its pod",
             f"add a volume such as {{mount: {runs}, claim: NAME}}, or give a bucket's URL",
+            ("storage.volumes",),
+        )
+    elif all(volume.read_only for volume in above):
+        yield Broken(
+            "storage.runs",
+            f"{runs} is mounted for reading only",
+            "leave read_only out for that volume",
             ("storage.volumes",),
         )
 

@@ -45,7 +45,20 @@ def told(tmp_path: Path, **data: Any) -> list[str]:
         ),
         (
             {"storage": {"runs": "/mnt/x"}},
-            "storage.runs: /mnt/x is below no volume of storage.volumes",
+            "storage.runs: /mnt/x is below no volume of storage.volumes that outlives its pod",
+        ),
+        (
+            {"storage": {"runs": "/s/x", "volumes": [{"mount": "/s", "local_ssd": "1T"}]}},
+            "storage.runs: /s/x is below no volume of storage.volumes that outlives its pod",
+        ),
+        (
+            {
+                "storage": {
+                    "runs": "/mnt/x",
+                    "volumes": [{"mount": "/mnt", "claim": "c", "read_only": True}],
+                }
+            },
+            "storage.runs: /mnt/x is mounted for reading only; leave read_only out",
         ),
         ({"env": {"RAY_AUTH_MODE": "disabled"}}, "env.RAY_AUTH_MODE: is not set here; token"),
         (
