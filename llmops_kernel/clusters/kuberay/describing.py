@@ -127,14 +127,17 @@ def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list:
 def _why(
     found: Found, phase: Phase, answer: RayAnswer | None, *, until_s: float | None
 ) -> tuple[Waiting, ...]:
-    short = status.workers_ready(found.raycluster) < status.workers_wanted(found.raycluster)
+    raycluster = found.raycluster
+    short = status.workers_ready(raycluster) < status.workers_wanted(raycluster)
+    # A change that breaks the operator's own rules shows in an event only.
+    short = short or status.generation_behind(raycluster)
     waits = phase.state in (ClusterState.STARTING, ClusterState.STOPPING)
     if found.error is not None or not (waits or (short and phase.state is ClusterState.READY)):
         return ()
     lives = None if answer is None else answer.lives
     # Another phase has other reasons; another count of the same ones may wait a moment.
     step = "".join(char for char in phase.message if not char.isdigit())
-    generation = found.raycluster["metadata"].get("generation")
+    generation = raycluster["metadata"].get("generation")
     key = (id(found.kube), found.uid, generation, step)
     return _reasons.get(key, lambda: _look_why(found, lives), until_s=until_s) or ()
 

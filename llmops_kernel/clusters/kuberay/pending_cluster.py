@@ -16,6 +16,7 @@ from llmops_kernel.clusters.kuberay.objects import (
     time_s,
     whole,
 )
+from llmops_kernel.clusters.kuberay.status import is_behind
 from llmops_kernel.clusters.kuberay.world import World
 from llmops_kernel.clusters.provider import Waiting
 
@@ -77,10 +78,12 @@ def unattended(world: World) -> list[Waiting]:
     has_status = bool(fields(world.raycluster, "status"))
     if has_status and (observed is None or generation is None or observed >= generation):
         return []
-    if refused := _refused(world):
+    if refused := _refused(world, is_new=not has_status):
         return [refused]
     if not has_status:
         return _absent(world)
+    if not is_behind(world.raycluster):
+        return []
     return [
         Waiting(
             message=f"the operator has not looked at the newest change yet (it is at"
@@ -91,11 +94,14 @@ def unattended(world: World) -> list[Waiting]:
     ]
 
 
-def _refused(world: World) -> Waiting | None:
+def _refused(world: World, *, is_new: bool) -> Waiting | None:
+    """Later on, only what is about the spec: a pod that could not be made has its own words."""
     for event in world.own_events():
+        reason = text(event, "reason")
         if text(event, "type") != "Warning" or not _by_operator(event):
             continue
-        reason = text(event, "reason")
+        if not is_new and not reason.startswith("Invalid") and reason not in _REMEDIES:
+            continue
         return Waiting(
             message=f"the operator refuses the spec ({reason}): {one_line(event_text(event))}",
             remedy=_REMEDIES.get(reason, "change what it names in the template, then apply it"),

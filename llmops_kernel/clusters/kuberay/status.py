@@ -84,15 +84,50 @@ def workers_ready(raycluster: Obj) -> int:
 
 def workers_wanted(raycluster: Obj) -> int:
     """As the spec has it: the operator's own figure is behind after a change."""
+    return sum(replicas_of(group) * hosts_of(group) for group in groups_of(raycluster))
+
+
+def workers_least(raycluster: Obj) -> int:
+    """The autoscaler goes no lower."""
     return sum(
-        replicas_of(group) * (number(group.get("numOfHosts")) or 1)
-        for group in groups_of(raycluster)
+        number(group.get("minReplicas")) * hosts_of(group) for group in groups_of(raycluster)
     )
 
 
 def replicas_of(group: Obj) -> int:
-    """What the operator makes of it: never fewer than `minReplicas`."""
-    return max(number(group.get("replicas")), number(group.get("minReplicas")))
+    """What the operator makes of it: within the bounds, and none of a suspended group."""
+    if group.get("suspend") is True:
+        return 0
+    least, most = number(group.get("minReplicas")), group.get("maxReplicas")
+    wanted = max(number(group.get("replicas")), least)
+    return min(wanted, most) if isinstance(most, int) else wanted
+
+
+def hosts_of(group: Obj) -> int:
+    """Pods that make one replica."""
+    return number(group.get("numOfHosts")) or 1
+
+
+def generation_behind(raycluster: Obj) -> bool:
+    """The operator has not written a status since the newest change of the spec."""
+    generation = number(dig(raycluster, "metadata", "generation"))
+    return number(dig(raycluster, "status", "observedGeneration")) < generation
+
+
+def is_behind(raycluster: Obj) -> bool:
+    """It has not seen that change either.
+
+    The operator writes no status when only `observedGeneration` would differ (another image
+    changes nothing in it, for running pods stay as they are), so its counts must differ too.
+    """
+    if not generation_behind(raycluster):
+        return False
+    asked = (workers_wanted(raycluster), workers_least(raycluster))
+    seen = tuple(
+        number(dig(raycluster, "status", field))
+        for field in ("desiredWorkerReplicas", "minWorkerReplicas")
+    )
+    return asked != seen
 
 
 def groups_of(raycluster: Obj) -> list[Obj]:
@@ -207,8 +242,7 @@ def _suspended(raycluster: Obj) -> Phase:
 def _coming(raycluster: Obj) -> Phase:
     if not fields(raycluster, "status"):
         return Phase(ClusterState.STARTING, "The operator has not looked at it yet")
-    generation = number(dig(raycluster, "metadata", "generation"))
-    if number(dig(raycluster, "status", "observedGeneration")) < generation:
+    if is_behind(raycluster):
         return Phase(ClusterState.STARTING, "The operator has not seen its newest change yet")
     was_up = holds(raycluster, PROVISIONED)
     if not _head_is_ready(raycluster):
@@ -225,13 +259,7 @@ def _coming(raycluster: Obj) -> Phase:
 def _needed(raycluster: Obj) -> int:
     """With the autoscaler, workers come when there is work; waiting for them would never end."""
     wanted = workers_wanted(raycluster)
-    if not is_autoscaled(raycluster):
-        return wanted
-    least = sum(
-        number(group.get("minReplicas")) * (number(group.get("numOfHosts")) or 1)
-        for group in groups_of(raycluster)
-    )
-    return min(wanted, least)
+    return min(wanted, workers_least(raycluster)) if is_autoscaled(raycluster) else wanted
 
 
 def _head_is_ready(raycluster: Obj) -> bool:
