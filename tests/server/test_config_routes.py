@@ -28,6 +28,8 @@ async def test_kinds_schema_and_template(api: Fetch) -> None:
     assert [kind["name"] for kind in kinds] == ["train", "cluster"]
     schema = told(await api("configs/schema?kind=cluster"))
     assert schema["properties"]["num_cpus"]["nullable"] is True
+    kuberay = told(await api("configs/schema?kind=cluster&provider=kuberay"))
+    assert "worker_groups" in kuberay["properties"]
     template = told(await api("configs/template?kind=train"))
     checked = told(await post(api, "configs/check", kind="train", text=template["text"]))
     assert checked["valid"] is True

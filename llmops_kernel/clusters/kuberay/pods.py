@@ -50,45 +50,52 @@ def worker_pod(template: KubeRayTemplate, group: WorkerGroup, *, own_token: bool
 def _pod(
     template: KubeRayTemplate, settings: PodSettings, container: Raw, *, group: str, own_token: bool
 ) -> Raw:
-    memory = container["resources"]["limits"]["memory"]
-    shm_volume, shm_mount = storage.shm(settings, memory)
+    shm, shm_mount = storage.shm(settings, container["resources"]["limits"]["memory"])
     own, own_mounts = storage.volumes([*template.storage.volumes, *settings.volumes])
     secret, secret_mounts = storage.secret_volumes(template.secrets)
-    from_secrets, env_from = storage.secret_env(template.secrets)
     warm = template.warm.enabled
     container |= {
         "image": settings.image or template.image,
         "imagePullPolicy": template.image_pull_policy,
-        "env": [
-            *storage.plain_env(_environment(template, settings)),
-            *(_token_env(template.name) if own_token else []),
-            *from_secrets,
-        ],
+        **_variables(template, settings, own_token=own_token),
         "volumeMounts": [
             *(shm_mount, *own_mounts, *secret_mounts),
             *(warm_files.mounts() if warm else []),
         ],
         **storage.after_start(template),
     }
-    if env_from:
-        container["envFrom"] = env_from
-    # The operator takes the first container for Ray's.
-    pod: Raw = {
+    return {
+        # The operator takes the first container for Ray's.
         "containers": [container],
         "volumes": [
-            *(shm_volume, *own, *secret),
+            *(shm, *own, *secret),
             *(warm_files.volumes(template.name) if warm else []),
         ],
         **placement(settings, cluster=template.name, group=group),
+        **_identity(template),
     }
+
+
+def _variables(template: KubeRayTemplate, settings: PodSettings, *, own_token: bool) -> Raw:
+    from_secrets, env_from = storage.secret_env(template.secrets)
+    env = [
+        *storage.plain_env(_environment(template, settings)),
+        *(_token_env(template.name) if own_token else []),
+        *from_secrets,
+    ]
+    return {"env": env, **({"envFrom": env_from} if env_from else {})}
+
+
+def _identity(template: KubeRayTemplate) -> Raw:
+    fields: Raw = {}
     if template.service_account:
-        pod["serviceAccountName"] = template.service_account
+        fields["serviceAccountName"] = template.service_account
     if template.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in template.image_pull_secrets]
+        fields["imagePullSecrets"] = [{"name": name} for name in template.image_pull_secrets]
     if template.autoscaling.enabled:
         # Autoscaler v2 replaces pods itself; a restarted one would be a stranger to it.
-        pod["restartPolicy"] = "Never"
-    return pod
+        fields["restartPolicy"] = "Never"
+    return fields
 
 
 def _finished(template: KubeRayTemplate, settings: PodSettings, pod: Raw) -> Raw:
