@@ -22,7 +22,7 @@ def spec_fields(kube: Kube) -> frozenset[str] | None:
     fields = _known.get(id(kube), lambda: _read(kube))
     if fields is not None and not fields:
         raise KubeError(
-            f"KubeRay is not installed in context {kube.context}: there is no CRD"
+            f"KubeRay's operator is not installed in context {kube.context}: there is no CRD"
             " rayclusters.ray.io",
             code=404,
             reason="ApiNotFound",

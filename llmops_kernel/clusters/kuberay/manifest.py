@@ -117,8 +117,8 @@ def _spec(template: KubeRayTemplate, *, own_token: bool) -> Raw:
 
 def _settled(spec: Raw) -> Raw:
     """KubeRay refuses a group's `resources` beside the start parameters of the same."""
-    for group in (spec["headGroupSpec"], *spec.get("workerGroupSpecs", ())):
-        if group.get("resources"):
+    for group in (spec.get("headGroupSpec"), *(spec.get("workerGroupSpecs") or ())):
+        if isinstance(group, dict) and group.get("resources"):
             params = group.get("rayStartParams") or {}
             group["rayStartParams"] = {k: v for k, v in params.items() if k not in _RESOURCES}
     return spec
