@@ -9,6 +9,7 @@ from pathlib import Path
 from llmops_kernel.jobs.guard import GuardThread
 from llmops_kernel.runs.store import RunStore
 from llmops_kernel.server.cluster_feed import ClustersFeed
+from llmops_kernel.server.dashboard_clients import DashboardClients
 from llmops_kernel.server.followers import Followers
 from llmops_kernel.server.hub import Hub
 from llmops_kernel.server.operations import Operations, OperationsFeed
@@ -36,6 +37,7 @@ class Manager:
         self.hub.register("runs", lambda _: RunsFeed(self.run_rows))
         self.hub.register("run/", partial(RunFeed, followers=self.followers, store=store))
         self.hub.register("clusters", lambda _: ClustersFeed(self.operations))
+        self.dashboards = DashboardClients()
         self.guard = GuardThread()
         self.guard.start()
 
@@ -46,4 +48,5 @@ class Manager:
     async def close(self) -> None:
         self.guard.stop(timeout_s=0.0)
         await self.hub.close()
+        await self.dashboards.close()
         self.executor.shutdown(wait=False, cancel_futures=True)

@@ -14,11 +14,11 @@ from jupyter_server.utils import ensure_async, url_path_join
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, stream_request_body
 
-from llmops_kernel.clusters.http import open_async_http
 from llmops_kernel.clusters.provider import Connection
 from llmops_kernel.clusters.providers import provider_for
 from llmops_kernel.errors import ClusterUnreachableError, LLMOpsError
 from llmops_kernel.server.base import AUTH_RESOURCE, protected
+from llmops_kernel.server.dashboard_clients import LOCATION
 from llmops_kernel.server.manager import MANAGER_KEY, Manager
 from llmops_kernel.server.proxy_rules import (
     SAFE_METHODS,
@@ -31,7 +31,6 @@ from llmops_kernel.server.proxy_rules import (
 # A profile of a worker takes as long as it was asked to.
 _TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 _WAITING_CHUNKS = 4
-_LOCATION = "llmops.location"
 
 
 @stream_request_body
@@ -146,8 +145,7 @@ class DashboardHandler(JupyterHandler):
                 content=content,
                 extensions={"timeout": _TIMEOUT.as_dict()},
             )
-            hooks = {"response": [_lay_aside_location]}
-            async with open_async_http(connection, event_hooks=hooks) as client:
+            async with self.manager.dashboards.client(connection) as client:
                 answer = await client.send(request, stream=True)
                 async with aclosing(answer):
                     await self._pass_on(answer, url=str(request.url), base=base, prefix=prefix)
@@ -167,7 +165,7 @@ class DashboardHandler(JupyterHandler):
     async def _pass_on(self, answer: httpx.Response, *, url: str, base: str, prefix: str) -> None:
         self.set_status(answer.status_code)
         self.clear_header("Content-Type")
-        told = {**answer.headers, **answer.extensions.get(_LOCATION, {})}
+        told = {**answer.headers, **answer.extensions.get(LOCATION, {})}
         for name, value in response_headers(httpx.Headers(told), url=url, base=base, prefix=prefix):
             self.set_header(name, value)
         try:
@@ -227,12 +225,6 @@ class SlashHandler(JupyterHandler):
         self.redirect(f"{self.request.path}/{query}")
 
     head = get
-
-
-async def _lay_aside_location(answer: httpx.Response) -> None:
-    """The client would look into it, and fail at one that is no address."""
-    if location := answer.headers.pop("Location", None):
-        answer.extensions[_LOCATION] = {"Location": location}
 
 
 def _raw_path(base: str, target: str) -> bytes:

@@ -36,7 +36,8 @@ def test_a_job_is_submitted_read_listed_and_deleted(client: JobsClient):
     assert "line 1\nline 2\nline 3\nline 4\nline 5\n" in client.driver_log(job)
     assert len(client.driver_log(job, lines=2).splitlines()) == 2
     assert client.list()[0].submission_id == job_id
-    assert client.stop(job_id) is False
+    # Its supervisor takes a moment to leave.
+    wait_for(lambda: client.stop(job_id) is False)
 
     with pytest.raises(SubmissionError, match="already exists"):
         client.submit(entrypoint="true", submission_id=job_id, runtime_env={}, metadata={})
