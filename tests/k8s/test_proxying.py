@@ -17,7 +17,7 @@ import httpx
 import pytest
 from aiohttp import WSMsgType, web
 
-from tests.k8s.manifests import pod
+from tests.k8s.small import pod
 from tests.k8s.standin import StandIn
 
 

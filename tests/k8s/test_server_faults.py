@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.k8s.manifests import RAYCLUSTERS, raycluster
+from tests.k8s.small import RAYCLUSTERS, raycluster
 from tests.k8s.standin import StandIn
 
 

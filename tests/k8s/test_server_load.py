@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
+import threading
 import time
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.k8s.manifests import RAYCLUSTERS, pod, raycluster
+from tests.k8s.small import RAYCLUSTERS, pod, raycluster
 from tests.k8s.standin import StandIn
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -71,6 +73,41 @@ def test_a_thousand_pods_cost_little_and_ever_the_same() -> None:
     assert listed < 2, figures
     assert after["rss"] < before * 1.1, figures
     assert after["log"] <= 20_000
+
+
+def test_no_event_is_lost_between_bookmarks() -> None:
+    """Many bookmarks while much happens: each watcher still sees every version of each pod."""
+    numbers = 400
+    query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": "2000"}
+    with StandIn(crd=None, bookmark_s=0.01) as standin:
+        seen: list[list[str]] = []
+        watchers = [
+            threading.Thread(target=lambda: seen.append(_versions(standin, query, numbers)))
+            for _ in range(4)
+        ]
+        with standin.client() as http:
+            assert http.post(PODS, json=pod("p")).status_code == 201
+            query["resourceVersion"] = http.get(PODS).json()["metadata"]["resourceVersion"]
+            for watcher in watchers:
+                watcher.start()
+            for number in range(numbers):
+                body = {"status": {"message": str(number)}}
+                assert http.patch(f"{PODS}/p/status", json=body, headers=MERGE).is_success
+            for watcher in watchers:
+                watcher.join(30)
+    assert seen == [[str(number) for number in range(numbers)]] * 4
+
+
+def _versions(standin: StandIn, query: dict[str, str], count: int) -> list[str]:
+    found: list[str] = []
+    with standin.client() as http, http.stream("GET", PODS, params=query) as answer:
+        for line in answer.iter_lines():
+            event = json.loads(line)
+            if event["type"] == "MODIFIED":
+                found.append(event["object"]["status"]["message"])
+            if len(found) == count:
+                break
+    return found
 
 
 def test_two_hundred_clusters_are_listed_at_once(standin: StandIn, namespace: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.k8s.manifests import RAYCLUSTERS, raycluster
+from tests.k8s.small import RAYCLUSTERS, raycluster
 from tests.k8s.standin import PolicyRule, StandIn
 
 READ = PolicyRule(("ray.io",), ("rayclusters",), ("get", "list", "watch"))

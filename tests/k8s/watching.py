@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -79,18 +80,18 @@ class Watch:
             table = self.store.table(self.kind)
             changed = table.changed
             lines = [line for change in table.since(self.seen) if (line := self._take(change))]
+            if bookmarks and time.monotonic() >= next_bookmark:
+                # Only here, where nothing can have happened that was not taken.
+                next_bookmark = time.monotonic() + self.bookmark_s
+                self.seen = max(self.seen, self.store.version)
+                lines.append(self._bookmark())
             if lines:
                 yield b"".join(lines)
             if self.ended or time.monotonic() >= deadline:
                 break
             until = min(deadline, next_bookmark) if bookmarks else deadline
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), max(0.0, until - time.monotonic()))
-            except TimeoutError:
-                if bookmarks and time.monotonic() >= next_bookmark:
-                    next_bookmark += self.bookmark_s
-                    self.seen = max(self.seen, self.store.version)
-                    yield self._bookmark()
         if self.ended == "gone":
             raise expired(f"too old resource version: {self.seen} ({self.store.version})")
 
