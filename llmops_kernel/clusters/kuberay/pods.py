@@ -8,10 +8,9 @@ from llmops_kernel.clusters.kuberay import names, storage, warm_files
 from llmops_kernel.clusters.kuberay.overlay import overlaid
 from llmops_kernel.clusters.kuberay.placement import placement
 from llmops_kernel.config.kuberay import HeadSettings, KubeRayTemplate, PodSettings, WorkerGroup
+from llmops_kernel.runs.paths import RUN_STORAGE_ENV_VAR
 
 Raw = dict[str, Any]
-RUN_STORAGE_ENV_VAR: Final = "LLMOPS_RUN_STORAGE"
-"""`storage.runs` for the drivers and workers of runs."""
 _HEAD_PORTS: Final = (
     (6379, "gcs-server"),
     (names.DASHBOARD_PORT, names.DASHBOARD_PORT_NAME),
