@@ -18,7 +18,7 @@ from tests.cli.conftest import Llmops, process
 
 COMMANDS = (
     *("up", "down", "ls", "status"),
-    *("suspend", "resume", "scale", "delete", "cluster"),
+    *("suspend", "resume", "scale", "delete", "keep", "cluster"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
     *("star", "note", "rm"),
     *("init", "schema", "check"),

@@ -300,7 +300,14 @@ async def test_a_start_tells_its_progress_and_its_failure(
 ) -> None:
     seen: list[Any] = []
 
-    def up(self: Any, template: Any, *, template_path: Any = None, progress: Any = None) -> Any:
+    def up(
+        self: Any,
+        template: Any,
+        *,
+        template_path: Any = None,
+        progress: Any = None,
+        wait: bool = True,
+    ) -> Any:
         seen.append((template.name, template.num_cpus, template_path))
         progress("Starting Ray")
         raise ClusterUnreachableError("no luck", remedy="try again")
