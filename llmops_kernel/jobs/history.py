@@ -32,6 +32,8 @@ from llmops_kernel.runs.store import RunStore
 Way = Literal["suspend", "down", "delete"]
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 _SHOWN: Final = 3
+_CLOCKS_S: Final = 600.0
+"""The client's clock and that of Kubernetes may differ by so much."""
 
 
 @dataclass(frozen=True)
@@ -83,24 +85,32 @@ def bring_home(
     kept_store = store or RunStore()
     if not away_from_home(kept_store, name):
         return ()
-    if provider.get(name).state in (ClusterState.DEAD, ClusterState.STOPPED):
+    info = provider.get(name)
+    since_s = info.created_s
+    runs = away_from_home(kept_store, name, since_s=since_s)
+    if not runs or info.state in (ClusterState.DEAD, ClusterState.STOPPED):
         return ()
     if tell is not None:
         tell("Bringing journals and logs of its runs home")
     try:
         with JobsClient(provider.connect(name), cluster=name) as client:
-            saved = save_history(kept_store, name, client)
+            saved = save_history(kept_store, name, client, since_s=since_s)
     except LLMOpsError as error:
         if force or _is_lost_already(provider, name):
             return ()
-        raise _error(name, away_from_home(kept_store, name), error.message) from error
+        raise _error(name, runs, error.message) from error
     if saved.lost and not force:
         raise _error(name, tuple(saved.lost), next(iter(saved.lost.values())))
     return saved.runs
 
 
-def away_from_home(store: RunStore, cluster: str) -> tuple[str, ...]:
-    """Runs on it that may have told more than the run folder has."""
+def away_from_home(
+    store: RunStore, cluster: str, *, since_s: float | None = None
+) -> tuple[str, ...]:
+    """Runs on it that may have told more than the run folder has.
+
+    `since_s`: runs of an earlier cluster of that name are left out.
+    """
     # Its name for people is the short one until there is another of that name.
     spellings = dict.fromkeys((cluster, cluster.rpartition("/")[2]))
     return tuple(
@@ -108,14 +118,24 @@ def away_from_home(store: RunStore, cluster: str) -> tuple[str, ...]:
         for spelling in spellings
         for summary in store.list(cluster=spelling)
         if not _is_home(store, summary.run_id, is_over=summary.state in _OVER)
+        and not _is_older(store, summary.run_id, since_s)
     )
 
 
-def save_history(store: RunStore, cluster: str, client: JobsClient) -> Saved:
+def _is_older(store: RunStore, run_id: str, since_s: float | None) -> bool:
+    with suppress(LLMOpsError):
+        last = max((attempt.submitted_s for attempt in store.attempts(run_id)), default=None)
+        return last is not None and since_s is not None and last < since_s - _CLOCKS_S
+    return False
+
+
+def save_history(
+    store: RunStore, cluster: str, client: JobsClient, *, since_s: float | None = None
+) -> Saved:
     """All runs of this store on that cluster. Raises what says that Ray is silent."""
     nodes = client.node_ids()
     saved, lost = [], {}
-    for run_id in away_from_home(store, cluster):
+    for run_id in away_from_home(store, cluster, since_s=since_s):
         try:
             _save(store, run_id, client, nodes)
         except RunNotFoundError:

@@ -16,6 +16,7 @@ from llmops_kernel.clusters.kuberay.kube_paths import (
     secrets_path,
     service_proxy_path,
 )
+from llmops_kernel.clusters.kuberay.objects import dig, fields, objects, text
 from llmops_kernel.clusters.kuberay.route import (
     DashboardRoute,
     GatewayBusy,
@@ -277,6 +278,17 @@ def _secret(raycluster: Raw, *, name: str) -> str | None:
             " are shown to nobody but the API server",
             remedy="set authOptions.mode: token without enableK8sTokenAuth",
         )
-    if options.get("mode") != "token":
-        return None
-    return str(options.get("secretName") or names.token_secret(name))
+    if options.get("mode") == "token":
+        return str(options.get("secretName") or names.token_secret(name))
+    return _named_in_pod(raycluster)
+
+
+def _named_in_pod(raycluster: Raw) -> str | None:
+    """Where the CRD knows no authentication, the head's own variables turn it on."""
+    pod = dig(raycluster, "spec", "headGroupSpec", "template", "spec")
+    for variable in objects(next(iter(objects(pod, "containers")), {}), "env"):
+        if variable.get("name") == "RAY_AUTH_TOKEN":
+            reference = fields(variable, "valueFrom", "secretKeyRef")
+            if reference.get("key") == names.TOKEN_KEY:
+                return text(reference, "name") or None
+    return None

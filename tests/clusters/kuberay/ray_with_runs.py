@@ -44,6 +44,7 @@ class RayWithRuns:
                 ray.asked.append(self.path.partition("?")[0])
                 ray.headers.append(dict(self.headers))
                 code = 503 if ray.is_silent else 404 if answer is None else 200
+                answer = b"Job does not exist" if code == 404 else answer
                 body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(body)))

@@ -57,7 +57,7 @@ def write_run(
     )  # fmt: skip
     store.create(record, config_yaml="name: lora\n")
     attempt = Attempt(
-        number=1, submission_id="lora-1-1", cluster="one", dashboard_url="", submitted_s=1.0
+        number=1, submission_id="lora-1-1", cluster="one", dashboard_url="", submitted_s=time.time()
     )
     store.add_attempt(run_id, attempt)
     folder.mkdir()
