@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from decimal import Decimal
 from typing import Any
 
 from tests.k8s import kueue_quota as quota
 from tests.k8s import operator_pods as pods_of
-from tests.k8s.operator_client import Api, ApiError, Mirror, Obj
+from tests.k8s.operator_client import TROUBLE, Api, Mirror, Obj
 from tests.k8s.operator_events import Recorder, now
 from tests.k8s.operator_status import condition
 
@@ -113,10 +114,11 @@ class Kueue:
         for cluster in sorted(queued, key=lambda c: c["metadata"]["creationTimestamp"]):
             try:
                 await self._serve(cluster)
-            except ApiError:
+            except TROUBLE:
                 continue  # It changed under our hands; that change brings the next pass.
         for queue in list(self._queues.items.values()):
-            await self._write_usage(queue)
+            with contextlib.suppress(*TROUBLE):
+                await self._write_usage(queue)
 
     async def _serve(self, cluster: Obj) -> None:
         namespace, name = cluster["metadata"]["namespace"], workload_name(cluster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from decimal import Decimal
 
-from tests.k8s.operator_client import Api, ApiError, Mirror, Obj
+from tests.k8s.operator_client import TROUBLE, Api, Mirror, Obj
 from tests.k8s.quantities import canonical, pod_requests
 
 _CORE = {"cpu": "requests.cpu", "memory": "requests.memory"}
@@ -47,7 +47,7 @@ class Quotas:
             path = f"/api/v1/namespaces/{meta['namespace']}/resourcequotas/{meta['name']}/status"
             try:
                 self._quotas.put(await self._api.merge(path, {"status": status}))
-            except ApiError:
+            except TROUBLE:
                 return
 
     def _taken(self, namespace: str) -> dict[str, Decimal]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.k8s.nodes_fit import Room, blocked, choose
-from tests.k8s.operator_client import Api, ApiError, Mirror, Obj
+from tests.k8s.operator_client import TROUBLE, Api, Mirror, Obj
 from tests.k8s.operator_events import Recorder, now
 
 _DONE = ("Failed", "Succeeded")
@@ -71,7 +71,7 @@ class Scheduler:
     async def _bind(self, pod: Obj, node: str) -> None:
         try:
             bound = await self._api.merge(pod_path(pod), {"spec": {"nodeName": node}})
-        except ApiError:
+        except TROUBLE:
             return  # It was deleted meanwhile.
         self._pods.put(bound)
         self._told.pop(pod["metadata"]["uid"], None)
@@ -91,7 +91,7 @@ class Scheduler:
         status = {"phase": "Pending", "conditions": [condition]}
         try:
             await self._api.merge(f"{pod_path(pod)}/status", {"status": status})
-        except ApiError:
+        except TROUBLE:
             return
         await self._events.event(
             pod, "FailedScheduling", message, type="Warning", action="Scheduling"

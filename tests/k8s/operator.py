@@ -13,11 +13,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from tests.k8s.kubelet import Kubelet
 from tests.k8s.nodes_scheduler import Scheduler
-from tests.k8s.operator_client import Api, ApiError, Mirror, Obj
+from tests.k8s.operator_client import TROUBLE, Api, Mirror, Obj
 from tests.k8s.operator_reconcile import RAYCLUSTERS, Reconciler
 
 log = logging.getLogger("operator")
@@ -55,7 +53,7 @@ class Queue:
             await asyncio.sleep(0.02)
             try:
                 later = await self._work(*key)
-            except (ApiError, aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            except TROUBLE as error:
                 log.info("%s: %s", key, error)
                 later = self._retry_s
             except Exception:

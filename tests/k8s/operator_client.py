@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -21,6 +22,11 @@ class ApiError(Exception):
         super().__init__(status.get("message") or f"HTTP {code}")
         self.code = code
         self.reason = status.get("reason", "")
+
+
+TROUBLE = (ApiError, aiohttp.ClientError, TimeoutError, ConnectionError)
+"""What a call may raise: a refusal, or a server that is away."""
+_PATIENCE_S = 180.0
 
 
 class Api:
@@ -66,8 +72,21 @@ class Api:
                 raise ApiError(response.status, answer)
             return answer
 
+    async def _patiently(self, method: str, path: str, **more: Any) -> Obj:
+        """Calls that may be made twice are, while the server is away or busy: nobody's pods die
+        of that."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return await self.call(method, path, **more)
+            except TROUBLE as error:
+                is_refused = isinstance(error, ApiError) and error.code not in (429, 500, 503)
+                if is_refused or time.monotonic() > deadline_s:
+                    raise
+            await asyncio.sleep(0.5)
+
     async def get(self, path: str) -> Obj:
-        return await self.call("GET", path)
+        return await self._patiently("GET", path)
 
     async def create(self, path: str, body: Obj) -> Obj:
         return await self.call("POST", path, body=body)
@@ -76,12 +95,12 @@ class Api:
         return await self.call("PUT", path, body=body)
 
     async def merge(self, path: str, patch: Obj) -> Obj:
-        return await self.call("PATCH", path, body=patch, content_type=MERGE)
+        return await self._patiently("PATCH", path, body=patch, content_type=MERGE)
 
     async def delete(self, path: str, *, at_once: bool = True) -> Obj:
         """At once as a kubelet ends a pod, or as it asks for itself; absent is fine."""
         try:
-            return await self.call(
+            return await self._patiently(
                 "DELETE", path, **({"gracePeriodSeconds": "0"} if at_once else {})
             )
         except ApiError as error:
@@ -161,7 +180,7 @@ class Mirror:
             try:
                 found = await self._list()
                 await self._follow(found)
-            except (aiohttp.ClientError, TimeoutError, ApiError, ValueError, ConnectionError):
+            except (*TROUBLE, ValueError):
                 await asyncio.sleep(0.5)
 
     async def _list(self) -> str:

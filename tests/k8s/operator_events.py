@@ -6,7 +6,7 @@ import itertools
 import time
 from datetime import UTC, datetime
 
-from tests.k8s.operator_client import Api, ApiError, Obj
+from tests.k8s.operator_client import TROUBLE, Api, Obj
 
 
 def now() -> str:
@@ -44,7 +44,7 @@ class Recorder:
                 await self._again(same)
             else:
                 await self._first(same, about, type, reason, action, message)
-        except (ApiError, OSError, TimeoutError):
+        except TROUBLE:
             return
 
     async def _first(

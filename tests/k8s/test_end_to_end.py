@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +17,10 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
+from llmops_kernel.metrics.events import ProcessEvent
 from tests.k8s.farm import Farm
 from tests.k8s.standin import StandIn
+from tests.notebooks.test_quickstart import NAME, PARAMETERS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -106,12 +110,30 @@ def test_the_loop_of_a_cluster_on_kubernetes(farm: Farm, namespace: str, config:
     second = first.resubmit(learning_rate=1e-3)
     assert second.wait(240) == "SUCCEEDED"
     whole(second)
+    assert forked(second) == {"driver": True, "worker": True}
     assert ("optimizer.learning_rate", 2e-3, 1e-3) in second.diff(first).config
 
     cluster.delete()
     until(lambda: not farm.pods(namespace) and not farm.processes())
     assert "kind-cpu" not in [other.name for other in llmops.clusters()]
     whole(second)
+
+
+def test_the_notebook_of_local_runs_with_another_template(farm: Farm, tmp_path: Path):
+    folder = tmp_path / "notebooks"
+    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns("my-workspace"))
+    given = {**PARAMETERS, "template": "kind-cpu"}
+    words = [word for name, value in given.items() for word in ("-p", name, str(value))]
+    command = [sys.executable, "-m", "papermill", NAME, "result.ipynb", *words]
+    done = subprocess.run(
+        [*command, "--no-progress-bar"], cwd=folder, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = (folder / "result.ipynb").read_text()
+    assert told.count("iVBORw0KGgo") >= 2  # The two runs ended with pictures.
+    assert "Cluster <b>kind-cpu: " in told
+    llmops.cluster("kind-cpu").delete()
+    until(lambda: not farm.processes())
 
 
 def follow(run: llmops.Run) -> None:
@@ -127,6 +149,11 @@ def follow(run: llmops.Run) -> None:
     until(is_over, timeout_s=300)
     assert run.state == "SUCCEEDED", run.logs()[-3000:]
     assert len(seen) >= 4, seen
+
+
+def forked(run: llmops.Run) -> dict[str, bool]:
+    """Whether driver and workers came from the fork servers of their pods."""
+    return {event.role: event.warm for event in run.events() if isinstance(event, ProcessEvent)}
 
 
 def whole(run: llmops.Run) -> None:

@@ -106,6 +106,17 @@ def test_a_killed_head_is_made_anew(place: Place):
     assert "Pod status: Failed" in place.events(reason="DeletedHeadPod")[0]["message"]
 
 
+def test_an_api_server_that_is_away_and_busy(place: Place, standin: StandIn):
+    place.create(raycluster("patient", group(replicas=3)))
+    standin.fault("away", seconds=2)
+    time.sleep(2.5)
+    place.until(lambda: place.status("patient").get("state") == "ready")
+    standin.fault("drop-watch", path="")
+    standin.fault("503", method="PUT", count=3)
+    place.patch("patient", {"spec": {"suspend": True}})
+    place.until(lambda: place.status("patient").get("state") == "suspended")
+
+
 def test_a_pod_that_fits_nowhere_says_so_in_kubernetes_words(place: Place):
     place.create(raycluster("big", group(gpu=16)))
     (pod,) = place.until(

@@ -34,7 +34,7 @@ def until(condition: Callable[[], Any], farm: Farm, *, timeout_s: float = 120) -
     return found
 
 
-def test_a_ray_of_two_pods_lives_and_ends(farm: Farm, namespace: str):
+def test_a_ray_of_two_pods_lives_and_ends(standin: StandIn, farm: Farm, namespace: str):
     http, path = farm.http, f"{RAYCLUSTERS.format(namespace)}/real"
     http.post(f"/api/v1/namespaces/{namespace}/secrets", json={
         "metadata": {"name": "hub"}, "stringData": {"token": "hf_secret"},
@@ -72,6 +72,14 @@ def test_a_ray_of_two_pods_lives_and_ends(farm: Farm, namespace: str):
     nodes = http.get(PROXY.format(namespace, "/nodes?view=summary"), headers=headers).json()
     found = [node["raylet"]["resourcesTotal"].get("GPU") for node in nodes["data"]["summary"]]
     assert sorted(found, key=str) == [8.0, None]
+
+    # Pods outlive an API server that is away.
+    before = {process.pid for process in farm.processes()}
+    standin.fault("away", seconds=4)
+    time.sleep(5)
+    assert {process.pid for process in farm.processes()} >= before
+    answer = http.get(PROXY.format(namespace, "/api/version"), headers=headers)
+    assert answer.json()["session_name"] == told["session_name"]
 
     farm.restart_pod(pod["metadata"]["name"], namespace=namespace)
 
