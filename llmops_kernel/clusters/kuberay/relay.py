@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SECRET_HEADER: Final = "X-LLMOps-Relay"
 CHUNK_BYTES: Final = 1 << 16
 _TIMEOUT: Final = httpx.Timeout(300.0, connect=10.0)
-_PASSED_ON: Final = ("Accept", "Content-Type", "Content-Length")
+_PASSED_ON: Final = ("Accept", "Accept-Encoding", "Content-Type", "Content-Length")
 _PASSED_BACK: Final = ("Content-Type", "Content-Length", "Content-Encoding")
 _REPLAYABLE_BYTES: Final = 1 << 20
 """A body up to this size is held, so that it can be sent again with renewed credentials."""
@@ -86,10 +86,13 @@ class Relay:
     async def _relay(self, request: web.Request) -> web.StreamResponse:
         from aiohttp import web
 
+        headers = {n: request.headers[n] for n in _PASSED_ON if n in request.headers}
+        # What our own client can decode, the other may not.
+        headers.setdefault("Accept-Encoding", "identity")
         asked = self._http.build_request(
             request.method,
             request.raw_path,
-            headers={n: request.headers[n] for n in _PASSED_ON if n in request.headers},
+            headers=headers,
             content=await _body(request),
         )
         answer = await self._http.send(asked, stream=True)

@@ -74,6 +74,7 @@ class _Open:
     connection: Connection
     good_until_s: float = _FOREVER
     forward: PortForward | None = None
+    uid: str = ""
 
 
 _Key = tuple[str, str, str, str, str, str | None]
@@ -90,15 +91,25 @@ def open_route(kube: Kube, raycluster: Raw, access: Access | None = None) -> Con
     """
     access = access or Access()
     target = Target.of(raycluster, namespace=kube.namespace)
-    key = (kube.server, kube.context, target.namespace, target.uid or target.name, *_asked(access))
+    key = (kube.server, kube.context, target.namespace, target.name, *_asked(access))
     with _lock:
         own_lock = _locks.setdefault(key, threading.Lock())
     with own_lock:
         known = _opened.get(key)
+        if known is not None and known.uid != target.uid:
+            _drop(key)  # Another cluster of that name, with another token.
+            known = None
         if known is None or time.monotonic() > known.good_until_s:
-            found = _find(kube, target, access, forward=known.forward if known else None)
-            _opened[key] = known = found
+            known = _find(kube, target, access, forward=known.forward if known else None)
+            known.uid = target.uid
+            _opened[key] = known
         return known.connection
+
+
+def _drop(key: _Key) -> None:
+    gone = _opened.pop(key, None)
+    if gone is not None and gone.forward is not None:
+        gone.forward.close()
 
 
 def close_routes() -> None:

@@ -228,6 +228,23 @@ def test_a_way_that_was_found_needs_no_api_server_to_be_named_again(
                 time.sleep(0.2)
 
 
+def test_a_cluster_made_anew_is_another_one(
+    standin: StandIn, namespace: str, kube: Kube, token_ray: TokenRay
+) -> None:
+    first = put_cluster(standin, namespace, port=token_ray.port)
+    first["metadata"]["uid"] = "one"
+    old = open_route(kube, first, FORWARD)
+    token_ray.token = "another"
+    put_token(standin, namespace, "another")
+    second = {**first, "metadata": {**first["metadata"], "uid": "two"}}
+    new = open_route(kube, second, FORWARD)
+    assert (old.token, new.token) == ("right", "another")
+    with JobsClient(new) as client:
+        client.version()
+    with JobsClient(old) as client, pytest.raises(ClusterUnreachableError):
+        client.version()
+
+
 def test_asked_for_ways_are_taken_without_a_question(
     standin: StandIn, namespace: str, kube: Kube, token_ray: TokenRay
 ) -> None:
