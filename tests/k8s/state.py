@@ -104,7 +104,7 @@ class State:
         objects = self.store.list(old)
         self.store.drop(old)
         for item in objects:
-            self.store.put(Snapshot(new, item.body, item.owners))
+            self.store.keep(Snapshot(new, item.body, item.owners))
 
     def undefine(self, group: str, plural: str) -> None:
         kind = self.registry.remove(group, plural)

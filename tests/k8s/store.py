@@ -132,13 +132,19 @@ class Store:
         return self.version
 
     def put(self, snapshot: Snapshot) -> None:
-        table, before = self.table(snapshot.kind), None
+        table = self.table(snapshot.kind)
         before = table.objects.get(snapshot.key)
         table.objects[snapshot.key] = snapshot
         self.uids[snapshot.uid] = snapshot
         self._index(before, snapshot)
         kind = "MODIFIED" if before else "ADDED"
         self._tell(table, Change(snapshot.version, kind, snapshot, before))
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Has it without telling anybody: it was there before, under another definition."""
+        self.table(snapshot.kind).objects[snapshot.key] = snapshot
+        self.uids[snapshot.uid] = snapshot
+        self._index(None, snapshot)
 
     def remove(self, snapshot: Snapshot) -> Snapshot:
         """The last state, at the version of the deletion."""
