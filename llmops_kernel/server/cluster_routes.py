@@ -80,7 +80,7 @@ class KeepHandler(LLMOpsHandler):
     @protected
     async def post(self, name: str) -> None:
         body = self.body(KeepBody)
-        self.reply(await self.run(lambda: api.cluster(name).keep(for_s=body.for_s)))
+        self.reply(await self.run(lambda: api.cluster(name).keep(for_s=body.for_s).info))
 
 
 def _forced(handler: LLMOpsHandler) -> bool:
