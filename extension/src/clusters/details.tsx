@@ -86,7 +86,7 @@ function Groups(props: {
     <table className="llmops-clusters-groups">
       <thead>
         <tr>
-          <th scope="col">{trans.__('worker group')}</th>
+          <th scope="col">{trans.__('workers')}</th>
           <th scope="col">{trans.__('ready')}</th>
           <th scope="col">{trans.__('wanted')}</th>
           <th scope="col">{trans.__('bounds')}</th>
