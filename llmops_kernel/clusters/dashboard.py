@@ -35,10 +35,14 @@ class Usage:
 class Dashboard:
     """A short-lived client; every answer that does not come in time is None."""
 
-    def __init__(self, connection: Connection, *, timeout_s: float = 2.0) -> None:
+    def __init__(
+        self, connection: Connection, *, timeout_s: float = 2.0, transport: Any = None
+    ) -> None:
+        """`transport` is httpx's, for many clusters behind one address; default one of its own."""
         from llmops_kernel.clusters.http import open_http
 
-        self._http = open_http(connection, timeout=timeout_s)
+        more = {} if transport is None else {"transport": transport}
+        self._http = open_http(connection, timeout=timeout_s, **more)
         self.trouble = ""
         """Why the last question was not answered."""
 

@@ -13,14 +13,19 @@ from llmops_kernel.clusters.kuberay.finding import Found
 from llmops_kernel.clusters.kuberay.fresh import Fresh
 from llmops_kernel.clusters.kuberay.guard import times_of
 from llmops_kernel.clusters.kuberay.kube import KubeError
-from llmops_kernel.clusters.kuberay.objects import labels
-from llmops_kernel.clusters.kuberay.ray_probe import RayAnswer, ask_ray
+from llmops_kernel.clusters.kuberay.ray_probe import RayAnswer, ask_ray, is_known
 from llmops_kernel.clusters.kuberay.status import Phase
 from llmops_kernel.clusters.provider import ClusterAction, ClusterInfo, ClusterState, Waiting
 
 PROVIDER: Final = "kuberay"
 _reasons: Fresh[tuple[Waiting, ...]] = Fresh(fresh_s=2.0, patience_s=0.9, stale_s=15.0)
 _PODS_S: Final = 2.0
+_NEXT_S: Final = 0.05
+"""For the reasons of another phase of a cluster that was explained before."""
+_MAX_EXPLAINED: Final = 10_000
+_explained: set[str] = set()
+_ASKED_AT_ONCE: Final = 24
+"""Rays of a long list that one look asks; the next look asks the next."""
 _QUIET_S: Final = 3.0
 """A watch that breaks off and comes back sooner is not worth a word."""
 _NOT_NOW: Final[Mapping[ClusterAction, Mapping[ClusterState, str]]] = {
@@ -39,11 +44,13 @@ _NOT_NOW: Final[Mapping[ClusterAction, Mapping[ClusterState, str]]] = {
 }
 
 
-def info_of(found: Found, *, until_s: float | None = None, in_list: bool = False) -> ClusterInfo:
+def info_of(
+    found: Found, *, until_s: float | None = None, in_list: bool = False, with_ray: bool = True
+) -> ClusterInfo:
     """Answers at once, or within a second when something about it has never been asked."""
     raycluster = found.raycluster
     phase = status.phase_of(raycluster)
-    answer = ask_ray(found, until_s=until_s) if phase.asks_ray else None
+    answer = ask_ray(found, until_s=until_s) if phase.asks_ray and with_ray else None
     phase = _with_ray(phase, answer, is_away=found.error is not None, in_list=in_list)
     reasons = _why(found, phase, answer, until_s=until_s)
     ready, wanted = status.workers_ready(raycluster), status.workers_wanted(raycluster)
@@ -76,10 +83,15 @@ def info_of(found: Found, *, until_s: float | None = None, in_list: bool = False
 
 def infos_of(found: Sequence[Found], *, until_s: float) -> list[ClusterInfo]:
     """Of many at once: all Rays are asked beside each other, until that moment (monotonic)."""
-    for one in found:
-        if status.phase_of(one.raycluster).asks_ray:
+    asked = [one for one in found if status.phase_of(one.raycluster).asks_ray]
+    unknown = [one for one in asked if not is_known(one)]
+    later = {one.uid for one in unknown[_ASKED_AT_ONCE:]}
+    for one in asked:
+        if one.uid not in later:
             ask_ray(one, until_s=0.0)
-    return [info_of(one, until_s=until_s, in_list=True) for one in found]
+    return [
+        info_of(one, until_s=until_s, in_list=True, with_ray=one.uid not in later) for one in found
+    ]
 
 
 def actions_of(
@@ -102,12 +114,9 @@ def pods_of_cluster(found: Found, *, patience_s: float = _PODS_S) -> list[Obj] |
         seen = pods_of(found.kube, found.place.namespace).look(patience_s=patience_s)
     except KubeError:
         return None
-    own = found.own_name
-    return [
-        pod
-        for pod in seen.items.values()
-        if labels(pod, "metadata", "labels").get(names.RAY_CLUSTER_LABEL) == own
-    ]
+    own, label = found.own_name, names.RAY_CLUSTER_LABEL
+    pods = seen.items.values()
+    return [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(label) == own]
 
 
 def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list: bool) -> Phase:
@@ -139,7 +148,16 @@ def _why(
     step = "".join(char for char in phase.message if not char.isdigit())
     generation = raycluster["metadata"].get("generation")
     key = (id(found.kube), found.uid, generation, step)
-    return _reasons.get(key, lambda: _look_why(found, lives), until_s=until_s) or ()
+    patience_s = _NEXT_S if found.uid in _explained else None
+    reasons = _reasons.get(
+        key, lambda: _look_why(found, lives), until_s=until_s, patience_s=patience_s
+    )
+    if reasons is None:
+        return ()
+    if len(_explained) > _MAX_EXPLAINED:
+        _explained.clear()
+    _explained.add(found.uid)
+    return reasons
 
 
 def _look_why(found: Found, ray_answers: bool | None) -> tuple[Waiting, ...]:

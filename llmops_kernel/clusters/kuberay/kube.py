@@ -60,12 +60,13 @@ class Kube:
         self.server = self._credentials.server
         """`https://host:port[/path]`"""
         self.proxy = self._credentials.proxy
+        self._shared = self._transport()
         self._http = httpx.Client(
             base_url=self.server,
             auth=self.auth(),
             headers={"User-Agent": "llmops-kernel", "Accept": "application/json"},
             timeout=_TIMEOUT,
-            transport=self._transport(),
+            transport=self._shared,
             trust_env=False,
         )
 
@@ -84,6 +85,10 @@ class Kube:
     def verify(self) -> ssl.SSLContext:
         """The authority and the client certificate; a renewed certificate appears in it."""
         return self._credentials.ssl
+
+    def transport(self) -> httpx.BaseTransport:
+        """The connections to it, for another client; closing that one leaves them open."""
+        return _Lent(self._shared)
 
     def close(self) -> None:
         self._http.close()
@@ -277,6 +282,14 @@ class Kube:
             remedy="is the VPN up, and the cluster? `kubectl --context"
             f" {self.context} version` asks it too",
         )
+
+
+class _Lent(httpx.BaseTransport):
+    def __init__(self, lender: httpx.HTTPTransport) -> None:
+        self._lender = lender
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self._lender.handle_request(request)
 
 
 class Watch:

@@ -17,7 +17,8 @@ _INT64 = 2**63
 def dig(obj: Any, *path: str) -> Any:
     """What is at that path; None when a step of it is not there."""
     for step in path:
-        if not isinstance(obj, Mapping):
+        # `dict` first: asking an abstract class takes ten times as long.
+        if not isinstance(obj, dict | Mapping):
             return None
         obj = obj.get(step)
     return obj
@@ -31,7 +32,7 @@ def text(obj: Any, *path: str) -> str:
 def fields(obj: Any, *path: str) -> dict[str, Any]:
     """An object; empty when there is none. Names that are not texts are left out."""
     found = dig(obj, *path)
-    if not isinstance(found, Mapping):
+    if not isinstance(found, dict | Mapping):
         return {}
     return {name: value for name, value in found.items() if isinstance(name, str)}
 
@@ -45,7 +46,7 @@ def objects(obj: Any, *path: str) -> list[Obj]:
     found = dig(obj, *path)
     if not isinstance(found, list | tuple):
         return []
-    return [item for item in found if isinstance(item, Mapping)]
+    return [item for item in found if isinstance(item, dict | Mapping)]
 
 
 def texts(obj: Any, *path: str) -> list[str]:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from llmops_kernel.clusters.kuberay.effect_of_edit import EditEffect
     from llmops_kernel.clusters.kuberay.finding import Found
 
-_LIST_S = 0.7
+_GET_S = 0.9
+"""For whatever about one cluster has never been asked: a kernel must not hang in silence."""
+_LIST_S = 0.4
 """For the answers of all Rays together, when all clusters are listed."""
 
 
@@ -77,7 +79,8 @@ class KubeRayProvider:
         """Raises ClusterNotFoundError, KubeError."""
         from llmops_kernel.clusters.kuberay.describing import info_of
 
-        return info_of(self._find(name))
+        found = self._find(name)
+        return info_of(found, until_s=time.monotonic() + _GET_S)
 
     def names(self) -> tuple[str, ...]:
         """Raises KubeError when no place can be asked."""

@@ -33,6 +33,11 @@ def ask_ray(found: Found, *, until_s: float | None = None) -> RayAnswer | None:
     return _answers.get(_key(found), lambda: _ask(found), until_s=until_s)
 
 
+def is_known(found: Found) -> bool:
+    """Whether it has answered before, or has been silent."""
+    return _answers.known(_key(found))
+
+
 def forget_ray(found: Found) -> None:
     """After a change that makes worthless what is known about its Ray."""
     _answers.forget(_key(found))
@@ -58,10 +63,18 @@ def _key(found: Found) -> tuple[int, str]:
     return id(found.kube), found.uid
 
 
+def _shared(found: Found) -> Any:
+    """Connections to the API server, which all its clusters have in common."""
+    connection = connection_of(found)
+    return (
+        found.kube.transport() if connection.dashboard_url.startswith(found.kube.server) else None
+    )
+
+
 def _ask(found: Found) -> RayAnswer:
     try:
         connection = connection_of(found)
-        with Dashboard(connection, timeout_s=_TIMEOUT_S) as dashboard:
+        with Dashboard(connection, timeout_s=_TIMEOUT_S, transport=_shared(found)) as dashboard:
             if dashboard.session_name() is None:
                 return RayAnswer(False, why=f"Ray's API does not answer: {dashboard.trouble}")
             usage = dashboard.usage(ready_s=status.ready_since_s(found.raycluster))

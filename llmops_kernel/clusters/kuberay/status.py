@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -136,15 +137,16 @@ def groups_of(raycluster: Obj) -> list[Obj]:
 
 def group_infos(raycluster: Obj, pods: Sequence[Obj] | None) -> tuple[GroupInfo, ...]:
     """`ready` comes from the pods where these are known."""
-    ready: dict[str, int] = {}
-    for pod in pods or ():
-        group = labels(pod, "metadata", "labels").get(names.RAY_GROUP_LABEL, "")
-        ready[group] = ready.get(group, 0) + pod_is_ready(pod)
+    ready = Counter(
+        dig(pod, "metadata", "labels", names.RAY_GROUP_LABEL)
+        for pod in pods or ()
+        if pod_is_ready(pod)
+    )
     return tuple(
         GroupInfo(
             name=text(group, "groupName"),
             replicas=replicas_of(group),
-            ready=None if pods is None else ready.get(text(group, "groupName"), 0),
+            ready=None if pods is None else ready[text(group, "groupName")],
             min_replicas=number(group.get("minReplicas")),
             max_replicas=group.get("maxReplicas")
             if group.get("maxReplicas") != 2**31 - 1
@@ -155,8 +157,10 @@ def group_infos(raycluster: Obj, pods: Sequence[Obj] | None) -> tuple[GroupInfo,
 
 
 def pod_is_ready(pod: Obj) -> bool:
-    conditions = objects(pod, "status", "conditions")
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    for one in dig(pod, "status", "conditions") or ():
+        if isinstance(one, dict) and one.get("type") == "Ready":
+            return bool(one.get("status") == "True")
+    return False
 
 
 def ready_since_s(raycluster: Obj) -> float | None:
