@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -58,8 +60,8 @@ class Credentials:
 
     @property
     def proxy(self) -> str | None:
-        """An HTTP proxy on the way to the server."""
-        return self._loaded.proxy or None
+        """An HTTP proxy on the way to the server: the kubeconfig's, else the environment's."""
+        return _proxy_to(self.server, self._loaded.proxy or None)
 
     @property
     def server_name(self) -> str | None:
@@ -271,6 +273,14 @@ def ssl_context(loaded: Configuration) -> ssl.SSLContext:
                 remedy="see `client-certificate` of the user in your kubeconfig",
             ) from None
     return context
+
+
+def _proxy_to(server: str, proxy: str | None) -> str | None:
+    """The official client takes that of the environment whatever NO_PROXY says."""
+    host = urlsplit(server).hostname or ""
+    if proxy is None or proxy not in getproxies().values():
+        return proxy
+    return None if host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host) else proxy
 
 
 def _certificate(loaded: Configuration) -> bytes | None:

@@ -188,7 +188,7 @@ import json, pathlib, time
 count = pathlib.Path({count!r})
 count.write_text(str(int(count.read_text() or 0) + 1) if count.exists() else "1")
 if pathlib.Path({broken!r}).exists():
-    raise SystemExit("the session has ended, secret-of-plugin")
+    raise SystemExit("the session has ended")
 print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
   "status": {{"token": "admintok"}}}}))
 """
@@ -217,6 +217,19 @@ def test_a_credential_plugin_is_run_once_and_its_failure_is_told(
     ) as caught:
         Kube().get(raycluster_path(cloud.namespace))
     assert "gcloud auth login" in caught.value.remedy
+
+
+def test_a_proxy_of_the_environment_leaves_out_what_it_is_told(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "api.inside")
+    assert Kube().get(raycluster_path(cloud.namespace))["kind"] == "RayClusterList"
+    text = cloud.kubeconfig.read_text()
+    cloud.kubeconfig.write_text(text.replace(cloud.standin.url, "https://api.inside:6443"))
+    assert Kube().proxy is None
+    cloud.kubeconfig.write_text(text.replace(cloud.standin.url, "https://api.outside:6443"))
+    assert Kube().proxy == "http://127.0.0.1:9"
 
 
 def test_nobody_answers(cloud: Cloud) -> None:
