@@ -6,6 +6,7 @@ import asyncio
 import collections
 import os
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,7 @@ class Control:
             "requests": requests,
             "watches": dict(watches),
             "rss": _rss(),
+            "cpu_s": time.process_time(),
             "objects": {kind.plural: len(table.objects) for kind, table in tables.items()},
             "version": self.state.store.version,
             "log": sum(len(table.log) for table in tables.values()),

@@ -18,6 +18,7 @@ from tests.k8s.api import Api
 from tests.k8s.control import Control
 from tests.k8s.controllers import Controllers
 from tests.k8s.state import State, kueue_definitions
+from tests.k8s.store import LOG_LENGTH
 
 
 def _arguments() -> argparse.Namespace:
@@ -29,6 +30,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-controllers", action="store_true")
     parser.add_argument("--no-kueue", action="store_true")
     parser.add_argument("--bookmark-s", type=float, default=10.0)
+    parser.add_argument("--log-length", type=int, default=LOG_LENGTH, help="changes of a kind")
     parser.add_argument("--forward-protocol", action="append", help="of port-forward")
     return parser.parse_args()
 
@@ -98,7 +100,11 @@ class Server:
 
 
 async def _serve(arguments: argparse.Namespace) -> None:
-    state = State(controllers=not arguments.no_controllers, bookmark_s=arguments.bookmark_s)
+    state = State(
+        controllers=not arguments.no_controllers,
+        bookmark_s=arguments.bookmark_s,
+        log_length=arguments.log_length,
+    )
     if arguments.forward_protocol:
         state.forward_protocols = tuple(arguments.forward_protocol)
     for path in arguments.crd:

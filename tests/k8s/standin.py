@@ -65,9 +65,10 @@ class StandIn:
         kueue: bool = True,
         crd: Path | None = RAYCLUSTER_CRD,
         bookmark_s: float = 10.0,
+        log_length: int = 4000,
         forward_protocols: tuple[str, ...] = (),
     ) -> None:
-        self.options = ["--bookmark-s", str(bookmark_s)]
+        self.options = ["--bookmark-s", str(bookmark_s), "--log-length", str(log_length)]
         for protocol in forward_protocols:
             self.options += ["--forward-protocol", protocol]
         self.options += [] if controllers else ["--no-controllers"]
@@ -269,7 +270,7 @@ class StandIn:
             self.heal()
 
     def stats(self, *, reset: bool = False) -> Body:
-        """requests (by verb and path), watches (open, by path), rss (bytes), objects, version."""
+        """requests (by verb and path), open watches (by path), rss, cpu_s, objects, version."""
         return self.call("stats", reset=reset)
 
     def create_namespace(self, name: str) -> str:

@@ -11,7 +11,7 @@ from tests.k8s.deletes import Deletes
 from tests.k8s.faults import Faults
 from tests.k8s.kinds import CRD, NAMESPACE, PRIORITY_CLASS, Kind, Registry, from_definition
 from tests.k8s.quota import Quotas
-from tests.k8s.store import Snapshot, Store
+from tests.k8s.store import LOG_LENGTH, Snapshot, Store
 from tests.k8s.watching import Watch
 from tests.k8s.writes import Request, Writes
 
@@ -37,7 +37,8 @@ class State:
     controllers: bool = True
     bookmark_s: float = 10.0
     forward_protocols: tuple[str, ...] = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-    store: Store = field(default_factory=Store)
+    log_length: int = LOG_LENGTH
+    store: Store = field(init=False)
     registry: Registry = field(default_factory=Registry)
     faults: Faults = field(default_factory=Faults)
     watches: set[Watch] = field(default_factory=set)
@@ -48,6 +49,7 @@ class State:
     quotas: Quotas = field(init=False)
 
     def __post_init__(self) -> None:
+        self.store = Store(self.log_length)
         self.auth = Auth(self.store)
         self.writes = Writes(self.store)
         self.deletes = Deletes(self.store)

@@ -80,6 +80,8 @@ class Table:
 
     objects: dict[Key, Snapshot] = field(default_factory=dict)
     log: list[Change] = field(default_factory=list)
+    length: int = LOG_LENGTH
+    """At least so many changes are kept, at most twice as many."""
     floor: int = FIRST_VERSION
     """Changes after this version are all in the log."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -92,9 +94,9 @@ class Table:
 
     def append(self, change: Change) -> None:
         self.log.append(change)
-        if len(self.log) > 2 * LOG_LENGTH:
-            self.floor = self.log[LOG_LENGTH - 1].version
-            del self.log[:LOG_LENGTH]
+        if len(self.log) > 2 * self.length:
+            self.floor = self.log[self.length - 1].version
+            del self.log[: self.length]
         self.wake()
 
     def wake(self) -> None:
@@ -105,7 +107,8 @@ class Table:
 class Store:
     """The whole state of the server; used from its event loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, log_length: int = LOG_LENGTH) -> None:
+        self.log_length = log_length
         self.version = FIRST_VERSION
         self.tables: dict[Kind, Table] = {}
         self.uids: dict[str, Snapshot] = {}
@@ -115,7 +118,7 @@ class Store:
     def table(self, kind: Kind) -> Table:
         table = self.tables.get(kind)
         if table is None:
-            table = self.tables[kind] = Table(floor=self.version)
+            table = self.tables[kind] = Table(length=self.log_length, floor=self.version)
         return table
 
     def get(self, kind: Kind, namespace: str, name: str) -> Snapshot | None:

@@ -6,10 +6,8 @@ import asyncio
 import json
 import ssl
 import threading
-import time
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.k8s.small import RAYCLUSTERS, pod, raycluster
@@ -28,8 +26,8 @@ def big_pod(name: str) -> dict[str, Any]:
     return body
 
 
-async def _load(url: str, context: ssl.SSLContext, rounds: int) -> float:
-    """Patches a second, by 8 connections at once."""
+async def _load(url: str, context: ssl.SSLContext, rounds: int) -> None:
+    """All pods report as often as this, over 8 connections."""
     import aiohttp
 
     connector = aiohttp.TCPConnector(ssl=context, limit=8)
@@ -45,34 +43,34 @@ async def _load(url: str, context: ssl.SSLContext, rounds: int) -> float:
                 assert answer.status == 200, await answer.text()
                 await answer.read()
 
-        started = time.monotonic()
         for number in range(rounds):
             await asyncio.gather(*(patch(f"p{index}", number) for index in range(1000)))
-        return rounds * 1000 / (time.monotonic() - started)
 
 
 @pytest.mark.slow
 def test_a_thousand_pods_cost_little_and_ever_the_same() -> None:
-    with StandIn(crd=None) as standin, standin.client() as http:
+    """In seconds of the server's processor, which other programs do not change."""
+    with StandIn(crd=None, log_length=1000) as standin, standin.client() as http:
         for index in range(1000):
             assert http.post(PODS, json=big_pod(f"p{index}")).status_code == 201
         context = ssl.create_default_context(cafile=str(standin.ca_file))
+        # A watcher that reads nothing must not make the server keep everything for it.
         with http.stream("GET", PODS, params={"watch": "1"}):
-            # A watcher that reads nothing must not make the server keep everything for it.
-            rate = asyncio.run(_load(standin.url, context, 8))
+            asyncio.run(_load(standin.url, context, 2))
             # By now the log of changes is as long as it gets.
-            before = standin.stats()["rss"]
-            asyncio.run(_load(standin.url, context, 5))
+            full = standin.stats()
+            asyncio.run(_load(standin.url, context, 3))
             after = standin.stats()
-        started = time.monotonic()
         assert len(http.get(PODS).json()["items"]) == 1000
-        listed = time.monotonic() - started
-    figures = f"{rate:.0f} patches/s, list {listed:.2f} s, {after['rss'] / 2**20:.0f} MB"
+        listed = standin.stats()["cpu_s"] - after["cpu_s"]
+    patched = (after["cpu_s"] - full["cpu_s"]) / 3000
+    mb = after["rss"] / 2**20
+    figures = f"{1000 * patched:.2f} ms a patch, {1000 * listed:.0f} ms a list, {mb:.0f} MB"
     print(figures)
-    assert rate > 100, figures
-    assert listed < 2, figures
-    assert after["rss"] < before * 1.1, figures
-    assert after["log"] <= 20_000
+    assert patched < 0.006, figures
+    assert listed < 0.5, figures
+    assert after["rss"] < full["rss"] * 1.1, figures
+    assert after["log"] <= 2 * 1000 + 1000
 
 
 def test_no_event_is_lost_between_bookmarks() -> None:
@@ -115,10 +113,8 @@ def test_two_hundred_clusters_are_listed_at_once(standin: StandIn, namespace: st
     with standin.client() as http:
         for index in range(200):
             assert http.post(path, json=raycluster(f"c{index}")).status_code == 201
-        times = []
-        for _ in range(3):
-            started = time.monotonic()
-            found: httpx.Response = http.get(path)
-            times.append(time.monotonic() - started)
+        before = standin.stats()["cpu_s"]
+        found = http.get(path)
+        spent = standin.stats()["cpu_s"] - before
     assert len(found.json()["items"]) == 200
-    assert min(times) < 0.3
+    assert spent < 0.1
