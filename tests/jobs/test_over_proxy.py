@@ -247,7 +247,7 @@ def test_after_the_cluster_is_gone_the_run_opens_with_all_that_was_read(
     close_routes()
 
 
-def ray(*words: str, home: Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+def ray(*words: str, home: Path, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HOME": str(home), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "x" * 40}
     command = [str(Path(sys.executable).with_name("ray")), *words]
     return subprocess.run(
