@@ -199,6 +199,16 @@ class Farm:
         )
         answer.raise_for_status()
 
+    def report(self) -> str:
+        """For a failed test: what the operator and all pods said last."""
+        answer = self.http.get("/api/v1/pods")
+        parts = [self.log.read_text()[-2000:]]
+        for pod in answer.json()["items"]:
+            states = [status["state"] for status in pod["status"].get("containerStatuses") or []]
+            head = f"{pod['metadata']['name']}: {pod['status'].get('phase')} {states}"
+            parts.append(f"{head}\n{self.tail(pod, 1500)}")
+        return "\n\n".join(parts)
+
     def tail(self, pod: dict[str, Any], num_chars: int = 3000) -> str:
         """The end of a real pod's log."""
         file = Path(pod["metadata"].get("annotations", {}).get("standin/log", "/nowhere"))

@@ -25,11 +25,10 @@ def farm(standin: StandIn) -> Iterator[Farm]:
     assert running.processes() == []
 
 
-def until(condition: Callable[[], Any], farm: Farm, *, timeout_s: float = 120) -> Any:
+def until(condition: Callable[[], Any], farm: Farm, *, timeout_s: float = 240) -> Any:
     deadline_s = time.monotonic() + timeout_s
     while not (found := condition()):
-        logs = [farm.tail(pod, 1000) for pod in farm.pods()]
-        assert time.monotonic() < deadline_s, (farm.log.read_text()[-2000:], logs)
+        assert time.monotonic() < deadline_s, farm.report()
         time.sleep(0.1)
     return found
 
