@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from tests.k8s import kueue_quota as quota
-from tests.k8s import operator_pods as pods_of
+from tests.k8s import operator_names as names
 from tests.k8s.operator_client import TROUBLE, Api, Mirror, Obj
 from tests.k8s.operator_events import Recorder, now
 from tests.k8s.operator_status import condition
@@ -144,7 +144,7 @@ class Kueue:
             "apiVersion": f"{GROUP}/{VERSION}", "kind": "Workload",
             "metadata": {
                 "name": workload_name(cluster), "namespace": namespace,
-                "ownerReferences": [pods_of.owner(cluster)],
+                "ownerReferences": [names.owner(cluster)],
             },
             "spec": {
                 "queueName": _queue(cluster), "active": True, "priority": 0,

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+from tests.k8s import operator_names as names
 from tests.k8s import operator_pods as pods_of
 from tests.k8s import operator_rules as rules
 from tests.k8s import operator_status as status_of
 from tests.k8s.operator_client import Api, ApiError, Mirror, Obj
 from tests.k8s.operator_events import Recorder
+from tests.k8s.operator_words import ended, is_leaving, must_go, where
 
 RAYCLUSTERS = "/apis/ray.io/v1"
 FINALIZER = "ray.io/gcs-ft-redis-cleanup-finalizer"
@@ -62,13 +64,13 @@ class Reconciler:
         return await self._make(cluster)
 
     async def _is_valid(self, cluster: Obj) -> bool:
-        where = _where(cluster)
+        place = where(cluster)
         if error := rules.metadata_error(cluster["metadata"]["name"]):
-            message = f"The RayCluster metadata is invalid {where}: {error}"
+            message = f"The RayCluster metadata is invalid {place}: {error}"
             await self._warn(cluster, "InvalidRayClusterMetadata", message)
             return False
         if error := rules.spec_error(cluster["spec"]):
-            message = f"The RayCluster spec is invalid {where}: {error}"
+            message = f"The RayCluster spec is invalid {place}: {error}"
             await self._warn(cluster, "InvalidRayClusterSpec", message)
             return False
         return True
@@ -104,7 +106,7 @@ class Reconciler:
     async def _autoscaler_account(self, cluster: Obj) -> None:
         if not rules.autoscaling(cluster["spec"]):
             return
-        name, namespace = pods_of.service_account(cluster), cluster["metadata"]["namespace"]
+        name, namespace = names.service_account(cluster), cluster["metadata"]["namespace"]
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         try:
             await self._api.get(f"{path}/{name}")
@@ -114,7 +116,7 @@ class Reconciler:
                 raise
         if cluster["spec"]["headGroupSpec"]["template"]["spec"].get("serviceAccountName"):
             message = (
-                f"Failed to reconcile RayCluster {_where(cluster)}. If users specify"
+                f"Failed to reconcile RayCluster {where(cluster)}. If users specify"
                 " ServiceAccountName for the head Pod, they need to create a ServiceAccount"
                 f" themselves. However, ServiceAccount {name} is not found. Please create one."
                 " See the PR description of https://github.com/ray-project/kuberay/pull/1128 for"
@@ -122,7 +124,7 @@ class Reconciler:
             )
             await self._warn(cluster, "AutoscalerServiceAccountNotFound", message)
             raise ReconcileError(f'ServiceAccount "{name}" not found')
-        meta = {"name": name, "ownerReferences": [pods_of.owner(cluster)]}
+        meta = {"name": name, "ownerReferences": [names.owner(cluster)]}
         await self._api.create(path, {"metadata": meta})
         await self._tell(
             cluster,
@@ -153,18 +155,17 @@ class Reconciler:
         namespace = cluster["metadata"]["namespace"]
         made = await self._api.create(f"/api/v1/namespaces/{namespace}/services", service)
         self._services.put(made)
-        where = f"{namespace}/{made['metadata']['name']}"
-        await self._tell(cluster, "CreatedService", f"Created service {where}", "Create")
+        await self._tell(cluster, "CreatedService", f"Created service {where(made)}", "Create")
 
     def _find_service(self, cluster: Obj) -> Obj | None:
         namespace = cluster["metadata"]["namespace"]
-        return self._services.get(namespace, pods_of.service_name(cluster))
+        return self._services.get(namespace, names.service_name(cluster))
 
     async def _make_pods(self, cluster: Obj) -> None:
         suspended = status_of.suspend_state(cluster.get("status") or {})
         if suspended == status_of.SUSPENDING:
             await self._delete_all(self._pods_of(cluster))
-            message = f"Deleted Pods for RayCluster {_where(cluster)} due to suspension"
+            message = f"Deleted Pods for RayCluster {where(cluster)} due to suspension"
             await self._tell(cluster, "DeletedPod", message, "Delete")
             return
         if suspended == status_of.SUSPENDED or cluster["spec"].get("suspend"):
@@ -172,7 +173,7 @@ class Reconciler:
         if self._must_recreate(cluster):
             await self._delete_all(self._pods_of(cluster))
             message = (
-                f"Deleted all Pods for RayCluster {_where(cluster)} due to spec change with"
+                f"Deleted all Pods for RayCluster {where(cluster)} due to spec change with"
                 " Recreate upgradeStrategy"
             )
             await self._tell(cluster, "DeletedPod", message, "Delete")
@@ -193,11 +194,9 @@ class Reconciler:
         head = status_of.head_pod(self._pods_of(cluster))
         if head is None:
             await self._create(cluster, pods_of.head_pod(cluster), kind="head")
-        elif (reason := _must_go(head)) and not _is_leaving(head):
+        elif (reason := must_go(head)) and not is_leaving(head):
             await self._delete(head)
-            await self._tell(
-                cluster, "DeletedHeadPod", f"Deleted head Pod {_ended(head)}", "Delete"
-            )
+            await self._tell(cluster, "DeletedHeadPod", f"Deleted head Pod {ended(head)}", "Delete")
             raise ReconcileError(reason)
 
     async def _make_workers(self, cluster: Obj, group: Obj) -> None:
@@ -205,29 +204,29 @@ class Reconciler:
         if group.get("suspend"):
             await self._delete_all(pods)
             return
-        ill = [pod for pod in pods if _must_go(pod) and not _is_leaving(pod)]
+        ill = [pod for pod in pods if must_go(pod) and not is_leaving(pod)]
         for pod in ill:
             await self._delete(pod)
-            message = f"Deleted worker Pod {_ended(pod)}"
+            message = f"Deleted worker Pod {ended(pod)}"
             await self._tell(cluster, "DeletedWorkerPod", message, "Delete")
         if ill:
             raise ReconcileError(f"delete {len(ill)} unhealthy worker Pods")
         chosen = set((group.get("scaleStrategy") or {}).get("workersToDelete") or [])
         for pod in [pod for pod in pods if pod["metadata"]["name"] in chosen]:
-            if _is_leaving(pod):
+            if is_leaving(pod):
                 continue
             await self._delete(pod)
-            await self._tell(cluster, "DeletedWorkerPod", f"Deleted pod {_where(pod)}", "Delete")
+            await self._tell(cluster, "DeletedWorkerPod", f"Deleted pod {where(pod)}", "Delete")
         left = [pod for pod in pods if pod["metadata"]["name"] not in chosen]
         missing = status_of.desired_replicas(group) - len(left)
         if missing > 0:
             await self._add_workers(cluster, group, left, missing)
         elif missing < 0 and not rules.autoscaling(cluster["spec"]):
             for pod in left[:-missing]:
-                if _is_leaving(pod):
+                if is_leaving(pod):
                     continue
                 await self._delete(pod)
-                message = f"Deleted Pod {_where(pod)}"
+                message = f"Deleted Pod {where(pod)}"
                 await self._tell(cluster, "DeletedWorkerPod", message, "Delete")
 
     async def _add_workers(self, cluster: Obj, group: Obj, pods: list[Obj], missing: int) -> None:
@@ -250,19 +249,19 @@ class Reconciler:
         try:
             made = await self._api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
         except ApiError as error:
-            what = f"{namespace}/" if kind == "head" else f"for the cluster {_where(cluster)}"
+            what = f"{namespace}/" if kind == "head" else f"for the cluster {where(cluster)}"
             message = f"Failed to create {kind} Pod {what}, {error}"
             await self._warn(cluster, f"FailedToCreate{name}Pod", message, "Create")
             reason = f"FailedCreate{name}Pod"
             raise ReconcileError(f"{reason}\n{error}", reason=reason) from error
         self._pods.put(made)
         await self._tell(
-            cluster, f"Created{name}Pod", f"Created {kind} Pod {_where(made)}", "Create"
+            cluster, f"Created{name}Pod", f"Created {kind} Pod {where(made)}", "Create"
         )
 
     async def _delete_all(self, pods: list[Obj]) -> None:
         for pod in pods:
-            if not _is_leaving(pod):
+            if not is_leaving(pod):
                 await self._delete(pod)
 
     async def _delete(self, pod: Obj) -> None:
@@ -314,10 +313,10 @@ class Reconciler:
                 raise
             await self._create_cleanup(cluster, path, job_name)
             return self._requeue_s
-        ended = {"Complete", "Failed"} & {
+        results = {"Complete", "Failed"} & {
             condition["type"] for condition in (job.get("status") or {}).get("conditions") or []
         }
-        if not ended:
+        if not results:
             return self._requeue_s
         await self._api.merge(_path(cluster), {"metadata": {"finalizers": None}})
         return 0.0
@@ -325,16 +324,16 @@ class Reconciler:
     async def _create_cleanup(self, cluster: Obj, path: str, name: str) -> None:
         pod = pods_of.head_pod(cluster)
         labels = pod["metadata"]["labels"] | {"ray.io/node-type": "redis-cleanup"}
-        meta = {"name": name, "labels": labels, "ownerReferences": [pods_of.owner(cluster)]}
+        meta = {"name": name, "labels": labels, "ownerReferences": [names.owner(cluster)]}
         spec = {**pod["spec"], "restartPolicy": "Never"}
         template = {"metadata": {"labels": labels}, "spec": spec}
         job = {"spec": {"backoffLimit": 0, "activeDeadlineSeconds": 300, "template": template}}
         await self._api.create(
             path, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, **job}
         )
-        where = f"{cluster['metadata']['namespace']}/{name}"
+        place = f"{cluster['metadata']['namespace']}/{name}"
         await self._tell(
-            cluster, "CreatedRedisCleanupJob", f"Created Redis cleanup Job {where}", "Create"
+            cluster, "CreatedRedisCleanupJob", f"Created Redis cleanup Job {place}", "Create"
         )
 
     async def _tell(self, cluster: Obj, reason: str, message: str, action: str) -> None:
@@ -361,50 +360,6 @@ def _as_go_writes(value: Any, *, in_resources: bool = False) -> Any:
     return str(value) if in_resources and isinstance(value, int | float) else deepcopy(value)
 
 
-def _where(obj: Obj) -> str:
-    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-
-
 def _path(cluster: Obj) -> str:
     meta = cluster["metadata"]
     return f"{RAYCLUSTERS}/namespaces/{meta['namespace']}/rayclusters/{meta['name']}"
-
-
-def _is_leaving(pod: Obj) -> bool:
-    return bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def _must_go(pod: Obj) -> str | None:
-    """Why the operator deletes the pod; None when it does not."""
-    phase, name = pod["status"].get("phase"), pod["metadata"]["name"]
-    node_type = pod["metadata"]["labels"]["ray.io/node-type"]
-    if phase in ("Failed", "Succeeded"):
-        return (
-            f"The {node_type} Pod {name} status is {phase} which is a terminal state. KubeRay will"
-            " delete the Pod and create new Pods in the next reconciliation if necessary."
-        )
-    policy = pod["spec"].get("restartPolicy", "Always")
-    if phase == "Running" and policy == "Never" and _ray_terminated(pod):
-        return (
-            f"The Pod status of the {node_type} Pod {name} is {phase}, and the Ray container"
-            f" terminated status is {_ray_terminated(pod)}. The container is unable to restart due"
-            f" to its restart policy {policy}, so KubeRay will delete it."
-        )
-    return None
-
-
-def _ray_terminated(pod: Obj) -> Obj | None:
-    name = pod["spec"]["containers"][0]["name"]
-    for status in pod["status"].get("containerStatuses") or []:
-        if status["name"] == name:
-            return (status.get("state") or {}).get("terminated")
-    return None
-
-
-def _ended(pod: Obj) -> str:
-    terminated = _ray_terminated(pod)
-    return (
-        f"{_where(pod)}; Pod status: {pod['status'].get('phase')}; Pod restart policy:"
-        f" {pod['spec'].get('restartPolicy', 'Always')}; Ray container terminated status:"
-        f" {'nil' if terminated is None else terminated}"
-    )
