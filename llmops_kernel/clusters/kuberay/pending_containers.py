@@ -17,6 +17,7 @@ from llmops_kernel.clusters.kuberay.objects import (
     text,
     whole,
 )
+from llmops_kernel.clusters.kuberay.pending_images import image_cause, stuck
 from llmops_kernel.clusters.kuberay.world import World, last_end, newest
 from llmops_kernel.clusters.provider import Waiting
 
@@ -24,20 +25,6 @@ _IMAGE: Final = {
     "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName",
     "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed",
 }  # fmt: skip
-_REFUSED: Final = re.compile(
-    r"unauthori[sz]ed|authentication required|authorization failed|pull access denied"
-    r"|\bdenied\b|forbidden|\b40[13]\b|no basic auth",
-    re.IGNORECASE,
-)
-_ABSENT: Final = re.compile(
-    r"not found|manifest unknown|manifest for .* not|\b404\b|does not exist|name unknown", re.I
-)
-_PLATFORM: Final = re.compile(r"no match for platform|exec format|no matching manifest", re.I)
-_LIMIT: Final = re.compile(r"toomanyrequests|too many requests|\b429\b|rate limit", re.I)
-_NETWORK: Final = re.compile(
-    r"no such host|i/o timeout|connection refused|x509|TLS handshake|dial tcp|deadline exceeded",
-    re.I,
-)
 _REFERENCE: Final = re.compile(
     r"(?P<kind>secret|configmap) \"?(?P<name>[\w.-]+(?:/[\w.-]+)?)\"? not found", re.I
 )
@@ -65,13 +52,13 @@ def _of_status(status: Obj, pod: Obj, world: World, containers: list[Obj]) -> Wa
     if reason in _IMAGE:
         container = next((c for c in containers if name_of_container(c) == status.get("name")), {})
         image = text(container, "image") or text(status, "image")
-        return _image(image, reason, message, pod, world)
+        return image_cause(image, reason, message, pod, world)
     if reason in ("CreateContainerConfigError", "CreateContainerError"):
-        return reference_cause(message) or _stuck(
+        return reference_cause(message) or stuck(
             "config", f"a container cannot be made: {one_line(message) or reason}"
         )
     if reason in ("RunContainerError", "StartError"):
-        return _stuck("crash", f"a container cannot start: {one_line(message) or reason}")
+        return stuck("crash", f"a container cannot start: {one_line(message) or reason}")
     if reason == "PostStartHookError":
         return _post_start(message, pod, world)
     ended = fields(status, "state", "terminated")
@@ -82,108 +69,6 @@ def _of_status(status: Obj, pod: Obj, world: World, containers: list[Obj]) -> Wa
 
 def name_of_container(container: Obj) -> str:
     return text(container, "name")
-
-
-def _stuck(kind: str, message: str, remedy: str = "") -> Waiting:
-    return Waiting(
-        message=message,
-        remedy=remedy or "the message is the kubelet's: change what it names in the template",
-        kind=kind,
-        is_stuck=True,
-    )
-
-
-# Images
-
-
-def _image(image: str, reason: str, message: str, pod: Obj, world: World) -> Waiting:
-    told = f"{message} {_pull_fault(image, pod, world)}"
-    secrets = [s for s in (text(r, "name") for r in objects(pod, "spec", "imagePullSecrets")) if s]
-    listed = ", ".join(secrets)
-    subject = f"image {image or '(without a name)'}"
-    missing = newest(world.events_about(pod, kind="Pod"), "FailedToRetrieveImagePullSecret")
-    if reason == "InvalidImageName":
-        return _stuck("image", f"{subject} is no valid name", "correct `image` in the template")
-    if reason == "ErrImageNeverPull":
-        return _stuck(
-            "image",
-            f"{subject} is not on the node and image_pull_policy is Never",
-            "take image_pull_policy IfNotPresent, or load the image onto the nodes",
-        )
-    if missing is not None and listed:
-        return _stuck(
-            "image",
-            f"{subject} cannot be pulled: its pull secret {listed} cannot be read",
-            f"`kubectl create secret docker-registry {secrets[0]} ...` in the namespace",
-        )
-    if _LIMIT.search(told):
-        return Waiting(
-            message=f"{subject} cannot be pulled: the registry lets nobody pull so often",
-            remedy="wait, or give image_pull_secrets of an account with a higher limit",
-            kind="image",
-        )
-    if _ABSENT.search(told) and "access denied" not in told:
-        return _stuck(
-            "image",
-            f"{subject} cannot be pulled: the registry has no such image",
-            "check name and tag of `image` in the template",
-        )
-    if _REFUSED.search(told):
-        return _unauthorized(subject, secrets)
-    if _PLATFORM.search(told):
-        return _stuck(
-            "image",
-            f"{subject} cannot be pulled: it is not built for the node's kind of processor",
-            "build it for that platform, or choose other nodes by node_selector",
-        )
-    if _NETWORK.search(told):
-        return _stuck(
-            "image",
-            f"{subject} cannot be pulled: the node does not reach the registry ({_reason(told)})",
-            "check the registry's name, and proxies and certificates of the nodes",
-        )
-    why = _reason(told)
-    return _stuck(
-        "image",
-        f"{subject} cannot be pulled{f': {why}' if why else f' ({reason})'}",
-        "check name and tag of `image`, and image_pull_secrets"
-        + (f" ({listed})" if listed else ""),
-    )
-
-
-def _unauthorized(subject: str, secrets: list[str]) -> Waiting:
-    if secrets:
-        listed = ", ".join(secrets)
-        return _stuck(
-            "image",
-            f"{subject} cannot be pulled: the registry refuses pull secret {listed}"
-            " (or it has no such image)",
-            f"renew Secret {secrets[0]} (`kubectl create secret docker-registry`), or check"
-            " the image's name",
-        )
-    return _stuck(
-        "image",
-        f"{subject} cannot be pulled: the registry wants a login, and the pods name no pull"
-        " secret (or it has no such image)",
-        "`kubectl create secret docker-registry NAME ...`, and image_pull_secrets: [NAME]",
-    )
-
-
-def _pull_fault(image: str, pod: Obj, world: World) -> str:
-    """The kubelet's back-off hides the registry's answer; an earlier event has it."""
-    for event in world.events_about(pod, kind="Pod"):
-        line = event_text(event)
-        if text(event, "reason") == "Failed" and "pull" in line.lower() and image in line:
-            return line
-    return ""
-
-
-def _reason(told: str) -> str:
-    """The part after the last of the kubelet's wrappings."""
-    line = one_line(told)
-    for cut in ("rpc error: code = ", "desc = "):
-        line = line.rpartition(cut)[2]
-    return line if not line.startswith("Back-off pulling image") else line.partition(": ")[2]
 
 
 # Crashes
@@ -222,7 +107,7 @@ def ended_cause(pod: Obj, world: World) -> Waiting:
 def _crash(status: Obj, pod: Obj, world: World) -> Waiting:
     ended = fields(status, "state", "terminated") or fields(status, "lastState", "terminated")
     if text(ended, "reason") == "OOMKilled":
-        return _stuck(
+        return stuck(
             "memory",
             f"its container was killed for memory{_limit(status, pod)}{_times(status)}",
             "give the group more `memory` in the template",
@@ -230,7 +115,7 @@ def _crash(status: Obj, pod: Obj, world: World) -> Waiting:
     code = whole(ended, "exitCode")
     how = f"with exit code {code}" if code is not None else "(how is not told)"
     said = _last_line(ended, pod, world)
-    return _stuck(
+    return stuck(
         "crash",
         f"its container ended {how}{_times(status)}{f': {said}' if said else ''}",
         f"`kubectl logs {name_of(pod)} --previous` has all it said",
@@ -259,7 +144,7 @@ def _last_line(ended: Obj, pod: Obj, world: World) -> str:
 def _post_start(message: str, pod: Obj, world: World) -> Waiting:
     event = newest(world.events_about(pod, kind="Pod"), "FailedPostStartHook")
     why = one_line(event_text(event) if event else message)
-    return _stuck(
+    return stuck(
         "crash",
         f"a command of after_start failed{f': {why}' if why else ''}",
         "correct after_start in the template",
@@ -273,7 +158,7 @@ def reference_cause(message: str) -> Waiting | None:
     """A Secret or ConfigMap, or a key of it, that is not there."""
     if found := _KEY.search(message):
         kind, name = _KINDS[found["kind"].lower()], found["name"].rpartition("/")[2]
-        return _stuck(
+        return stuck(
             "reference",
             f"{kind} {name} has no key {found['key']}",
             f"add it to {kind} {name}, or change `key` under `secrets` in the template",
@@ -281,7 +166,7 @@ def reference_cause(message: str) -> Waiting | None:
     if found := _REFERENCE.search(message):
         kind, name = _KINDS[found["kind"].lower()], found["name"].rpartition("/")[2]
         made = "generic " if kind == "Secret" else ""
-        return _stuck(
+        return stuck(
             "reference",
             f"there is no {kind} {name} in the namespace",
             f"`kubectl create {found['kind'].lower()} {made}{name} ...`",
@@ -309,7 +194,7 @@ def _mount(pod: Obj, world: World) -> Waiting | None:
             kind="node",
         )
     if "Multi-Attach" in message:
-        return _stuck(
+        return stuck(
             "volume",
             f"its volume is in use on another node: {one_line(message)}",
             "take a claim with access mode ReadWriteMany for what several pods mount",
