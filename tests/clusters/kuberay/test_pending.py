@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from llmops_kernel.clusters.kuberay.pending import waiting
 from llmops_kernel.clusters.kuberay.world import World
 from tests.clusters.kuberay.waiting_for_pods import OF_PODS
-from tests.clusters.kuberay.waiting_for_room import OF_CAPACITY
+from tests.clusters.kuberay.waiting_for_room import NOT_FOUND, OF_CAPACITY, one
 from tests.clusters.kuberay.worlds import (
     IMAGE,
     container_waits,
@@ -21,17 +19,6 @@ from tests.clusters.kuberay.worlds import (
     unscheduled,
     world,
 )
-
-NOT_FOUND = (
-    f'Failed to pull image "{IMAGE}": rpc error: code = NotFound desc = failed to pull and unpack'
-    f' image "{IMAGE}": failed to resolve reference: {IMAGE}: not found'
-)
-
-
-def one(w: dict[str, Any], **kw: Any) -> World:
-    """A cluster of a ready head and one worker."""
-    return world(raycluster(replicas=1), pods=[head(), w], **kw)
-
 
 CASES = OF_CAPACITY | OF_PODS
 

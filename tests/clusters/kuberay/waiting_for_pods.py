@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llmops_kernel.clusters.kuberay.world import World
+from tests.clusters.kuberay.waiting_for_room import one
 from tests.clusters.kuberay.worlds import (
     IMAGE,
     container_waits,
@@ -18,11 +19,6 @@ from tests.clusters.kuberay.worlds import (
     unscheduled,
     world,
 )
-
-
-def one(w: dict[str, Any], **kw: Any) -> World:
-    """A cluster of a ready head and one worker."""
-    return world(raycluster(replicas=1), pods=[head(), w], **kw)
 
 
 def volume(claim: str = "data") -> dict[str, Any]:
