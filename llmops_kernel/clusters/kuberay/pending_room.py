@@ -134,11 +134,21 @@ def claim_cause(claim: Obj, world: World) -> Waiting | None:
 
 
 def _no_room(pod: Obj, message: str, world: World) -> Waiting | None:
-    nodes, spec = world.rooms, fields(pod, "spec")
-    asked = requests_of(spec)
-    if nodes is None or not message:
+    """Worked out once for all pods that ask for the same."""
+    if world.rooms is None or not message:
         return None
-    scaling = _autoscaler(pod, world)
+    spec, scaling = fields(pod, "spec"), _autoscaler(pod, world)
+    asked = requests_of(spec)
+    wants = [spec.get(part) for part in ("nodeSelector", "affinity", "tolerations")]
+    key = repr((sorted(asked.items()), wants, scaling))
+    if key not in world.found:
+        world.found[key] = _room_for(spec, asked, world, world.rooms, scaling)
+    return world.found[key]
+
+
+def _room_for(
+    spec: Obj, asked: Amounts, world: World, nodes: Sequence[Node], scaling: Waiting | None
+) -> Waiting | None:
     if not nodes:
         return _capacity("there is no node at all", scaling)
     refused = {node.name: why_not(spec, node.obj) for node in nodes}

@@ -23,6 +23,7 @@ from llmops_kernel.clusters.kuberay.objects import (
     text,
 )
 from llmops_kernel.clusters.kuberay.room import Node, nodes_with_room
+from llmops_kernel.clusters.provider import Waiting
 from llmops_kernel.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ class World:
     """What the rights do not let us see: `nodes`, `events`, ..."""
     silent: tuple[str, ...] = ()
     """What did not answer in time."""
+
+    found: dict[str, Waiting | None] = field(default_factory=dict, compare=False, repr=False)
+    """What was worked out for one pod and is true of others."""
 
     @property
     def name(self) -> str:
