@@ -24,8 +24,8 @@ _NEXT_S: Final = 0.05
 """For the reasons of another phase of a cluster that was explained before."""
 _MAX_EXPLAINED: Final = 10_000
 _explained: set[str] = set()
-_ASKED_AT_ONCE: Final = 24
-"""Rays of a long list that one look asks; the next look asks the next."""
+_ASKED_AT_ONCE: Final = 12
+"""Clusters of a long list about which one look asks; the next look asks about the next."""
 _QUIET_S: Final = 3.0
 """A watch that breaks off and comes back sooner is not worth a word."""
 _NOT_NOW: Final[Mapping[ClusterAction, Mapping[ClusterState, str]]] = {
@@ -45,14 +45,17 @@ _NOT_NOW: Final[Mapping[ClusterAction, Mapping[ClusterState, str]]] = {
 
 
 def info_of(
-    found: Found, *, until_s: float | None = None, in_list: bool = False, with_ray: bool = True
+    found: Found, *, until_s: float | None = None, in_list: bool = False, asks: bool = True
 ) -> ClusterInfo:
-    """Answers at once, or within a second when something about it has never been asked."""
+    """Answers at once, or within a second when something about it has never been asked.
+
+    Without `asks` it tells only what the watch knows.
+    """
     raycluster = found.raycluster
     phase = status.phase_of(raycluster)
-    answer = ask_ray(found, until_s=until_s) if phase.asks_ray and with_ray else None
+    answer = ask_ray(found, until_s=until_s) if phase.asks_ray and asks else None
     phase = _with_ray(phase, answer, is_away=found.error is not None, in_list=in_list)
-    reasons = _why(found, phase, answer, until_s=until_s)
+    reasons = _why(found, phase, answer, until_s=until_s) if asks else ()
     ready, wanted = status.workers_ready(raycluster), status.workers_wanted(raycluster)
     message, remedy = _words(found, phase, reasons)
     usage = answer.usage if answer and answer.lives else None
@@ -72,7 +75,9 @@ def info_of(
         image=status.image_of(raycluster),
         workers_ready=ready,
         workers_wanted=wanted,
-        groups=status.group_infos(raycluster, _known_pods(found, phase, ready == wanted)),
+        groups=status.group_infos(
+            raycluster, _known_pods(found, phase, ready == wanted or not asks)
+        ),
         waiting=reasons,
         kept_until_s=_future(status.seconds_of(raycluster, names.KEPT_UNTIL)),
         is_adopted=not status.is_ours(raycluster),
@@ -83,15 +88,20 @@ def info_of(
 
 def infos_of(found: Sequence[Found], *, until_s: float) -> list[ClusterInfo]:
     """Of many at once: all Rays are asked beside each other, until that moment (monotonic)."""
-    asked = [one for one in found if status.phase_of(one.raycluster).asks_ray]
-    unknown = [one for one in asked if not is_known(one)]
+    unknown = [one for one in found if _is_unknown(one)]
     later = {one.uid for one in unknown[_ASKED_AT_ONCE:]}
-    for one in asked:
-        if one.uid not in later:
+    for one in found:
+        if one.uid not in later and status.phase_of(one.raycluster).asks_ray:
             ask_ray(one, until_s=0.0)
-    return [
-        info_of(one, until_s=until_s, in_list=True, with_ray=one.uid not in later) for one in found
-    ]
+    return [info_of(one, until_s=until_s, in_list=True, asks=one.uid not in later) for one in found]
+
+
+def _is_unknown(found: Found) -> bool:
+    """There is something to ask about it, and nobody has."""
+    phase = status.phase_of(found.raycluster)
+    if phase.asks_ray:
+        return not is_known(found)
+    return phase.state is ClusterState.STARTING and found.uid not in _explained
 
 
 def actions_of(

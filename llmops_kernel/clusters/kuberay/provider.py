@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _GET_S = 0.9
 """For whatever about one cluster has never been asked: a kernel must not hang in silence."""
-_LIST_S = 0.4
+_LIST_S = 0.3
 """For the answers of all Rays together, when all clusters are listed."""
 
 
