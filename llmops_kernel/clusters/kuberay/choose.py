@@ -34,6 +34,7 @@ from llmops_kernel.clusters.kuberay.objects import Obj, text
 from llmops_kernel.clusters.kuberay.places import Place
 from llmops_kernel.clusters.kuberay.room import nodes_with_room
 from llmops_kernel.clusters.kuberay.world import KUEUE
+from llmops_kernel.clusters.provider import Progress
 from llmops_kernel.config.kuberay import KubeRayTemplate
 from llmops_kernel.errors import ClusterStartError, LLMOpsError
 
@@ -68,34 +69,35 @@ class Choice:
     why: str
 
 
-def existing(name: str, places: Sequence[Place]) -> Found | None:
-    """In any of them, the first in order. Raises the trouble of the last when none answers."""
-    answers = ask_all({place: _finder(place, name) for place in places})
-    found = [answers[place] for place in places]
-    for one in found:
-        if isinstance(one, Found):
-            return one
-    troubles = [one for one in found if isinstance(one, LLMOpsError)]
-    if troubles and len(troubles) == len(places):
-        raise troubles[0]
-    return None
+def settled(
+    template: KubeRayTemplate, places: Sequence[Place], *, tell: Progress = lambda line: None
+) -> Found | Choice:
+    """The cluster where it is there already, else the place that gets it.
 
-
-def chosen_place(template: KubeRayTemplate, places: Sequence[Place]) -> tuple[Place, str]:
-    """Without a choice nothing is looked at. Raises ClusterStartError with all reasons."""
+    Without a choice no room is looked for. Raises what the only place says, and
+    ClusterStartError with the reasons of all.
+    """
     if len(places) == 1:
-        return places[0], ""
-    asks = {place: _looker(place, template) for place in places}
-    found = choice(_verdicts(template, ask_all(asks)), template=template)
-    return found.place, found.why
+        found = fetched(places[0], template.name)
+        return found if found is not None else Choice(places[0], "")
+    tell(f"Looking for room in {', '.join(map(str, places))}")
+    answers = ask_all({place: _asker(place, template) for place in places})
+    for place in places:
+        answer = answers[place]
+        if isinstance(answer, Found):
+            return answer
+    sights = {p: one for p, one in answers.items() if not isinstance(one, Found)}
+    return choice(_verdicts(template, sights), template=template)
 
 
-def _finder(place: Place, name: str) -> Callable[[], Found | None]:
-    return lambda: fetched(place, name)
+def _asker(place: Place, template: KubeRayTemplate) -> Callable[[], Found | Sight]:
+    def ask() -> Found | Sight:
+        there = fetched(place, template.name)
+        if there is not None:
+            return there
+        return look_at(open_kube(place.context), place.namespace, template)
 
-
-def _looker(place: Place, template: KubeRayTemplate) -> Callable[[], Sight]:
-    return lambda: look_at(open_kube(place.context), place.namespace, template)
+    return ask
 
 
 def ask_all(

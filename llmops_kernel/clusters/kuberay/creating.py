@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from llmops_kernel.clusters.kuberay import features, kubeconfig, names
-from llmops_kernel.clusters.kuberay.choose import chosen_place, existing
+from llmops_kernel.clusters.kuberay.choose import settled
 from llmops_kernel.clusters.kuberay.finding import Found, fetched
 from llmops_kernel.clusters.kuberay.kube import Kube, KubeError, open_kube
 from llmops_kernel.clusters.kuberay.kube_paths import object_path
@@ -39,12 +39,11 @@ def create_or_find(template: KubeRayTemplate, *, home: Path, tell: Progress) -> 
 
     Raises ClusterStartError, KubeError, ConfigError.
     """
-    places = candidate_places(template)
-    there = existing(template.name, places)
-    if there is not None:
+    there = settled(template, candidate_places(template), tell=tell)
+    if isinstance(there, Found):
         remember(home, there.place)
         return Made(there, is_new=False)
-    place, why = chosen_place(template, places)
+    place, why = there.place, there.why
     if why:
         tell(why)
     kube = open_kube(place.context)
