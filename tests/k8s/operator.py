@@ -124,40 +124,46 @@ async def build(api: Api, options: argparse.Namespace) -> list[Coroutine[Any, An
         "nodes": Mirror(api, "/api/v1/nodes"),
         "claims": Mirror(api, "/api/v1/persistentvolumeclaims"),
     }
-    parts = options.parts.split(",")
     work: list[Coroutine[Any, Any, None]] = []
-    if "kubelet" in parts:
+    if "kubelet" in options.parts.split(","):
         kubelet = await make_kubelet(api, mirrors, options)
         work += [kubelet] if kubelet else []
+    work += _controllers(api, mirrors, options)
+    running = [asyncio.create_task(mirror.run()) for mirror in mirrors.values()]
+    await asyncio.gather(*(mirror.synced.wait() for mirror in mirrors.values()))
+    return [*work, *(_forever(task) for task in running)]
+
+
+def _controllers(
+    api: Api, mirrors: dict[str, Mirror], options: argparse.Namespace
+) -> list[Coroutine[Any, Any, None]]:
+    parts, pods = options.parts.split(","), mirrors["pods"]
+    work: list[Coroutine[Any, Any, None]] = []
     if "scheduler" in parts:
-        scheduler = Scheduler(
-            api, pods=mirrors["pods"], nodes=mirrors["nodes"], claims=mirrors["claims"]
-        )
+        scheduler = Scheduler(api, pods=pods, nodes=mirrors["nodes"], claims=mirrors["claims"])
         work.append(scheduler.run())
     kueue = None
     if "kueue" in parts:
         from tests.k8s.kueue import Kueue
 
-        kueue = Kueue(api, clusters=mirrors["clusters"], pods=mirrors["pods"])
+        kueue = Kueue(api, clusters=mirrors["clusters"], pods=pods)
         work.append(kueue.run())
     if "quota" in parts:
         from tests.k8s.nodes_quota import Quotas
 
-        work.append(Quotas(api, pods=mirrors["pods"]).run())
+        work.append(Quotas(api, pods=pods).run())
     if "operator" in parts:
         reconciler = Reconciler(
             api,
             clusters=mirrors["clusters"],
-            pods=mirrors["pods"],
+            pods=pods,
             services=mirrors["services"],
             requeue_s=options.requeue,
             may_run=kueue.may_run if kueue else lambda _: True,
         )
         queue = Queue(reconciler.reconcile, options.requeue)
-        watch_clusters(mirrors["clusters"], mirrors["pods"], queue)
-    running = [asyncio.create_task(mirror.run()) for mirror in mirrors.values()]
-    await asyncio.gather(*(mirror.synced.wait() for mirror in mirrors.values()))
-    return [*work, *(_forever(task) for task in running)]
+        watch_clusters(mirrors["clusters"], pods, queue)
+    return work
 
 
 async def _forever(task: asyncio.Task[None]) -> None:

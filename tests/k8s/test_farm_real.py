@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.k8s.farm import Farm
@@ -33,67 +34,90 @@ def until(condition: Callable[[], Any], farm: Farm, *, timeout_s: float = 240) -
     return found
 
 
+class Real:
+    """One real Ray of a head and a worker, as a test has it."""
+
+    def __init__(self, farm: Farm, namespace: str) -> None:
+        self.farm, self.http, self.namespace = farm, farm.http, namespace
+        self.path = f"{RAYCLUSTERS.format(namespace)}/real"
+        self.headers: dict[str, str] = {}
+
+    def start(self) -> None:
+        """A command of the container's own runs before Ray; variables, mounts as in a pod."""
+        self.http.post(f"/api/v1/namespaces/{self.namespace}/secrets", json={
+            "metadata": {"name": "hub"}, "stringData": {"token": "hf_secret"},
+        }).raise_for_status()  # fmt: skip
+        show = 'echo "seen $HF_TOKEN $(cat /etc/hub/token) at $WHERE"'
+        secret = {"secretKeyRef": {"name": "hub", "key": "token"}}
+        env = [{"name": "HF_TOKEN", "valueFrom": secret}, {"name": "WHERE", "value": "/etc/hub"}]
+        head = {
+            "volumes": [{"name": "hub", "secret": {"secretName": "hub"}}],
+            "containers": [{
+                "name": "ray-head", "image": "rayproject/ray:2.60.0", "args": [show], "env": env,
+                "resources": {"limits": {"cpu": "1", "memory": "2Gi"}},
+                "volumeMounts": [{"name": "hub", "mountPath": "/etc/hub"}],
+            }],
+        }  # fmt: skip
+        workers = group(replicas=1, rayStartParams={"num-gpus": "8"})
+        body = raycluster("real", workers, head=head)
+        self.http.post(RAYCLUSTERS.format(self.namespace), json=body)
+        self.until_state("ready")
+        secret_path = f"/api/v1/namespaces/{self.namespace}/secrets/real"
+        data = self.http.get(secret_path).json()["data"]
+        token = base64.b64decode(data["auth_token"]).decode()
+        self.headers = {"X-Ray-Authorization": f"Bearer {token}"}
+
+    def until_state(self, wanted: str) -> None:
+        def is_so() -> bool:
+            return bool(self.http.get(self.path).json().get("status", {}).get("state") == wanted)
+
+        until(is_so, self.farm)
+
+    def suspend(self, is_so: bool) -> None:
+        self.http.patch(self.path, json={"spec": {"suspend": is_so}}, headers=MERGE)
+        self.until_state("suspended" if is_so else "ready")
+
+    def ask(self, path: str, *, headers: dict[str, str] | None = None) -> httpx.Response:
+        url = PROXY.format(self.namespace, path)
+        answer: httpx.Response = self.http.get(
+            url, headers=self.headers if headers is None else headers
+        )
+        return answer
+
+    def session(self) -> str:
+        answer = self.ask("/api/version")
+        return str(answer.json()["session_name"]) if answer.status_code == 200 else ""
+
+
 def test_a_ray_of_two_pods_lives_and_ends(standin: StandIn, farm: Farm, namespace: str):
-    http, path = farm.http, f"{RAYCLUSTERS.format(namespace)}/real"
-    http.post(f"/api/v1/namespaces/{namespace}/secrets", json={
-        "metadata": {"name": "hub"}, "stringData": {"token": "hf_secret"},
-    }).raise_for_status()  # fmt: skip
-    # A command of the container's own runs before Ray; variables and mounts are as in a pod.
-    show = 'echo "seen $HF_TOKEN $(cat /etc/hub/token) at $WHERE"'
-    secret = {"secretKeyRef": {"name": "hub", "key": "token"}}
-    env = [{"name": "HF_TOKEN", "valueFrom": secret}, {"name": "WHERE", "value": "/etc/hub"}]
-    head = {
-        "volumes": [{"name": "hub", "secret": {"secretName": "hub"}}],
-        "containers": [{
-            "name": "ray-head", "image": "rayproject/ray:2.60.0", "args": [show], "env": env,
-            "resources": {"limits": {"cpu": "1", "memory": "2Gi"}},
-            "volumeMounts": [{"name": "hub", "mountPath": "/etc/hub"}],
-        }],
-    }  # fmt: skip
-    workers = group(replicas=1, rayStartParams={"num-gpus": "8"})
-    http.post(RAYCLUSTERS.format(namespace), json=raycluster("real", workers, head=head))
-
-    def state() -> str:
-        return str(http.get(path).json().get("status", {}).get("state"))
-
-    until(lambda: state() == "ready", farm)
+    real = Real(farm, namespace)
+    real.start()
     (pod,) = [p for p in farm.pods(namespace) if "-head-" in p["metadata"]["name"]]
+    name = pod["metadata"]["name"]
     assert "seen hf_secret hf_secret at " in farm.tail(pod, 100_000)
-    log = http.get(f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/log")
+    log = farm.http.get(f"/api/v1/namespaces/{namespace}/pods/{name}/log")
     assert "seen hf_secret" in log.text
 
     # The tunnel: without Ray's token nobody is let in.
-    data = http.get(f"/api/v1/namespaces/{namespace}/secrets/real").json()["data"]
-    token = base64.b64decode(data["auth_token"]).decode()
-    headers = {"X-Ray-Authorization": f"Bearer {token}"}
-    assert http.get(PROXY.format(namespace, "/api/version")).status_code == 401
-    told = http.get(PROXY.format(namespace, "/api/version"), headers=headers).json()
-    nodes = http.get(PROXY.format(namespace, "/nodes?view=summary"), headers=headers).json()
+    assert real.ask("/api/version", headers={}).status_code == 401
+    nodes = real.ask("/nodes?view=summary").json()
     found = [node["raylet"]["resourcesTotal"].get("GPU") for node in nodes["data"]["summary"]]
     assert sorted(found, key=str) == [8.0, None]
 
     # Pods outlive an API server that is away.
+    session = real.session()
     before = {process.pid for process in farm.processes()}
     standin.fault("away", seconds=4)
     time.sleep(5)
     assert {process.pid for process in farm.processes()} >= before
-    answer = http.get(PROXY.format(namespace, "/api/version"), headers=headers)
-    assert answer.json()["session_name"] == told["session_name"]
+    assert real.session() == session
 
-    farm.restart_pod(pod["metadata"]["name"], namespace=namespace)
-
-    def session() -> str:
-        answer = http.get(PROXY.format(namespace, "/api/version"), headers=headers)
-        return str(answer.json()["session_name"]) if answer.status_code == 200 else ""
-
-    until(lambda: session() not in ("", told["session_name"]), farm)
-
-    http.patch(path, json={"spec": {"suspend": True}}, headers=MERGE).raise_for_status()
-    until(lambda: state() == "suspended", farm)
+    farm.restart_pod(name, namespace=namespace)
+    until(lambda: real.session() not in ("", session), farm)
+    real.suspend(True)
     assert farm.processes() == []
-    http.patch(path, json={"spec": {"suspend": False}}, headers=MERGE).raise_for_status()
-    until(lambda: state() == "ready", farm)
-    http.delete(path).raise_for_status()
+    real.suspend(False)
+    farm.http.delete(real.path).raise_for_status()
     until(lambda: not farm.pods(namespace) and not farm.processes(), farm)
 
 
