@@ -9,7 +9,6 @@ RAYCLUSTER_CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclu
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"
-CLUSTER_QUEUES = "/apis/kueue.x-k8s.io/v1beta1/clusterqueues"
 
 
 def api_path(group_version: str, plural: str, namespace: str = "", name: str = "") -> str:
@@ -25,14 +24,6 @@ def raycluster_path(namespace: str, name: str = "") -> str:
 
 def pods_path(namespace: str, name: str = "") -> str:
     return api_path("v1", "pods", namespace, name)
-
-
-def pod_log_path(namespace: str, name: str) -> str:
-    return f"{pods_path(namespace, name)}/log"
-
-
-def events_path(namespace: str) -> str:
-    return api_path("v1", "events", namespace)
 
 
 def services_path(namespace: str, name: str = "") -> str:
@@ -52,14 +43,6 @@ def secrets_path(namespace: str, name: str = "") -> str:
     return api_path("v1", "secrets", namespace, name)
 
 
-def configmaps_path(namespace: str, name: str = "") -> str:
-    return api_path("v1", "configmaps", namespace, name)
-
-
-def claims_path(namespace: str, name: str = "") -> str:
-    return api_path("v1", "persistentvolumeclaims", namespace, name)
-
-
 def quotas_path(namespace: str) -> str:
     return api_path("v1", "resourcequotas", namespace)
 
@@ -70,18 +53,6 @@ def nodes_path(name: str = "") -> str:
 
 def namespace_path(name: str) -> str:
     return api_path("v1", "namespaces", "", name)
-
-
-def workloads_path(namespace: str, name: str = "") -> str:
-    return api_path("kueue.x-k8s.io/v1beta1", "workloads", namespace, name)
-
-
-def local_queues_path(namespace: str, name: str = "") -> str:
-    return api_path("kueue.x-k8s.io/v1beta1", "localqueues", namespace, name)
-
-
-def cluster_queues_path(name: str = "") -> str:
-    return api_path("kueue.x-k8s.io/v1beta1", "clusterqueues", "", name)
 
 
 def object_path(body: dict[str, object], *, namespace: str = "", named: bool = True) -> str:

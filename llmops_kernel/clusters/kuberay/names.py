@@ -8,8 +8,6 @@ GROUP: Final = "ray.io"
 VERSION: Final = "v1"
 API_VERSION: Final = "ray.io/v1"
 KIND: Final = "RayCluster"
-PLURAL: Final = "rayclusters"
-CRD_NAME: Final = "rayclusters.ray.io"
 
 FIELD_MANAGER: Final = "llmops"
 PREFIX: Final = "llmops.dev/"
@@ -34,7 +32,6 @@ ACCESS: Final = PREFIX + "access"
 """Access as JSON."""
 REPLICAS: Final = PREFIX + "replicas"
 """JSON group -> replicas, remembered by a scale to zero."""
-ADOPTED: Final = PREFIX + "adopted"
 
 # KubeRay's.
 RAY_CLUSTER_LABEL: Final = "ray.io/cluster"
@@ -45,8 +42,6 @@ WORKER_CONTAINER: Final = "ray-worker"
 DASHBOARD_PORT_NAME: Final = "dashboard"
 DASHBOARD_PORT: Final = 8265
 TOKEN_KEY: Final = "auth_token"
-MAX_CLUSTER_NAME: Final = 53
-"""The operator refuses longer ones: pods and services append to it."""
 
 # Kueue's.
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"

@@ -31,7 +31,6 @@ _REFERENCE: Final = re.compile(
 _KEY: Final = re.compile(
     r"couldn't find key (?P<key>\S+) in (?P<kind>Secret|ConfigMap) (?P<name>\S+)", re.I
 )
-_INIT_PATIENCE_S: Final = 300.0
 
 
 def container_cause(pod: Obj, world: World) -> Waiting | None:
