@@ -25,6 +25,7 @@ from llmops_kernel.runs.journal import JournalWriter
 from llmops_kernel.runs.record import Attempt, RunRecord
 from llmops_kernel.runs.store import RunStore
 from tests.clusters.kuberay.ray_with_runs import RayWithRuns
+from tests.k8s import kueue
 from tests.k8s.farm import Farm
 from tests.k8s.standin import MISSING_CRD, RAYCLUSTER_CRD, StandIn
 
@@ -108,7 +109,9 @@ class KeptRun:
 
 @pytest.fixture(scope="module")
 def farm(standin: StandIn) -> Iterator[Farm]:
-    with Farm(standin, mode="simulated", ready_after_s=0.1, requeue_s=0.2) as running:
+    with Farm(
+        standin, mode="simulated", ready_after_s=0.1, requeue_s=0.2, with_kueue=True
+    ) as running:
         yield running
 
 
@@ -190,6 +193,13 @@ def _label(place: Place) -> Path:
     return place.template(group={"node_selector": {"pool": "h100"}})
 
 
+def _queue_full(place: Place) -> Path:
+    name = f"all-{place.namespace}"
+    place.standin.put(kueue.cluster_queue(name, cpu="1", memory="8Gi"))
+    place.standin.put(kueue.local_queue("team-a", namespace=place.namespace, cluster_queue=name))
+    return place.template(queue="team-a")
+
+
 WAITS: dict[str, Case] = {
     "quota exceeded": (
         _quota,
@@ -211,6 +221,16 @@ WAITS: dict[str, Case] = {
         _claim_pending,
         "volume claim data of storage class fast is not bound",
         "sto",
+    ),
+    "queue full": (
+        _queue_full,
+        "waits for quota of queue team-a; queue team-a is at 0 of 1 cpu",
+        "this one can never give so much",
+    ),
+    "queue missing": (
+        lambda place: place.template(queue="team-b"),
+        "There is no queue team-b in the namespace (there is: none)",
+        "have an admin make a LocalQueue",
     ),
     "claim missing": (_claim_missing, "there is no PersistentVolumeClaim other", "make it"),
 }

@@ -30,10 +30,10 @@ from llmops_kernel.clusters.kuberay.kube_paths import (
 )
 from llmops_kernel.clusters.kuberay.manifest import render
 from llmops_kernel.clusters.kuberay.names import MULTIKUEUE
-from llmops_kernel.clusters.kuberay.objects import Obj, text
+from llmops_kernel.clusters.kuberay.objects import Obj
 from llmops_kernel.clusters.kuberay.places import Place
 from llmops_kernel.clusters.kuberay.room import nodes_with_room
-from llmops_kernel.clusters.kuberay.world import KUEUE
+from llmops_kernel.clusters.kuberay.world import KUEUE, list_of_group, versions_of
 from llmops_kernel.clusters.provider import Progress
 from llmops_kernel.config.kuberay import KubeRayTemplate
 from llmops_kernel.errors import ClusterStartError, LLMOpsError
@@ -173,10 +173,11 @@ def look_at(kube: Kube, namespace: str, template: KubeRayTemplate) -> Sight:
 def _look_at_queues(look: _Look, namespace: str) -> str:
     if not look.at("kueue", lambda: look.kube.get(KUEUE)):
         return "Kueue is not installed"
-    version = text(look.parts.pop("kueue", {}), "preferredVersion", "groupVersion")
-    if version:
-        look.all_of("local_queues", f"/apis/{version}/namespaces/{namespace}/localqueues")
-        look.all_of("cluster_queues", f"/apis/{version}/clusterqueues")
+    group = look.parts.pop("kueue", {})
+    if versions_of(group):
+        own = f"namespaces/{namespace}/localqueues"
+        look.at("local_queues", lambda: list_of_group(look.kube, group, own))
+        look.at("cluster_queues", lambda: list_of_group(look.kube, group, "clusterqueues"))
     return ""
 
 

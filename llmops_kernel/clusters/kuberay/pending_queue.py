@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from llmops_kernel.clusters.kuberay.capacity import Fit, podsets_of, queue_verdict
 from llmops_kernel.clusters.kuberay.objects import (
     Obj,
     condition,
@@ -158,7 +159,7 @@ def _no_quota(workload: Obj, world: World) -> Waiting:
     reserved = condition(workload, "QuotaReserved")
     why = one_line(text(reserved, "message"))
     parts = [_evicted(workload), _use(workload, world), why, _behind(world)]
-    never = "maximum capacity" in why or "nominal quota" in why.lower()
+    never = "maximum capacity" in why or _is_too_much(world)
     first = f"it waits for quota of queue {world.queue}"
     return Waiting(
         message="; ".join([first, *filter(None, parts)]),
@@ -169,6 +170,13 @@ def _no_quota(workload: Obj, world: World) -> Waiting:
         kind="quota",
         is_stuck=never,
     )
+
+
+def _is_too_much(world: World) -> bool:
+    """The queue could not give it even if it were empty, all that others lend included."""
+    podsets = podsets_of(world.raycluster)
+    found = queue_verdict(podsets, world.queue, world.local_queues, world.cluster_queues)
+    return found.fit is Fit.NEVER
 
 
 def _evicted(workload: Obj) -> str:

@@ -179,15 +179,33 @@ def _second_asks(kube: Kube, namespace: str, world: World) -> dict[str, Ask]:
 
 
 def _queue_asks(kube: Kube, namespace: str, world: World) -> dict[str, Ask]:
-    version = text(world.kueue, "preferredVersion", "groupVersion")
-    if not version:
+    group, own = world.kueue or {}, f"namespaces/{namespace}/"
+    if not versions_of(group):
         return {}
-    path, own = f"/apis/{version}", f"/apis/{version}/namespaces/{namespace}"
     return {
-        "workloads": lambda: tuple(kube.list(f"{own}/workloads")[0]),
-        "local_queues": lambda: tuple(kube.list(f"{own}/localqueues")[0]),
-        "cluster_queues": lambda: tuple(kube.list(f"{path}/clusterqueues")[0]),
+        "workloads": lambda: list_of_group(kube, group, f"{own}workloads"),
+        "local_queues": lambda: list_of_group(kube, group, f"{own}localqueues"),
+        "cluster_queues": lambda: list_of_group(kube, group, "clusterqueues"),
     }
+
+
+def versions_of(group: Obj) -> list[str]:
+    """Of an API group as discovery tells it, the preferred one first."""
+    first = text(group, "preferredVersion", "groupVersion")
+    others = [text(one, "groupVersion") for one in objects(group, "versions")]
+    return [version for version in dict.fromkeys([first, *others]) if version]
+
+
+def list_of_group(kube: Kube, group: Obj, path: str) -> tuple[Obj, ...]:
+    """In the first version that has that resource: not each has them all. Raises KubeError."""
+    *first, last = versions_of(group)
+    for version in first:
+        try:
+            return tuple(kube.list(f"/apis/{version}/{path}")[0])
+        except ClusterError as error:
+            if getattr(error, "code", None) != 404:
+                raise
+    return tuple(kube.list(f"/apis/{last}/{path}")[0])
 
 
 def _crashed(pods: Iterable[Obj]) -> list[str]:
