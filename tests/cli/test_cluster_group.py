@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-@pytest.mark.parametrize("name", ["render", "init", "diff", "apply"])
+@pytest.mark.parametrize("name", ["render", "init", "diff", "apply", "guard"])
 def test_help_with_an_example_that_is_understood(
     name: str, llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,104 +7,22 @@ import gzip
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import llmops_kernel as llmops
 from llmops_kernel.clusters.kuberay.cache import close_caches
 from llmops_kernel.errors import ClusterStartError, ConfigError, LLMOpsError
-from llmops_kernel.metrics.events import StepEvent
-from llmops_kernel.runs.journal import JournalWriter
-from llmops_kernel.runs.record import Attempt, RunRecord
-from llmops_kernel.runs.store import RunStore
 from tests.clusters.kuberay.ray_with_runs import RayWithRuns
 from tests.k8s import kueue
 from tests.k8s.farm import Farm
+from tests.k8s.faulty_place import Place, place_of
 from tests.k8s.standin import MISSING_CRD, RAYCLUSTER_CRD, StandIn
 
 GPU = "nvidia.com/gpu"
-
-
-@dataclass
-class Place:
-    """A namespace, as the user's kubeconfig leads to it, and the folder he works in."""
-
-    standin: StandIn
-    namespace: str
-    folder: Path
-    ray: RayWithRuns
-
-    def template(self, name: str = "lab", **fields: Any) -> Path:
-        """One small worker; the dashboard is that of `ray`."""
-        group = {"name": "w", "cpus": "1", "memory": "2Gi", "replicas": 1, "max_replicas": 4}
-        route = {"metadata": {"annotations": {"standin/address": self.ray.address}}}
-        data = {
-            "name": name,
-            "provider": "kuberay",
-            "image": "rayproject/ray:2.60.0",
-            "head": {"cpus": "1", "memory": "2Gi"},
-            "worker_groups": [group | fields.pop("group", {})],
-            "raycluster": {"headGroupSpec": {"template": route}},
-        }
-        path = self.folder / "cluster_templates" / f"{name}.yaml"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.safe_dump(data | fields))
-        return path
-
-    def login(self, token: str, *, command: list[str] | None = None) -> None:
-        path = Path(os.environ["KUBECONFIG"])
-        self.standin.kubeconfig(path, namespace=self.namespace, token=token, exec_command=command)
-
-    def put(self, kind: str, name: str, *, api: str = "v1", **body: Any) -> None:
-        meta = {"name": name, "namespace": self.namespace}
-        self.standin.put({"apiVersion": api, "kind": kind, "metadata": meta, **body})
-
-    def quota(self, **hard: str) -> None:
-        named = {key.replace("__", "/").replace("_", "."): value for key, value in hard.items()}
-        self.put("ResourceQuota", "team", spec={"hard": named})
-
-    def exists(self, name: str = "lab") -> bool:
-        path = f"/apis/ray.io/v1/namespaces/{self.namespace}/rayclusters/{name}"
-        with self.standin.client() as http:
-            return http.get(path).status_code == 200
-
-
-class KeptRun:
-    """A run of an earlier day on that cluster: whatever happens now, it stays as it was."""
-
-    def __init__(self, *, cluster: str = "lab") -> None:
-        self.store, self.run_id = RunStore(), "earlier-1"
-        record = RunRecord(
-            run_id=self.run_id, name="earlier", created_s=time.time() - 9e4, cluster=cluster,
-            provider="kuberay", config={},
-        )  # fmt: skip
-        folder = self.store.create(record, config_yaml="name: earlier\n")
-        attempt = Attempt(
-            number=1, submission_id="earlier-1-1", cluster=cluster, dashboard_url="",
-            submitted_s=1.0,
-        )  # fmt: skip
-        self.store.add_attempt(self.run_id, attempt)
-        with closing(JournalWriter([folder.journal], stream="1-worker-0", attempt=1)) as writer:
-            for step in range(1, 6):
-                times = {"step_time_s": 0.5, "data_wait_s": 0.0, "compute_s": 0.5}
-                writer.emit(StepEvent(step=step, loss=1.0 / step, tokens=64, **times))
-        self.before = self.look()
-
-    def look(self) -> tuple[Any, ...]:
-        events = self.store.events(self.run_id)
-        return self.store.record(self.run_id), [event.model_dump() for event in events]
-
-    def assert_whole(self) -> None:
-        record, events = self.look()
-        assert record == self.before[0]
-        assert events[: len(self.before[1])] == self.before[1]
 
 
 @pytest.fixture(scope="module")
@@ -129,21 +47,7 @@ def place(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Place]:
-    yield from _place(standin, namespace, ray, tmp_path, monkeypatch)
-
-
-def _place(
-    standin: StandIn, namespace: str, ray: RayWithRuns, folder: Path, monkeypatch: Any
-) -> Iterator[Place]:
-    kubeconfig = standin.kubeconfig(folder / "kubeconfig", namespace=namespace)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    monkeypatch.setenv("LLMOPS_HOME", str(folder / "home"))
-    monkeypatch.chdir(folder)
-    kept = KeptRun()
-    yield Place(standin, namespace, folder, ray)
-    standin.heal()
-    close_caches()
-    kept.assert_whole()
+    yield from place_of(standin, namespace, ray, tmp_path, monkeypatch)
 
 
 def not_ready(path: Path, *, timeout_s: float = 6.0) -> ClusterStartError:
@@ -401,7 +305,7 @@ def other_place(
         standin.install_crd(crd)
         namespace = standin.create_namespace("team")
         with Farm(standin, mode="simulated", ready_after_s=0.1, requeue_s=0.2):
-            yield from _place(standin, namespace, ray, tmp_path, monkeypatch)
+            yield from place_of(standin, namespace, ray, tmp_path, monkeypatch)
 
 
 def test_an_older_and_a_newer_crd(other_place: Place, ray: RayWithRuns) -> None:
