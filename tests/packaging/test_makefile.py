@@ -48,7 +48,8 @@ def test_new_pins_are_installed(installed: Path) -> None:
     later_s = time.time() + 5
     os.utime(installed / "constraints.txt", (later_s, later_s))
     planned = _make("-n", "install", folder=installed).stdout
-    order = [planned.index(word) for word in ("torch==", "deepspeed", "[train,lab,kubernetes,test]")]
+    words = ("torch==", "deepspeed", "[train,lab,kubernetes,test]")
+    order = [planned.index(word) for word in words]
     assert order == sorted(order)
 
 
