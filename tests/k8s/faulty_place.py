@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -19,6 +20,21 @@ from llmops_kernel.runs.record import Attempt, RunRecord
 from llmops_kernel.runs.store import RunStore
 from tests.clusters.kuberay.ray_with_runs import RayWithRuns
 from tests.k8s.standin import StandIn
+
+_FIRST_FD = 900
+"""Other processes have no file of so high a number."""
+
+
+def of_this_process(folder: Path) -> Path:
+    """A path to it that leads nowhere in any other process.
+
+    The pods are processes of this machine: with a path that they find, too, they would write
+    straight into the run's folder, as they could not in a cluster.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    own = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
+    os.close(fd)
+    return Path(f"/proc/self/fd/{own}")
 
 
 @dataclass

@@ -19,6 +19,7 @@ import pytest
 import llmops_kernel as llmops
 from llmops_kernel.metrics.events import ProcessEvent
 from tests.k8s.farm import Farm
+from tests.k8s.faulty_place import of_this_process
 from tests.k8s.standin import StandIn
 from tests.notebooks.test_quickstart import NAME, PARAMETERS
 
@@ -64,7 +65,8 @@ def farm(
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LLMOPS_HOME", str(of_this_process(tmp_path) / "home"))
     rows = [{"text": f"number {i} follows number {i - 1} and not {i + 3}"} for i in range(64)]
     folder = tmp_path / "workspace"
     folder.mkdir()

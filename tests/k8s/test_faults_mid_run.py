@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from pathlib import Path
 
@@ -20,25 +18,10 @@ __all__ = ["config", "farm"]
 AWAY_S = 60.0
 STEPS, STEP_S = 110, 0.8
 """So it goes on while nobody can look."""
-_FIRST_FD = 900
-"""Other processes have no file of so high a number."""
-
-
-def of_this_process(folder: Path) -> Path:
-    """A path to it that leads nowhere in any other process.
-
-    The pods are processes of this machine: with a path that they find, too, they would write
-    straight into the run's folder, as they could not in a cluster.
-    """
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    own = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
-    os.close(fd)
-    return Path(f"/proc/self/fd/{own}")
 
 
 @pytest.fixture
-def run(farm: Farm, config: Path, monkeypatch: pytest.MonkeyPatch) -> llmops.Run:
-    monkeypatch.setenv("LLMOPS_HOME", str(of_this_process(config.parent.parent) / "home"))
+def run(farm: Farm, config: Path) -> llmops.Run:
     (config.parent / "hooks.py").write_text(HOOKS.replace("0.3", str(STEP_S)))
     cluster = llmops.up("kind-cpu").wait(timeout_s=400)
     run = cluster.submit(config, overrides=[f"training.max_steps={STEPS}"])
