@@ -65,7 +65,8 @@ def list_templates(root: Path) -> list[TemplateInfo]:
         for name, path in shipped().items()
         if name not in found
     ]
-    return [*built_in, *(found[name] for name in sorted(found)), *examples]
+    in_order = sorted(found, key=lambda name: (name not in BUILT_IN, name))
+    return [*built_in, *(found[name] for name in in_order), *examples]
 
 
 def read_template(body: UpBody, root: Path) -> tuple[AnyTemplate, Path | None]:
