@@ -29,16 +29,21 @@ import psutil
 
 from llmops_kernel.clusters.kuberay.cache import close_caches
 from llmops_kernel.clusters.kuberay.provider import KubeRayProvider
+from tests.benchmarks.kuberay_objects import (
+    BIG,
+    MANY,
+    Body,
+    big_cluster,
+    big_raycluster,
+    one_of_many,
+    worker_pod,
+)
 from tests.clusters.kuberay.fake_ray import FakeRay
 from tests.k8s.standin import StandIn
 
 LIST_S = 1.0
 GET_S = 0.1
 GROWTH_BYTES = 24 * 1024 * 1024
-_GPUS_PER_POD = 8
-_MANY = "many"
-_BIG = "big"
-Body = dict[str, Any]
 
 
 def main() -> int:
@@ -69,7 +74,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def measure_list(standin: StandIn, ray: FakeRay, folder: Path, *, num_clusters: int) -> Body:
-    provider = _provider(standin, folder, _MANY)
+    provider = _provider(standin, folder, MANY)
     for number in range(num_clusters):
         for body in one_of_many(number, ray.address):
             standin.put(body)
@@ -78,7 +83,7 @@ def measure_list(standin: StandIn, ray: FakeRay, folder: Path, *, num_clusters: 
     first_s, infos = _timed(provider.list)
     cpu_s = time.process_time() - cpu_s
     later = [_timed(provider.list)[0] for _ in range(10)]
-    path = f"/apis/ray.io/v1/namespaces/{_MANY}/rayclusters"
+    path = f"/apis/ray.io/v1/namespaces/{MANY}/rayclusters"
     stats = standin.stats()
     states = sorted(str(info.state) for info in infos)
     close_caches()
@@ -98,7 +103,7 @@ def measure_list(standin: StandIn, ray: FakeRay, folder: Path, *, num_clusters: 
 
 
 def measure_status(standin: StandIn, ray: FakeRay, folder: Path, args: argparse.Namespace) -> Body:
-    provider = _provider(standin, folder, _BIG)
+    provider = _provider(standin, folder, BIG)
     for body in big_cluster(args.workers, ray.address):
         standin.put(body)
     line = [sys.executable, "-m", "tests.benchmarks.kuberay_scale", "--workers", str(args.workers)]
@@ -115,16 +120,18 @@ def _watch_status(provider: KubeRayProvider, args: argparse.Namespace) -> Body:
     process = psutil.Process()
     times: list[float] = []
     cpu: list[float] = []
+    noise: list[float] = []
     rss: list[int] = []
     seen: set[int] = set()
-    first_s, _ = _timed(lambda: provider.get(_BIG))
+    first_s, _ = _timed(lambda: provider.get(BIG))
     end_s = time.monotonic() + args.minutes * 60
     while time.monotonic() < end_s:
         cpu_s = time.thread_time()
-        took_s, info = _timed(lambda: provider.get(_BIG))
+        took_s, info = _timed(lambda: provider.get(BIG))
         cpu.append(time.thread_time() - cpu_s)
         times.append(took_s)
         seen.add(info.workers_ready)
+        noise.append(_timed(_same_work)[0])
         rss.append(process.memory_info().rss)
         time.sleep(0.1)
     # The caches fill in the first third.
@@ -136,6 +143,7 @@ def _watch_status(provider: KubeRayProvider, args: argparse.Namespace) -> Body:
         "get_median_s": round(statistics.median(times), 5),
         "get_p95_s": round(sorted(times)[int(len(times) * 0.95)], 5),
         "get_max_s": round(max(times), 3),
+        "same_work_p95_s": round(sorted(noise)[int(len(noise) * 0.95)], 5),
         "gets": len(times),
         "different_counts_seen": len(seen),
         "last_message": info.message,
@@ -145,6 +153,13 @@ def _watch_status(provider: KubeRayProvider, args: argparse.Namespace) -> Body:
     }
     print(f"{args.workers} workers: {result}", flush=True)
     return result
+
+
+def _same_work() -> None:
+    """As much arithmetic as a `get`, which waits for nobody: what the machine's load costs."""
+    end_s = time.thread_time() + 0.005
+    while time.thread_time() < end_s:
+        sum(range(1000))
 
 
 def report(control: str, *, workers: int, rate: float) -> None:
@@ -165,171 +180,6 @@ def report(control: str, *, workers: int, rate: float) -> None:
                 http.post("/put", json=worker_pod(other, ready=True))
             down.clear()
         time.sleep(1 / rate)
-
-
-def one_of_many(number: int, address: str) -> list[Body]:
-    """Seven of ten are ready, two are suspended, one starts."""
-    name, kind = f"team-{number:03}", number % 10
-    if kind >= 8:
-        return [raycluster(name, _MANY, replicas=2, ready=0, suspended=True)]
-    if kind == 7:
-        return [raycluster(name, _MANY, replicas=2, ready=1)]
-    return [
-        raycluster(name, _MANY, replicas=2, ready=2),
-        head_pod(name, _MANY, address),
-        head_service(name, _MANY),
-    ]
-
-
-def big_cluster(workers: int, address: str) -> list[Body]:
-    nodes = [node(number) for number in range(workers)]
-    pods = [worker_pod(number, ready=True) for number in range(workers)]
-    head = [head_pod(_BIG, _BIG, address), head_service(_BIG, _BIG)]
-    return [*nodes, *pods, *head, big_raycluster(workers, ready=workers)]
-
-
-def big_raycluster(workers: int, *, ready: int) -> Body:
-    return raycluster(_BIG, _BIG, replicas=workers, ready=ready)
-
-
-def raycluster(
-    name: str, namespace: str, *, replicas: int, ready: int, suspended: bool = False
-) -> Body:
-    resources = {"limits": {"cpu": "96", "memory": "900Gi", "nvidia.com/gpu": str(_GPUS_PER_POD)}}
-    container = {"image": "rayproject/ray:2.60.0", "resources": resources}
-    ports = [{"name": "dashboard", "containerPort": 8265}]
-    head = {"spec": {"containers": [{**container, "name": "ray-head", "ports": ports}]}}
-    worker = {"spec": {"containers": [{**container, "name": "ray-worker"}]}}
-    counts = {"desiredWorkerReplicas": replicas, "readyWorkerReplicas": ready}
-    return {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCluster",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"uid-{name}",
-            "generation": 1,
-            "labels": {"app.kubernetes.io/managed-by": "llmops-kernel"},
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-        },
-        "spec": {
-            "rayVersion": "2.60.0",
-            "suspend": suspended,
-            "headGroupSpec": {"rayStartParams": {}, "template": head},
-            "workerGroupSpecs": [
-                {
-                    "groupName": "h100",
-                    "replicas": replicas,
-                    "minReplicas": 0,
-                    "maxReplicas": replicas,
-                    "numOfHosts": 1,
-                    "rayStartParams": {},
-                    "template": worker,
-                }
-            ],
-        },
-        "status": {
-            **{field: count for field, count in counts.items() if count},
-            "maxWorkerReplicas": replicas,
-            "observedGeneration": 1,
-            "head": {"serviceName": f"{name}-head-svc"},
-            "conditions": [
-                condition("RayClusterSuspended", suspended),
-                condition("HeadPodReady", not suspended),
-            ],
-        },
-    }
-
-
-def condition(kind: str, is_so: bool) -> Body:
-    return {
-        "type": kind,
-        "status": "True" if is_so else "False",
-        "reason": kind,
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-
-
-def pod(name: str, namespace: str, cluster: str, *, kind: str, group: str, ready: bool) -> Body:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"uid-{name}",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {
-                "ray.io/cluster": cluster,
-                "ray.io/node-type": kind,
-                "ray.io/group": group,
-                "ray.io/is-ray-node": "yes",
-            },
-        },
-        "spec": {
-            "nodeName": f"node-{name}",
-            "containers": [
-                {
-                    "name": "ray-worker",
-                    "image": "rayproject/ray:2.60.0",
-                    "ports": [{"name": "dashboard", "containerPort": 8265}],
-                    "env": [{"name": f"VARIABLE_{n}", "value": "x" * 40} for n in range(20)],
-                    "resources": {"limits": {"nvidia.com/gpu": str(_GPUS_PER_POD)}},
-                }
-            ],
-        },
-        "status": {
-            "phase": "Running",
-            "podIP": "10.0.0.1",
-            "conditions": [condition("Ready", ready), condition("PodScheduled", True)],
-            "containerStatuses": [
-                {
-                    "name": "ray-worker",
-                    "ready": ready,
-                    "started": True,
-                    "restartCount": 0,
-                    "image": "rayproject/ray:2.60.0",
-                    "imageID": "",
-                    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
-                }
-            ],
-        },
-    }
-
-
-def worker_pod(number: int, *, ready: bool) -> Body:
-    return pod(f"{_BIG}-w-{number}", _BIG, _BIG, kind="worker", group="h100", ready=ready)
-
-
-def head_pod(cluster: str, namespace: str, address: str) -> Body:
-    name = f"{cluster}-head"
-    body = pod(name, namespace, cluster, kind="head", group="headgroup", ready=True)
-    body["metadata"]["annotations"] = {"standin/address": address}
-    return body
-
-
-def head_service(cluster: str, namespace: str) -> Body:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": f"{cluster}-head-svc", "namespace": namespace},
-        "spec": {
-            "clusterIP": "None",
-            "selector": {"ray.io/cluster": cluster, "ray.io/node-type": "head"},
-            "ports": [{"name": "dashboard", "port": 8265, "targetPort": 8265}],
-        },
-    }
-
-
-def node(number: int) -> Body:
-    amounts = {"cpu": "96", "memory": "900Gi", "pods": "110", "nvidia.com/gpu": str(_GPUS_PER_POD)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": f"node-{_BIG}-w-{number}", "labels": {"accelerator": "h100"}},
-        "status": {"allocatable": amounts, "conditions": [condition("Ready", True)]},
-    }
 
 
 def _provider(standin: StandIn, folder: Path, namespace: str) -> KubeRayProvider:

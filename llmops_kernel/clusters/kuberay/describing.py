@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
 from llmops_kernel.clusters.kuberay import names, rights, status
 from llmops_kernel.clusters.kuberay.cache import Obj, pods_of
@@ -24,8 +24,10 @@ _NEXT_S: Final = 0.05
 """For the reasons of another phase of a cluster that was explained before."""
 _MAX_EXPLAINED: Final = 10_000
 _explained: set[str] = set()
-_ASKED_AT_ONCE: Final = 12
+_ASKED_AT_ONCE: Final = 8
 """Clusters of a long list about which one look asks; the next look asks about the next."""
+_LIST_S: Final = 0.8
+_LONG_LIST_S: Final = 0.25
 _QUIET_S: Final = 3.0
 """A watch that breaks off and comes back sooner is not worth a word."""
 _NOT_NOW: Final[Mapping[ClusterAction, Mapping[ClusterState, str]]] = {
@@ -58,6 +60,9 @@ def info_of(
     reasons = _why(found, phase, answer, until_s=until_s) if asks else ()
     ready, wanted = status.workers_ready(raycluster), status.workers_wanted(raycluster)
     message, remedy = _words(found, phase, reasons)
+    waits = asks and ready != wanted and phase.state is not ClusterState.STOPPED
+    # In a list only if they are known already: the first look at them takes a moment.
+    pods = pods_of_cluster(found, patience_s=0.0 if in_list else _NEXT_S) if waits else None
     usage = answer.usage if answer and answer.lives else None
     return ClusterInfo(
         name=found.name,
@@ -68,26 +73,34 @@ def info_of(
         dashboard_url=answer.url if answer else None,
         created_s=status.created_s(raycluster),
         actions=actions_of(found, phase.state, until_s=until_s),
-        ray_version=status.ray_version(raycluster),
-        context=found.place.context,
-        namespace=found.place.namespace,
-        queue=status.queue_of(raycluster),
-        image=status.image_of(raycluster),
         workers_ready=ready,
         workers_wanted=wanted,
-        groups=status.group_infos(
-            raycluster, _known_pods(found, phase, ready == wanted or not asks)
-        ),
+        groups=status.group_infos(raycluster, pods),
         waiting=reasons,
         kept_until_s=_future(status.seconds_of(raycluster, names.KEPT_UNTIL)),
-        is_adopted=not status.is_ours(raycluster),
+        **_definition(found),
         **times_of(raycluster, usage, now_s=time.time()),
         **asdict(usage) if usage else {},
     )
 
 
-def infos_of(found: Sequence[Found], *, until_s: float) -> list[ClusterInfo]:
-    """Of many at once: all Rays are asked beside each other, until that moment (monotonic)."""
+def _definition(found: Found) -> dict[str, Any]:
+    """What does not change while it runs."""
+    raycluster = found.raycluster
+    return {
+        "context": found.place.context,
+        "namespace": found.place.namespace,
+        "ray_version": status.ray_version(raycluster),
+        "queue": status.queue_of(raycluster),
+        "image": status.image_of(raycluster),
+        "is_adopted": not status.is_ours(raycluster),
+    }
+
+
+def infos_of(found: Sequence[Found]) -> list[ClusterInfo]:
+    """Of many at once, asked beside each other; of a long list a few clusters at a time."""
+    is_long = len(found) > _ASKED_AT_ONCE
+    until_s = time.monotonic() + (_LONG_LIST_S if is_long else _LIST_S)
     unknown = [one for one in found if _is_unknown(one)]
     later = {one.uid for one in unknown[_ASKED_AT_ONCE:]}
     for one in found:
@@ -186,13 +199,6 @@ def _look_why(found: Found, ray_answers: bool | None) -> tuple[Waiting, ...]:
     except KubeError as error:
         return (Waiting(message=error.message, remedy=error.remedy, kind="permission"),)
     return waiting(world)
-
-
-def _known_pods(found: Found, phase: Phase, is_complete: bool) -> list[Obj] | None:
-    """Only where they are watched anyway, for a cluster that waits."""
-    if phase.state is ClusterState.READY and is_complete:
-        return None
-    return pods_of_cluster(found, patience_s=0.05)
 
 
 def _words(found: Found, phase: Phase, reasons: tuple[Waiting, ...]) -> tuple[str, str]:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _GET_S = 0.9
 """For whatever about one cluster has never been asked: a kernel must not hang in silence."""
-_LIST_S = 0.3
-"""For the answers of all Rays together, when all clusters are listed."""
 
 
 class KubeRayProvider:
@@ -124,8 +122,7 @@ class KubeRayProvider:
         from llmops_kernel.clusters.kuberay.finding import survey
 
         looked = survey(self._home, taken=self._taken())
-        until_s = time.monotonic() + _LIST_S
-        return infos_of(looked.found, until_s=until_s), looked.troubles
+        return infos_of(looked.found), looked.troubles
 
     def down(self, name: str) -> None:
         """Suspend it; a suspended one stays so. Raises ClusterNotFoundError, KubeError."""

@@ -137,11 +137,7 @@ def groups_of(raycluster: Obj) -> list[Obj]:
 
 def group_infos(raycluster: Obj, pods: Sequence[Obj] | None) -> tuple[GroupInfo, ...]:
     """`ready` comes from the pods where these are known."""
-    ready = Counter(
-        dig(pod, "metadata", "labels", names.RAY_GROUP_LABEL)
-        for pod in pods or ()
-        if pod_is_ready(pod)
-    )
+    ready = Counter(_group_of(pod) for pod in pods or () if pod_is_ready(pod))
     return tuple(
         GroupInfo(
             name=text(group, "groupName"),
@@ -156,9 +152,15 @@ def group_infos(raycluster: Obj, pods: Sequence[Obj] | None) -> tuple[GroupInfo,
     )
 
 
+def _group_of(pod: Obj) -> str:
+    found = (pod["metadata"].get("labels") or {}).get(names.RAY_GROUP_LABEL)
+    return str(found)
+
+
 def pod_is_ready(pod: Obj) -> bool:
-    for one in dig(pod, "status", "conditions") or ():
-        if isinstance(one, dict) and one.get("type") == "Ready":
+    # Of a thousand pods at each look: without the care that single objects get.
+    for one in (pod.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "Ready":
             return bool(one.get("status") == "True")
     return False
 

@@ -6,7 +6,8 @@ import statistics
 import time
 
 from llmops_kernel.clusters.provider import ClusterState
-from tests.benchmarks import kuberay_scale as scale
+from tests.benchmarks import kuberay_objects as scale
+from tests.benchmarks.kuberay_scale import GET_S
 from tests.clusters.kuberay.conftest import Cloud
 from tests.clusters.kuberay.test_watching import until
 
@@ -64,7 +65,7 @@ def test_status_of_three_hundred_workers_asks_the_api_server_rarely(cloud: Cloud
         time.sleep(0.01)
     # A hundred looks within two seconds or so: one or two rounds of questions, no more.
     assert cloud.standin.stats()["requests"]["*"] - before < 40
-    assert statistics.median(times) < scale.GET_S
+    assert statistics.median(times) < GET_S
     assert counted(cloud, "watch", f"/api/v1/namespaces/{cloud.namespace}/pods") == 1
     with cloud.standin.client() as http:
         for number in range(6):
