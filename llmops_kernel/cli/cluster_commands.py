@@ -88,7 +88,9 @@ def ls(as_json: AsJson = False) -> None:
         print_json([info.model_dump(mode="json") for info in looked.infos])
         return
     if not looked.infos:
-        out().print("No cluster. Start one: llmops up")
+        # Of a place that does not answer nobody knows whether it has any.
+        if not looked.troubles:
+            out().print("No cluster. Start one: llmops up")
         return
     out().print(cluster_table(looked.infos))
     for line in reasons(looked.infos):

@@ -11,6 +11,7 @@ from llmops_kernel.clusters.kuberay.objects import (
     condition,
     dig,
     event_text,
+    fields,
     labels,
     name_of,
     objects,
@@ -68,6 +69,8 @@ def is_ready(pod: Obj) -> bool:
 
 def pods_wait(world: World) -> list[Waiting]:
     """One reason each, that of the head and of the most workers first."""
+    if "pods" in (*world.denied, *world.silent):
+        return _unseen(world)
     causes: dict[Waiting, _Who] = {}
     head = heads(world)
     for pod in head:
@@ -78,6 +81,22 @@ def pods_wait(world: World) -> list[Waiting]:
     for group in groups_of(world):
         _count_group(group, world, causes)
     return [_told(cause, who, world) for cause, who in sorted(causes.items(), key=_order)]
+
+
+def _unseen(world: World) -> list[Waiting]:
+    """The operator's own counts are all there is; a pod that is not seen is not missing."""
+    status = fields(world.raycluster, "status")
+    head = condition(world.raycluster, "HeadPodReady").get("status")
+    # Zeros are left out of a status.
+    wanted = whole(status, "desiredWorkerReplicas") or 0
+    late = wanted - (whole(status, "readyWorkerReplicas") or 0)
+    parts = ["the head"] if head != "True" else []
+    parts += [f"{late} of {wanted} worker{'' if wanted == 1 else 's'}"] if late > 0 else []
+    if not parts:
+        return []
+    verb = "waits" if parts == ["the head"] or (len(parts) == 1 and late == 1) else "wait"
+    told = f"{' and '.join(parts)} {verb}; why cannot be seen without their pods"
+    return [Waiting(message=told[:1].upper() + told[1:], kind="hidden")]
 
 
 def _count_group(group: Group, world: World, causes: dict[Waiting, _Who]) -> None:

@@ -88,3 +88,11 @@ def test_an_accepted_spec_is_no_longer_refused() -> None:
         events=[event("InvalidRayClusterSpec", "bad")],
     )
     assert waiting(given) == ()
+
+
+def test_pods_that_may_not_be_seen_are_not_taken_for_missing() -> None:
+    hidden = world(raycluster(replicas=2), pods=[], denied=("pods",))
+    first, rights = waiting(hidden)
+    assert "why cannot be seen" in first.message
+    assert "has not made the pods" not in first.message
+    assert rights.message == "Could not be looked at for lack of rights: pods"
