@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from llmops_kernel.clusters.demand import demand_waits
+from llmops_kernel.clusters.provider import Waiting
 from llmops_kernel.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -30,6 +32,14 @@ class Usage:
     jobs_running: int | None = None
     jobs_total: int | None = None
     idle_s: float | None = None
+    waiting: tuple[Waiting, ...] = ()
+    """For resources that nothing has free."""
+
+    def figures(self) -> dict[str, Any]:
+        """The fields that ClusterInfo has, too; `waiting` has other reasons there."""
+        told = {item.name: getattr(self, item.name) for item in fields(self)}
+        del told["waiting"]
+        return told
 
 
 class Dashboard:
@@ -60,7 +70,8 @@ class Dashboard:
     def usage(self, *, ready_s: float | None = None) -> Usage:
         """`ready_s`: when the cluster was ready, from where idle time counts before any job."""
         nodes = self._nodes()
-        used = self._used()
+        report = self._load()
+        used = report.get("usage") if report else None
         jobs = self.jobs()
         memory = self._memory()
         return Usage(
@@ -74,6 +85,7 @@ class Dashboard:
             jobs_running=None if jobs is None else sum(is_active(job) for job in jobs),
             jobs_total=None if jobs is None else len(jobs),
             idle_s=None if jobs is None else idle_s(jobs, ready_s=ready_s, now_s=time.time()),
+            waiting=demand_waits(report),
         )
 
     def _nodes(self) -> list[dict[str, Any]] | None:
@@ -94,14 +106,12 @@ class Dashboard:
                 return sum(int(r[0]) for r in rows), sum(int(r[0]) - int(r[1]) for r in rows)
         return None
 
-    def _used(self) -> dict[str, list[float]] | None:
-        """`{"CPU": [used, total], ...}`; None until the autoscaler's first report (about 5 s)."""
+    def _load(self) -> dict[str, Any] | None:
+        """`{"usage": {"CPU": [used, total]}, ...}`; None until the first report (about 5 s)."""
         answer = self._get("/api/cluster_status")
         with suppress(KeyError, TypeError):
-            usage: dict[str, list[float]] = answer["data"]["clusterStatus"]["loadMetricsReport"][
-                "usage"
-            ]
-            return usage
+            report = answer["data"]["clusterStatus"]["loadMetricsReport"]
+            return report if isinstance(report, dict) else None
         return None
 
     def jobs(self) -> list[dict[str, Any]] | None:

@@ -102,7 +102,7 @@ def _info(
         actions=possible_actions(record, state),
         ray_version=record.ray_version,
         **asdict(look_at_warm(record) if is_ready else WarmStatus()),
-        **asdict(usage or Usage()),
+        **(usage or Usage()).figures(),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 from llmops_kernel.clusters.kuberay import names, rights, status
@@ -76,11 +75,11 @@ def info_of(
         workers_ready=ready,
         workers_wanted=wanted,
         groups=status.group_infos(raycluster, pods),
-        waiting=reasons,
+        waiting=(*reasons, *usage.waiting) if usage else reasons,
         kept_until_s=_future(status.seconds_of(raycluster, names.KEPT_UNTIL)),
         **_definition(found),
         **times_of(raycluster, usage, now_s=time.time()),
-        **asdict(usage) if usage else {},
+        **usage.figures() if usage else {},
     )
 
 

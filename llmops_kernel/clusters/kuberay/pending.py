@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from decimal import Decimal
 
+from llmops_kernel.clusters.demand import demand_waits
 from llmops_kernel.clusters.kuberay.objects import (
     fields,
-    plain,
-    quantity,
 )
 from llmops_kernel.clusters.kuberay.pending_cluster import leaving, unattended
 from llmops_kernel.clusters.kuberay.pending_pods import (
@@ -68,35 +66,10 @@ def _silent_ray(world: World) -> list[Waiting]:
 
 
 def _demand(world: World) -> list[Waiting]:
-    """Work that Ray holds because nothing has room for it, on a cluster that is complete."""
+    """On a cluster that is complete."""
     ready, wanted = ready_counts(world)
     report = fields(world.ray_status, "data", "clusterStatus", "loadMetricsReport")
-    if ready < wanted or not report:
-        return []
-    lines = [_asked(entry) for entry in report.get("resourceDemand") or () if entry]
-    lines = [line for line in lines if line]
-    if not lines:
-        return []
-    return [
-        Waiting(
-            message=f"work waits on Ray for {', '.join(lines[:3])}",
-            remedy="`llmops scale`, or ask for less in the training config",
-            kind="demand",
-        )
-    ]
-
-
-def _asked(entry: object) -> str:
-    """`[{"GPU": 1.0}, 8]` is eight pieces of one GPU each."""
-    if not isinstance(entry, list | tuple) or len(entry) != 2:
-        return ""
-    shape, count = entry
-    if not isinstance(count, int) or isinstance(count, bool) or not isinstance(shape, dict):
-        return ""
-    parts = {str(name): quantity(value) for name, value in shape.items()}
-    known: dict[str, Decimal] = {name: v for name, v in parts.items() if v is not None}
-    told = ", ".join(f"{plain(value)} {name}" for name, value in known.items())
-    return f"{count} x {{{told}}}" if told else ""
+    return [] if ready < wanted else [*demand_waits(report)]
 
 
 def _hidden(world: World) -> list[Waiting]:

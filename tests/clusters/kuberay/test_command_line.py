@@ -99,7 +99,7 @@ def test_an_api_server_that_is_away_is_told_beside_the_list(
     code, out, err = run("ls")
     assert code == 0
     assert "cannot be reached" in err
-    assert "No cluster" in out
+    assert out == ""  # Nobody knows whether there is none.
 
 
 def test_in_python_up_returns_at_once_and_the_handle_waits(
