@@ -1,4 +1,4 @@
-"""A stand-in for the whole session, and a fresh namespace for each test."""
+"""A stand-in for each file of tests, and a fresh namespace for each test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.k8s.standin import MISSING_CRD, RAYCLUSTER_CRD, StandIn
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def standin() -> Iterator[StandIn]:
     if not RAYCLUSTER_CRD.exists():
         pytest.skip(MISSING_CRD)

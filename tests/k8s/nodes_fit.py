@@ -92,7 +92,7 @@ def misfits(pod: Obj, room: Room, wanted: Mapping[str, Decimal]) -> list[str]:
 
 
 def _short(room: Room, wanted: Mapping[str, Decimal]) -> list[str]:
-    allocatable = room.node["status"].get("allocatable") or {}
+    allocatable = room.node.get("status", {}).get("allocatable") or {}
     found = []
     if len(room.pods) >= int(allocatable.get("pods", 110)):
         found.append("Too many pods")
