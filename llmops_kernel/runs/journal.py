@@ -283,9 +283,16 @@ class FolderTail:
 
     def read(self) -> list[AnyEvent]:
         """New events of all streams, by time; each line of a file exactly once."""
-        for path in sorted(self._folder.glob("*.jsonl")):
+        for path in self._streams():
             self._tails.setdefault(path, StreamTail(path))
         return merge(tail.read() for tail in self._tails.values())
+
+    def _streams(self) -> list[Path]:
+        """None of a run that is deleted while it is looked at."""
+        try:
+            return sorted(self._folder.glob("*.jsonl"))
+        except FileNotFoundError:
+            return []
 
 
 def merge(batches: Iterable[Sequence[AnyEvent]]) -> list[AnyEvent]:
