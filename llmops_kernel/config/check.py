@@ -146,14 +146,14 @@ def _copy(value: Any) -> Any:
 
 
 def _drop(data: Data, path: Path) -> None:
-    """Of a list's item the whole list: the others would get new numbers."""
+    """Of a list's item the whole list: the others would get new numbers, or it may be required."""
     inside: Any = data
-    for part in path[:-1]:
-        inside = inside[int(part)] if isinstance(inside, list) else inside.get(part, {})
-    if isinstance(inside, list):
-        _drop(data, path[:-1])
-    else:
-        inside.pop(path[-1], None)
+    for place, part in enumerate(path[:-1], start=1):
+        inside = inside.get(part, {})
+        if isinstance(inside, list):
+            _drop(data, path[:place])
+            return
+    inside.pop(path[-1], None)
 
 
 def _filled(model: type[Section], data: Data) -> Data:

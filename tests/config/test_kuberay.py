@@ -179,3 +179,8 @@ def test_what_hosts_leave_to_pods():
     assert num_bytes(group.pod_memory) < (1872 - 44 - 1872 // 100 - 16) * 2**30
     assert num_bytes(group.pod_memory) > 0.9 * 1872 * 2**30
     assert group.pod_gpus == 8
+
+
+def test_a_mistake_in_a_group_hides_no_other_mistake(tmp_path: Path) -> None:
+    mistakes = told(tmp_path, worker_groups=[GROUP | {"name": "W"}], env={"HF_TOKEN": "hf_x"})
+    assert [line.partition(":")[0] for line in mistakes] == ["env.HF_TOKEN", "worker_groups.0.name"]
