@@ -183,4 +183,4 @@ def test_what_hosts_leave_to_pods():
 
 def test_a_mistake_in_a_group_hides_no_other_mistake(tmp_path: Path) -> None:
     mistakes = told(tmp_path, worker_groups=[GROUP | {"name": "W"}], env={"HF_TOKEN": "hf_x"})
-    assert [line.partition(":")[0] for line in mistakes] == ["env.HF_TOKEN", "worker_groups.0.name"]
+    assert {line.partition(":")[0] for line in mistakes} == {"env.HF_TOKEN", "worker_groups.0.name"}
