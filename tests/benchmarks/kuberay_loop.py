@@ -4,7 +4,8 @@
 
 Needs `shared/kubernetes` beside the repository. API server, operator and kubelets are stand-ins;
 the tunnel, Ray with its token and the training are real. Runs go to both clusters in turn, after
-one that warms each. Pods do not see the client's run folder: their journal comes through the tunnel.
+one that warms each. Pods do not see the client's run folder: their journal comes through the
+tunnel.
 """
 
 from __future__ import annotations
