@@ -119,7 +119,7 @@ async def test_of_two_that_resume_one_wins_and_the_other_is_told(
 ) -> None:
     resumed: list[str] = []
 
-    def resume(self: Any, name: str, *, progress: Any = None) -> ClusterInfo:
+    def resume(self: Any, name: str, **_: Any) -> ClusterInfo:
         resumed.append(name)
         gate.wait(20)
         return ClusterInfo(name=name, provider="local", state=ClusterState.READY)

@@ -104,6 +104,8 @@ async def test_who_is_not_there_is_told_with_who_is(api: Fetch) -> None:
         if "dashboard/" in path:
             continue  # A page for people, see `test_proxy`.
         body = None if row.method in SAFE else "{}"
+        if path.endswith("/keep"):
+            body = json.dumps({"for_s": 60})
         if path.startswith("clusters/"):
             answer = await api(f"{path}?action=delete", method=row.method, body=body)
             near = "none yet"
