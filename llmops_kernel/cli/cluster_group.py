@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from llmops_kernel.cli.app import CLUSTERS, EXAMPLES, app
+from llmops_kernel.cli.config_commands import write_new
 
 if TYPE_CHECKING:
     from llmops_kernel.clusters.kuberay.effect_of_edit import EditEffect
@@ -94,23 +95,11 @@ def init(
     from llmops_kernel.cli.console import out
     from llmops_kernel.config.cluster import template_from
     from llmops_kernel.config.yaml_source import parse_yaml
-    from llmops_kernel.errors import ConfigError
 
     path = Path(name) if Path(name).suffix in (".yaml", ".yml") else Path(_FOLDER, f"{name}.yaml")
     text = _begun(kind, path.name.split(".")[0])
     template_from(parse_yaml(text, file=str(path)))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigError(
-            f"{path} exists.", remedy="choose another name, or --force to overwrite it"
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}.", remedy="choose another folder"
-        ) from error
+    write_new(path, text, force=force, with_folder=True)
     out().print(f"Wrote {path}. Next: llmops cluster render {name}")
 
 

@@ -25,10 +25,19 @@ def init(
     """Write a training config with every field explained."""
     from llmops_kernel.cli.console import out
     from llmops_kernel.config.template import training_template
-    from llmops_kernel.errors import ConfigError
 
     text = training_template(model=model, train=data, method=method)
+    write_new(path, text, force=force)
+    out().print(f"Wrote {path}. Next: llmops check {path}")
+
+
+def write_new(path: Path, text: str, *, force: bool, with_folder: bool = False) -> None:
+    """Raises ConfigError when the file is there, unless `force`, or cannot be written."""
+    from llmops_kernel.errors import ConfigError
+
     try:
+        if with_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
@@ -39,7 +48,6 @@ def init(
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}.", remedy="choose another folder"
         ) from error
-    out().print(f"Wrote {path}. Next: llmops check {path}")
 
 
 @command(CONFIGS, example="llmops schema > train.schema.json")

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from llmops_kernel.clusters.kuberay import features, kubeconfig, names
+from llmops_kernel.clusters.kuberay import kubeconfig, names
 from llmops_kernel.clusters.kuberay.choose import settled
+from llmops_kernel.clusters.kuberay.dry_run import accepted_manifest
 from llmops_kernel.clusters.kuberay.finding import Found, fetched
 from llmops_kernel.clusters.kuberay.kube import Kube, KubeError, open_kube
 from llmops_kernel.clusters.kuberay.kube_paths import object_path
-from llmops_kernel.clusters.kuberay.manifest import Manifest, render
+from llmops_kernel.clusters.kuberay.manifest import Manifest
 from llmops_kernel.clusters.kuberay.places import Place, remember
 from llmops_kernel.clusters.provider import Progress
 from llmops_kernel.config.kuberay import KubeRayTemplate
@@ -47,7 +48,7 @@ def create_or_find(template: KubeRayTemplate, *, home: Path, tell: Progress) -> 
     if why:
         tell(why)
     kube = open_kube(place.context)
-    manifest = accepted_manifest(kube, template, namespace=place.namespace)
+    manifest = accepted_manifest(kube, template, namespace=place.namespace, ask=_dry_run)
     tell(f"Asking for RayCluster {template.name} in {place}")
     try:
         raycluster = kube.create(
@@ -75,25 +76,6 @@ def candidate_places(template: KubeRayTemplate) -> list[Place]:
     """In the template's order. Raises KubeError for a context that is not in the kubeconfig."""
     contexts = [kubeconfig.context_named(name) for name in template.contexts or (None,)]
     return [Place(one.name, template.namespace or one.namespace) for one in contexts]
-
-
-def accepted_manifest(kube: Kube, template: KubeRayTemplate, *, namespace: str) -> Manifest:
-    """One that the API server accepts with strict validation: asked by a dry run.
-
-    Raises KubeError with each field that is refused.
-    """
-    lacks = features.lacking(kube) or frozenset()
-    manifest = render(template, namespace=namespace, lacks=lacks)
-    try:
-        _dry_run(kube, manifest)
-    except KubeError as error:
-        unknown = features.unknown_in(error) - lacks
-        if not unknown:
-            raise
-        # The CRD could not be read, so this is how we learn what it lacks.
-        manifest = render(template, namespace=namespace, lacks=unknown)
-        _dry_run(kube, manifest)
-    return manifest
 
 
 def _dry_run(kube: Kube, manifest: Manifest) -> None:

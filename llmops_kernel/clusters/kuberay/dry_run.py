@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from llmops_kernel.clusters.kuberay import features, kubeconfig
 from llmops_kernel.clusters.kuberay.kube import Kube, KubeError, open_kube
 from llmops_kernel.clusters.kuberay.kube_paths import object_path
@@ -28,18 +30,29 @@ def accepted(template: KubeRayTemplate, *, namespace: str | None = None) -> tupl
     """
     kube = open_kube(kubeconfig.context_named(next(iter(template.contexts), None)).name)
     namespace = namespace or template.namespace or kube.namespace
+    made = accepted_manifest(kube, template, namespace=namespace, ask=_ask)
+    return made, f"context {kube.context}, namespace {namespace}"
+
+
+def accepted_manifest(
+    kube: Kube, template: KubeRayTemplate, *, namespace: str, ask: Callable[[Kube, Manifest], None]
+) -> Manifest:
+    """One that the API server accepts with strict validation, which `ask` finds out.
+
+    Raises KubeError with each field that is refused.
+    """
     lacks = features.lacking(kube) or frozenset()
-    made = render(template, namespace=namespace, lacks=lacks)
+    manifest = render(template, namespace=namespace, lacks=lacks)
     try:
-        _ask(kube, made)
+        ask(kube, manifest)
     except KubeError as error:
         unknown = features.unknown_in(error) - lacks
         if not unknown:
             raise
         # The CRD could not be read, so this is how we learn what it lacks.
-        made = render(template, namespace=namespace, lacks=lacks | unknown)
-        _ask(kube, made)
-    return made, f"context {kube.context}, namespace {namespace}"
+        manifest = render(template, namespace=namespace, lacks=lacks | unknown)
+        ask(kube, manifest)
+    return manifest
 
 
 def _ask(kube: Kube, made: Manifest) -> None:
