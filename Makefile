@@ -6,7 +6,7 @@
 #                  without a GPU whose package index offers CPU builds, TORCH='torch==2.13.0+cpu'
 #                  saves gigabytes of CUDA libraries.
 #   PIP_INDEX_URL  and every other PIP_* variable reach pip as usual.
-#   ARGS           further arguments of the command behind `make demo`, `lab`, `test`.
+#   ARGS           further arguments of the command behind `make demo`, `lab`, `test`, `test-all`.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -22,7 +22,7 @@ SUITABLE := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '$(SUITABLE)' 2>/dev/null && { echo $$p; break; }; done)
 TORCH ?= torch==$(shell sed -n 's/^torch==//p' constraints.txt)
-# Jupyter refuses to start as root, the only user of many containers, unless told.
+# Jupyter does not start as root, the only user of many containers, without this option.
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # pip's own lines go to the log; the terminal sees one line a step, and the end of the log on failure.
@@ -38,16 +38,18 @@ lab: install compiler labextension ## Open JupyterLab on the quickstart notebook
 	@cd notebooks && ../$(BIN)/jupyter lab 01-quickstart.ipynb $(ALLOW_ROOT) $(ARGS)
 
 .PHONY: doctor
-doctor: install ## What this machine can do, and what is wrong with it
+doctor: install ## Show what this machine can do and what is missing
 	@$(BIN)/llmops doctor $(ARGS)
 
 ##@ Develop
 .PHONY: check
-check: install ## Lint, format, types, layers, sizes, hygiene
+check: install ## Lint, format, types, layers, sizes, structure, hygiene
 	@echo "ruff";          $(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet .
 	@echo "mypy --strict"; $(BIN)/mypy
 	@echo "import-linter"; $(BIN)/lint-imports
 	@$(BIN)/python -m tests.checks.sizes
+	@$(BIN)/python -m tests.checks.structure
+	@$(BIN)/python -m tests.checks.patches
 	@$(BIN)/python -m tests.checks.hygiene
 	@$(BIN)/python -m llmops_kernel.server.wire_ts --check
 	@$(MAKE) check-extension
@@ -58,19 +60,23 @@ check-extension: $(STAMPS)/npm ## (done by check) Types, format and unit tests o
 	@echo "vitest";        cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s test -- --silent --reporter=dot
 
 .PHONY: wire
-wire: install ## Write extension/src/wire.ts anew from the server's wire models
+wire: install ## Generate extension/src/wire.ts from the server's wire models
 	@$(BIN)/python -m llmops_kernel.server.wire_ts
 
 .PHONY: fix
-fix: install ## Let ruff repair and format
+fix: install ## Let ruff fix and format the code
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
 .PHONY: test
-test: install labextension ## All tests; ARGS='-k name' for some
-	@./.ci/test $(ARGS)
+test: install labextension ## Tests (10 to 15 minutes); ARGS='-k name' for some
+	@./.ci/test quick $(ARGS)
+
+.PHONY: test-all
+test-all: install labextension ## The slow tests that `test` leaves out: trainings, faults, browser
+	@./.ci/test rest $(ARGS)
 
 .PHONY: pins
-pins: install ## Write constraints.txt anew from .venv
+pins: install ## Write constraints.txt from the packages in .venv
 	@$(BIN)/python -m tests.checks.pins --write
 
 .PHONY: clean
@@ -81,7 +87,7 @@ clean: ## Stop the local cluster, delete .venv and caches; runs are kept
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help
-help: ## This list
+help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
@@ -137,7 +143,7 @@ $(STAMPS)/labextension: $(STAMPS)/package $(STAMPS)/npm $(EXTENSION) extension/t
 	@cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s build:prod >>../$(LOG) 2>&1 \
 		|| { tail -n 30 ../$(LOG) >&2; exit 1; }
 	@mkdir -p $(LABEXTENSION) && rm -rf $(LABEXTENSION)/static
-	@cp -r llmops_kernel/labextension/. install.json $(LABEXTENSION)/
+	@cp -r llmops_kernel/labextension/. extension/install.json $(LABEXTENSION)/
 	@touch $@
 
 # Node.js from the package index where the machine has none; only to build, never to run.
@@ -150,7 +156,7 @@ $(STAMPS)/npm: $(STAMPS)/venv extension/package-lock.json extension/.npmrc
 	@touch $@
 
 # DeepSpeed compiles its CPU ops when they are first used. Training without ZeRO needs none of
-# them, so this only tells.
+# them, so this only prints a note.
 .PHONY: compiler
 compiler: install
 	@command -v g++ >/dev/null || { \

@@ -2,25 +2,25 @@
 
 * LLMOpsError
   * ConfigError             a config file, an override or a template is wrong
-  * WorkspaceError          the workspace cannot travel (too large, unreadable)
+  * WorkspaceError          the workspace cannot be uploaded (too large, unreadable)
   * ClusterError
     + ClusterNotFoundError
-    + ClusterDeadError      it was there and died
+    + ClusterDeadError      it was running and died
     + ClusterStartError     it did not come up
     + ClusterUnreachableError
-    + ClusterStateError     the action does not fit the cluster's state
+    + ClusterStateError     the action is not possible in the cluster's state
     + HistoryError          runs on it would lose lines of their journals
   * RunError
     + RunNotFoundError
     + RunFailedError        what `run.wait()` raises for a run that ended FAILED
-    + RunStateError         the action does not fit the run's state
+    + RunStateError         the action is not possible in the run's state
     + SubmissionError       Ray refused the job
   * StoreError              the run store cannot be read or written (disk full)
   * TrainingError           raised on a worker
     + DataError             a data source is missing, empty or broken (with the row)
     + ModelError            a model cannot be loaded
     + HookError             the user's hook raised
-    + OutOfMemoryError
+    + DivergedError         the loss or the gradient is NaN or infinite
   * MissingDependencyError  an optional package is not installed
 """
 
@@ -30,7 +30,7 @@ from typing import Any
 
 
 class LLMOpsError(Exception):
-    """Says what happened in one line, and in `remedy` what to do about it."""
+    """`message` says what happened in one line, `remedy` what to do next."""
 
     status = 500
 
@@ -54,7 +54,7 @@ class ConfigError(LLMOpsError):
 
 
 class WorkspaceError(LLMOpsError):
-    """The workspace folder cannot travel with a submission."""
+    """The workspace folder cannot be uploaded with a submission."""
 
     status = 422
 
@@ -88,13 +88,13 @@ class ClusterUnreachableError(ClusterError):
 
 
 class ClusterStateError(ClusterError):
-    """The action does not fit the state the cluster is in."""
+    """The action is not possible in the state of the cluster."""
 
     status = 409
 
 
 class HistoryError(ClusterError):
-    """The journals and logs of runs cannot be brought home before their cluster goes."""
+    """The journals and logs of runs cannot be archived before their cluster goes."""
 
     status = 409
 
@@ -114,9 +114,15 @@ class RunFailedError(RunError):
 
 
 class RunStateError(RunError):
-    """The action does not fit the state the run is in."""
+    """The action is not possible in the state of the run."""
 
     status = 409
+
+
+class ComparisonError(RunError):
+    """The named runs cannot be compared."""
+
+    status = 422
 
 
 class SubmissionError(RunError):
@@ -143,8 +149,8 @@ class HookError(TrainingError):
     """The user's hook raised or returned something unusable."""
 
 
-class OutOfMemoryError(TrainingError):
-    """A worker ran out of device or host memory."""
+class DivergedError(TrainingError):
+    """The loss or the gradient is NaN or infinite."""
 
 
 class MissingDependencyError(LLMOpsError):

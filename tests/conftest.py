@@ -1,4 +1,4 @@
-"""No test touches the user's runs, clusters or models; Ray tests come last and together."""
+"""No test touches the user's runs, clusters or models; tests that use Ray run one after another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from llmops_kernel.clusters.provider import ClusterInfo
+    from llmops_kernel.providers.protocol import ClusterInfo
 
 CACHE_VARIABLE = "LLMOPS_TEST_CACHE"
 """A folder that keeps converted models and compiled ops between test sessions."""
@@ -29,7 +29,10 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = Path(tempfile.mkdtemp(prefix="llmops-t-"))
     config.stash[_HOME] = folder
     os.environ["LLMOPS_HOME"] = str(folder / "home")
-    os.environ["LLMOPS_CACHE"] = os.environ.get(CACHE_VARIABLE) or str(folder / "cache")
+    # Processes of pytest-xdist share the folder of the process that started them.
+    if CACHE_VARIABLE not in os.environ:
+        os.environ[CACHE_VARIABLE] = str(folder / "cache")
+    os.environ["LLMOPS_CACHE"] = os.environ[CACHE_VARIABLE]
     # Whoever runs the tests may have clusters of their own.
     os.environ["KUBECONFIG"] = str(folder / "no-kubeconfig")
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -45,10 +48,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _stop_clusters(home: Path) -> None:
-    """Of the session's own home only; a test that was interrupted may have left one."""
+    """Stop clusters that an interrupted test left, in the home folder of this session only."""
     if not home.exists():
         return
-    from llmops_kernel.clusters.local import LocalProvider
+    from llmops_kernel.providers.local.provider import LocalProvider
 
     provider = LocalProvider(home)
     for info in provider.list():
@@ -58,14 +61,28 @@ def _stop_clusters(home: Path) -> None:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[ClusterInfo]:
     """A READY local cluster `test` for tests that only use it; started at first need."""
-    from llmops_kernel.clusters.local import LocalProvider
-    from llmops_kernel.config.cluster import ClusterTemplate
+    from llmops_kernel.config.models.cluster import ClusterTemplate
+    from llmops_kernel.providers.local.provider import LocalProvider
 
     provider = LocalProvider()
     yield provider.up(ClusterTemplate(name="test"), progress=print)
     provider.down("test")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests first, so that a broken import shows at once."""
-    items.sort(key=lambda item: item.get_closest_marker("ray") is not None)
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put tests without Ray first, so that a broken import fails at once.
+
+    With several processes (pytest-xdist), the tests of a file stay together and all that use Ray
+    are one group: it is the longest, so it comes first.
+    """
+    is_distributed = bool(config.getoption("loadgroup", False))  # Set by xdist in its processes.
+    items.sort(key=lambda item: _uses_ray(item) != is_distributed)
+    if is_distributed:
+        for item in items:
+            group = "ray" if _uses_ray(item) else item.path.stem
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _uses_ray(item: pytest.Item) -> bool:
+    return item.get_closest_marker("ray") is not None

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.clusters.provider import ClusterInfo
-from llmops_kernel.metrics.events import PhaseEvent
+from llmops_kernel.metrics.events import PhaseEvent, WarningEvent
+from llmops_kernel.providers.protocol import ClusterInfo
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -68,6 +68,17 @@ def test_submit_change_stop_and_retry(ray_cluster: ClusterInfo, config: Path):
 
     _stop_and_retry(second)
     assert [run.id for run in cluster.runs()][:2] == [second.id, first.id]
+
+
+def test_a_warm_up_longer_than_the_run_is_a_warning_in_the_journal(
+    ray_cluster: ClusterInfo, config: Path
+):
+    run = llmops.cluster(ray_cluster.name).submit(config, max_steps=2, warmup_steps=5)
+    assert run.wait(180) == "SUCCEEDED"
+    told = [event.message for event in run.events() if isinstance(event, WarningEvent)]
+    assert any(
+        "5 warm-up steps do not fit into a run of max_steps=2: 1 are used" in m for m in told
+    )
 
 
 def _stop_and_retry(run: llmops.Run) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.clusters.provider import ClusterInfo
+from llmops_kernel.providers.protocol import ClusterInfo
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -4,7 +4,15 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 const STATIC = new URL('../../llmops_kernel/widgets/static/', import.meta.url);
 const SOURCE = new URL('../src/generated/panel.ts', import.meta.url);
 const STYLE = new URL('../style/generated/panel.css', import.meta.url);
-const EXPORTS = ['Columns', 'axis', 'cssColor', 'h', 'shortNumber', 'uPlot'];
+const EXPORTS = [
+  'Columns',
+  'axis',
+  'cssColor',
+  'h',
+  'shortNumber',
+  'uPlot',
+  'UNITS'
+];
 
 const read = name => readFileSync(new URL(name, STATIC), 'utf8');
 const joined = names => names.map(read).join('\n');

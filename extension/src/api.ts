@@ -84,7 +84,8 @@ export class Api implements ILLMOps {
       }
       throw new ApiError(0, {
         message: 'The Jupyter server does not answer',
-        remedy: 'see whether it still runs; this page reconnects by itself'
+        remedy:
+          'check that it is still running; this page reconnects automatically'
       });
     }
     if (!response.ok) {

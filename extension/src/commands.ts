@@ -39,6 +39,7 @@ export namespace CommandIDs {
   // configs/ {path?}
   export const checkConfig = 'llmops:check-config';
   export const submitConfig = 'llmops:submit-config';
+  export const submitScript = 'llmops:submit-script';
   export const submitCell = 'llmops:submit-cell';
   export const startTemplate = 'llmops:start-template';
   export const newConfig = 'llmops:new-config';

@@ -10,7 +10,7 @@ import { Operations } from './operations';
 import { ILLMOps, IOperations } from './tokens';
 
 /**
- * Provides the way to the server. Its first request tells whether both sides fit.
+ * Provides access to the server. The first request checks that both versions match.
  */
 export const connectionPlugin: JupyterFrontEndPlugin<ILLMOps> = {
   id: '@llmops/lab:connection',

@@ -3,20 +3,14 @@ import { ServerConnection } from '@jupyterlab/services';
 import { DisposableDelegate, IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { ILive, ILiveMessage, Json } from './tokens';
+import { ILive, Json, LiveMessage } from './tokens';
+import { LiveHeader, LiveRequest } from './wire';
 
-type Listener = (message: ILiveMessage) => void;
+type Listener = (message: LiveMessage) => void;
 
 interface ITopic {
   listeners: Set<Listener>;
   have?: () => Json;
-}
-
-interface IHeader {
-  seq: number;
-  topic: string;
-  kind: string;
-  data: Json;
 }
 
 const FIRST_WAIT_MS = 500;
@@ -27,10 +21,10 @@ const PING_MS = 20_000;
 /**
  * Read a binary message: length of the header (uint32, little end first), header, payload.
  */
-export function unpack(buffer: ArrayBuffer): [IHeader, ArrayBuffer] {
+export function unpack(buffer: ArrayBuffer): [LiveHeader, ArrayBuffer] {
   const length = new DataView(buffer).getUint32(0, true);
   const text = new TextDecoder().decode(new Uint8Array(buffer, 4, length));
-  return [JSON.parse(text) as IHeader, buffer.slice(4 + length)];
+  return [JSON.parse(text) as LiveHeader, buffer.slice(4 + length)];
 }
 
 export class Live implements ILive {
@@ -85,7 +79,7 @@ export class Live implements ILive {
     this.send({ op: 'subscribe', topic, have: have ?? {} });
   }
 
-  private send(message: Json): void {
+  private send(message: LiveRequest): void {
     if (this._socket?.readyState === WebSocket.OPEN) {
       this._socket.send(JSON.stringify(message));
     }
@@ -129,7 +123,7 @@ export class Live implements ILive {
     const isBinary = data instanceof ArrayBuffer;
     const [header, payload] = isBinary
       ? unpack(data)
-      : [JSON.parse(data as string) as IHeader, null];
+      : [JSON.parse(data as string) as LiveHeader, null];
     this._heard = Date.now();
     this._waitMs = FIRST_WAIT_MS;
     if (header.seq !== this._seq + 1) {
@@ -137,7 +131,9 @@ export class Live implements ILive {
       return;
     }
     this._seq = header.seq;
-    const message = { kind: header.kind, data: header.data, payload };
+    // The server builds each kind from the model that LiveMessage has for it.
+    const { kind, data: content } = header;
+    const message = { kind, data: content, payload } as unknown as LiveMessage;
     this._topics.get(header.topic)?.listeners.forEach(listener => {
       try {
         listener(message);

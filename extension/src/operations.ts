@@ -2,7 +2,7 @@ import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { ApiError } from './api';
-import { ILive, ILiveMessage, IOperations } from './tokens';
+import { ILive, LiveMessage, IOperations } from './tokens';
 import { OperationInfo } from './wire';
 
 export class Operations implements IOperations {
@@ -55,11 +55,11 @@ export class Operations implements IOperations {
     });
   }
 
-  private take({ kind, data }: ILiveMessage): void {
+  private take({ kind, data }: LiveMessage): void {
     if (kind !== 'operations') {
       return;
     }
-    const changed = data.operations as OperationInfo[];
+    const changed = data.operations;
     if (data.whole) {
       const there = new Set(changed.map(info => info.id));
       // What the server forgot by a restart will never end here.
@@ -71,7 +71,7 @@ export class Operations implements IOperations {
     this._changed.emit(changed);
   }
 
-  /** The answer of a request may come after the message that tells of its end. */
+  /** The answer of a request may arrive after the message that reports its end. */
   private put(info: OperationInfo): void {
     if (!this._known.has(info.id)) {
       this._known.set(info.id, info);
@@ -85,6 +85,7 @@ export class Operations implements IOperations {
 }
 
 const LOST = {
-  message: 'The Jupyter server was restarted meanwhile',
-  remedy: 'look at the clusters and runs: what was begun is there'
+  message: 'The Jupyter server was restarted',
+  remedy:
+    'check the clusters and runs: an operation that had started may still be running'
 };

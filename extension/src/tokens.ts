@@ -2,20 +2,29 @@ import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
 
-import { ClusterRow, Handshake, OperationInfo, RunRow, Trouble } from './wire';
+import {
+  ClusterRow,
+  Handshake,
+  LivePayloads,
+  OperationInfo,
+  RunRow,
+  Trouble
+} from './wire';
 
 export type Json = Record<string, unknown>;
 
 /**
- * One message of a topic.
+ * One message of a topic: its kind says what its data are.
  */
-export interface ILiveMessage {
-  kind: string;
-  data: Json;
+export type LiveMessage = {
+  [Kind in keyof LivePayloads]: {
+    kind: Kind;
+    data: LivePayloads[Kind];
 
-  /** What followed the header of a binary message. */
-  payload: ArrayBuffer | null;
-}
+    /** What followed the header of a binary message. */
+    payload: ArrayBuffer | null;
+  };
+}[keyof LivePayloads];
 
 /**
  * The one websocket of this tab.
@@ -26,17 +35,17 @@ export interface ILive extends IDisposable {
 
   /**
    * Get a topic's messages until the result is disposed of. After a lost connection or a
-   * gap in the numbers the topic begins again; `have` then tells what need not be sent.
+   * gap in the numbers the topic starts again; `have` says what need not be sent again.
    */
   subscribe(
     topic: string,
-    listener: (message: ILiveMessage) => void,
+    listener: (message: LiveMessage) => void,
     have?: () => Json
   ): IDisposable;
 }
 
 /**
- * The way to our server extension.
+ * Requests to our server extension.
  */
 export interface ILLMOps {
   readonly live: ILive;
@@ -68,7 +77,7 @@ export const ILLMOps = new Token<ILLMOps>(
 );
 
 /**
- * What takes a while on the server: starts, submissions.
+ * Long operations on the server: starts, submissions.
  */
 export interface IOperations extends IDisposable {
   /** Newest first. */
@@ -118,7 +127,7 @@ export interface IRunsModel extends IFollowed {
 
 export const IRunsModel = new Token<IRunsModel>(
   '@llmops/lab:IRunsModel',
-  'The runs of the store, kept fresh.'
+  'The runs of the store, kept up to date.'
 );
 
 /**
@@ -180,5 +189,5 @@ export interface IClusterModel extends IFollowed {
 
 export const IClusterModel = new Token<IClusterModel>(
   '@llmops/lab:IClusterModel',
-  'The Ray clusters, kept fresh.'
+  'The Ray clusters, kept up to date.'
 );

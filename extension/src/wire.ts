@@ -71,12 +71,12 @@ export interface ClusterRow {
   progress: string;
 }
 
-/** What any provider can say about a cluster; `None` is unknown, never a guess. */
+/** State and figures of a cluster; `None` is unknown, never a guess. */
 export interface ClusterInfo {
   name: string;
   provider: string;
   state: 'starting' | 'ready' | 'stopping' | 'dead' | 'stopped';
-  /** For people: why it is in this state, or what is odd about it. */
+  /** For people: why it is in this state, or what is unusual about it. */
   message: string;
   remedy: string;
   dashboard_url: string | null;
@@ -88,7 +88,7 @@ export interface ClusterInfo {
   num_gpus: number | null;
   /** Main memory of the hosts of all nodes. */
   memory_bytes: number | null;
-  /** Of it what is not available, by whomever it is used. */
+  /** Main memory in use, by any process of these hosts. */
   memory_used_bytes: number | null;
   /** Reserved by running work; Ray refreshes it every 5 s. */
   cpus_used: number | null;
@@ -116,13 +116,13 @@ export interface ClusterInfo {
   workers_wanted: number | null;
   /** Worker groups, which `scale` gives other numbers; empty for a local cluster. */
   groups: GroupInfo[];
-  /** Why it is not as it was asked for, the most telling reason first. */
+  /** Why it is not in the state that was asked for, the most important reason first. */
   waiting: Waiting[];
   /** Unix time at which the idle guard suspends it if nothing runs until then. */
   suspends_at_s: number | null;
   /** Unix time at which its time to live is over. */
   ends_at_s: number | null;
-  /** Somebody asked that it be left alone until then. */
+  /** Unix time until which no idle guard acts on it (`llmops keep`). */
   kept_until_s: number | null;
   /** Made by others: kubectl, CI, a pipeline. */
   is_adopted: boolean;
@@ -156,7 +156,7 @@ export interface GroupInfo {
   max_replicas: number | null;
 }
 
-/** One reason why a cluster is not as it was asked for. */
+/** One reason why a cluster is not in the state that was asked for. */
 export interface Waiting {
   /** One sentence with the numbers: what waits, for what, and why. */
   message: string;
@@ -175,13 +175,13 @@ export interface ClusterList {
   now_s: number;
 }
 
-/** What an action would do to a cluster, told before it is done. */
+/** What an action would do to a cluster, computed before it is done. */
 export interface ActionPreview {
   cluster: string;
   action: 'suspend' | 'resume' | 'scale' | 'delete';
   /** One sentence for people. */
   summary: string;
-  /** Running runs, other jobs, nodes and processes. What cannot be known is told as such. */
+  /** Running runs, other jobs, nodes and processes. What is unknown is named as unknown. */
   stops: string[];
   /** What is still there afterwards. */
   keeps: string[];
@@ -324,36 +324,59 @@ export interface ConfigHover {
   text: string;
 }
 
-/** One line of the side bar; topic `runs` sends `{runs: RunRow[], removed, whole}`. */
+/** One run in a list. */
 export interface RunRow {
   run_id: string;
+  /** `train`, `script` ... */
+  kind: string;
   name: string;
-  /** What the user called it; empty when nothing. */
+  /** The title that a user gave it; empty without one. */
   title: string;
   starred: boolean;
   cluster: string;
   created_s: number;
+  /** Run of a benchmark or a self-test; lists show it only when asked. */
+  hidden: boolean;
   state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
   attempt: number;
   /** Why it ended; empty while it runs. */
   message: string;
   remedy: string;
-  last_step: number | null;
-  total_steps: number | null;
-  /** 0..1. */
-  progress: number | null;
+  progress: RunProgress | null;
+  /** Fraction done, 0..1; null while the total is unknown. */
+  fraction: number | null;
   eta_s: number | null;
-  loss: number | null;
-  /** 0..1. */
-  mfu: number | null;
-  tokens_per_second: number | null;
-  submit_to_first_step_s: number | null;
-  best_metrics: Record<string, number | null>;
-  /** (step, loss), at most 40 points. */
-  sparkline: [number, number][];
+  /** The figures of its kind, the most important first; an unknown one has a dash as text. */
+  figures: FigureValue[];
+  /** Values of the kind's main curve from the first to the last row, evenly spread. */
+  curve: (number | null)[];
+  /** Empty for a kind without a curve. */
+  curve_label: string;
+  /** What can be done to it now. */
+  actions: ('stop' | 'retry' | 'resubmit' | 'compare' | 'delete')[];
   parent: string | null;
-  /** Of the newest attempt, for the link to Ray's job page. */
+  /** Submission id of the newest attempt, for the link to Ray's job page. */
   submission_id: string | null;
+}
+
+/** How far a run is. */
+export interface RunProgress {
+  done: number;
+  total: number | null;
+  /** `steps`, `rows` ... */
+  unit: string;
+}
+
+/** One figure of one run: the number, and the same as text for people. */
+export interface FigureValue {
+  key: string;
+  label: string;
+  value: number | null;
+  text: string;
+  unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'number';
+  better: 'lower' | 'higher' | null;
+  hint: string;
+  listed: boolean;
 }
 
 /** One run in full, but for its curves. */
@@ -369,7 +392,7 @@ export interface RunDetail {
   versions: Record<string, string>;
   /** `revision (branch, with changes)`; empty outside of git. */
   git: string;
-  /** Of the workspace that travelled along. */
+  /** Files of the workspace that were submitted. */
   files: string[];
   attempts: RunAttempt[];
   outputs: RunOutput[];
@@ -399,7 +422,7 @@ export interface RunOutput {
   path: string;
   /** Null when it is not on this machine. */
   size_bytes: number | null;
-  /** For Jupyter's file browser, when it lies below its root. */
+  /** Path in Jupyter's file browser; null outside its root folder. */
   contents_path: string | null;
 }
 
@@ -424,14 +447,14 @@ export interface FileText {
   text: string;
 }
 
-/** What to change; what is left out stays. */
+/** What to change; fields that are left out stay as they are. */
 export interface NotesBody {
   title?: string | null;
   starred?: boolean | null;
   note?: string | null;
 }
 
-/** A training config by its contents path or as text, and where it shall run. */
+/** A training config by its contents path or as text, and the cluster to run it on. */
 export interface SubmitBody {
   cluster?: string;
   path?: string | null;
@@ -439,7 +462,7 @@ export interface SubmitBody {
   text?: string | null;
   /** `section.field=value`. */
   overrides?: string[];
-  /** Contents path of the folder that travels along; default the config's own. */
+  /** Contents path of the folder that is submitted; default the config's folder. */
   workspace?: string | null;
 }
 
@@ -471,7 +494,7 @@ export interface LogWindow {
 /** What a search found. */
 export interface LogMatches {
   matches: LogMatch[];
-  /** Offset to go on from; null when all was looked through. */
+  /** Offset to continue from; null when the whole log was searched. */
   next: number | null;
 }
 
@@ -519,4 +542,98 @@ export interface CodeChange {
   path: string;
   kind: 'added' | 'removed' | 'changed';
   unified_diff: string;
+}
+
+/** What a page sends. */
+export interface LiveRequest {
+  op: 'subscribe' | 'unsubscribe' | 'ping';
+  topic?: string;
+  /** What the page has from an earlier connection and need not be sent again. */
+  have?: Record<string, unknown>;
+}
+
+/** Data of a message, by its `kind`. */
+export interface LivePayloads {
+  clusters: ClusterList;
+  operations: OperationsNews;
+  runs: RunsNews;
+  state: RunState;
+  rows: RunRows;
+  /** The topic cannot be read now; what was sent before stays, and may be out of date. */
+  trouble: Trouble;
+  /** The topic can be read again. */
+  fine: Nothing;
+  error: LiveError;
+  pong: Nothing;
+}
+
+/** Topic `operations`. */
+export interface OperationsNews {
+  /** Those that changed. */
+  operations: OperationInfo[];
+  /** These are all that the server knows; forget any other. */
+  whole: boolean;
+}
+
+/** Topic `runs`. */
+export interface RunsNews {
+  /** New and changed ones. */
+  runs: RunRow[];
+  /** Ids of deleted runs. */
+  removed: string[];
+  /** These are all runs; forget any other. */
+  whole: boolean;
+  /** The list is still being read: a run that is new here has not just ended. */
+  reading: boolean;
+}
+
+/** Topic `run/<id>`: everything but the rows of its steps. */
+export interface RunState {
+  /** What the notebook's panel shows. */
+  panel: Record<string, unknown>;
+  row: RunRow;
+  note: string;
+  is_over: boolean;
+  attempts: number[];
+  /** Bytes; null when the log is not on the server's disk. */
+  log_size: number | null;
+}
+
+/** Topic `run/<id>`: rows of steps, 32-bit floats in the payload of the same message. */
+export interface RunRows {
+  /** What each row consists of; the first column is the x axis. */
+  columns: RunColumn[];
+  /** Number of the first row in the payload. */
+  first: number;
+  /** Rows of one generation only grow; on another one all earlier rows are void. */
+  generation: string;
+  /** Rows in all, those in the payload included. */
+  count: number;
+}
+
+/** One number of each row of a run's charts. */
+export interface RunColumn {
+  name: string;
+  label: string;
+  unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'number';
+}
+
+/** No data. */
+export interface Nothing {
+}
+
+/** The answer to a request that could not be understood. */
+export interface LiveError {
+  message: string;
+  remedy: string;
+}
+
+/** The JSON part of every message that a page gets. */
+export interface LiveHeader {
+  /** Counts up by one with each message of a connection. */
+  seq: number;
+  topic: string;
+  /** A key of LivePayloads. */
+  kind: string;
+  data: Record<string, unknown>;
 }

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llmops_kernel.api.cluster_handle import Cluster
-from llmops_kernel.api.lists import ClusterList, Comparison, RunList
+from llmops_kernel.api.cluster_list import ClusterList
+from llmops_kernel.api.comparison import Comparison
+from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
-from llmops_kernel.api.surroundings import default_progress
-from llmops_kernel.clusters.provider import Progress
-from llmops_kernel.clusters.providers import all_clusters, provider_for, providers
-from llmops_kernel.config.cluster import find_template, load_cluster_template
-from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.api.run_list import RunList
+from llmops_kernel.providers.protocol import Progress
+from llmops_kernel.services import clusters as cluster_service
+from llmops_kernel.services import templates
+from llmops_kernel.services.backend import current
+from llmops_kernel.services.configs import check, schema
+from llmops_kernel.services.guard import guard_once
+from llmops_kernel.views.summary import list_runs
+
+if TYPE_CHECKING:
+    from llmops_kernel.jobs.guard import Report as GuardReport
 
 __all__ = [
     "Cluster",
+    "ClusterList",
     "Comparison",
     "Run",
+    "RunList",
     "attach",
+    "check",
     "cluster",
     "clusters",
     "compare",
     "down",
+    "guard",
+    "render",
     "runs",
+    "schema",
     "up",
 ]
 
@@ -31,67 +45,92 @@ __all__ = [
 def up(
     template: str | Path = "local", *, wait: bool = False, progress: Progress | None = None
 ) -> Cluster:
-    """Attach to a cluster, or start it when it is not there.
+    """Attach to a cluster, or start it when there is none.
 
     `template` is the name of a built-in cluster template or the path of a YAML file. A local
-    cluster is ready when this returns, seconds later. One on Kubernetes takes minutes, so it is
-    only asked for, unless `wait`: `cluster.submit()` waits for it, and so does `cluster.wait()`.
-    The cluster outlives this process.
+    cluster is ready when this returns, seconds later. One on Kubernetes takes minutes, so it keeps
+    starting in the background unless `wait`: `cluster.submit()` waits for it, and so does
+    `cluster.wait()`. The cluster outlives this process.
     """
-    chosen = load_cluster_template(template)
-    path = find_template(template)
-    provider = provider_for(chosen)
-    info = provider.up(
-        chosen,
-        template_path=path.resolve() if path else None,
-        progress=progress or default_progress(),
-        wait=wait,
-    )
-    return Cluster(info.name, provider=provider)
+    backend = current()
+    chosen, path = cluster_service.read_template(template)
+    progress = progress or default_progress()
+    info = cluster_service.up(chosen, path=path, wait=wait, progress=progress, backend=backend)
+    provider = backend.provider_for(chosen)
+    return Cluster(info.name, provider=provider, backend=backend)
 
 
 def down(name: str = "local") -> None:
-    """Stop a cluster: its own processes and nobody else's. Its runs stay on disk."""
+    """Stop a cluster. Other processes are not affected, and its runs stay on disk."""
     cluster(name).down()
 
 
 def cluster(name: str = "local") -> Cluster:
-    """A handle of a cluster that is known, ready or not; starts nothing.
+    """Return a known cluster, whatever its state; starts nothing.
 
     Raises ClusterNotFoundError.
     """
-    return Cluster(name, provider=provider_for(name))
+    backend = current()
+    return Cluster(name, provider=backend.provider_for(name), backend=backend)
 
 
 def clusters() -> ClusterList:
-    """All known clusters, also dead and stopped ones."""
-    by_name = {provider.name: provider for provider in providers()}
-    return ClusterList(
-        Cluster(info.name, provider=by_name[info.provider]) for info in all_clusters()
+    """Return all known clusters, including dead and stopped ones."""
+    backend = current()
+    by_name = {provider.name: provider for provider in backend.providers()}
+    survey = backend.survey()
+    handles = (
+        Cluster(info.name, provider=by_name[info.provider], backend=backend)
+        for info in survey.infos
     )
+    return ClusterList(backend, handles, errors=survey.errors)
 
 
-def runs(*, name: str | None = None, cluster: str | None = None, limit: int | None = 20) -> RunList:
-    """Runs of this home folder, newest first."""
-    store = RunStore()
-    return RunList(store, store.list(name=name, cluster=cluster, limit=limit))
+def render(template: str | Path, *, namespace: str | None = None, validate: bool = False) -> str:
+    """Return the Kubernetes manifest that `up` would create, as YAML.
+
+    `validate` asks the API server whether it would accept the manifest (a server-side dry run).
+    """
+    return templates.render(template, namespace=namespace, validate=validate).yaml
+
+
+def guard(name: str, *, force: bool = False) -> GuardReport:
+    """Check a cluster's idle policy once, and suspend or delete the cluster if it is due.
+
+    `force` does so also when the history of its runs cannot be archived.
+    """
+    return guard_once(name, force=force)
+
+
+def runs(
+    *,
+    name: str | None = None,
+    cluster: str | None = None,
+    limit: int | None = 20,
+    starred: bool | None = None,
+    all: bool = False,
+) -> RunList:
+    """Runs of this home folder, newest first; `all` includes those of benchmarks and `doctor`."""
+    backend = current()
+    found = list_runs(
+        backend.store, name=name, cluster=cluster, starred=starred, hidden=all, limit=limit
+    )
+    return RunList(backend, found)
 
 
 def attach(ref: str = "last") -> Run:
-    """A run by its id, a unique beginning of it, `last` or `last~1`; needs no cluster.
+    """Return a run by its id, a unique beginning of it, `last` or `last~1`; needs no cluster.
 
-    Raises RunNotFoundError with near matches.
+    Raises RunNotFoundError with similar ids.
     """
-    store = RunStore()
-    return Run(store, store.resolve(ref))
+    backend = current()
+    return Run(backend, backend.store.resolve(ref))
 
 
 def compare(*runs: Run | str) -> Comparison:
-    """The curves of two or more runs over each other, beside what differs between them."""
+    """Compare two or more runs: their curves over each other, and what differs between them.
+
+    Raises ComparisonError for fewer than two different runs.
+    """
     handles = [attach(run) if isinstance(run, str) else run for run in runs]
-    if len(handles) < 2:
-        raise LLMOpsError(
-            f"compare() was given {len(handles)} run(s)",
-            remedy="name two or more: llmops.compare('last~1', 'last')",
-        )
-    return Comparison(handles)
+    return Comparison(current(), handles)

@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llmops_kernel.api.cluster_handle import Cluster, as_mapping, combined, load
-from llmops_kernel.api.surroundings import ProgressLine, in_notebook
-from llmops_kernel.clusters.provider import ClusterProvider
-from llmops_kernel.clusters.providers import providers
-from llmops_kernel.config.overrides import Overrides
-from llmops_kernel.config.train import TrainingConfig
-from llmops_kernel.errors import (
-    ClusterError,
-    ClusterNotFoundError,
-    RunFailedError,
-    RunNotFoundError,
-    RunStateError,
-)
-from llmops_kernel.jobs.control import retry_run, stop_run
+from llmops_kernel.api.environment import ProgressLine, default_progress, in_notebook
+from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.errors import RunFailedError
 from llmops_kernel.jobs.follow import Follower
-from llmops_kernel.jobs.log_source import log_on_disk, log_over_http
-from llmops_kernel.jobs.observe import Observer
-from llmops_kernel.metrics.events import AnyEvent, RunState, StepEvent
-from llmops_kernel.runs.deletion import Doomed, preview
-from llmops_kernel.runs.diff import RunDiff, diff_runs
-from llmops_kernel.runs.log_text import LogText
-from llmops_kernel.runs.notes import RunNotes
-from llmops_kernel.runs.paths import RunFolder
-from llmops_kernel.runs.record import Attempt, RunRecord
-from llmops_kernel.runs.store import RunStore
-from llmops_kernel.runs.view import RunView
+from llmops_kernel.kinds.kind import load_attribute
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.metrics.events import TERMINAL, AnyEvent, RunState, StepEvent
+from llmops_kernel.providers.protocol import ClusterProvider
+from llmops_kernel.services import comparison, submission
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.clusters import ClusterHandle
+from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.store.deletion import DeletionPreview
+from llmops_kernel.store.diff import RunDiff
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.logs.text import LogText
+from llmops_kernel.store.paths import RunFolder
+from llmops_kernel.store.record.notes import RunNotes
+from llmops_kernel.store.record.record import Attempt, RunRecord
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LOG_LINES = 5_000
-LINE_PERIOD_S = 1.0
+TERMINAL_LINE_EVERY_S = 1.0
 _NOT_SHOWN = {"kind", "stream", "seq"}
 
 
@@ -48,31 +41,34 @@ class Run:
     """Reads its record and journal from disk; asks the cluster only where it must."""
 
     def __init__(
-        self, store: RunStore, run_id: str, *, provider: ClusterProvider | None = None
+        self, backend: Backend, run_id: str, *, provider: ClusterProvider | None = None
     ) -> None:
         self.id = run_id
-        self._store = store
-        self._provider = provider
+        self._store = backend.store
+        self._backend = backend
+        self._access = RunAccess(backend, run_id, provider=provider)
 
     # What is known
 
     @cached_property
     def record(self) -> RunRecord:
         """What was submitted, from where and by whom; never changes."""
-        return self._store.record(self.id)
+        return self._access.record
 
     @cached_property
-    def config(self) -> TrainingConfig:
-        """The resolved training config."""
-        return TrainingConfig.model_validate(self.record.config)
+    def config(self) -> Any:
+        """The resolved config: a `TrainingConfig`, or a `ScriptConfig` of a script's run."""
+        model = load_attribute(kind_named(self.record.kind).config)
+        return model.model_validate(self.record.config)
 
     @property
     def folder(self) -> RunFolder:
+        """The run's folder. Raises RunNotFoundError once it has been deleted."""
         return self._store.folder(self.id)
 
     @property
     def folder_exists(self) -> bool:
-        """False once it has been deleted."""
+        """Return False once the run has been deleted."""
         return self._folder.record.exists()
 
     @cached_property
@@ -85,15 +81,19 @@ class Run:
 
     @property
     def view(self) -> RunView:
-        """What the journal tells by now: state, steps, evaluations, phases, figures."""
-        self._source.poll()
-        return self._source.view
+        """What the journal shows by now: state, steps, evaluations, phases, figures."""
+        source = self._access.source
+        source.poll()
+        return source.view
 
     @property
     def state(self) -> RunState:
-        view = self.view
-        # An attempt that has told nothing yet leaves its predecessor's end standing.
-        return "PENDING" if view.is_terminal and not self._source.is_over else view.state
+        return self._access.state
+
+    @property
+    def has_ended(self) -> bool:
+        """Return True once it succeeded, failed or was stopped."""
+        return self.state in TERMINAL
 
     @property
     def output(self) -> Path | str | None:
@@ -106,12 +106,12 @@ class Run:
 
     @property
     def notes(self) -> RunNotes:
-        """Title, star and note; anybody may change them at any time."""
+        """Return title, star and note, which every user may change at any time."""
         return self._store.notes(self.id)
 
     @property
     def title(self) -> str:
-        """What people call it; empty until somebody does."""
+        """Return the run's readable name; empty until one is set."""
         return self.notes.title
 
     @title.setter
@@ -138,21 +138,26 @@ class Run:
         return self._store.events(self.id)
 
     def metrics(self) -> pd.DataFrame:
-        """One row an optimizer step, indexed by `step`; columns as in `StepEvent`, base units."""
-        return _frame(StepEvent, self.view.steps)
+        """Return one row per optimizer step, indexed by `step`.
+
+        Columns as in `StepEvent`, in base units.
+        """
+        view = self.view
+        return _frame(StepEvent, view.steps if isinstance(view, TrainingView) else [])
 
     def evaluations(self) -> pd.DataFrame:
-        """One row an evaluation, indexed by `step`, one column a metric."""
+        """Return one row per evaluation, indexed by `step`, with one column per metric."""
         import pandas as pd
 
-        evals = self.view.evals
+        view = self.view
+        evals = view.evals if isinstance(view, TrainingView) else []
         rows = [{"num_rows": e.num_rows, "duration_s": e.duration_s, **e.metrics} for e in evals]
         return pd.DataFrame(rows, index=pd.Index([e.step for e in evals], name="step"))
 
     def logs(self, *, tail: int | None = None) -> str:
         """The last lines of what the driver and the workers wrote, of the newest attempt.
 
-        Raises a ClusterError when the run is still on and its cluster does not answer.
+        Raises a ClusterError when the run has not ended and its cluster does not answer.
         """
         lines = LOG_LINES if tail is None else tail
         return self.log().tail(lines) if lines > 0 else ""
@@ -160,42 +165,22 @@ class Run:
     def log(self, attempt: int | None = None) -> LogText:
         """The log of an attempt (default the newest), to be read in parts and searched.
 
-        Raises RunNotFoundError for an attempt that never was, and a ClusterError when the
-        run is still on and its cluster does not answer.
+        Raises RunNotFoundError for an unknown attempt, and a ClusterError when the run has not
+        ended and its cluster does not answer.
         """
-        attempts = self.attempts
-        if not attempts and attempt is None:
-            return LogText(b"")
-        chosen = next((a for a in reversed(attempts) if attempt in (None, a.number)), None)
-        if chosen is None:
-            raise RunNotFoundError(
-                f"Run {self.id} has no attempt {attempt}",
-                remedy=f"use one of: {', '.join(str(a.number) for a in attempts)}",
-            )
-        on_disk = log_on_disk(self.folder, self.record, chosen)
-        return on_disk if on_disk is not None else self._log_of_cluster(chosen)
-
-    def _log_of_cluster(self, attempt: Attempt) -> LogText:
-        try:
-            with self._cluster(attempt.cluster).client() as client:
-                return log_over_http(client, attempt)
-        except ClusterError:
-            if not self._source.is_over:
-                raise
-            return LogText(b"")
+        return self._access.log(attempt)
 
     def diff(self, other: Run | str) -> RunDiff:
         """What differs in config, code and environment, from the older run to the newer."""
         other_id = self._store.resolve(other) if isinstance(other, str) else other.id
-        ids = sorted((self.id, other_id), key=lambda run_id: self._store.record(run_id).created_s)
-        return diff_runs(self._store, ids[0], ids[1])
+        return comparison.diff(self._store, self.id, other_id)
 
     # What can be done
 
     def wait(self, timeout_s: float | None = None, *, raise_on_failure: bool = True) -> RunState:
         """Block until the run ends; shows the live panel in a notebook, else a progress line.
 
-        Ctrl-C (or the kernel's interrupt) detaches: the run goes on. Returns the state,
+        Ctrl-C (or the kernel's interrupt) detaches; the run continues. Returns the state,
         which is not a final one after `timeout_s` or Ctrl-C. Raises RunFailedError.
         """
         try:
@@ -207,7 +192,7 @@ class Run:
                 self._wait_in_terminal(timeout_s)
         except KeyboardInterrupt:
             print(
-                f"\nDetached; run {self.id} goes on. Come back: llmops wait {self.id}, "
+                f"\nDetached; run {self.id} continues. Watch it again: llmops wait {self.id}, "
                 f'or llmops.attach("{self.id}").wait(). Stop it: llmops stop {self.id}'
             )
             return self.state
@@ -217,16 +202,18 @@ class Run:
         return state
 
     def _wait_in_terminal(self, timeout_s: float | None) -> None:
-        from llmops_kernel.widgets.static_run import one_line
+        from llmops_kernel.views.log_lines import LINE_EVERY_S, LogLines
+        from llmops_kernel.views.static_run import one_line
 
         line = ProgressLine()
+        every_s = TERMINAL_LINE_EVERY_S if line.moves else LINE_EVERY_S
+        lines = LogLines(now_s=time.time(), every_s=every_s, only_news=not line.moves)
         try:
             with self.follower() as source:
-                shown_s = 0.0
                 for _ in source.follow(timeout_s=timeout_s):
-                    if time.monotonic() - shown_s >= LINE_PERIOD_S or source.is_over:
-                        shown_s = time.monotonic()
-                        line.show(f"{self.id}: {one_line(source.view)}")
+                    due = lines.line(source.view, now_s=time.time())
+                    if text := one_line(source.view) if source.is_over else due:
+                        line.show(f"{self.id}: {text}")
         finally:
             line.end()
 
@@ -240,128 +227,68 @@ class Run:
             print(self)
 
     def stop(self) -> None:
-        """Ask for a stop and return at once; the run saves a checkpoint first.
+        """Request a stop and return at once; the run saves a checkpoint first.
 
-        Stopping a run that is over does nothing.
+        Does nothing when the run has ended.
         """
-        attempts = self.attempts
-        if not attempts or self._is_over():
-            return
-        with self._cluster(attempts[-1].cluster).client() as client:
-            stop_run(self._store, self.id, client=client)
+        self._access.stop()
 
     def retry(self) -> Run:
-        """A new attempt of the same config and code, from the last checkpoint.
+        """Start a new attempt of the same config and code, from the last checkpoint.
 
-        Raises RunStateError while the run is on.
+        Raises RunStateError while the run has not ended.
         """
-        cluster = self._cluster(self.record.cluster)
-        self._settle()
-        with cluster.client() as client:
-            retry_run(self._store, self.id, cluster=cluster.info, client=client)
+        self._access.retry()
         return self
 
     def resubmit(
         self,
         *,
         workspace: Path | str | None = None,
-        cluster: Cluster | None = None,
+        cluster: ClusterHandle | None = None,
         overrides: Overrides = (),
         **settings: Any,
     ) -> Run:
-        """A new run of this config with changes, and of the workspace's code as it is now."""
-        target = cluster or self._cluster(self.record.cluster)
-        changes = combined(overrides, settings)
-        return target.submit_config(
-            load(self.record.config, changes),
-            workspace=Path(workspace or self.record.workspace_root),
-            config_path=self.record.config_path,
-            overrides=as_mapping(changes),
-            parent=self.id,
-        )
+        """Submit this config with changes, and the workspace's code as it is now, as a new run.
 
-    def deletion(self) -> Doomed:
-        """What `delete` would remove, and what it would leave."""
-        return preview(self._store, self.id)
+        `cluster` is a `Cluster`; by default the run's own.
+        """
+        target = cluster.access if cluster else self._access.cluster(self.record.cluster)
+        again = submission.from_run(
+            self.record, workspace=workspace, overrides=overrides, settings=settings
+        )
+        record = submission.submit(target, again, store=self._store, progress=default_progress())
+        return Run(self._backend, record.run_id, provider=target.provider)
+
+    def deletion(self) -> DeletionPreview:
+        """What `delete` would remove, and what it would keep."""
+        return self._access.deletion()
+
+    def require_ended(self) -> None:
+        """Raise RunStateError while the run has not ended: it cannot be deleted."""
+        self._access.require_ended()
 
     def delete(self) -> None:
         """Remove the run's folder: record, journal, logs, checkpoints and outputs in it.
 
-        Raises RunStateError while it runs.
+        Raises RunStateError while the run has not ended.
         """
-        self._settle_quietly()
-        if self.attempts and not self._is_over():
-            raise RunStateError(
-                f"Run {self.id} is {self.state}; only an ended run can be deleted",
-                remedy="`run.stop()` first and wait for its end",
-            )
-        self._source.close()
-        self._store.delete(self.id)
-
-    # How it is followed
+        self._access.delete()
 
     def follower(self) -> Follower:
-        """A source of its own for a view: two views must not take each other's events.
+        """Return a new source of events: two views must not take each other's events.
 
-        It also finds out when the driver or the cluster died without a word.
+        It also notices when the driver or the cluster died without reporting it.
         """
-        provider = self._find_provider()
-        if provider is None:
-            return Follower(self._store, self.id)
-        observer = Observer(self._store, self.id, provider=provider)
-        # Asked in the follower's thread: it may take seconds, or fail now and work later.
-        return Follower(
-            self._store,
-            self.id,
-            connection=lambda: provider.connect(self._full_cluster_name()),
-            on_silence=observer.nudge,
-        )
-
-    def _full_cluster_name(self) -> str:
-        attempts = self.attempts
-        return attempts[-1].full_name if attempts else self.record.cluster
-
-    @cached_property
-    def _source(self) -> Follower:
-        return self.follower()
-
-    def _is_over(self) -> bool:
-        self._source.poll()
-        return self._source.is_over
-
-    def _settle(self) -> None:
-        """Find out now whether the run has ended unseen, and keep its log."""
-        provider = self._find_provider()
-        if provider is not None:
-            Observer(self._store, self.id, provider=provider).check()
-
-    def _settle_quietly(self) -> None:
-        with suppress(ClusterError):
-            self._settle()
-
-    def _find_provider(self) -> ClusterProvider | None:
-        if self._provider is None:
-            name = self.record.provider
-            self._provider = next((p for p in providers() if p.name == name), None)
-        return self._provider
-
-    def _cluster(self, name: str) -> Cluster:
-        provider = self._find_provider()
-        if provider is None:
-            raise ClusterNotFoundError(
-                f"Run {self.id} ran on a {self.record.provider!r} cluster, which this "
-                "installation does not know",
-                remedy="install the version of llmops-kernel that submitted it",
-            )
-        return Cluster(name, provider=provider)
+        return self._access.follower()
 
     def __repr__(self) -> str:
-        from llmops_kernel.widgets.static_run import one_line
+        from llmops_kernel.views.static_run import one_line
 
         return f"<Run {self.id}: {one_line(self.view)}>"
 
     def _repr_html_(self) -> str:
-        from llmops_kernel.widgets.static_run import one_line
+        from llmops_kernel.views.static_run import one_line
 
         return f"Run <b>{escape(self.id)}</b>: {escape(one_line(self.view))}"
 
@@ -375,6 +302,6 @@ def _frame(kind: type[StepEvent], events: list[StepEvent]) -> pd.DataFrame:
 
 
 def _failure(run_id: str, view: RunView) -> str:
-    text = f"Run {run_id} failed: {view.message or 'no reason was told'}"
-    told = [f for f in view.failures if f.attempt == view.attempt and f.file]
-    return f"{text} ({told[-1].file}:{told[-1].line})" if told else text
+    text = f"Run {run_id} failed: {view.message or 'no reason was reported'}"
+    located = [f for f in view.failures if f.attempt == view.attempt and f.file]
+    return f"{text} ({located[-1].file}:{located[-1].line})" if located else text

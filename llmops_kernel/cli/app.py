@@ -1,23 +1,24 @@
-"""The Typer application, and how a command joins it."""
+"""The Typer application, and the decorator that registers a command."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
+
+from llmops_kernel.version import VERSION
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 CLUSTERS, RUNS, CONFIGS, MACHINE = "Clusters", "Runs", "Configs", "This machine"
 EXAMPLES: dict[str, str] = {}
-"""Command -> the example in its help; a test tries each."""
+"""Command -> the example in its help; a test runs each."""
 
 app = typer.Typer(
     name="llmops",
     no_args_is_help=True,
-    add_completion=False,
-    # Our errors are told by `main`; Typer's frames with local variables might show a secret.
+    # `main` prints our errors; Typer's frames with local variables might show a secret.
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -25,8 +26,21 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"llmops {VERSION}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
     """Fine-tune language models on a long-lived Ray cluster: up, submit, watch, compare, again."""
 
 

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from llmops_kernel.cli.app import CONFIGS, command
-from llmops_kernel.cli.submit_commands import Overrides
 
 
 @command(CONFIGS, example="llmops init my.train.yaml --model tiny-llama --method full")
@@ -24,7 +23,7 @@ def init(
 ) -> None:
     """Write a training config with every field explained."""
     from llmops_kernel.cli.console import out
-    from llmops_kernel.config.template import training_template
+    from llmops_kernel.config.assist.template import training_template
 
     text = training_template(model=model, train=data, method=method)
     write_new(path, text, force=force)
@@ -32,7 +31,7 @@ def init(
 
 
 def write_new(path: Path, text: str, *, force: bool, with_folder: bool = False) -> None:
-    """Raises ConfigError when the file is there, unless `force`, or cannot be written."""
+    """Write a new file. Raises ConfigError if it exists, unless `force`, or cannot be written."""
     from llmops_kernel.errors import ConfigError
 
     try:
@@ -53,37 +52,35 @@ def write_new(path: Path, text: str, *, force: bool, with_folder: bool = False) 
 @command(CONFIGS, example="llmops schema > train.schema.json")
 def schema() -> None:
     """Print the JSON schema of training configs, for editors."""
-    from llmops_kernel.config.schema import training_schema
+    from llmops_kernel.config.assist.schema import training_schema
 
     typer.echo(json.dumps(training_schema(), indent=2))
 
 
 @command(CONFIGS, example="llmops check lora.train.yaml training.max_steps=20")
 def check(
-    config: Annotated[Path, typer.Argument(help="Training config, YAML.", metavar="CONFIG")],
-    overrides: Overrides = None,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="Configs or cluster templates; `section.field=value` overrides a field in each.",
+            metavar="FILE... [KEY=VALUE...]",
+        ),
+    ],
     workspace: Annotated[
         Path | None, typer.Option(help="Folder that relative paths start from.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Tell every mistake of a config and its data at once, without starting anything."""
-    from llmops_kernel.cli.console import facts, out, plain
-    from llmops_kernel.config.effect import batch_words
-    from llmops_kernel.config.load import check_files, load_training_config
-    from llmops_kernel.errors import ConfigError
+    """Report all mistakes in configs and in the files they name. Nothing is started.
 
-    loaded = load_training_config(config, overrides or ())
-    problems = check_files(loaded, workspace or config.absolute().parent)
-    if problems:
-        raise ConfigError(
-            "\n".join(str(problem) for problem in problems),
-            remedy="correct these files; nothing was started",
-        )
-    pairs = {
-        "config": f"{plain(str(config))} is [green]right[/]",
-        "model": plain(loaded.model.id),
-        "data": plain(loaded.data.train),
-        "method": f"{loaded.method.type}, {loaded.parallelism.strategy}",
-        "global batch size": batch_words(loaded),
-    }
-    out().print(facts(pairs))
+    The exit code is 0 if every file is valid, else 1.
+    """
+    from llmops_kernel.cli.config_check import check_all, report
+
+    overrides = [one for one in files if "=" in one and not Path(one).exists()]
+    paths = [Path(one) for one in files if one not in overrides]
+    if not paths:
+        raise typer.BadParameter("name at least one file to check")
+    found = check_all(paths, overrides, workspace=workspace)
+    report(found, as_json=as_json)
+    raise typer.Exit(0 if all(one.is_valid for one in found) else 1)

@@ -1,4 +1,4 @@
-"""What every command prints with: tables, key-value blocks, JSON and errors."""
+"""Printing for all commands: tables, names with values, JSON and errors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-PIPE_WIDTH = 200
-"""Columns where there is no terminal to ask: wide enough that no table loses a word."""
+    from llmops_kernel.cli.fitting_table import FittingTable
+
+PIPE_WIDTH = 1000
+"""Width of files and pipes: no table is folded or cut there."""
 STATE_COLORS = {
     "READY": "green",
     "SUCCEEDED": "green",
@@ -32,7 +34,7 @@ STATE_COLORS = {
 
 
 def out(*, stderr: bool = False) -> Console:
-    """A console on stdout, or stderr for what is no result."""
+    """Return a console on stdout, or on stderr for progress and errors."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -41,28 +43,31 @@ def out(*, stderr: bool = False) -> Console:
 
 
 def state(text: str) -> str:
-    """A state as markup, in its colour."""
+    """Return a state as markup, in its colour."""
     word = str(text).upper()
     return f"[{STATE_COLORS.get(word, 'white')}]{word}[/]"
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
-) -> Table:
-    """A plain table; columns named in `right` are numbers."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    split: bool = False,
+) -> FittingTable:
+    """Return a plain table; columns named in `right` are numbers.
 
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*row)
-    return made
+    In a narrow terminal the `optional` columns are left out, in that order; `split` prints
+    several tables below each other, each with the first column.
+    """
+    from llmops_kernel.cli.fitting_table import FittingTable
+
+    return FittingTable(columns, rows, right=right, optional=optional, split=split)
 
 
 def facts(pairs: Mapping[str, str]) -> Table:
-    """Names and values below each other, without a frame; values are rich markup."""
+    """Return names and values, one pair a line; values are rich markup."""
     from rich.table import Table
 
     made = Table.grid(padding=(0, 2))
@@ -75,19 +80,19 @@ def facts(pairs: Mapping[str, str]) -> Table:
 
 
 def print_json(value: Any) -> None:
-    """JSON on stdout, untouched by terminal width or colours."""
+    """Print JSON on stdout, whatever the terminal's width and colours."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
 def plain(text: str) -> str:
-    """Text that came from elsewhere, safe to put into markup."""
+    """Escape text that is not ours, so that it can be put into markup."""
     from rich.markup import escape
 
     return escape(text)
 
 
 def show_error(error: LLMOpsError) -> None:
-    """Message and remedy in red on stderr; no traceback: it is not our bug."""
+    """Print message and remedy on stderr, without a traceback: it is not a bug."""
     console = out(stderr=True)
     console.print(f"[red]{plain(error.message)}[/]", soft_wrap=True)
     if error.remedy:
@@ -95,7 +100,7 @@ def show_error(error: LLMOpsError) -> None:
 
 
 def show_unexpected(error: BaseException) -> None:
-    """One line, and where the traceback lies; `LLMOPS_DEBUG=1` prints it."""
+    """Print one line and where the traceback is saved; `LLMOPS_DEBUG=1` prints it."""
     text = "".join(traceback.format_exception(error))
     console = out(stderr=True)
     if os.environ.get("LLMOPS_DEBUG") == "1":
@@ -107,7 +112,7 @@ def show_unexpected(error: BaseException) -> None:
 
 
 def _save_traceback(text: str) -> str:
-    from llmops_kernel.runs.paths import home
+    from llmops_kernel.services.folders import home
 
     path = home() / "logs" / f"llmops-{time.strftime('%y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:

@@ -1,27 +1,26 @@
-"""`llmops demo`: the whole loop in one command, told as it goes."""
+"""`llmops demo`: the whole loop in one command, with headings."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from llmops_kernel.cli.console import facts, out, plain, table
-from llmops_kernel.errors import ConfigError
-from llmops_kernel.widgets import format as fmt
+from llmops_kernel.services.demo import demo_config
+from llmops_kernel.views import format as fmt
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from llmops_kernel.api import Run
-    from llmops_kernel.runs.view import RunView
+    from llmops_kernel.services.types import TrainingView
 
-CONFIG = "lora.train.yaml"
 CLUSTER = "local"
 
 
 class Stopwatch:
-    """How long each part took, in order."""
+    """Measures how long each part took, in order."""
 
     def __init__(self) -> None:
         self.parts: dict[str, float] = {}
@@ -33,15 +32,10 @@ class Stopwatch:
         self._began_s = now_s
 
 
-def run_demo(workspace: Path, *, max_steps: int | None) -> int:
-    """Cluster, model, run, result. Returns the exit code."""
+def run_demo(workspace: Path | None, *, max_steps: int | None) -> int:
+    """Start a cluster, prepare the model, train, show the result. Return the exit code."""
     console = out()
-    config = workspace / CONFIG
-    if not config.exists():
-        raise ConfigError(
-            f"{config} does not exist.",
-            remedy="run it in a clone of the repository, or name the folder with --workspace",
-        )
+    config = demo_config(workspace)
     watch = Stopwatch()
     _cluster(console)
     watch.lap("cluster")
@@ -59,26 +53,27 @@ def _heading(console: Console, text: str) -> None:
 
 
 def _cluster(console: Console) -> None:
-    from llmops_kernel.cli.cluster_commands import bring_up
-    from llmops_kernel.clusters.providers import all_clusters
+    from llmops_kernel.cli.clusters.progress import bring_up
+    from llmops_kernel.services.clusters import is_ready
 
     _heading(console, "1  A Ray cluster that stays up")
-    was_up = any(info.name == CLUSTER and info.is_ready for info in all_clusters())
+    was_up = is_ready(CLUSTER)
     info = bring_up(CLUSTER)
-    how = "found running" if was_up else "started"
+    how = "already running" if was_up else "started"
     gpus = f", {info.num_gpus:g} GPUs" if info.num_gpus else ""
     cpus = fmt.DASH if info.num_cpus is None else f"{info.num_cpus:g}"
     console.print(f"   {how}: {cpus} CPUs{gpus}, dashboard {plain(info.dashboard_url or fmt.DASH)}")
 
 
 def _model(console: Console, config: Path) -> None:
-    """A catalogue model is converted here, with progress, and not unseen inside the run."""
-    from llmops_kernel.cli.models import prepare_model
-    from llmops_kernel.config.load import load_training_config
+    """Convert a catalogue model now, with progress, instead of inside the run."""
+    from llmops_kernel.services.models import prepare_model
+    from llmops_kernel.services.submission import load
 
-    model_id = load_training_config(config).model.id
+    model_id = load(config, ()).model.id
     _heading(console, f"2  The model: {plain(model_id)}")
-    console.print(f"   {plain(prepare_model(model_id))}")
+    result = prepare_model(model_id, progress=lambda text: console.print(f"   {plain(text)} ..."))
+    console.print(f"   {plain(result)}")
 
 
 def _submit(console: Console, config: Path, *, max_steps: int | None) -> Run:
@@ -92,30 +87,30 @@ def _submit(console: Console, config: Path, *, max_steps: int | None) -> Run:
 
 
 def _follow(console: Console, run: Run) -> str:
-    from llmops_kernel.cli.live import follow_in_terminal
-    from llmops_kernel.cli.submit_commands import detached
+    from llmops_kernel.cli.runs.live import follow_in_terminal
+    from llmops_kernel.cli.runs.submit import detached
 
     with detached(run.id):
         return str(follow_in_terminal(run, console=console))
 
 
 def _result(console: Console, run: Run, watch: Stopwatch) -> None:
-    view = run.view
+    view = cast("TrainingView", run.view)
     if view.state != "SUCCEEDED":
         console.print(f"\nThe run is {view.state}. See: llmops show {run.id}")
         return
     _heading(console, "4  Held-out rows, before and after")
     console.print(before_and_after(view))
     _heading(console, "5  Where everything is")
-    console.print(facts(_places(run)))
+    console.print(facts(_locations(run)))
     _heading(console, "6  Times")
     console.print(facts(_times(view, watch)))
     _heading(console, "Next")
     console.print(_next(run), highlight=False)
 
 
-def before_and_after(view: RunView) -> object:
-    """One line a metric: the first evaluation, the last, the difference."""
+def before_and_after(view: TrainingView) -> object:
+    """Return one line a metric: the first evaluation, the last, the difference."""
     if len(view.evals) < 2:
         return "   the config evaluates only once: set evaluation.at_start and evaluation.at_end"
     first, last = view.evals[0], view.evals[-1]
@@ -141,8 +136,8 @@ def _gain(name: str, value: float) -> str:
     return f"{value * 100:+.1f} points" if _is_fraction(name) else f"{value:+.4f}"
 
 
-def _places(run: Run) -> dict[str, str]:
-    from llmops_kernel.clusters.providers import find_cluster
+def _locations(run: Run) -> dict[str, str]:
+    from llmops_kernel import api
 
     outputs = {output.what: plain(output.path) for output in run.view.outputs}
     return {
@@ -150,16 +145,16 @@ def _places(run: Run) -> dict[str, str]:
         "run folder": plain(str(run.folder.root)),
         "config": plain(str(run.folder.config)),
         "journal": plain(str(run.folder.journal)),
-        "Ray dashboard": plain(find_cluster(CLUSTER).dashboard_url or ""),
-        "notebook": "make lab",
+        "Ray dashboard": plain(api.cluster(CLUSTER).dashboard_url or ""),
+        "workspace": plain(run.record.workspace_root),
     }
 
 
-def _times(view: RunView, watch: Stopwatch) -> dict[str, str]:
+def _times(view: TrainingView, watch: Stopwatch) -> dict[str, str]:
     labels = {"cluster": "cluster up", "model": "model ready", "run": "submit to end"}
     parts = {labels[name]: fmt.seconds(took_s) for name, took_s in watch.parts.items()}
     if view.steps:
-        trained_s = sum(step.step_time_s for step in view.steps)
+        trained_s = sum(step.step_time_s or 0.0 for step in view.steps)
         parts["  of it training"] = f"{fmt.seconds(trained_s)} for {len(view.steps)} steps"
     first = fmt.seconds(view.submit_to_first_step_s)
     if view.evals and view.evals[0].step == 0:
@@ -171,9 +166,9 @@ def _times(view: RunView, watch: Stopwatch) -> dict[str, str]:
 
 def _next(run: Run) -> str:
     return (
-        "   make lab                                  the same loop in a notebook\n"
+        "   jupyter lab                               the same loop in a notebook\n"
         f"   llmops resubmit {run.id} optimizer.learning_rate=1e-4 --follow\n"
         "   llmops compare last~1 last                the two side by side\n"
         "   llmops down                               stop the cluster\n"
-        "   (llmops is in .venv/bin: source .venv/bin/activate)"
+        "   (after `make install`: source .venv/bin/activate)"
     )

@@ -14,15 +14,15 @@ from llmops_kernel.cli.app import MACHINE, command
 def doctor(
     run: Annotated[
         bool,
-        typer.Option("--run", help="Train a tiny model for 20 steps on a cluster of its own."),
+        typer.Option("--run", help="Train a tiny model for 20 steps on a temporary cluster."),
     ] = False,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds that the training of --run may take.")
     ] = 150.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what this machine can do and what is wrong with it. Exit code 1 if anything failed."""
-    from llmops_kernel.cli.doctor import examine
+    """Check this machine and this installation. Exit code 1 if anything failed."""
+    from llmops_kernel.cli.doctor.report import examine
 
     raise typer.Exit(examine(with_run=run, as_json=as_json, timeout_s=timeout_s))
 
@@ -30,10 +30,11 @@ def doctor(
 @command(MACHINE, example="llmops demo")
 def demo(
     workspace: Annotated[
-        Path, typer.Option(help="Folder with lora.train.yaml and its data.")
-    ] = Path("notebooks"),
+        Path | None,
+        typer.Option(help="Folder with lora.train.yaml and its data; default: the shipped one."),
+    ] = None,
     max_steps: Annotated[
-        int | None, typer.Option(help="Fewer steps than the config says.", min=1)
+        int | None, typer.Option(help="Number of steps; default: the config's.", min=1)
     ] = None,
 ) -> None:
     """Fine-tune SmolLM2-135M on the shipped data: the whole loop, live, in one command."""
@@ -44,8 +45,8 @@ def demo(
 
 @command(MACHINE, example="llmops version")
 def version() -> None:
-    """Print the versions of this package and of what it drives."""
-    from llmops_kernel.cli.doctor_checks import installed_versions
+    """Print the versions of this package and of the libraries it uses."""
+    from llmops_kernel.cli.doctor.checks import installed_versions
 
     for name, installed in installed_versions().items():
         typer.echo(f"{name} {installed}")

@@ -1,37 +1,49 @@
-"""Entry point of `llmops`: registers the commands, tells errors, sets the exit code."""
+"""Entry point of `llmops`: registers the commands, prints errors, sets the exit code."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
-from llmops_kernel.cli import (  # noqa: F401  (importing registers the commands)
-    bench_commands,
-    cluster_actions,
-    cluster_commands,
-    cluster_group,
-    config_commands,
-    guard_commands,
-    machine_commands,
-    note_commands,
-    run_commands,
-    submit_commands,
-)
+# Importing these registers their commands.
+from llmops_kernel.cli import config_commands, machine_commands  # noqa: F401
 from llmops_kernel.cli.app import app
+from llmops_kernel.cli.bench import commands as bench_commands  # noqa: F401
+from llmops_kernel.cli.clusters import actions, group, guard  # noqa: F401
+from llmops_kernel.cli.clusters import commands as cluster_commands  # noqa: F401
 from llmops_kernel.cli.console import show_error, show_unexpected
+from llmops_kernel.cli.runs import commands as run_commands  # noqa: F401
+from llmops_kernel.cli.runs import notes, submit  # noqa: F401
 from llmops_kernel.errors import LLMOpsError
 
+if TYPE_CHECKING:
+    from llmops_kernel.services.backend import Backend
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Exit code 0 is success, 1 an error, 2 wrong usage, 130 Ctrl-C."""
+
+def main(arguments: Sequence[str] | None = None, *, backend: Backend | None = None) -> None:
+    """Run a command; exit code 0 is success, 1 an error, 2 wrong usage, 130 Ctrl-C.
+
+    `backend` is the run store and the providers that it works with; default: the user's.
+    """
     try:
-        app(args=arguments, prog_name="llmops")
+        with _using(backend):
+            app(args=arguments, prog_name="llmops")
     except LLMOpsError as error:
         show_error(error)
         sys.exit(1)
     except Exception as error:
         show_unexpected(error)
         sys.exit(1)
+
+
+def _using(backend: Backend | None) -> AbstractContextManager[None]:
+    if backend is None:
+        return nullcontext()
+    from llmops_kernel.services.backend import use
+
+    return use(backend)
 
 
 if __name__ == "__main__":

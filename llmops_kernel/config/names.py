@@ -112,9 +112,7 @@ VALUE_ALIASES: dict[str, str] = {
     "float": "float32",
     "32": "float32",
     "16": "bfloat16",
-    "qlora": "lora",
     "peft": "lora",
-    "sft": "full",
     "fsdp": "zero3",
     "fsdp2": "zero3",
     "deepspeed": "zero2",
@@ -134,6 +132,9 @@ VALUE_ALIASES: dict[str, str] = {
     "assistant": "answer",
 }
 """Other spellings of a choice -> the one that works here."""
+
+OTHER_METHODS = ("adalora", "dora", "dpo", "ia3", "prefix", "prompt", "qlora", "rlhf", "sft")
+"""Methods and stages of training known from elsewhere; none is a misspelling of one of ours."""
 
 TRACKERS = (
     "azure_ml",

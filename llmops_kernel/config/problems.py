@@ -1,4 +1,4 @@
-"""What is wrong in a file a user wrote: where, what was given, and what would work."""
+"""The mistakes in a user's file: where, what was given, and what would work."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Problem:
 
     @property
     def shown(self) -> str:
-        """The value in one short line; empty when there is none."""
+        """Return the value in one short line; empty if there is none."""
         if self.value is ABSENT:
             return ""
         text = " ".join((self.text or _plain(self.value)).split())
@@ -78,31 +78,36 @@ def _plain(value: Any) -> str:
 
 
 def closest(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The candidate a user most likely meant, letter case and `-` apart."""
+    """Return the candidate that was most likely meant, ignoring letter case and `-`."""
     known = {candidate.lower().replace("-", "_"): candidate for candidate in candidates}
     found = get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=cutoff)
     return known[found[0]] if found else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """`did you mean x?`, or nothing when no candidate is close."""
+    """Return `did you mean x?`, or an empty text if no candidate is close."""
     match = closest(name, candidates, cutoff=cutoff)
     return f"did you mean {match}?" if match else ""
 
 
 def listed(names: Iterable[str], *, limit: int = 8) -> str:
-    """`a, b, c`, cut with the number left out."""
+    """Return `a, b, c`, shortened, with the number that was left out."""
     every = list(names)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return ", ".join(every[:limit]) + more
 
 
 def config_error(problems: Sequence[Problem], *, remedy: str = "") -> ConfigError:
-    """One error that carries every problem, one line each, in the order of the file."""
-    ordered = sorted(problems, key=lambda problem: problem.line or 0)
-    error = ConfigError("\n".join(map(str, ordered)), remedy=remedy)
-    error.problems = tuple(ordered)
+    """Return one error with every problem, one line each, in the order of the file."""
+    found = ordered(problems)
+    error = ConfigError("\n".join(map(str, found)), remedy=remedy)
+    error.problems = tuple(found)
     return error
+
+
+def ordered(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems in the order of the file."""
+    return sorted(problems, key=lambda problem: problem.line or 0)
 
 
 def unique(problems: Iterable[Problem]) -> Iterator[Problem]:

@@ -10,14 +10,14 @@ from typing import Any, Self
 import httpx
 from pydantic import BaseModel, ConfigDict
 
-from llmops_kernel.clusters.http import open_http
-from llmops_kernel.clusters.provider import Connection
 from llmops_kernel.errors import (
     ClusterError,
     ClusterUnreachableError,
     SubmissionError,
 )
 from llmops_kernel.jobs.upload import PackageBody, broke_off, check_size, too_large_for_way
+from llmops_kernel.providers.dashboard.http import open_http
+from llmops_kernel.providers.protocol import Connection
 
 JOB_TERMINAL = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 MAX_LOG_LINES = 50_000
@@ -31,7 +31,7 @@ _list = list  # `JobsClient.list` hides the built-in inside the class.
 
 
 class Job(BaseModel):
-    """What Ray says about one submission."""
+    """Ray's report on one submission."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -70,7 +70,7 @@ class JobsClient:
 
     @property
     def connection(self) -> Connection:
-        """To talk to the same cluster by other means."""
+        """The connection, for talking to the same cluster by other means."""
         return self._connection
 
     def __enter__(self) -> Self:
@@ -85,7 +85,7 @@ class JobsClient:
     # Jobs
 
     def version(self) -> dict[str, str]:
-        """`ray_version`, `session_name`, ..."""
+        """Return the cluster's `ray_version`, `session_name` and other fields of Ray's answer."""
         answer: dict[str, str] = self._get("/api/version").json()
         return answer
 
@@ -117,13 +117,13 @@ class JobsClient:
                 return
 
     def get(self, submission_id: str) -> Job | None:
-        """None when this cluster knows no such job."""
+        """Return the job; None if this cluster has no such job."""
         answer = self._get(f"/api/jobs/{submission_id}", missing_ok=True)
         if answer.status_code != 404:
             return Job.model_validate(answer.json())
         if _NO_SUCH_JOB in answer.text:
             return None
-        # Some ingress answers for a service that it has lost: that tells nothing of the job.
+        # Some ingresses answer for a service they have lost; that says nothing about the job.
         raise ClusterUnreachableError(
             f"{self._what} at {self._url}{self._way} does not answer: another server says"
             f" {last_line(answer.text)!r} there",
@@ -153,7 +153,7 @@ class JobsClient:
     # Packages
 
     def package_exists(self, name: str) -> bool:
-        """Whether the cluster has `_ray_pkg_<hash>.zip`; also keeps it for ten minutes more."""
+        """Return whether the cluster has `_ray_pkg_<hash>.zip`; keeps it for ten minutes more."""
         return self._get(f"/api/packages/gcs/{name}", missing_ok=True).status_code == 200
 
     def upload_package(self, path: Path, *, name: str) -> int:
@@ -212,7 +212,7 @@ class JobsClient:
         return answer.content if answer.status_code == 200 else None
 
     def driver_log(self, job: Job, *, lines: int = 200) -> str:
-        """The last lines of the driver's output; empty before it runs. Never the whole file."""
+        """Return the driver's last lines of output, never the whole file; empty before it runs."""
         if job.driver_node_id is None or job.submission_id is None or lines < 1:
             return ""
         name = f"job-driver-{job.submission_id}.log"
@@ -277,6 +277,6 @@ class JobsClient:
 
 
 def last_line(text: str) -> str:
-    """Of one of Ray's tracebacks: the last line that says something."""
+    """Return the last informative line of one of Ray's tracebacks."""
     lines = [line.strip() for line in text.splitlines() if line.strip(" .\t")]
     return lines[-1][:500] if lines else "no reason given"

@@ -1,4 +1,4 @@
-"""Follows a run: each event of its journal once, wherever the run writes it."""
+"""Follows a run: returns each event of its journal once, wherever the run writes it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from llmops_kernel.clusters.provider import Connection
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.jobs.mirror import MIN_PERIOD_S, JournalMirror
+from llmops_kernel.kinds.registry import new_view
 from llmops_kernel.metrics.events import AnyEvent
-from llmops_kernel.runs.journal import FolderTail, merge
-from llmops_kernel.runs.store import RunStore
-from llmops_kernel.runs.view import RunView
+from llmops_kernel.providers.protocol import Connection
+from llmops_kernel.providers.registry import shares_disk
+from llmops_kernel.store.journal.journal import FolderTail, merge
+from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.store import RunStore
 
-SHARED_PROVIDERS = frozenset({"local"})
-"""Providers whose workers write straight into the run folder."""
 MAX_RECONNECT_S = 5.0
 DRAIN_S = 10.0
 LAST_LINES_S = 300.0
-"""Lines of a run that is over are asked for so long, if its cluster does not answer."""
+"""How long to ask for the last lines of a run that has ended, if its cluster does not answer."""
 SILENCE_S = 3.0
 
 
 class Follower:
-    """Thread-safe. Works without a cluster; with one that does not share the disk it also
-    fetches the journal over the dashboard, in a thread, and reconnects by itself.
+    """Reads a run's journal. Thread-safe; works without a cluster.
+
+    Where the cluster does not share the disk, a thread fetches the journal from the dashboard and
+    reconnects when the connection is lost.
     """
 
     def __init__(
@@ -39,32 +41,32 @@ class Follower:
         on_silence: Callable[[], None] = lambda: None,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """`connection`, or what makes one: called in a thread, again after each failure.
+        """`connection` may be a function: it is called in a thread, again after each failure.
 
-        `remote` tells whether to ask the dashboard too; default where the disk is not shared.
-
-        `on_silence` is called by `poll` when a run that is not over has told nothing for
-        `silence_s`, and once when it is over; it must return at once.
+        `remote` says whether to read from the dashboard; the default is yes if the disk is not
+        shared. `on_silence` is called by `poll` when a running run has written nothing for
+        `silence_s`, and once when it has ended; it must return at once.
         """
         self.run_id = store.resolve(run_id)
-        self.view = RunView()
+        record = store.record(self.run_id)
+        self.view: RunView = new_view(record.kind)
         self._store = store
         self._tail = FolderTail(store.folder(self.run_id).journal)
         self._lock = threading.Lock()
         self._arrived: list[AnyEvent] = []
         self._closed = threading.Event()
         if remote is None:
-            remote = store.record(self.run_id).provider not in SHARED_PROVIDERS
+            remote = not shares_disk(record.provider)
         self._connection = connection if remote else None
         self._on_silence = on_silence
         self._silence_s = silence_s
-        self._told_s = time.monotonic()
+        self._last_event_s = time.monotonic()
         self._thread: threading.Thread | None = None
         self.is_over = False
-        """True when the newest attempt has ended, as of the last `poll`."""
+        """Whether the newest attempt had ended at the last `poll`."""
 
     def poll(self) -> list[AnyEvent]:
-        """Events since the last call, by time, applied to `view`. Never waits for the network."""
+        """Return new events by time and apply them to `view`. Never waits for the network."""
         with self._lock:
             arrived, self._arrived = self._arrived, []
             events = self.view.apply(merge([arrived, self._tail.read()]))
@@ -72,15 +74,15 @@ class Follower:
             if events or not was_over:
                 self.is_over = self._find_over()
             self._keep_mirroring()
-        if self._is_silent(told=bool(events)) or (self.is_over and not was_over):
+        if self._is_silent(has_events=bool(events)) or (self.is_over and not was_over):
             self._on_silence()
         return events
 
-    def _is_silent(self, *, told: bool) -> bool:
+    def _is_silent(self, *, has_events: bool) -> bool:
         now_s = time.monotonic()
-        if told:
-            self._told_s = now_s
-        return not self.is_over and now_s - self._told_s > self._silence_s
+        if has_events:
+            self._last_event_s = now_s
+        return not self.is_over and now_s - self._last_event_s > self._silence_s
 
     def _find_over(self) -> bool:
         if not self.view.is_terminal:
@@ -89,7 +91,7 @@ class Follower:
         return not attempts or attempts[-1].number <= self.view.attempt
 
     def _keep_mirroring(self) -> None:
-        """One thread while the run runs; a retry after its end brings it back."""
+        """Start the thread if it is needed: while the run runs, and again after a retry."""
         if self._connection is None or self.is_over or self._closed.is_set():
             return
         if self._thread is None or not self._thread.is_alive():
@@ -107,7 +109,7 @@ class Follower:
         wait_s, over_since_s = 0.0, None
         with mirror:
             while not self._closed.wait(wait_s):
-                # What came before the end must not be missed for having been read after it.
+                # Events before the end must not be missed because they are read after it.
                 over = self.is_over
                 reached = self._sync(mirror, everything=over)
                 if over and reached:
@@ -115,21 +117,21 @@ class Follower:
                 if over and over_since_s is None:
                     over_since_s = time.monotonic()
                 if over_since_s and time.monotonic() - over_since_s > LAST_LINES_S:
-                    return  # The cluster went with them.
+                    return  # They were lost with the cluster.
                 wait_s = MIN_PERIOD_S if reached else min(2 * wait_s + 0.1, MAX_RECONNECT_S)
 
     def _sync(self, mirror: JournalMirror, *, everything: bool = False) -> bool:
         try:
             events = mirror.sync(everything=everything)
         except (LLMOpsError, ValueError, RuntimeError):
-            # Cut off, a garbled answer, or closed meanwhile: the next round asks again.
+            # Interrupted, a broken answer, or closed meanwhile: the next round tries again.
             return False
         with self._lock:
             self._arrived += events
         return True
 
     def drain(self) -> list[AnyEvent]:
-        """Like `poll`, but waits for what the cluster still has, a few seconds at most."""
+        """Poll, after waiting a few seconds at most for events that the cluster still has."""
         if self._thread is not None and self.is_over:
             self._thread.join(DRAIN_S)
         return self.poll()
@@ -137,7 +139,7 @@ class Follower:
     def follow(
         self, *, interval_s: float = 0.5, timeout_s: float | None = None
     ) -> Iterator[list[AnyEvent]]:
-        """Batches of new events, also empty ones, until the run is over or the time is up."""
+        """Yield batches of new events, also empty ones, until the run has ended or the timeout."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             events = self.poll()
@@ -150,6 +152,7 @@ class Follower:
             time.sleep(interval_s)
 
     def close(self) -> None:
+        """Stop the thread."""
         self._closed.set()
 
     def __enter__(self) -> Self:

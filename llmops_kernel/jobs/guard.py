@@ -1,4 +1,4 @@
-"""The idle guard at work: looks at clusters with a policy, saves their history, then acts."""
+"""The idle guard: archives the runs of idle clusters, then suspends or deletes them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from llmops_kernel.clusters.kuberay.guard import Act, GuardState
-from llmops_kernel.clusters.kuberay.provider import KubeRayProvider
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.jobs.aside import add_aside
 from llmops_kernel.jobs.client import JobsClient
-from llmops_kernel.jobs.history import bring_home
+from llmops_kernel.jobs.history import archive_runs
+from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.metrics.events import PhaseEvent
-from llmops_kernel.runs.store import RunStore
-from llmops_kernel.runs.view import STOP_PHASE
-
-if TYPE_CHECKING:
-    from llmops_kernel.clusters.kuberay.finding import Found
+from llmops_kernel.providers.capabilities import (
+    Act,
+    GuardedCluster,
+    GuardState,
+    SupportsGuard,
+    guard_of,
+)
+from llmops_kernel.providers.protocol import ClusterProvider
+from llmops_kernel.providers.registry import providers
+from llmops_kernel.store.journal.view import STOP_PHASE
+from llmops_kernel.store.store import RunStore
+from llmops_kernel.views.summary import list_runs
 
 PERIOD_S: Final = 30.0
 _STOP_WHY: Final = "the cluster's time to live is over"
@@ -30,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """What a guard found and did."""
+    """What a guard observed and did."""
 
     cluster: str
     state: GuardState
@@ -41,55 +46,61 @@ class Report:
 
     @property
     def is_last(self) -> bool:
-        """There is nothing more to guard."""
+        """Return whether nothing is left to guard."""
         return self.did in _ENDS or self.state.why == _NO_POLICY
 
 
 def guard_once(
-    provider: KubeRayProvider, name: str, *, store: RunStore | None = None, force: bool = False
+    provider: ClusterProvider, name: str, *, store: RunStore | None = None, force: bool = False
 ) -> Report:
-    """One look at a cluster and, when it is time, the act. Any number of guards do no harm.
+    """Check one cluster, and suspend or delete it when that is due.
 
-    Raises ClusterNotFoundError, KubeError. What keeps it from acting is in the report.
+    Several guards may run at once.
+
+    Raises ClusterNotFoundError, ClusterStateError. What keeps it from acting is in the report.
     """
-    return _guard(provider, provider.find(name), store or RunStore(), force=force)
+    cluster = guard_of(provider).guarded_cluster(name)
+    return _guard(provider, cluster, store or RunStore(), force=force)
 
 
-def _guard(provider: KubeRayProvider, found: Found, store: RunStore, *, force: bool) -> Report:
-    from llmops_kernel.clusters.kuberay import guarding
-
-    state = guarding.look(found)
+def _guard(
+    provider: ClusterProvider, cluster: GuardedCluster, store: RunStore, *, force: bool
+) -> Report:
+    state = cluster.guard_state()
     if state is None:
-        return Report(found.name, GuardState(why=_NO_POLICY))
+        return Report(cluster.name, GuardState(why=_NO_POLICY))
     try:
-        guarding.note(found, state)
-        return Report(found.name, state, did=_act(provider, found, state, store, force=force))
+        cluster.record_idle(state)
+        return Report(cluster.name, state, did=_act(provider, cluster, state, store, force=force))
     except LLMOpsError as error:
-        return Report(found.name, state, trouble=f"{error.message}. Try: {error.remedy}")
+        return Report(cluster.name, state, trouble=f"{error.message}. Try: {error.remedy}")
 
 
 def _act(
-    provider: KubeRayProvider, found: Found, state: GuardState, store: RunStore, *, force: bool
+    provider: ClusterProvider,
+    cluster: GuardedCluster,
+    state: GuardState,
+    store: RunStore,
+    *,
+    force: bool,
 ) -> str:
-    from llmops_kernel.clusters.kuberay import guarding
-
     if state.act is Act.NONE:
         return ""
     if state.act is Act.DRAIN:
-        return _drain(provider, found.name, store)
-    bring_home(provider, found.name, store=store, force=force)
-    if not guarding.act(found, state):
+        return _drain(provider, cluster.name, store)
+    archive_runs(provider, cluster.name, store=store, force=force)
+    if not cluster.act(state):
         return ""
     return "deleted" if state.act is Act.DELETE else "suspended"
 
 
-def _drain(provider: KubeRayProvider, name: str, store: RunStore) -> str:
-    """Asks each running job once; a run saves a checkpoint first."""
+def _drain(provider: ClusterProvider, name: str, store: RunStore) -> str:
+    """Ask each running job once to stop; a run saves a checkpoint first."""
     asked = 0
     with JobsClient(provider.connect(name), cluster=name) as client:
         ours = {
             attempt.submission_id: summary.run_id
-            for summary in store.list(cluster=name)
+            for summary in list_runs(store, cluster=name, hidden=True)
             for attempt in store.attempts(summary.run_id)
         }
         for job in client.list():
@@ -106,7 +117,7 @@ def _stop(store: RunStore, client: JobsClient, submission_id: str, run_id: str |
     if view.state == "STOPPING" or not client.stop(submission_id):
         return False
     event = PhaseEvent(name=STOP_PHASE, state="begin", detail=_STOP_WHY)
-    add_aside(store.folder(run_id).journal, event, attempt=max(1, view.attempt))
+    append_as_observer(store.folder(run_id).journal, event, attempt=max(1, view.attempt))
     return True
 
 
@@ -114,19 +125,20 @@ class GuardThread:
     """Guards all clusters with a policy that this user can see, until it is stopped."""
 
     def __init__(
-        self, *, provider: KubeRayProvider | None = None, period_s: float = PERIOD_S
+        self, *, provider: ClusterProvider | None = None, period_s: float = PERIOD_S
     ) -> None:
-        self._provider = provider or KubeRayProvider()
+        """`provider` is the only one whose clusters are guarded; default all that have a guard."""
+        self._providers = [provider] if provider is not None else providers()
         self._period_s = period_s
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="llmops-guard", daemon=True)
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, *, timeout_s: float = 2.0) -> None:
-        """Returns when it has ended, or when a look that is under way takes longer."""
+        """Wait until the thread has ended, at most `timeout_s`."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -137,26 +149,29 @@ class GuardThread:
 
     def _round(self) -> None:
         self._next_s = time.time() + self._period_s
-        try:
-            # Whoever has never made a cluster pays nothing.
-            clusters = self._provider.guarded() if self._provider.is_used else ()
-        except LLMOpsError as error:
-            self._tell("", error.message)
-            return
         store = RunStore()
-        for found in clusters:
-            if self._ended.is_set():
-                return
-            self._one(found, store)
+        for provider in self._providers:
+            # Whoever has never made a cluster pays nothing.
+            if not isinstance(provider, SupportsGuard) or not provider.is_used:
+                continue
+            try:
+                clusters = provider.guarded()
+            except LLMOpsError as error:
+                self._log("", error.message)
+                continue
+            for cluster in clusters:
+                if self._ended.is_set():
+                    return
+                self._one(provider, cluster, store)
 
-    def _one(self, found: Found, store: RunStore) -> None:
+    def _one(self, provider: ClusterProvider, cluster: GuardedCluster, store: RunStore) -> None:
         try:
-            report = _guard(self._provider, found, store, force=False)
+            report = _guard(provider, cluster, store, force=False)
         except LLMOpsError as error:
-            self._tell(found.name, error.message)
+            self._log(cluster.name, error.message)
             return
-        self._tell(
-            found.name, report.trouble or (report.did and f"{report.did}: {report.state.why}")
+        self._log(
+            cluster.name, report.trouble or (report.did and f"{report.did}: {report.state.why}")
         )
         if report.state.next_s is not None:
             self._next_s = min(self._next_s, report.state.next_s + 1.0)
@@ -164,11 +179,11 @@ class GuardThread:
     _next_s = 0.0
 
     def _wait_s(self) -> float:
-        """Until something is due, and at most one period."""
+        """Return the time until something is due, at most one period."""
         return min(self._period_s, max(1.0, self._next_s - time.time()))
 
-    def _tell(self, name: str, line: str) -> None:
-        """Each thing once in the server's log."""
-        if line and self._told.get(name) != line:
+    def _log(self, name: str, line: str) -> None:
+        """Log a line once in the server's log."""
+        if line and self._logged.get(name) != line:
             _LOG.warning("llmops guard: %s%s", f"cluster {name}: " if name else "", line)
-        self._told[name] = line
+        self._logged[name] = line

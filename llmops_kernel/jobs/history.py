@@ -1,4 +1,4 @@
-"""Brings the history of runs home before their cluster goes: journals, logs, records."""
+"""Archives journals and logs of runs before their cluster is suspended or deleted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Final, Literal
 
 from pydantic import ValidationError
 
-from llmops_kernel.clusters.kuberay.provider import KubeRayProvider
-from llmops_kernel.clusters.provider import ClusterProvider, ClusterState, Progress
 from llmops_kernel.errors import (
     ClusterUnreachableError,
     HistoryError,
@@ -20,14 +18,16 @@ from llmops_kernel.errors import (
     StoreError,
 )
 from llmops_kernel.jobs.client import MAX_LOG_LINES, JobsClient
-from llmops_kernel.jobs.follow import SHARED_PROVIDERS
 from llmops_kernel.jobs.log_source import saved_log
 from llmops_kernel.jobs.mirror import JournalMirror
 from llmops_kernel.metrics.events import parse_event
-from llmops_kernel.runs.files import store_errors, write_whole
-from llmops_kernel.runs.journal import StreamTail
-from llmops_kernel.runs.record import Attempt
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.providers.protocol import ClusterProvider, ClusterState, Progress
+from llmops_kernel.providers.registry import shares_disk
+from llmops_kernel.store.files import store_errors, write_whole
+from llmops_kernel.store.journal.journal import StreamTail
+from llmops_kernel.store.record.record import Attempt
+from llmops_kernel.store.store import RunStore
+from llmops_kernel.views.summary import list_runs
 
 Way = Literal["suspend", "down", "delete"]
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
@@ -38,28 +38,28 @@ _CLOCKS_S: Final = 600.0
 
 @dataclass(frozen=True)
 class Saved:
-    """What a look at the cluster has brought."""
+    """What was archived from a cluster."""
 
     runs: tuple[str, ...]
-    """Those whose journals and logs are all here now."""
+    """Runs whose journals and logs are complete in the run folder now."""
     lost: dict[str, str]
-    """Run -> why it is not all here."""
+    """Run -> why it is not complete."""
 
 
-def put_away(
+def stop_after_archiving(
     provider: ClusterProvider,
     name: str,
     way: Way,
     *,
     store: RunStore | None = None,
     force: bool = False,
-    tell: Progress | None = None,
+    progress: Progress | None = None,
 ) -> None:
-    """Suspend, end or delete a cluster; before that, all that its runs told is brought home.
+    """Archive the runs of a cluster, then suspend, stop or delete it.
 
-    Raises HistoryError when that cannot be done; `force` goes on without.
+    Raises HistoryError when they cannot be archived; `force` continues without.
     """
-    bring_home(provider, name, store=store, force=force, tell=tell)
+    archive_runs(provider, name, store=store, force=force, progress=progress)
     acts: dict[Way, Callable[[str], None]] = {
         "suspend": provider.suspend,
         "down": provider.down,
@@ -68,30 +68,32 @@ def put_away(
     acts[way](name)
 
 
-def bring_home(
+def archive_runs(
     provider: ClusterProvider,
     name: str,
     *,
     store: RunStore | None = None,
     force: bool = False,
-    tell: Progress | None = None,
+    progress: Progress | None = None,
 ) -> tuple[str, ...]:
-    """Runs that were saved. Nothing is to be done where the disk is shared, or the head is dead.
+    """Return the runs that were archived.
+
+    Does nothing where the disk is shared, or where the cluster is dead or stopped.
 
     Raises HistoryError, ClusterNotFoundError.
     """
-    if provider.name in SHARED_PROVIDERS:
+    if provider.shares_disk:
         return ()
     kept_store = store or RunStore()
-    if not away_from_home(kept_store, name):
+    if not runs_to_archive(kept_store, name):
         return ()
     info = provider.get(name)
     since_s = info.created_s
-    runs = away_from_home(kept_store, name, since_s=since_s)
+    runs = runs_to_archive(kept_store, name, since_s=since_s)
     if not runs or info.state in (ClusterState.DEAD, ClusterState.STOPPED):
         return ()
-    if tell is not None:
-        tell("Bringing journals and logs of its runs home")
+    if progress is not None:
+        progress("Archiving journals and logs of its runs")
     try:
         with JobsClient(provider.connect(name), cluster=name) as client:
             saved = save_history(kept_store, name, client, since_s=since_s)
@@ -104,19 +106,19 @@ def bring_home(
     return saved.runs
 
 
-def away_from_home(
+def runs_to_archive(
     store: RunStore, cluster: str, *, since_s: float | None = None
 ) -> tuple[str, ...]:
-    """Runs on it that may have told more than the run folder has.
+    """Return the runs on a cluster whose journals or logs may be incomplete in the run folder.
 
-    `since_s`: runs of an earlier cluster of that name are left out.
+    `since_s`: when the cluster was created; runs of an earlier one of that name are skipped.
     """
-    # Its name for people is the short one until there is another of that name.
+    # A cluster is called by its short name until another one has that name too.
     spellings = dict.fromkeys((cluster, cluster.rpartition("/")[2]))
     return tuple(
         summary.run_id
         for spelling in spellings
-        for summary in store.list(cluster=spelling)
+        for summary in list_runs(store, cluster=spelling, hidden=True)
         if not _is_home(store, summary.run_id, is_over=summary.state in _OVER)
         and not _is_older(store, summary.run_id, since_s)
     )
@@ -132,10 +134,10 @@ def _is_older(store: RunStore, run_id: str, since_s: float | None) -> bool:
 def save_history(
     store: RunStore, cluster: str, client: JobsClient, *, since_s: float | None = None
 ) -> Saved:
-    """All runs of this store on that cluster. Raises what says that Ray is silent."""
+    """Archive all runs of this store on a cluster. Raises ClusterUnreachableError."""
     nodes = client.node_ids()
     saved, lost = [], {}
-    for run_id in away_from_home(store, cluster, since_s=since_s):
+    for run_id in runs_to_archive(store, cluster, since_s=since_s):
         try:
             _save(store, run_id, client, nodes)
         except RunNotFoundError:
@@ -149,7 +151,7 @@ def save_history(
 
 def _is_home(store: RunStore, run_id: str, *, is_over: bool) -> bool:
     with suppress(LLMOpsError):
-        if store.record(run_id).provider in SHARED_PROVIDERS:
+        if shares_disk(store.record(run_id).provider):
             return True
         if not is_over:
             return False
@@ -161,14 +163,14 @@ def _is_home(store: RunStore, run_id: str, *, is_over: bool) -> bool:
 
 def _save(store: RunStore, run_id: str, client: JobsClient, nodes: Sequence[str]) -> None:
     journal = store.folder(run_id).journal
-    told = _last_told(client, run_id, nodes)
+    last = _last_lines(client, run_id, nodes)
     with JournalMirror(client.connection, run_id=run_id, journal=journal) as mirror:
         mirror.sync(everything=True)
-    for stream, seq in told.items():
+    for stream, seq in last.items():
         here = [event.seq for event in StreamTail(journal / f"{stream}.jsonl").read()]
         if max(here, default=0) < seq:
             raise StoreError(
-                f"journal {stream} of run {run_id} is not whole: {max(here, default=0)} of {seq}"
+                f"journal {stream} of run {run_id} is incomplete: {max(here, default=0)} of {seq}"
                 " lines are here",
                 remedy="free space on that disk, or try again",
             )
@@ -176,12 +178,12 @@ def _save(store: RunStore, run_id: str, client: JobsClient, nodes: Sequence[str]
         _save_log(store, run_id, attempt, client)
 
 
-def _last_told(client: JobsClient, run_id: str, nodes: Sequence[str]) -> dict[str, int]:
-    """The number of the last line of each stream that the cluster has.
+def _last_lines(client: JobsClient, run_id: str, nodes: Sequence[str]) -> dict[str, int]:
+    """Return the number of the last line of each stream that the cluster has.
 
-    A mirror passes over what does not answer and comes back later; here there is no later.
+    Unlike a mirror, which skips what does not answer and tries again later, this raises.
     """
-    told: dict[str, int] = {}
+    last: dict[str, int] = {}
     for node in nodes:
         for name in client.log_files(node, glob=f"llmops/{run_id}/*.jsonl", strict=True):
             data = client.read_log(node, name, lines=2)
@@ -189,8 +191,8 @@ def _last_told(client: JobsClient, run_id: str, nodes: Sequence[str]) -> dict[st
                 raise ClusterUnreachableError(f"node {node[:8]} does not give {name}")
             seqs = [seq for line in data.split(b"\n")[:-1] if (seq := _seq(line)) is not None]
             stream = PurePosixPath(name).stem
-            told[stream] = max([told.get(stream, 0), *seqs])
-    return told
+            last[stream] = max([last.get(stream, 0), *seqs])
+    return last
 
 
 def _seq(line: bytes) -> int | None:
@@ -201,7 +203,7 @@ def _seq(line: bytes) -> int | None:
 
 
 def _save_log(store: RunStore, run_id: str, attempt: Attempt, client: JobsClient) -> None:
-    """An earlier life of the cluster is not known to this one: nothing is left to save of it."""
+    """Save the driver log; a job from before the cluster's last restart is unknown to Ray."""
     job = client.get(attempt.submission_id)
     if job is None:
         return
@@ -216,7 +218,7 @@ def _save_log(store: RunStore, run_id: str, attempt: Attempt, client: JobsClient
 
 def _is_lost_already(provider: ClusterProvider, name: str) -> bool:
     with suppress(LLMOpsError):
-        return isinstance(provider, KubeRayProvider) and provider.head_is_gone(name)
+        return provider.head_is_gone(name)
     return False
 
 
@@ -224,7 +226,7 @@ def _error(cluster: str, runs: tuple[str, ...], why: str) -> HistoryError:
     listed = ", ".join(runs[:_SHOWN]) + (" ..." if len(runs) > _SHOWN else "")
     return HistoryError(
         f"Journals and logs of {len(runs)} run{'' if len(runs) == 1 else 's'} on cluster"
-        f" {cluster!r} ({listed}) cannot be brought home: {why}",
-        remedy="try again when its Ray answers; with `--force` (`force=True`) it goes, and what"
-        " they told last is lost",
+        f" {cluster!r} ({listed}) cannot be archived: {why}",
+        remedy="try again when its Ray API answers; `--force` (`force=True`) continues without"
+        " archiving, and their latest events are lost",
     )

@@ -1,4 +1,4 @@
-"""Brings the journal that a run writes on the cluster's nodes into the run folder, over HTTP."""
+"""Copies the journal that a run writes on the cluster's nodes to the run folder, over HTTP."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from pydantic import ValidationError
-
-from llmops_kernel.clusters.provider import Connection
 from llmops_kernel.errors import ClusterUnreachableError, LLMOpsError, StoreError
-from llmops_kernel.jobs.aside import journal_lock
 from llmops_kernel.jobs.client import JobsClient
-from llmops_kernel.metrics.events import AnyEvent, parse_event
-from llmops_kernel.runs.journal import StreamTail
+from llmops_kernel.jobs.observer import journal_lock
+from llmops_kernel.metrics.events import AnyEvent
+from llmops_kernel.providers.protocol import Connection
+from llmops_kernel.store.journal.journal import numbered_lines, read_lines
 
 TAIL_LINES = 256
-"""Asked for at a time; when that does not reach back to what is known, the whole file is."""
+"""Lines of one request; when they do not reach back to what is known, the whole file is read."""
 MIN_PERIOD_S = 0.25
 MAX_PERIOD_S = 2.0
-"""A file that does not grow is asked for less and less often, up to this."""
+"""A file that does not grow is read less and less often, up to this."""
 DISCOVER_PERIOD_S = 3.0
 DISCOVER_THREADS = 8
 MAX_PUT_OFF_S = 15.0
 
-Row = tuple[AnyEvent, bytes]
+Row = tuple[int, bytes]
+"""(sequence number, line)."""
 
 
 @dataclass
@@ -48,26 +47,55 @@ class _RemoteFile:
         return PurePosixPath(self.name).stem
 
     def read(self, client: JobsClient) -> list[Row]:
-        """Rows after the last one seen, in order."""
+        """Return the rows after the last one seen, in order."""
         lines = TAIL_LINES if self.last_seq else -1
         rows = _rows(client.read_log(self.node_id, self.name, lines=lines))
-        if lines != -1 and rows and min(event.seq for event, _ in rows) > self.last_seq + 1:
+        if lines != -1 and rows and min(seq for seq, _ in rows) > self.last_seq + 1:
             rows = _rows(client.read_log(self.node_id, self.name, lines=-1))
-        fresh = [row for row in rows if row[0].seq > self.last_seq]
-        self.last_seq = max((event.seq for event, _ in fresh), default=self.last_seq)
-        self.period_s = MIN_PERIOD_S if fresh else min(2 * self.period_s, MAX_PERIOD_S)
+        unseen = [row for row in rows if row[0] > self.last_seq]
+        self.last_seq = max((seq for seq, _ in unseen), default=self.last_seq)
+        self.period_s = MIN_PERIOD_S if unseen else min(2 * self.period_s, MAX_PERIOD_S)
         self.due_s = time.monotonic() + self.period_s
-        return fresh
+        return unseen
 
 
 @dataclass
 class _LocalFile:
-    tail: StreamTail
+    path: Path
+    offset: int = 0
     seen: set[int] = field(default_factory=set)
+
+    def read(self) -> None:
+        """Note the lines that another mirror has written since the last call."""
+        with self.path.open("ab+") as file:
+            if file.tell() < self.offset:  # Replaced by another file.
+                self.offset, self.seen = 0, set()
+            file.seek(self.offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        self.seen.update(seq for seq, _ in numbered_lines(whole))
+
+    def append(self, rows: list[Row]) -> None:
+        """Append the lines that the file lacks."""
+        self.read()
+        rows = [row for row in rows if row[0] not in self.seen]
+        data = b"".join(line + b"\n" for _, line in rows)
+        if not data:
+            return
+        with self.path.open("ab+") as file:
+            end = file.tell()
+            if end > self.offset:  # Close off the half line of a writer that was killed.
+                data = b"\n" + data
+            file.write(data)
+        if end == self.offset:
+            # Only what others write has to be read again.
+            self.offset += len(data)
+            self.seen.update(seq for seq, _ in rows)
 
 
 class JournalMirror:
-    """`sync` asks for what is new; two mirrors of one run in two processes do no harm."""
+    """`sync` fetches what is new; two mirrors of one run in two processes do no harm."""
 
     def __init__(
         self,
@@ -98,9 +126,10 @@ class JournalMirror:
             self._client = None
 
     def sync(self, *, everything: bool = False) -> list[AnyEvent]:
-        """One round; returns the events read. Raises ClusterUnreachableError.
+        """Copy new lines to the run folder; return the events that could not be written there.
 
-        `everything` asks for each file now, as after the end of a run.
+        `everything` reads each file now, as after the end of a run. Raises
+        ClusterUnreachableError.
         """
         with self._lock:
             try:
@@ -108,14 +137,14 @@ class JournalMirror:
                     self._client = JobsClient(self._connect())
                 return self._round(self._client, everything=everything)
             except LLMOpsError:
-                self.close()  # The way may be another one by the next round.
+                self.close()  # The route may be another one by the next round.
                 raise
 
     def _round(self, client: JobsClient, *, everything: bool) -> list[AnyEvent]:
         now_s = time.monotonic()
         if everything or now_s >= self._discover_due_s:
             self._discover(client)
-        events: list[AnyEvent] = []
+        read: dict[str, list[Row]] = {}
         refused: LLMOpsError | None = None
         for file in self._remote.values():
             if not everything and now_s < file.due_s:
@@ -123,19 +152,20 @@ class JournalMirror:
             try:
                 rows = file.read(client)
             except ClusterUnreachableError as error:
-                # A node that hangs must not hold back what the others tell.
+                # A node that hangs must not hold back the other nodes' events.
                 file.put_off()
                 refused = error
                 continue
             self._unwritten.setdefault(file.stream, []).extend(rows)
-            events += [event for event, _ in rows]
+            read.setdefault(file.stream, []).extend(rows)
         self._write()
-        if refused is not None and not events:
+        if refused is not None and not any(read.values()):
             raise refused
-        return events
+        refused_lines = [rows for stream, rows in read.items() if self._unwritten[stream]]
+        return read_lines(b"".join(line + b"\n" for rows in refused_lines for _, line in rows))
 
     def _discover(self, client: JobsClient) -> None:
-        """Raises ClusterUnreachableError when the cluster is; a node that hangs is left out."""
+        """Find new files. Raises ClusterUnreachableError; a node that hangs is left out."""
         begun_s = time.monotonic()
         nodes = client.node_ids()
         with ThreadPoolExecutor(DISCOVER_THREADS) as pool:
@@ -144,7 +174,7 @@ class JournalMirror:
                 for name in names:
                     self._remote.setdefault((node_id, name), _RemoteFile(node_id, name))
         now_s = time.monotonic()
-        # A cluster of many nodes is not kept busy with being asked.
+        # Listing the files of many nodes must not keep the cluster busy.
         self._discover_due_s = now_s + max(DISCOVER_PERIOD_S, 10 * (now_s - begun_s))
 
     def _files_of(self, client: JobsClient, node_id: str) -> list[str]:
@@ -154,35 +184,21 @@ class JournalMirror:
             return []
 
     def _write(self) -> None:
-        """A full disk is tried again with the next round."""
+        """Write what was read; a full disk is tried again in the next round."""
         for stream in [stream for stream, rows in self._unwritten.items() if rows]:
             try:
                 with journal_lock(self._journal):
-                    self._append(stream, self._unwritten[stream])
+                    self._file(stream).append(self._unwritten[stream])
             except (OSError, StoreError):
                 continue
             self._unwritten[stream] = []
 
-    def _append(self, stream: str, rows: list[Row]) -> None:
+    def _file(self, stream: str) -> _LocalFile:
         path = self._journal / f"{stream}.jsonl"
-        local = self._local.setdefault(stream, _LocalFile(StreamTail(path)))
-        local.seen.update(event.seq for event in local.tail.read())
-        data = b"".join(line + b"\n" for event, line in rows if event.seq not in local.seen)
-        if not data:
-            return
-        with path.open("ab+") as file:
-            if file.tell():
-                file.seek(-1, 2)
-                data = data if file.read(1) == b"\n" else b"\n" + data
-            file.write(data)
+        return self._local.setdefault(stream, _LocalFile(path))
 
 
 def _rows(data: bytes | None) -> list[Row]:
-    """Whole lines that can be read; the writer may be inside its last one."""
-    rows: list[Row] = []
-    for line in (data or b"").split(b"\n")[:-1]:
-        try:
-            rows.append((parse_event(line), line))
-        except ValidationError:
-            continue
-    return rows
+    """Whole lines with their numbers; the last line may still be in the making."""
+    lines = data or b""
+    return numbered_lines(lines[: lines.rfind(b"\n") + 1])

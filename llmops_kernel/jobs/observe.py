@@ -1,4 +1,4 @@
-"""Tells the truth about a run that can no longer tell it: its driver or its cluster died."""
+"""Writes the end of a run whose driver or cluster died before it could."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from llmops_kernel.clusters.provider import ClusterProvider, ClusterState
 from llmops_kernel.errors import ClusterError, ClusterNotFoundError, LLMOpsError, StoreError
-from llmops_kernel.jobs.aside import add_aside
 from llmops_kernel.jobs.client import MAX_LOG_LINES, Job, JobsClient
-from llmops_kernel.jobs.follow import SHARED_PROVIDERS, Follower
+from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.jobs.log_source import keep_log, live_log, saved_log
+from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.jobs.reasons import end_of_job, end_without_cluster
 from llmops_kernel.metrics.events import EndEvent
-from llmops_kernel.runs.files import write_whole
-from llmops_kernel.runs.record import Attempt
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.providers.protocol import ClusterProvider, ClusterState
+from llmops_kernel.providers.registry import shares_disk
+from llmops_kernel.store.files import write_whole
+from llmops_kernel.store.record.record import Attempt
+from llmops_kernel.store.store import RunStore
 
 GRACE_S = 2.0
-"""How long the last lines of a journal may still be on their way after the job has ended."""
+"""How long to wait for the last lines of a journal after the job has ended."""
 SUBMIT_LIMIT_S = 900.0
-"""A client that has not handed its run to Ray by then has died."""
+"""A client that has not submitted its run to Ray after this time has died."""
 CHECK_PERIOD_S = 5.0
 DRIVER_EXIT_S = 5.0
-"""A driver that has told its end still writes a few lines of log."""
+"""A driver still writes a few lines of log after its end event."""
 
 
 class Observer:
-    """Compares a run's journal with what its cluster says. Any number may watch one run."""
+    """Compares a run's journal with its cluster's state. Several may watch one run."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Observer:
         self._due_s = 0.0
 
     def nudge(self) -> None:
-        """Check in the background if it is time to; returns at once."""
+        """Start a check in the background if one is due; return at once."""
         if time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + CHECK_PERIOD_S
@@ -59,13 +60,13 @@ class Observer:
         threading.Thread(target=self._check_quietly, name=name, daemon=True).start()
 
     def _check_quietly(self) -> None:
-        with suppress(LLMOpsError):  # A view must not end because a check could not be made.
+        with suppress(LLMOpsError):  # A view must not fail because a check failed.
             self.check()
 
     def check(self) -> EndEvent | None:
-        """How the newest attempt ended; None while it runs or while that cannot be known.
+        """Return how the newest attempt ended; None while it runs or while that is unknown.
 
-        Journals the end, once, when the run itself did not.
+        Write the end to the journal, once, if the run itself did not.
         """
         with self._lock:
             self._follower.poll()
@@ -88,7 +89,7 @@ class Observer:
         self._wait_for_last_lines(attempt.number)
         if self._ended(attempt.number):
             return self._follower.view.end
-        # The lines read meanwhile may tell of later steps.
+        # The lines read meanwhile may have later steps.
         event = self._judge(attempt)
         return event and self._journal(event, attempt=attempt.number)
 
@@ -98,7 +99,7 @@ class Observer:
         return view.attempt >= attempt and view.is_terminal
 
     def _wait_for_last_lines(self, attempt: int) -> None:
-        """Until the end arrives, or nothing has for the length of the grace."""
+        """Wait until the end arrives, or until nothing has arrived for the grace time."""
         quiet_until_s = time.monotonic() + self._grace_s
         while time.monotonic() < quiet_until_s:
             if self._follower.poll():
@@ -109,7 +110,7 @@ class Observer:
 
     def _journal(self, event: EndEvent, *, attempt: int) -> EndEvent | None:
         journal = self._store.folder(self._run_id).journal
-        add_aside(journal, event, attempt=attempt, unless=lambda: self._ended(attempt))
+        append_as_observer(journal, event, attempt=attempt, unless=lambda: self._ended(attempt))
         return self._follower.view.end if self._ended(attempt) else None
 
     def _judge(self, attempt: Attempt) -> EndEvent | None:
@@ -117,11 +118,11 @@ class Observer:
         try:
             info = self._provider.get(attempt.full_name)
         except ClusterNotFoundError:
-            return self._gone(attempt, what="is not there any more")
+            return self._gone(attempt, what="no longer exists")
         if info.state in (ClusterState.DEAD, ClusterState.STOPPED):
             if self._still_runs(attempt):
                 return None
-            went = "was stopped" if info.state == ClusterState.STOPPED else "went away"
+            went = "was stopped" if info.state == ClusterState.STOPPED else "died"
             return self._gone(attempt, what=went, why=info.message)
         if info.state != ClusterState.READY:
             return None
@@ -135,7 +136,7 @@ class Observer:
         return end_of_job(job, view=view)
 
     def _still_runs(self, attempt: Attempt) -> bool:
-        """The head of a cluster without workers may be kept, and knows more than its state."""
+        """Return whether the job runs: a cluster without workers may still have its head."""
         if self._is_shared():
             return False
         with suppress(ClusterError), self._client(attempt) as client:
@@ -144,12 +145,12 @@ class Observer:
         return False
 
     def _is_shared(self) -> bool:
-        return self._store.record(self._run_id).provider in SHARED_PROVIDERS
+        return shares_disk(self._store.record(self._run_id).provider)
 
     def _gone(self, attempt: Attempt, *, what: str, why: str = "") -> EndEvent | None:
         is_shared = self._is_shared()
         if is_shared and self._store.record(self._run_id).host != socket.gethostname():
-            return None  # Another machine's local cluster cannot be judged from here.
+            return None  # Another machine's local cluster cannot be checked from here.
         return end_without_cluster(
             attempt.cluster,
             what=what,
@@ -204,14 +205,6 @@ class Observer:
             with suppress(OSError, StoreError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_whole(path, text.encode())
-
-
-def reconcile(store: RunStore, run_id: str, *, provider: ClusterProvider) -> EndEvent | None:
-    """How the newest attempt ended; journals it when the run itself could not.
-
-    None while it runs, or while the cluster cannot be asked.
-    """
-    return Observer(store, run_id, provider=provider).check()
 
 
 def _never(last_step: int | None) -> EndEvent:

@@ -1,4 +1,4 @@
-"""What Ray says about a job that ended without a word, put so that one can act on it."""
+"""End events for runs whose driver did not write one, from what Ray reports about the job."""
 
 from __future__ import annotations
 
@@ -7,45 +7,48 @@ import signal
 
 from llmops_kernel.jobs.client import Job, last_line
 from llmops_kernel.metrics.events import EndEvent
-from llmops_kernel.runs.view import RunView
+from llmops_kernel.store.journal.view import RunView
 
 _ERROR_LINE = re.compile(r"^\s*([\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
-_RESUME = "`run.retry()` goes on from the last checkpoint"
+MAX_CHARS = 300
+_RESUME = "`run.retry()` resumes from the last checkpoint"
 _TEXTS: dict[str, tuple[str, str]] = {
     "JOB_SUPERVISOR_ACTOR_START_TIMEOUT": (
-        "Ray found no place for the run's driver in time",
-        "see with `llmops status` what the cluster is busy with, then `run.retry()`",
+        "Ray could not schedule the run's driver in time",
+        "`llmops status` shows what the cluster is busy with; then `run.retry()`",
     ),
     "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE": (
-        "No node of the cluster can take the run's driver",
-        "see with `llmops status` which nodes are there, then `run.retry()`",
+        "No node of the cluster can run the driver",
+        "`llmops status` shows the nodes; then `run.retry()`",
     ),
     "JOB_SUPERVISOR_ACTOR_START_FAILURE": (
-        "The process that watches the driver could not be started",
-        "see with `llmops status` how the cluster is, then `run.retry()`",
+        "Ray's job supervisor could not be started",
+        "`llmops status` shows the cluster's state; then `run.retry()`",
     ),
     "JOB_SUPERVISOR_ACTOR_DIED": (
-        "The process that watches the driver died{where}: its node was lost or out of memory",
-        f"see with `llmops status` how the cluster is; {_RESUME}",
+        "Ray's job supervisor died{where}: its node was lost or ran out of memory",
+        f"`llmops status` shows the cluster's state; {_RESUME}",
     ),
     "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE": (
-        "Ray lost the run{where} and does not know why",
-        f"see with `llmops status` how the cluster is; {_RESUME}",
+        "Ray lost the run{where} and reports no reason",
+        f"`llmops status` shows the cluster's state; {_RESUME}",
     ),
     "JOB_ENTRYPOINT_COMMAND_START_ERROR": (
         "The driver's process could not be started: {reason}",
-        "see with `llmops doctor` what is wrong with this machine",
+        "`llmops doctor` checks this machine",
     ),
 }
 
 
 def end_of_job(job: Job, *, view: RunView) -> EndEvent:
-    """The end of a run whose job is over and whose driver did not tell it."""
+    """Return the end of a run whose job has ended without an end event from its driver."""
     if job.status == "SUCCEEDED":
-        message = "Ray says that the driver ended well; the end of its journal is missing"
+        message = (
+            "Ray reports that the driver exited successfully; the end of its journal is missing"
+        )
         return EndEvent(state="SUCCEEDED", message=message, last_step=view.last_step)
     if job.status == "STOPPED":
-        message = f"Stopped{where(view)}, before the driver could tell that a checkpoint was saved"
+        message = f"Stopped{where(view)}; the driver did not report whether it saved a checkpoint"
         return EndEvent(
             state="STOPPED", message=message, remedy=_checkpoint(view), last_step=view.last_step
         )
@@ -56,16 +59,16 @@ def end_of_job(job: Job, *, view: RunView) -> EndEvent:
 def end_without_cluster(
     cluster: str, *, what: str, view: RunView, why: str = "", is_mirrored: bool = False
 ) -> EndEvent:
-    """The end of a run whose cluster is gone; `what` tells how, as "went away".
+    """Return the end of a run whose cluster is gone; `what` is a verb such as "was deleted".
 
-    `is_mirrored`: its journal is what was read over the network until then.
+    `is_mirrored`: the journal here is what was read over the network until then.
     """
-    told = f". {why}" if why else ""
+    more = f". {why}" if why else ""
     if is_mirrored:
-        told = f"{told.rstrip('.')}. All that was read of its journal until then is kept here"
+        more = f"{more.rstrip('.')}. The part of its journal that was read before is kept here"
     return EndEvent(
         state="FAILED",
-        message=f"The cluster {cluster!r} {what} while the run was {at(view)}{told}",
+        message=f"The cluster {cluster!r} {what} while the run was {at(view)}{more}",
         remedy=f"`llmops up`, then {_checkpoint(view)}",
         last_step=view.last_step,
     )
@@ -82,33 +85,41 @@ def _failure(job: Job, *, view: RunView) -> tuple[str, str]:
     if code is None:
         return f"Ray ended the run{where(view)}: {reason(text)}", _RESUME
     if killed := _signal(code):
-        cause = "the kernel's out-of-memory killer or somebody's `kill`"
+        why = ", probably because its node ran out of memory" if killed == "SIGKILL" else ""
         return (
-            f"The driver was killed ({killed}){where(view)}: {cause}",
-            f"see with `llmops status` whether the machine has memory left; {_checkpoint(view)}",
+            f"The driver was killed ({killed}){where(view)}{why}",
+            f"`llmops status` shows the memory that is left; {_checkpoint(view)}",
         )
     return (
         f"The driver ended with exit code {code}{where(view)}: {reason(text)}",
-        "the driver's last words are in `run.logs()`",
+        "`run.logs()` shows the end of the driver's output",
     )
 
 
 def _environment(text: str) -> tuple[str, str]:
     message = f"Ray could not prepare the run's files on a node: {reason(text)}"
     if "Failed to download" in text:
-        return message, "`run.retry()` uploads again what the cluster has lost"
+        return message, "`run.retry()` uploads the files again"
     if "No space left" in text:
         return message, "free space on the node's disk (Ray's temp dir), then `run.retry()`"
-    return message, "`llmops status`, and runtime_env_setup-*.log in Ray's log folder, tell more"
+    return message, "see `llmops status`, and runtime_env_setup-*.log in Ray's log folder"
 
 
 def reason(text: str) -> str:
-    """The last line that names an exception, else the last line at all."""
+    """Return the last line that names an exception, else the last line."""
     errors = _ERROR_LINE.findall(text)
-    return str(errors[-1]).strip()[:300] if errors else last_line(text)[:300]
+    return _shortened(str(errors[-1]).strip() if errors else last_line(text))
+
+
+def _shortened(text: str) -> str:
+    """Return the text, cut after a word where it is long."""
+    if len(text) <= MAX_CHARS:
+        return text
+    return f"{text[:MAX_CHARS].rsplit(' ', 1)[0]} …"
 
 
 def at(view: RunView) -> str:
+    """Return "at step 12", "in phase data" or "starting"."""
     if view.last_step is not None:
         return f"at step {view.last_step}"
     open_phases = [span.name for span in view.phases() if span.end_s is None]
@@ -116,14 +127,14 @@ def at(view: RunView) -> str:
 
 
 def where(view: RunView) -> str:
-    """Such as "at step 12", with a space in front, for the middle of a sentence."""
+    """Return " while the run was at step 12", with the space in front."""
     return f" while the run was {at(view)}"
 
 
 def _checkpoint(view: RunView) -> str:
     if not view.checkpoints:
-        return "`run.retry()` begins anew, there is no checkpoint yet"
-    return f"`run.retry()` goes on from the checkpoint of step {view.checkpoints[-1].step}"
+        return "`run.retry()` starts from the beginning, there is no checkpoint yet"
+    return f"`run.retry()` resumes from the checkpoint of step {view.checkpoints[-1].step}"
 
 
 def _signal(code: int) -> str:

@@ -1,4 +1,4 @@
-"""From a training config to a job that Ray has taken: check, snapshot, record, upload, post."""
+"""Submit a run of any kind to Ray: check, snapshot, record, upload, post the job."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import llmops_kernel
-from llmops_kernel.clusters.provider import ClusterInfo
-from llmops_kernel.config.load import check_files, dump_yaml
 from llmops_kernel.config.problems import config_error
-from llmops_kernel.config.train import TrainingConfig
-from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.errors import LLMOpsError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
+from llmops_kernel.jobs.versions import check_ray_version
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.kinds.request import RunRequest
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
-from llmops_kernel.runs.git import read_git
-from llmops_kernel.runs.journal import JournalWriter
-from llmops_kernel.runs.packages import Packages, build
-from llmops_kernel.runs.paths import cache
-from llmops_kernel.runs.record import Attempt, RunRecord, new_run_id
-from llmops_kernel.runs.spec import RunSpec
-from llmops_kernel.runs.store import RunStore
-from llmops_kernel.runs.workspace import Workspace, scan
+from llmops_kernel.providers.protocol import ClusterInfo
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.package.packages import Packages, build
+from llmops_kernel.store.package.workspace import Workspace, scan
+from llmops_kernel.store.paths import cache
+from llmops_kernel.store.record.git import read_git
+from llmops_kernel.store.record.record import Attempt, RunRecord, new_run_id
+from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.store import RunStore
+from llmops_kernel.version import VERSION
 
-ENTRYPOINT = "python -m llmops_kernel.train.entrypoint"
 # Constants only: runs of the same code then share one runtime environment on each node,
 # and the processes that Ray keeps warm for it.
 ENV_VARS = {
@@ -60,31 +60,32 @@ class PackageFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Handover:
-    """An attempt that is written down and not yet with Ray."""
+    """An attempt that is recorded and not yet submitted to Ray."""
 
     store: RunStore
     record: RunRecord
     attempt: Attempt
-    config: TrainingConfig
     cluster: ClusterInfo
     env_vars: Mapping[str, str] | None = None
     """Added to the runtime environment of this attempt's processes."""
 
     def entrypoint(self) -> str:
+        """The driver's command: the kind's entrypoint with the run spec as its argument."""
         spec = RunSpec(
             run_id=self.record.run_id,
+            kind=self.record.kind,
             attempt=self.attempt.number,
-            config=self.config.model_dump(mode="json"),
+            config=self.record.config,
             run_root=str(self.store.folder(self.record.run_id).root),
             workspace_root=self.record.workspace_root,
             submitted_s=self.attempt.submitted_s,
             cache_root=str(cache()),
         )
-        return f"{ENTRYPOINT} {spec.encode()}"
+        return f"{entrypoint_of(self.record.kind)} {spec.encode()}"
 
     @contextmanager
     def journal(self) -> Iterator[JournalWriter]:
-        """The client's stream; a failure inside becomes the attempt's end."""
+        """Write the client's stream; an exception inside becomes the attempt's end."""
         number = self.attempt.number
         folder = self.store.folder(self.record.run_id).journal
         writer = JournalWriter([folder], stream=f"{number}-client", attempt=number)
@@ -101,54 +102,71 @@ class Handover:
             writer.close()
 
 
+def entrypoint_of(kind: str) -> str:
+    """Return the entrypoint. Raises SubmissionError for a kind that this version cannot run."""
+    entrypoint = kind_named(kind).entrypoint
+    if not entrypoint:
+        raise SubmissionError(
+            f"This version of llmops-kernel cannot run a {kind!r} run",
+            remedy="install the version that submitted it: pip install --upgrade llmops-kernel",
+        )
+    return entrypoint
+
+
 def submit_run(
     *,
     store: RunStore,
     cluster: ClusterInfo,
     client: JobsClient,
-    config: TrainingConfig,
+    request: RunRequest,
     workspace: Path,
     config_path: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     parent: str | None = None,
+    hidden: bool = False,
     env_vars: Mapping[str, str] | None = None,
 ) -> tuple[RunRecord, Attempt]:
-    """Returns when Ray has taken the job. Raises before anything is written or started when
-    the config, its files or the workspace are wrong or the cluster does not answer.
+    """Return when Ray has accepted the job.
+
+    Raises before anything is written or started when the request's files or the workspace are
+    wrong or the cluster does not answer. Lists leave a `hidden` run out unless asked for.
     `env_vars` are set in all processes of this one attempt; a retry does not have them.
     """
     begun_s = time.time()
-    snapshot, packages = _packed(workspace.resolve(), config=config, store=store, client=client)
-    git, git_diff = read_git(workspace)
+    snapshot, packages = _packed(workspace.resolve(), request=request, store=store, client=client)
+    git, difference = read_git(workspace)
     record = RunRecord(
-        run_id=new_run_id(config.name),
-        name=config.name,
-        created_s=begun_s,
-        config=config.model_dump(mode="json"),
+        **_request_fields(request, created_s=begun_s),
         config_path=config_path,
         overrides=dict(overrides or {}),
         git=git,
         parent=parent,
+        hidden=hidden,
         **_snapshot_fields(snapshot, packages),
         **_surroundings(cluster),
     )
-    store.create(record, config_yaml=dump_yaml(config), git_diff=git_diff)
-    handover = _first_attempt(store, record, config=config, cluster=cluster, env_vars=env_vars)
+    store.create(record, config_yaml=request.config_yaml, git_diff=difference)
+    handover = _first_attempt(store, record, cluster=cluster, env_vars=env_vars)
     with handover.journal() as journal:
-        journal.emit(PhaseEvent(name="snapshot", state="begin", time_s=begun_s))
-        told = f"{len(snapshot.files)} files"
-        journal.emit(PhaseEvent(name="snapshot", state="end", detail=told))
+        _report_snapshot(journal, num_files=len(snapshot.files), begun_s=begun_s)
         hand_over(handover, packages=package_files(packages), client=client, journal=journal)
     return record, handover.attempt
 
 
+def _report_snapshot(journal: JournalWriter, *, num_files: int, begun_s: float) -> None:
+    """Journal a phase that began before there was a run to journal it for."""
+    journal.emit(PhaseEvent(name="snapshot", state="begin", time_s=begun_s))
+    journal.emit(PhaseEvent(name="snapshot", state="end", detail=f"{num_files} files"))
+
+
 def _packed(
-    workspace: Path, *, config: TrainingConfig, store: RunStore, client: JobsClient
+    workspace: Path, *, request: RunRequest, store: RunStore, client: JobsClient
 ) -> tuple[Workspace, Packages]:
-    """Check the files that the config names and the cluster, then pack the workspace."""
-    if problems := check_files(config, workspace):
+    """Check kind, files that the config names and cluster, then pack the workspace."""
+    entrypoint_of(request.kind)
+    if problems := request.check(workspace):
         raise config_error(problems)
-    client.version()
+    check_ray_version(client.version())
     snapshot = scan(workspace)
     return snapshot, build(snapshot, store.packages)
 
@@ -157,7 +175,6 @@ def _first_attempt(
     store: RunStore,
     record: RunRecord,
     *,
-    config: TrainingConfig,
     cluster: ClusterInfo,
     env_vars: Mapping[str, str] | None,
 ) -> Handover:
@@ -166,7 +183,7 @@ def _first_attempt(
         submission_id=f"{record.run_id}-1",
         cluster=cluster.name,
         dashboard_url=cluster.dashboard_url or "",
-        place=place_of(cluster),
+        location=location_of(cluster),
         submitted_s=record.created_s,
     )
     store.add_attempt(record.run_id, attempt)
@@ -174,14 +191,13 @@ def _first_attempt(
         store=store,
         record=record,
         attempt=attempt,
-        config=config,
         cluster=cluster,
         env_vars=env_vars,
     )
 
 
-def place_of(cluster: ClusterInfo) -> str:
-    """For an attempt; empty for a cluster that is not on Kubernetes."""
+def location_of(cluster: ClusterInfo) -> str:
+    """Return `context/namespace/name` for the attempt; empty for a cluster outside Kubernetes."""
     if cluster.context is None or cluster.namespace is None:
         return ""
     own_name = cluster.name.rpartition("/")[2]
@@ -200,7 +216,7 @@ def package_files(packages: Packages) -> list[PackageFile]:
 def hand_over(
     handover: Handover, *, packages: list[PackageFile], client: JobsClient, journal: JournalWriter
 ) -> None:
-    """Upload what the cluster lacks and post the job."""
+    """Upload the packages that the cluster does not have yet and post the job."""
     journal.emit(PhaseEvent(name="upload", state="begin"))
     detail = _upload(packages, client=client)
     journal.emit(PhaseEvent(name="upload", state="end", detail=detail))
@@ -218,12 +234,12 @@ def hand_over(
             },
         )
     except BaseException:
-        # Ray may have taken it all the same; nothing may run that its owner believes failed.
+        # Ray may have accepted it; no job may run that its owner believes failed.
         with suppress(LLMOpsError):
             client.stop(submission_id)
         raise
     journal.emit(PhaseEvent(name="pending", state="end"))
-    # The driver tells its end: when the process above it was born.
+    # The driver reports the end: when its parent process was created.
     journal.emit(PhaseEvent(name="runtime_env", state="begin"))
 
 
@@ -235,7 +251,7 @@ def runtime_env(
 ) -> dict[str, Any]:
     own = ENV_VARS | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     if cluster.ray_address:
-        # Ray Train's helpers look for a Ray on their host and give up when they find two.
+        # Ray Train's helpers look for a Ray on their host and fail when there are two.
         own["RAY_ADDRESS"] = cluster.ray_address
     return {
         "working_dir": next(package.uri for package in packages if package.role == "code"),
@@ -245,15 +261,25 @@ def runtime_env(
 
 
 def _upload(packages: list[PackageFile], *, client: JobsClient) -> str:
-    """Send the missing packages; returns what was done, for people."""
+    """Upload the missing packages; return a line about what was done."""
     done = []
     for package in packages:
-        is_there = client.package_exists(package.name)
-        if not is_there:
+        exists = client.package_exists(package.name)
+        if not exists:
             client.upload_package(package.path, name=package.name)
         size_kb = package.path.stat().st_size / 1e3
-        done.append(f"{package.role} {'reused' if is_there else 'sent'} ({size_kb:,.1f} kB)")
+        done.append(f"{package.role} {'reused' if exists else 'sent'} ({size_kb:,.1f} kB)")
     return ", ".join(done)
+
+
+def _request_fields(request: RunRequest, *, created_s: float) -> dict[str, Any]:
+    return {
+        "run_id": new_run_id(request.name),
+        "kind": request.kind,
+        "name": request.name,
+        "created_s": created_s,
+        "config": dict(request.config),
+    }
 
 
 def _snapshot_fields(snapshot: Workspace, packages: Packages) -> dict[str, Any]:
@@ -282,12 +308,12 @@ def _surroundings(cluster: ClusterInfo) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    """Of the client's installation; what the workers have is in the journal's start event."""
-    found = {"python": platform.python_version(), "llmops-kernel": llmops_kernel.__version__}
+    """Versions in the client's installation; those of the workers are in the start event."""
+    versions = {"python": platform.python_version(), "llmops-kernel": VERSION}
     for name in _VERSIONS:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def _user() -> str:

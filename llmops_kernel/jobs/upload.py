@@ -1,4 +1,4 @@
-"""Which packages get through to a cluster, and who stands in the way of the others."""
+"""Which packages reach a cluster, and what blocks the others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from llmops_kernel.clusters.http import open_http
-from llmops_kernel.clusters.provider import Connection
 from llmops_kernel.errors import ClusterError, LLMOpsError, WorkspaceError
+from llmops_kernel.providers.dashboard.http import open_http
+from llmops_kernel.providers.protocol import Connection
 
 MIB: Final = 1024**2
 RAY_LIMIT_BYTES: Final = 100 * MIB
@@ -45,9 +45,9 @@ class PackageBody:
 
 
 def check_size(connection: Connection, *, name: str, size_bytes: int) -> None:
-    """Before the first byte is sent. Raises WorkspaceError.
+    """Check before the first byte is sent. Raises WorkspaceError.
 
-    What stands in front of Ray is asked once a cluster and size, and only for big packages.
+    The server in front of Ray is asked once per cluster and size, and only for big packages.
     """
     if size_bytes > RAY_LIMIT_BYTES:
         raise too_large_for_ray(name, size_bytes=size_bytes)
@@ -85,7 +85,7 @@ def too_large_for_way(connection: Connection, *, name: str, size_bytes: int) -> 
 def broke_off(
     connection: Connection, *, name: str, size_bytes: int, error: Exception
 ) -> ClusterError | WorkspaceError | None:
-    """Why an upload was cut twice; None when nothing speaks for its size."""
+    """Return why an upload was cut off twice; None if its size is not the likely cause."""
     if getattr(error, "code", None) == http.client.REQUEST_ENTITY_TOO_LARGE:
         return too_large_for_way(connection, name=name, size_bytes=size_bytes)
     if connection.route is None or size_bytes < PROBE_BYTES:
@@ -104,7 +104,7 @@ def _way(connection: Connection) -> str:
 
 
 def _limit_bytes(connection: Connection, *, name: str, size_bytes: int) -> int | None:
-    """The largest body that passes, to a mebibyte; None when even the smallest does not."""
+    """Return the largest accepted body, to a mebibyte; None if even the smallest is rejected."""
     low, high = 0, size_bytes // MIB
     while high - low > 1:
         middle = (low + high) // 2
@@ -124,7 +124,7 @@ def _is_refused(connection: Connection, *, name: str, size_bytes: int) -> bool:
 
 
 def _announce(connection: Connection, *, name: str, size_bytes: int) -> int | None:
-    """The status that is answered to the headers alone; None for silence and `go on`."""
+    """Return the status that answers the headers alone; None for silence and `100 Continue`."""
     with open_http(connection) as client:
         request = client.build_request("PUT", f"/api/packages/gcs/{name}")
         # As sent: with the credentials of the moment.

@@ -1,15 +1,17 @@
-"""The journal's event types: what a run tells, one JSON object a line.
+"""The journal's event types: what a run reports, one JSON object per line.
 
-A run has several writers (client, driver, rank 0 of each worker group), each with a
-stream of its own. Inside a stream `seq` counts from 1 without gaps, so a reader can
-prove that nothing was lost or seen twice; streams are merged by `time_s`.
+A run has several writers (client, driver, rank 0 of each worker group), each with a stream of its
+own. Inside a stream `seq` counts from 1 without gaps, so a reader can prove that nothing was lost
+or seen twice; streams are merged by `time_s`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
+
+from llmops_kernel.metrics.mfu import possible
 
 PHASES = (
     "snapshot",
@@ -20,6 +22,7 @@ PHASES = (
     "driver",
     "workers",
     "imports",
+    "compile",
     "process_group",
     "data",
     "model_load",
@@ -30,8 +33,9 @@ PHASES = (
 
 snapshot, upload, pending: the client, until Ray has accepted the job. runtime_env: until the
 job's supervisor process exists. supervisor: until the driver process exists. driver: its own
-start. workers: Ray Train's processes and their process group. imports, process_group (DeepSpeed's
-and Accelerate's), data, model_load, engine (optimizer, sharding): inside the worker loop.
+start. workers: Ray Train's processes and their process group. imports, compile (DeepSpeed's
+operations for CPUs, once per machine), process_group (DeepSpeed's and Accelerate's), data,
+model_load, engine (optimizer, sharding): inside the worker loop.
 
 A run may journal further phases by other names ("evaluate", "generate", "save")."""
 
@@ -59,8 +63,8 @@ class PhaseEvent(Event):
 class ProcessEvent(Event):
     """Whether a process of the run was forked from the node's fork server.
 
-    The driver and rank 0 tell it at their start; after its first step rank 0 tells it once more
-    of all ranks, with their memory. Of one process the event that knows more counts.
+    The driver and rank 0 write it when they start. After its first step rank 0 writes it once more
+    for all ranks, with their memory. For each process the event with more information counts.
     """
 
     kind: Literal["process"] = "process"
@@ -79,10 +83,12 @@ class StartEvent(Event):
 
     kind: Literal["start"] = "start"
     total_steps: int
+    """0 while unknown: a script need not say how many it will make."""
     first_step: int = 1
     """1, or one after the checkpoint's step on a resume."""
     num_workers: int
     global_batch_size: int
+    """In sequences; 0 while unknown."""
     device: str
     """"NVIDIA H200" or the CPU's name."""
     dtype: str
@@ -110,20 +116,31 @@ class StepEvent(Event):
     loss: float | None = None
     learning_rate: float | None = None
     grad_norm: float | None = None
-    step_time_s: float
-    data_wait_s: float
-    compute_s: float
-    tokens: int
+    step_time_s: float | None = None
+    """None where the begin of the step is unknown, as of the first step of a script."""
+    data_wait_s: float | None = None
+    compute_s: float | None = None
+    tokens: int | None = None
     """All workers together, padding not counted."""
     tokens_per_second: float | None = None
     flops: float | None = None
     """Model FLOPs of the step, all workers together."""
-    mfu: float | None = None
-    """0..1, of the workers' summed peak."""
+    mfu: Annotated[float | None, AfterValidator(possible)] = None
+    """0..1, of the workers' summed peak; None where an earlier version wrote more than 1."""
     peak_memory_bytes: int | None = None
     """Device memory as the allocator reports; None on CPU."""
     host_memory_bytes: int | None = None
     """Resident set of rank 0's process."""
+
+
+class ProgressEvent(Event):
+    """How far a run without training steps is, with the numbers that its kind shows."""
+
+    kind: Literal["progress"] = "progress"
+    done: int
+    total: int | None = None
+    unit: str = "rows"
+    values: dict[str, float] = {}
 
 
 class EvalEvent(Event):
@@ -131,8 +148,9 @@ class EvalEvent(Event):
     step: int
     metrics: dict[str, float]
     """`eval_loss` and what the hook `compute_metrics` returned."""
-    num_rows: int
-    duration_s: float
+    num_rows: int = 0
+    """0 while unknown."""
+    duration_s: float | None = None
     samples: tuple[dict[str, str], ...] = ()
     """A few of `{"prompt", "prediction", "reference"}`."""
 
@@ -201,6 +219,7 @@ AnyEvent = Annotated[
     | ProcessEvent
     | StartEvent
     | StepEvent
+    | ProgressEvent
     | EvalEvent
     | CheckpointEvent
     | WarningEvent

@@ -36,7 +36,7 @@ def forward_flops(
 ) -> float:
     """FLOPs of one forward pass over `tokens` real tokens, in all sequences together.
 
-    `sum_squared_lengths`: sum of L^2 over the sequences (packed documents each by itself).
+    `sum_squared_lengths`: sum of L^2 over the sequences (each packed document counts separately).
     """
     weights = 2.0 * (shape.matmul_params + adapter_params) * tokens
     windows = Counter(layer.window for layer in shape.layers)
@@ -109,8 +109,8 @@ def _product(
 def _causal_pairs(tokens: int, sum_squared_lengths: float, window: int | None) -> float:
     """Pairs of a token with itself or an earlier one inside the window.
 
-    A sequence longer than the window w has w L - w^2 / 2 pairs. The two sums do not tell
-    each length, so L is their token-weighted mean: exact while no sequence is longer than
+    A sequence longer than the window w has w L - w^2 / 2 pairs. The two sums do not contain the
+    individual lengths, so L is their token-weighted mean: exact while no sequence is longer than
     the window or all are equally long, else slightly too many (the function is concave).
     """
     if window is None or not tokens or sum_squared_lengths <= window * tokens:

@@ -32,7 +32,7 @@ class LoraAdapters:
 
 @dataclass(frozen=True)
 class _Site:
-    """One linear layer at its place in the model."""
+    """One linear layer at its position in the model."""
 
     layer: int
     linear: Linear
@@ -177,7 +177,7 @@ def _attention_products(
 
 
 def _first_products(names: set[str]) -> int:
-    """Of attention's own backward pass: gradients of probabilities, queries, keys, values."""
+    """Count the gradients in attention's own backward: probabilities, queries, keys, values."""
     separate = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     if not names <= set(separate):
         return 4  # One fused matrix makes all three.

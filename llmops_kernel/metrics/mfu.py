@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+REJECTED_PEAK = "unknown: a step was faster than the peak"
+"""Source of a peak that the run itself proved wrong; no MFU of that run is shown."""
+
 
 def mfu(
     *, flops: float | None, time_s: float, peak_flops: float | None, num_workers: int = 1
@@ -10,13 +13,18 @@ def mfu(
 
     `flops`: of all workers together (`metrics.flops`). `time_s`: wall clock, with waiting
     for data. `peak_flops`: dense FLOP per second of one worker's device at the compute
-    dtype. None when the FLOPs, the peak or the time are unknown. A value above 1 is not
-    hidden: it means that the peak is wrong (float32 work done in TF32, say).
+    dtype. None when the FLOPs, the peak or the time are unknown. A value above 1 proves that the
+    peak is wrong (float32 work done in TF32, a peak measured on a busy CPU): see `possible`.
     """
     if flops is None or peak_flops is None:
         return None
     available = peak_flops * time_s * num_workers
     return flops / available if available > 0 else None
+
+
+def possible(mfu: float | None) -> float | None:
+    """Return an MFU that can be true, or None: nothing computes faster than its peak."""
+    return mfu if mfu is not None and 0.0 <= mfu <= 1.0 else None
 
 
 def flops_per_second(*, flops: float | None, time_s: float) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 
 class Stage(IntEnum):
-    """Order of the linear layers inside a decoder layer; attention lies after QKV."""
+    """Order of the linear layers inside a decoder layer; attention comes after QKV."""
 
     QKV = 0
     ATTENTION_OUT = 1
@@ -220,7 +220,7 @@ def _is_dense(config: _Config, index: int) -> bool:
 
 
 def _listed_window(config: _Config, index: int) -> int | None:
-    """For families that say in `layer_types` which layers slide, or else slide everywhere."""
+    """Return the layer's window: `layer_types` lists the layers that slide; without it all do."""
     window = config.get("sliding_window") or None
     types = config.get("layer_types")
     if types is None:

@@ -17,8 +17,8 @@ class _Step:
 class Window:
     """Medians over the last steps of one attempt, its first step left out.
 
-    The first step pays for allocation, kernels and compilation, and a step beside a
-    checkpoint or an evaluation may be slow: a median shrugs both off, a mean does not.
+    The first step pays for allocation, kernels and compilation, and a step next to a checkpoint or
+    an evaluation may be slow: a median is not affected by them, a mean is.
     """
 
     def __init__(self, *, size: int = 10, skip: int = 1) -> None:
@@ -46,7 +46,7 @@ class Window:
 
     @property
     def flops_per_second(self) -> float | None:
-        """None while a step of unknown FLOPs or time is in the window."""
+        """Return the rate; None while a step of unknown FLOPs or time is in the window."""
         rates = [
             step.flops / step.time_s
             for step in self._steps

@@ -1,4 +1,4 @@
-"""What Jupyter loads: routes, settings, and an orderly end."""
+"""The Jupyter server extension: settings, routes, start and stop."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from pathlib import Path
 
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.serverapp import ServerApp
-from traitlets import Bool, List, Unicode
+from traitlets import Bool, Callable, List, Unicode
 
-from llmops_kernel import __version__
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.server.cluster_work import read_template, start_up
+from llmops_kernel.server.clusters.work import read_template, start_up
 from llmops_kernel.server.manager import MANAGER_KEY, Manager
 from llmops_kernel.server.routes import all_routes
 from llmops_kernel.server.wire.clusters import UpBody
 from llmops_kernel.server.wire.common import OperationInfo
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.version import VERSION
 
 
 def bring_up(manager: Manager, name: str) -> OperationInfo:
-    """As *New* does, by a template's name or path. Raises ConfigError, RequestError."""
+    """Start a cluster by its template's name or path. Raises ConfigError, RequestError."""
     is_path = name.endswith((".yaml", ".yml"))
     body = UpBody(path=name) if is_path else UpBody(template=name)
     template, path = read_template(body, manager.root_dir)
-    return start_up(manager.operations, template, path)
+    return start_up(manager.operations, manager.backend, template, path)
 
 
 class LLMOpsApp(ExtensionApp):
@@ -31,7 +32,7 @@ class LLMOpsApp(ExtensionApp):
     name = "llmops"
     description = "Ray clusters and training runs in JupyterLab."
     load_other_extensions = True
-    version = __version__
+    version = VERSION
 
     dashboard_writable = Bool(
         False,
@@ -39,14 +40,21 @@ class LLMOpsApp(ExtensionApp):
     ).tag(config=True)
     initial_clusters = List(
         Unicode(),
-        help="Cluster templates (names, or files below the root) to bring up with the server.",
+        help="Cluster templates (names, or files below the root) to start with the server.",
+    ).tag(config=True)
+
+    backend_factory = Callable(
+        Backend,
+        help="Called once without arguments; returns the run store and the cluster providers.",
     ).tag(config=True)
 
     def initialize_settings(self) -> None:
         assert self.serverapp is not None  # Jupyter links it before it asks for settings.
         root = Path(self.serverapp.root_dir).expanduser()
         self.settings[MANAGER_KEY] = Manager(
-            root_dir=root, dashboard_writable=self.dashboard_writable
+            root_dir=root,
+            dashboard_writable=self.dashboard_writable,
+            backend=self.backend_factory(),
         )
 
     def initialize_handlers(self) -> None:
@@ -58,8 +66,8 @@ class LLMOpsApp(ExtensionApp):
             try:
                 bring_up(self.settings[MANAGER_KEY], name)
             except LLMOpsError as error:
-                # A mistake in one template is no reason for a Jupyter server not to start.
-                self.log.error("llmops: cluster %s is not brought up: %s", name, error)
+                # A mistake in one template must not keep the Jupyter server from starting.
+                self.log.error("llmops: cluster %s was not started: %s", name, error)
 
     async def stop_extension(self) -> None:
         await self.settings[MANAGER_KEY].close()

@@ -1,4 +1,4 @@
-"""What all handlers have in common: who may ask, how bodies are read, how errors are told."""
+"""The base of all handlers: authorization, request bodies, replies and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class RequestError(LLMOpsError):
-    """The request itself is wrong."""
+    """The request is invalid."""
 
     def __init__(self, message: str, *, remedy: str = "", status: int = 400) -> None:
         super().__init__(message, remedy=remedy)
@@ -36,7 +36,7 @@ class RequestError(LLMOpsError):
 
 
 def protected(method: Method) -> Method:
-    """Only for users whom Jupyter knows and its authorizer lets."""
+    """Require a user whom Jupyter's authorizer allows."""
     return cast("Method", authenticated(authorized(method)))
 
 
@@ -51,16 +51,16 @@ class LLMOpsHandler(APIHandler):
         return manager
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Blocking work, off the event loop."""
+        """Run blocking work in a thread, off the event loop."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.manager.executor, partial(work, *args, **kwargs))
 
     def body(self, model: type[B]) -> B:
-        """The request's JSON. Raises RequestError with every mistake at once."""
+        """Return the request's JSON. Raises RequestError with every mistake at once."""
         data = self.request.body
         if len(data) > MAX_BODY_BYTES:
             raise RequestError(
-                f"The request has {len(data):,} bytes; at most {MAX_BODY_BYTES:,} are taken",
+                f"The request has {len(data):,} bytes; at most {MAX_BODY_BYTES:,} are accepted",
                 remedy="send less, or submit a file by its path",
                 status=413,
             )
@@ -77,7 +77,7 @@ class LLMOpsHandler(APIHandler):
         self.finish(_encoded(answer))
 
     def query(self, name: str, default: str | None = None) -> str:
-        """A query parameter; one without a default must be there."""
+        """Return a query parameter; one without a default is required."""
         value = self.get_query_argument(name, default)
         if value is None:
             raise RequestError(f"The query parameter {name!r} is missing")
@@ -91,16 +91,16 @@ class LLMOpsHandler(APIHandler):
             raise RequestError(f"{name}={text!r} is not a whole number") from None
 
     def os_path(self, path: str, *, must_exist: bool = True) -> Path:
-        """The file behind a path of Jupyter's file browser; never one outside its root."""
+        """Return the file of a path in Jupyter's file browser; never one outside its root."""
         return below(self.manager.root_dir, path, must_exist=must_exist)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Our own errors with their remedy; of others no more than a browser may know."""
+        """Reply with our errors and their remedies; of other errors only the status."""
         error = kwargs.get("exc_info", (None, None, None))[1]
         self.set_header("Content-Type", "application/json; charset=utf-8")
-        self.finish(self._told(status_code, error).model_dump_json())
+        self.finish(self._trouble(status_code, error).model_dump_json())
 
-    def _told(self, status_code: int, error: BaseException | None) -> Trouble:
+    def _trouble(self, status_code: int, error: BaseException | None) -> Trouble:
         if isinstance(error, LLMOpsError):
             self.set_status(error.status)
             return trouble(error)
@@ -110,13 +110,13 @@ class LLMOpsHandler(APIHandler):
         return Trouble(message=f"{status_code}: {self._reason}", remedy=remedy)
 
     def log_exception(self, *exc_info: Any) -> None:
-        """An error with a remedy was told to whom it concerns; it needs no traceback in the log."""
+        """Log tracebacks, but not of errors with a remedy: the user has seen those."""
         if not isinstance(exc_info[1], LLMOpsError):
             super().log_exception(*exc_info)
 
 
 class NotFoundHandler(LLMOpsHandler):
-    """Ends every other path below ours, so that a typing error is told as JSON."""
+    """Answers all other paths below ours with 404 as JSON."""
 
     @protected
     def get(self) -> None:
@@ -134,19 +134,19 @@ class NotFoundHandler(LLMOpsHandler):
 
 
 def below(root: Path, path: str, *, must_exist: bool = True) -> Path:
-    """`path` below `root`, links followed. Raises RequestError for whatever leaves it."""
+    """Return `path` below `root`, links followed. Raises RequestError for a path outside of it."""
     parts = PurePosixPath(path.strip("/")).parts
     if "\0" in path or ".." in parts or "\\" in path:
-        raise RequestError(f"{path!r} is no path below the Jupyter root folder", status=403)
+        raise RequestError(f"{path!r} is not a path below the Jupyter root folder", status=403)
     try:
         found = root.joinpath(*parts).resolve()
         is_there = found.exists()
     except (OSError, RuntimeError):
         # Names that are too long, links that lead to themselves, folders that are locked.
-        raise RequestError(f"{_short(path)!r} cannot be looked at", status=404) from None
+        raise RequestError(f"{_short(path)!r} cannot be read", status=404) from None
     if not found.is_relative_to(root):
         raise RequestError(
-            f"{path!r} leads out of the Jupyter root folder {root}",
+            f"{path!r} is outside the Jupyter root folder {root}",
             remedy="copy it below that folder, or start JupyterLab above it",
             status=403,
         )

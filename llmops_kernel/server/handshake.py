@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from llmops_kernel import __version__
-from llmops_kernel.runs.paths import home
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
 from llmops_kernel.server.wire.common import PROTOCOL, Handshake
+from llmops_kernel.store.paths import home
+from llmops_kernel.version import VERSION
 
 
 class HandshakeHandler(LLMOpsHandler):
@@ -13,7 +13,7 @@ class HandshakeHandler(LLMOpsHandler):
     async def get(self) -> None:
         self.reply(
             Handshake(
-                version=__version__,
+                version=VERSION,
                 protocol=PROTOCOL,
                 home=str(home()),
                 root=str(self.manager.root_dir),

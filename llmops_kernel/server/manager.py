@@ -1,4 +1,4 @@
-"""What the handlers share; nothing in it that could not be found again after a restart."""
+"""State that the handlers share. A restarted server can read all of it again."""
 
 from __future__ import annotations
 
@@ -7,39 +7,49 @@ from functools import partial
 from pathlib import Path
 
 from llmops_kernel.jobs.guard import GuardThread
-from llmops_kernel.runs.store import RunStore
-from llmops_kernel.server.cluster_feed import ClustersFeed
-from llmops_kernel.server.dashboard_clients import DashboardClients
-from llmops_kernel.server.followers import Followers
-from llmops_kernel.server.hub import Hub
-from llmops_kernel.server.operations import Operations, OperationsFeed
-from llmops_kernel.server.run_feed import RunFeed, RunsFeed
-from llmops_kernel.server.run_rows import RunRows
+from llmops_kernel.server.clusters.feed import ClustersFeed
+from llmops_kernel.server.dashboard.clients import DashboardClients
+from llmops_kernel.server.live.hub import Hub
+from llmops_kernel.server.live.operations import Operations, OperationsFeed
+from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
+from llmops_kernel.server.runs.followers import Followers
+from llmops_kernel.server.runs.rows import RunRows
+from llmops_kernel.services.backend import Backend
 
 MANAGER_KEY = "llmops_manager"
 _THREADS = 24
 
 
 class Manager:
-    """One a Jupyter server; lives as long as it does."""
+    """The shared state of one Jupyter server, for as long as it runs."""
 
-    def __init__(self, *, root_dir: Path, dashboard_writable: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        root_dir: Path,
+        dashboard_writable: bool = False,
+        backend: Backend | None = None,
+    ) -> None:
+        self.backend = backend or Backend()
         self.root_dir = root_dir.resolve()
         self.dashboard_writable = dashboard_writable
         self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="llmops-server")
         self.hub = Hub(self.executor)
         self.operations = Operations(changed=self._operation_changed)
         self.hub.register("operations", lambda _: OperationsFeed(self.operations))
-        store = RunStore()
+        store = self.backend.store
         self.store = store
-        self.followers = Followers(store)
+        self.followers = Followers(self.backend)
         self.run_rows = RunRows(store, self.followers)
         self.hub.register("runs", lambda _: RunsFeed(self.run_rows))
         self.hub.register("run/", partial(RunFeed, followers=self.followers, store=store))
-        self.hub.register("clusters", lambda _: ClustersFeed(self.operations))
+        self.hub.register("clusters", self._clusters_feed)
         self.dashboards = DashboardClients()
         self.guard = GuardThread()
         self.guard.start()
+
+    def _clusters_feed(self, _: str) -> ClustersFeed:
+        return ClustersFeed(self.operations, providers=self.backend.providers)
 
     def _operation_changed(self) -> None:
         for topic in ("operations", "clusters", "runs"):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from llmops_kernel.server import (
-    cluster_routes,
-    config_routes,
-    handshake,
-    live,
-    log_routes,
-    proxy,
-    run_routes,
-)
+from llmops_kernel.server import handshake
 from llmops_kernel.server.base import NotFoundHandler
+from llmops_kernel.server.clusters import routes as cluster_routes
+from llmops_kernel.server.configs import routes as config_routes
+from llmops_kernel.server.dashboard import proxy
+from llmops_kernel.server.live import websocket as live
+from llmops_kernel.server.runs import log_routes
+from llmops_kernel.server.runs import routes as run_routes
 
 PREFIX = "/llmops/"
 

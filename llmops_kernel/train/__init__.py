@@ -1,1 +1,1 @@
-"""What runs on the cluster: the driver, the worker loop and its parts."""
+"""The code that runs on the cluster: the driver, the worker loop and its parts."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError
 
 _STAGES = {"zero1": 1, "zero2": 2, "zero3": 3}
@@ -107,7 +107,7 @@ def _schedule(config: TrainingConfig) -> dict[str, Any]:
         "max_steps": training.max_steps or -1,
         "learning_rate": optimizer.learning_rate,
         "lr_scheduler_type": optimizer.lr_scheduler_type,
-        "warmup_steps": optimizer.warmup_steps,
+        "warmup_steps": config.warmup_steps,
         "weight_decay": optimizer.weight_decay,
         "adam_beta1": optimizer.adam_beta1,
         "adam_beta2": optimizer.adam_beta2,

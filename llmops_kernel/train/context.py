@@ -1,4 +1,4 @@
-"""What the worker loop learns of the world: who it is, where it writes, when to stop."""
+"""The context of a worker: its rank, where it writes, when to stop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from llmops_kernel.metrics.events import Event, PhaseEvent
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from llmops_kernel.runs.journal import JournalWriter
-    from llmops_kernel.train.storage import Bucket
+    from llmops_kernel.store.journal.journal import JournalWriter
+    from llmops_kernel.train.checkpoints.storage import Bucket
 
 E = TypeVar("E", bound=Event)
 
@@ -25,9 +25,10 @@ class StopRequestedError(Exception):
 
 @dataclass(kw_only=True)
 class WorkerContext:
-    """Ray Train supplies one (`ray_context.py`); a test or a plain process makes its own.
+    """What the worker loop gets from its surroundings.
 
-    So the same loop runs under Ray, under pytest and alone on one GPU.
+    Under Ray Train `ray/context.py` makes one; a test or a plain process makes its own. So the same
+    loop runs under Ray, under pytest and alone on one GPU.
     """
 
     run_id: str
@@ -37,36 +38,36 @@ class WorkerContext:
     local_world_size: int = 1
     use_gpu: bool = False
     folder: Path
-    """Checkpoints and outputs go below it; shared by all workers, unless there is a bucket."""
+    """Folder for checkpoints and outputs; shared by all workers, unless there is a bucket."""
     bucket: Bucket | None = None
-    """Where they are kept when `folder` is this node's own."""
+    """Bucket for checkpoints and outputs when `folder` is only on this node."""
     workspace: Path
-    """Where relative paths of the config start."""
+    """Folder that relative paths of the config start from."""
     fallback_workspaces: tuple[Path, ...] = ()
     """Tried when a relative path is not below `workspace`."""
     cache: Path | None = None
     """Converted models and measured peaks; default the user's cache."""
     journal: JournalWriter | None = None
-    """Only rank 0 has one."""
+    """Set on rank 0 only."""
     node_id: str = ""
     host: str = ""
     resume: bool = True
-    """Go on from the newest complete checkpoint in `folder`, if any."""
+    """Resume from the newest complete checkpoint in `folder`, if there is one."""
     stop_requested: Callable[[], bool] = field(default=lambda: False)
-    """Asked on rank 0 only, between start-up phases and once a step; must be cheap."""
+    """Called on rank 0 only, between start-up phases and once a step; must be cheap."""
 
     @property
     def is_main(self) -> bool:
         return self.rank == 0
 
     def emit(self, event: Event) -> None:
-        """Journal the event on rank 0; do nothing elsewhere."""
+        """Write the event to the journal on rank 0; do nothing on other ranks."""
         if self.journal is not None:
             self.journal.emit(event)
 
     @contextmanager
     def phase(self, name: str, detail: str = "") -> Iterator[None]:
-        """Journal begin and end; an exception leaves the phase open, as it was."""
+        """Write begin and end of a phase; an exception leaves the phase open."""
         self.emit(PhaseEvent(name=name, state="begin", detail=detail))
         yield
         self.emit(PhaseEvent(name=name, state="end", detail=detail))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import inspect
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError
 from llmops_kernel.metrics.events import EvalEvent, PhaseEvent
-from llmops_kernel.train.collate import COUNTS, Collator
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.examples import IGNORED, Example, Packed, Prompt
+from llmops_kernel.train.data.collate import COUNTS, Collator
+from llmops_kernel.train.data.examples import IGNORED, Example, Packed, Prompt
 from llmops_kernel.train.hooks import Hooks, call
 
 _SAMPLES = 3
@@ -45,14 +45,15 @@ class Evaluator:
         was_training = bare.training
         bare.eval()
         with torch.no_grad(), self.accelerator.autocast():
-            metrics = {"eval_loss": self._loss(bare)}
+            loss = self._loss(bare)
+            metrics = {} if loss is None else {"eval_loss": loss}
             answers = self._generate(bare) if self.prompts else []
         bare.train(was_training)
         metrics.update(self._measure(answers))
         self.context.emit(
             EvalEvent(
                 step=step,
-                metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
+                metrics=metrics,
                 num_rows=len(self.prompts) or len(self.examples),
                 duration_s=time.perf_counter() - begin,
                 samples=self._samples(answers),
@@ -61,7 +62,8 @@ class Evaluator:
         self.context.emit(PhaseEvent(name="evaluate", state="end"))
         return metrics
 
-    def _loss(self, model: Any) -> float:
+    def _loss(self, model: Any) -> float | None:
+        """Return the mean loss of a token; None if no token counts. NaN means a broken model."""
         totals = torch.zeros(2, dtype=torch.float64, device=self.accelerator.device)
         for rows in self._share(self.examples):
             batch = {
@@ -69,16 +71,13 @@ class Evaluator:
                 for name, value in self.collator(rows or self.examples[:1]).items()
                 if name != COUNTS
             }
-            labels = batch.pop("labels")[:, 1:]
-            logits = model(**batch).logits[:, :-1].float()
+            loss, count = summed_loss(model, batch, labels=batch.pop("labels"))
             if rows:
-                totals[0] += F.cross_entropy(
-                    logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
-                )
-                totals[1] += (labels != IGNORED).sum()
+                totals[0] += loss
+                totals[1] += count
         if _distributed():
             dist.all_reduce(totals)
-        return float(totals[0] / totals[1]) if totals[1] > 0 else math.nan
+        return float(totals[0] / totals[1]) if totals[1] > 0 else None
 
     def _share(self, items: Sequence[Any]) -> list[Sequence[Any]]:
         """Batches of this worker; every worker gets the same number (the last may be empty).
@@ -92,7 +91,7 @@ class Evaluator:
         return [mine[i : i + size] for i in range(0, largest, size)]
 
     def _generate(self, model: Any) -> list[tuple[int, str]]:
-        """(index of the prompt, answer) of all workers' prompts."""
+        """Return (index of the prompt, answer) for all workers' prompts."""
         # Longest first: rows of a batch are of like length, so little is padding.
         order = sorted(range(len(self.prompts)), key=lambda i: -len(self.prompts[i].input_ids))
         mine: list[tuple[int, str]] = []
@@ -158,6 +157,34 @@ class Evaluator:
             }
             for index, text in answers[:_SAMPLES]
         )
+
+
+def summed_loss(
+    model: Any, batch: dict[str, torch.Tensor], *, labels: torch.Tensor
+) -> tuple[torch.Tensor, int]:
+    """Return the summed cross entropy of the labelled tokens, and their number.
+
+    `labels`: (batch, width), IGNORED where no loss counts; a label stands at its own token's
+    position. Logits are computed from the first label on: before it, in the prompt, they would
+    be most of the head's work and memory for nothing.
+    """
+    kept = _num_logits(model, labels)
+    logits = model(**batch, **({"logits_to_keep": kept} if kept else {})).logits[:, :-1].float()
+    wanted = labels[:, labels.shape[1] - logits.shape[1] :]
+    loss = F.cross_entropy(
+        logits.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
+    return loss, int((wanted != IGNORED).sum())
+
+
+def _num_logits(model: Any, labels: torch.Tensor) -> int:
+    """Return how many of the last positions need logits; 0 if the model computes all of them."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if "logits_to_keep" not in inspect.signature(base.forward).parameters:
+        return 0
+    labelled = (labels[:, 1:] != IGNORED).any(dim=0).nonzero()
+    first = int(labelled[0]) if len(labelled) else labels.shape[1] - 2
+    return int(labels.shape[1]) - first
 
 
 def _distributed() -> bool:

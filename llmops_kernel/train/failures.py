@@ -1,17 +1,19 @@
-"""Says what failed in the user's terms: out of memory, a hook's line, a full disk."""
+"""Describes failures in the user's terms: out of memory, the line of a hook, a full disk."""
 
 from __future__ import annotations
 
 import errno
+import os
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
-from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import FailureEvent
+from llmops_kernel.train.disk import is_disk_full
 
 _PEER_LOSS = (
     "connection closed by peer",
@@ -27,11 +29,11 @@ _PEER_LOSS = (
 def describe(
     error: BaseException, *, rank: int, workspace: Path, config: TrainingConfig | None = None
 ) -> FailureEvent:
-    """The failure of one rank, with the deepest place in the user's workspace."""
+    """Return the failure event of one rank, with the deepest line in the user's workspace."""
     message, remedy = _explain(error, config)
-    file, line = _user_place(error, workspace)
+    file, line = _user_line(error, workspace)
     return FailureEvent(
-        error=type(_cause(error)).__name__,
+        error=_name(error),
         message=message,
         remedy=remedy,
         ranks=(rank,),
@@ -41,29 +43,41 @@ def describe(
     )
 
 
+def _name(error: BaseException) -> str:
+    """Return the class's name; one name for a full disk, which libraries report differently."""
+    cause = _cause(error)
+    is_own = isinstance(cause, LLMOpsError)
+    return "DiskFull" if not is_own and is_disk_full(cause) else type(cause).__name__
+
+
 def _cause(error: BaseException) -> BaseException:
-    """For a hook, the user's own exception; else the error itself."""
+    """Return the user's own exception for a hook, else the error itself."""
     wrapped = isinstance(error, LLMOpsError) and error.__cause__ is not None
     return error.__cause__ or error if wrapped and type(error).__name__ == "HookError" else error
 
 
 def _explain(error: BaseException, config: TrainingConfig | None) -> tuple[str, str]:
     if _is_out_of_memory(_cause(error)):
-        asked = _first_line(_cause(error))
-        return f"Out of memory: {asked} ({_memory_there_was()})", memory_remedy(config)
+        request = _first_line(_cause(error))
+        return f"Out of memory: {request} ({_free_memory()})", memory_remedy(config)
     if isinstance(error, LLMOpsError):
         return error.message, error.remedy
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        place = f" while writing {error.filename}" if error.filename else ""
+    if is_disk_full(error):
         return (
-            f"The disk is full{place}.",
+            f"The disk is full{_folder_written(error)}.",
             "free some space (old runs: `llmops runs`), keep fewer checkpoints (checkpoint.keep),"
-            " or point LLMOPS_HOME at a larger disk; then `llmops retry`",
+            " or set LLMOPS_HOME to a larger disk; then `llmops retry`",
         )
     return f"{type(error).__name__}: {_first_line(error)}", ""
 
 
-def _memory_there_was() -> str:
+def _folder_written(error: BaseException) -> str:
+    """Return the folder alone: ranks that wrote different files of it failed alike."""
+    name = error.filename if isinstance(error, OSError) else None
+    return f": a file in {Path(os.fsdecode(name)).parent} could not be written" if name else ""
+
+
+def _free_memory() -> str:
     memory = psutil.virtual_memory()
     return (
         f"the node has {memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB of host memory"
@@ -72,7 +86,7 @@ def _memory_there_was() -> str:
 
 
 def memory_remedy(config: TrainingConfig | None) -> str:
-    """Three settings that would need less, from what this config leaves open."""
+    """Return up to three settings that need less memory and that this config does not have yet."""
     if config is None:
         return "lower training.micro_batch_size or data.max_length"
     training, parallelism = config.training, config.parallelism
@@ -105,19 +119,19 @@ def _is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def _user_place(error: BaseException, workspace: Path) -> tuple[str, int | None]:
-    """The deepest frame whose file lies in the workspace."""
-    place: tuple[str, int | None] = ("", None)
+def _user_line(error: BaseException, workspace: Path) -> tuple[str, int | None]:
+    """Return file and line of the deepest frame whose file is in the workspace."""
+    deepest: tuple[str, int | None] = ("", None)
     root = workspace.resolve()
-    seen = [error, *([error.__cause__] if error.__cause__ else [])]
-    for one in seen:
+    chain = [error, *([error.__cause__] if error.__cause__ else [])]
+    for one in chain:
         if isinstance(one, SyntaxError) and one.filename and root in Path(one.filename).parents:
             return str(Path(one.filename).relative_to(root)), one.lineno
         for frame in traceback.extract_tb(one.__traceback__):
             path = Path(frame.filename).resolve()
             if root in path.parents:
-                place = (str(path.relative_to(root)), frame.lineno)
-    return place
+                deepest = (str(path.relative_to(root)), frame.lineno)
+    return deepest
 
 
 def _first_line(error: BaseException) -> str:
@@ -126,15 +140,15 @@ def _first_line(error: BaseException) -> str:
 
 
 def is_peer_loss(text: str) -> bool:
-    """A collective that broke because another worker went away: a symptom, not the cause."""
+    """Return whether a collective broke because another worker is gone: a symptom, no cause."""
     lowered = text.lower()
     return any(word in lowered for word in _PEER_LOSS)
 
 
 def group(failures: Iterable[FailureEvent]) -> list[FailureEvent]:
-    """One event for ranks that failed alike; symptoms of another rank's failure go last.
+    """Return one event for ranks that failed alike.
 
-    When a real cause is known, ranks that only lost their peer are left out.
+    Ranks that only lost their peer are left out if the cause is known.
     """
     grouped: dict[tuple[str, str, str], FailureEvent] = {}
     for failure in failures:

@@ -1,4 +1,4 @@
-"""The user's hooks: loaded fresh for each run, failures told with the user's file and line."""
+"""Loads and calls the user's hooks; errors name the user's file and line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Hooks:
 
 
 def load_hooks(file: Path | None) -> Hooks:
-    """Execute the user's file as a module of its own name. Raises `HookError`."""
+    """Execute the user's file as a module and return its hooks. Raises HookError."""
     if file is None:
         return Hooks()
     if not file.exists():
@@ -47,7 +47,7 @@ def load_hooks(file: Path | None) -> Hooks:
 
 
 def _execute(file: Path) -> ModuleType:
-    # The folder goes on the path so that hooks can import the user's other modules.
+    # The folder is added to sys.path so that hooks can import the user's other modules.
     sys.path.insert(0, str(file.parent))
     name = f"llmops_hooks_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
@@ -62,27 +62,27 @@ def _execute(file: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         raise HookError(
-            f"{file.name} could not be imported: {type(error).__name__}: {error}",
-            remedy="run the file with Python on its own to see the same error",
+            f"{file.name} cannot be imported: {type(error).__name__}: {error}",
+            remedy="run the file with Python to see the same error",
         ) from error
     return module
 
 
 def call(hook: Callable[..., Any], *arguments: Any, where: str = "") -> Any:
-    """Call a hook; its exception becomes a `HookError` that keeps the cause and its traceback."""
+    """Call a hook and return its result. Raises HookError from the hook's own exception."""
     try:
         return hook(*arguments)
     except Exception as error:
         name = getattr(hook, "__name__", "hook")
-        place = f" on {where}" if where else ""
+        row = f" on {where}" if where else ""
         raise HookError(
-            f"The hook {name} raised {type(error).__name__}{place}: {error}",
+            f"The hook {name} raised {type(error).__name__}{row}: {error}",
             remedy=f"see {_location(error, hook)}",
         ) from error
 
 
 def _location(error: BaseException, hook: Callable[..., Any]) -> str:
-    """`file:line` of the deepest frame inside the hook's own file."""
+    """Return `file:line` of the deepest frame in the hook's own file."""
     try:
         source = inspect.getsourcefile(hook) or ""
     except TypeError:

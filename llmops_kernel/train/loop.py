@@ -1,4 +1,4 @@
-"""The worker loop: from a config and a context to a trained model. Knows no Ray."""
+"""The worker loop: trains a model from a config and a context. Does not use Ray."""
 
 from __future__ import annotations
 
@@ -10,45 +10,50 @@ import torch
 import torch.distributed as dist
 from transformers import PrinterCallback, set_seed
 
-from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
-from llmops_kernel.train import device, model, output
 from llmops_kernel.train.arguments import training_arguments
 from llmops_kernel.train.callbacks import JournalCallback
-from llmops_kernel.train.collate import Collator
+from llmops_kernel.train.checkpoints import output
+from llmops_kernel.train.checkpoints.store import resume_path
+from llmops_kernel.train.collectives import barrier, is_group
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
-from llmops_kernel.train.data import Dataset, load_dataset
+from llmops_kernel.train.data.collate import Collator
+from llmops_kernel.train.data.dataset import Dataset, load_dataset
+from llmops_kernel.train.data.sources import find
+from llmops_kernel.train.deepspeed_ops import compile_for
+from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.evaluate import Evaluator
 from llmops_kernel.train.hooks import Hooks, call, load_hooks
-from llmops_kernel.train.keeping import resume_path
-from llmops_kernel.train.meter import StepMeter
-from llmops_kernel.train.ops import compile_ops, needed
-from llmops_kernel.train.sources import find
+from llmops_kernel.train.measure import device
+from llmops_kernel.train.measure.step_flops import flops_counter
+from llmops_kernel.train.measure.step_timer import StepTimer
+from llmops_kernel.train.measure.versions import installed_versions
+from llmops_kernel.train.model import load as model
 from llmops_kernel.train.trainer import LoopTrainer
-from llmops_kernel.train.versions import installed_versions
-from llmops_kernel.train.work import flops_counter
 
 
 @dataclass(frozen=True)
 class Outcome:
     last_step: int
     stopped: bool
-    """Ended early because the user asked; a checkpoint was saved."""
+    """The user stopped the run early; a checkpoint was saved."""
 
 
 def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
-    """Run one training on this worker; all workers of the group call it alike.
+    """Run one training on this worker; all workers of the process group call it alike.
 
-    Raises TrainingError's family for what the user can mend; anything else as it comes.
+    Raises TrainingError or a subclass for what the user can fix, and other exceptions unchanged.
     """
     set_seed(config.seed)
     if not context.use_gpu:
         device.use_cpu_threads(context.local_world_size)
     hooks = load_hooks(_hooks_file(config, context))
+    # Joining the group loads these operations: compiled before, they have a phase of their own
+    # and a killed compilation cannot block this one.
+    compile_for(config, context)
     with context.phase("process_group"):
-        # Joining asks for them; compiled here, a killed compilation cannot block this one.
-        compile_ops(needed(config, use_gpu=context.use_gpu))
-        # Before the model: ZeRO-3 shards weights while they are loaded, and looks here for how.
+        # Before the model: ZeRO-3 shards weights while they are loaded and reads its settings here.
         arguments = training_arguments(config, folder=context.folder, use_gpu=context.use_gpu)
         _ = arguments.device
         _join_deepspeed(arguments)
@@ -61,25 +66,28 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     with context.phase("model_load"):
         network = model.load_model(source, config, hooks)
     _check_stop(context, arguments.device)
-    return _fit(config, context, _Parts(hooks, tokenizer, data, network, arguments))
+    outcome = _fit(config, context, _Parts(hooks, tokenizer, data, network, arguments))
+    if context.is_main and not context.use_gpu:
+        device.raise_cpu_peak(config.model.dtype, context.cache)
+    return outcome
 
 
 def _join_deepspeed(arguments: Any) -> None:
-    """Tell DeepSpeed of the process group there is.
+    """Pass the existing process group to DeepSpeed.
 
-    On a CPU Accelerate does not, and ZeRO-3 would take the world for one worker when it shards
-    the weights while loading them.
+    Accelerate does not on a CPU, and ZeRO-3 would assume a world size of 1 when it shards the
+    weights while loading them.
     """
-    if arguments.deepspeed and dist.is_available() and dist.is_initialized():
+    if arguments.deepspeed and is_group():
         import deepspeed
 
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
 
 
 def _check_stop(context: WorkerContext, where: torch.device) -> None:
-    """Leave together before the first step; raises StopRequestedError on every worker."""
+    """Raise StopRequestedError on every worker if a stop was requested before the first step."""
     asked = torch.tensor([int(context.is_main and context.stop_requested())], device=where)
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+    if is_group() and dist.get_world_size() > 1:
         dist.broadcast(asked, src=0)
     if asked.item():
         raise StopRequestedError
@@ -96,21 +104,24 @@ class _Parts:
 
 def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outcome:
     context.emit(PhaseEvent(name="engine", state="begin"))
-    meter = StepMeter()
+    timer = StepTimer()
     collator = Collator(pad_token_id=parts.tokenizer.pad_token_id)
     evaluator = _evaluator(config, context, parts, collator)
+    guard = DivergenceGuard(context, config)
+    evaluate = guard.checked(evaluator) if evaluator else None
     trainer = LoopTrainer(
         model=parts.network,
         args=parts.arguments,
         train_dataset=parts.data.train,
         data_collator=collator,
         processing_class=parts.tokenizer,
-        meter=meter,
-        evaluate_with=evaluator,
+        timer=timer,
+        evaluate_with=evaluate,
+        skip_nan_steps=config.training.on_nan == "skip",
         callbacks=list(call(parts.hooks.callbacks)) if parts.hooks.callbacks else None,
     )
-    journal = _journal_callback(config, context, parts, meter)
-    # It would print each step to the log, twice under Ray; the journal has them.
+    journal = _journal_callback(config, context, parts, timer, guard)
+    # It prints each step to the log, under Ray twice; the journal has the steps.
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(journal)
     journal.engine = lambda: type(trainer.model_wrapped).__name__
@@ -124,8 +135,9 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     step = trainer.state.global_step
     if not journal.stopped:
         metrics = (
-            evaluator(trainer.model_wrapped, step) if evaluator and config.evaluation.at_end else {}
+            evaluate(trainer.model_wrapped, step) if evaluate and config.evaluation.at_end else {}
         )
+        guard.check_end(step)
         _save(config, context, parts, trainer, metrics)
     return Outcome(last_step=step, stopped=journal.stopped)
 
@@ -144,9 +156,8 @@ def _save(
         output.save(
             trainer, tokenizer=parts.tokenizer, config=config, context=context, figures=figures
         )
-        if dist.is_available() and dist.is_initialized():
-            # No worker may leave (and end the group) while rank 0 still writes.
-            dist.barrier()
+        # No worker may leave (and end the process group) while rank 0 still writes.
+        barrier()
 
 
 def _evaluator(
@@ -166,45 +177,49 @@ def _evaluator(
 
 
 def _journal_callback(
-    config: TrainingConfig, context: WorkerContext, parts: _Parts, meter: StepMeter
+    config: TrainingConfig,
+    context: WorkerContext,
+    parts: _Parts,
+    timer: StepTimer,
+    guard: DivergenceGuard,
 ) -> JournalCallback:
     counted = model.count_parameters(parts.network)
     flops_of = flops_counter(parts.network, config=config, counted=counted)
     if flops_of is None:
         context.emit(
             WarningEvent(
-                message="FLOPs and MFU are unknown for this model's architecture.",
-                remedy="they show as a dash; steps, loss and tokens per second are not affected",
+                message="FLOPs and MFU are unknown for this model architecture.",
+                remedy="they are shown as a dash; loss and tokens per second are not affected",
             )
         )
     return JournalCallback(
         context,
         config=config,
-        meter=meter,
+        timer=timer,
         start=_start_event(config, context, parts, counted),
         flops_of=flops_of or (lambda tokens, squares: None),
+        guard=guard,
     )
 
 
 def _start_event(
     config: TrainingConfig, context: WorkerContext, parts: _Parts, counted: model.ParameterCount
 ) -> StartEvent:
-    found = None
+    measured = None
     if context.is_main:
-        found = device.describe(
+        measured = device.describe(
             use_gpu=context.use_gpu, dtype=config.model.dtype, cache_root=context.cache
         )
-    if dist.is_available() and dist.is_initialized():
-        # The other workers wait, so that a first measurement of the CPU is not disturbed.
-        dist.barrier()
+    # The other workers wait, so that a first measurement of the CPU is not disturbed.
+    barrier()
     return StartEvent(
         total_steps=0,
         num_workers=context.world_size,
         global_batch_size=config.training.global_batch_size,
-        device=found.name if found else "",
+        device=measured.name if measured else "",
         dtype=config.model.dtype,
-        peak_flops=found.peak_flops if found else None,
-        peak_source=found.peak_source if found else "",
+        peak_flops=measured.peak_flops if measured else None,
+        peak_source=measured.peak_source if measured else "",
         num_params=counted.total,
         num_trainable=counted.trainable,
         num_rows=len(parts.data.rows),
@@ -224,5 +239,5 @@ def _hooks_file(config: TrainingConfig, context: WorkerContext) -> Path | None:
     name = config.hooks.file
     if name is None:
         return None
-    # Only from the workspace that travelled: the client's own copy may have changed since.
+    # Only from the submitted workspace: the client's own copy may have changed since.
     return find(name, (context.workspace,)) or context.workspace / name

@@ -1,49 +1,70 @@
-"""Transformers' Trainer with our counting, our evaluation and no FLOP guess of its own."""
+"""Transformers' Trainer with our token counts, evaluation and handling of NaN gradients."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from transformers import Trainer
 
-from llmops_kernel.train.meter import StepMeter
+from llmops_kernel.train.measure.step_timer import StepTimer
 
 
 class LoopTrainer(Trainer):
-    """Overrides three seams of Transformers 5.23's Trainer; everything else is upstream's."""
+    """Overrides five methods of Transformers 5.23's Trainer; everything else is upstream's."""
 
     def __init__(
         self,
         *args: Any,
-        meter: StepMeter,
+        timer: StepTimer,
         evaluate_with: Callable[[Any, int], dict[str, float]] | None = None,
+        skip_nan_steps: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._meter = meter
+        self._timer = timer
         self._evaluate_with = evaluate_with
+        self._skip_nan_steps = skip_nan_steps
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> Any:
-        """As upstream's, with the wait for data measured and the token counts taken out."""
-        return super().get_batch_samples(self._meter.timed(epoch_iterator), num_batches, device)
+        """Measure the wait for data and remove the token counts, then do as upstream."""
+        return super().get_batch_samples(self._timer.timed(epoch_iterator), num_batches, device)
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Not used: upstream counts padding, frozen weights as trained, and no attention.
+        """Return 0: the journal has its own count.
 
-        It also walks over all parameters at each micro batch.
+        Upstream counts padding, frozen weights as trained and no attention, and walks over all
+        parameters at each micro batch.
         """
         return 0
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        """Drop the gradients when their norm is not finite, so that the step changes nothing.
+
+        The norm is that of the averaged gradients, so all workers decide alike. It is read from
+        the device here, earlier than for the log, which costs a wait: only for on_nan=skip.
+        DeepSpeed 0.19 needs none of this: it has skipped the step already, by the same rule.
+        """
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        if self._skip_nan_steps and norm is not None and not math.isfinite(float(norm)):
+            model.zero_grad()
+        return norm
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Reset the summed loss for real: upstream subtracts it from itself, so NaN would stay."""
+        self._tr_loss.zero_()
+        super().log(logs, start_time)
 
     def _evaluate(
         self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False
     ) -> dict[str, float]:
-        """Our token-weighted evaluation in the place of upstream's mean of batch means."""
+        """Evaluate weighted by tokens, instead of upstream's mean of batch means."""
         if self._evaluate_with is None:
             return {}
         metrics = self._evaluate_with(self.model_wrapped, self.state.global_step)
-        self._meter.mark()
+        self._timer.mark()
         return metrics

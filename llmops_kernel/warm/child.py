@@ -1,4 +1,4 @@
-"""A forked process on its way to being the interpreter that was asked for."""
+"""Turns a forked process into the interpreter that was asked for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from llmops_kernel.warm.plan import Base, Plan, python_path
 from llmops_kernel.warm.refresh import refresh
 
 _F_SETSIG = 10  # Linux's number; the fcntl module does not have it.
-_CONTROL_FD = 100  # Out of the way: a fresh interpreter has 0, 1 and 2.
+_CONTROL_FD = 100  # Out of the way: a new interpreter has 0, 1 and 2.
 _GO_S = 10.0
 _FIXED = (signal.SIGKILL, signal.SIGSTOP)
 
@@ -42,7 +42,7 @@ class Birth:
 def live(birth: Birth, base: Base) -> int:
     """Become that interpreter, run its program, and return its exit status.
 
-    The caller hands the status to sys.exit, so that the end is the interpreter's own.
+    The caller passes the status to sys.exit, so that the process ends as an interpreter does.
     """
     os.setsid()  # Ray kills a finished worker's whole process group; it must not be the server's.
     control = _take_descriptors(birth.fds)
@@ -80,7 +80,10 @@ def _go(control: socket.socket) -> bool:
 
 
 def _die_with_launcher(control: socket.socket) -> None:
-    """The kernel kills this process when the other end closes: needs no thread and no server."""
+    """End with the launcher: the kernel kills this process when the other end of the socket closes.
+
+    This needs no thread and no server.
+    """
     fd = control.fileno()
     fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
@@ -104,11 +107,11 @@ def _take_over(birth: Birth, base: Base) -> None:
     _open_streams(plan)
     _set_path(plan, base)
     for name in [name for name in sys.modules if name.partition(".")[0] == "llmops_kernel"]:
-        del sys.modules[name]  # A job brings its own version of us.
+        del sys.modules[name]  # A job brings its own version of this package.
 
 
 def _take_limits(pid: int) -> None:
-    """Of the launcher, which has them from the raylet or the job's supervisor."""
+    """Take over the launcher's limits, which come from the raylet or the job's supervisor."""
     for name in dir(resource):
         if name.startswith("RLIMIT_"):
             kind = getattr(resource, name)
@@ -136,12 +139,12 @@ def _take_signals(request: dict[str, Any]) -> None:
             signal.signal(signum, wanted)
     if signal.SIGINT not in ignored:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The server blocks all before the fork: what came meanwhile is delivered here.
+    # The server blocks all signals before the fork: pending ones are delivered here.
     signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
 
 
 def _open_streams(plan: Plan) -> None:
-    """New objects over descriptors 0, 1, 2, as an interpreter makes them at its start."""
+    """Create new objects over descriptors 0, 1, 2, as an interpreter does when it starts."""
     for name, fd, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         old = getattr(sys, name)
         try:
@@ -164,7 +167,7 @@ def _open_streams(plan: Plan) -> None:
 
 def _set_path(plan: Plan, base: Base) -> None:
     added = [os.path.normpath(entry) for entry in python_path(plan.env, plan.cwd)]
-    # `import ray` would put this folder first, and does nothing now.
+    # `import ray` would put this folder first; but it is imported already.
     sys.path[:] = [plan.first_path, *dict.fromkeys([*base.thirdparty, *added, *base.path])]
     sys.path_importer_cache.clear()
 
@@ -172,18 +175,18 @@ def _set_path(plan: Plan, base: Base) -> None:
 def _take_name(plan: Plan) -> None:
     """Show the program in `ps` instead of the server's command line."""
     title = os.fsencode(" ".join([sys.executable, *plan.line]))
-    with contextlib.suppress(Exception):  # Only a name.
+    with contextlib.suppress(Exception):  # Only a name: no failure matters.
         _write_name(title.replace(b"\0", b" "))
 
 
 def _write_name(title: bytes) -> None:
-    """Over the arguments in memory, whose place /proc/self/stat tells (fields 48 and 49)."""
+    """Overwrite the arguments in memory; /proc/self/stat has their address (fields 48 and 49)."""
     import ctypes
 
     with open("/proc/self/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
     start, end = int(fields[45]), int(fields[46])
-    # A last byte that is not zero tells the kernel that the text ends at the first zero.
+    # A last byte that is not zero makes the kernel end the text at the first zero.
     room = end - start - 2
     ctypes.memmove(start, title[:room].ljust(end - start - 1, b"\0") + b"\1", end - start)
 
@@ -231,7 +234,7 @@ def _exit_status(end: SystemExit) -> int:
 
 
 def _uncaught(error: BaseException) -> int:
-    """Printed without the frames of this package; Ctrl-C ends the process by its signal."""
+    """Print the error without this package's frames; Ctrl-C ends the process by its signal."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next
@@ -247,7 +250,7 @@ def _uncaught(error: BaseException) -> int:
 
 
 def session_of(pid: int) -> list[int]:
-    """All processes in that process's session: itself and what it started."""
+    """Return all processes in that process's session: itself and what it started."""
     found = [pid]
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != pid:

@@ -1,4 +1,4 @@
-"""The folder that the fork server of a node and its launchers share."""
+"""The folder that a node's fork server and its launchers share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ State = Literal["starting", "ready", "failed"]
 
 @dataclass(frozen=True)
 class WarmFolder:
-    """Mode 0700; who can write here can start processes as the cluster's user."""
+    """A folder of mode 0700: whoever can write here can start processes as the cluster's user."""
 
     root: Path
 
@@ -26,7 +26,7 @@ class WarmFolder:
         self.root.chmod(0o700)
 
     def problem(self) -> str:
-        """Why no server can listen here; else empty."""
+        """Return why no server can listen here; empty if one can."""
         size = len(os.fsencode(self.socket))
         if size <= _LONGEST_ADDRESS:
             return ""
@@ -41,7 +41,7 @@ class WarmFolder:
 
     @property
     def state(self) -> Path:
-        """Read by the launcher without json, so in marshal's form."""
+        """The state file. In marshal's format, because the launcher reads it without json."""
         return self.root / "state"
 
     @property
@@ -62,12 +62,12 @@ class WarmFolder:
 
     @property
     def command(self) -> Path:
-        """The keeper's command line and environment, for a launcher that misses it."""
+        """The keeper's command line and environment, for a launcher that finds no keeper."""
         return self.root / "keeper.cmd"
 
     @property
     def bin(self) -> Path:
-        """First on a job's PATH: its `python` is the launcher."""
+        """The folder that is first on a job's PATH: its `python` is the launcher."""
         return self.root / "bin"
 
     def write_state(self, state: State, *, keeper_pid: int, reason: str = "") -> None:
@@ -116,7 +116,7 @@ class WarmFolder:
             try:
                 event = json.loads(line)
             except ValueError:
-                continue  # Cut off by a full disk.
+                continue  # The line was cut off by a full disk.
             if isinstance(event, dict):
                 found.append(event)
         return found

@@ -1,4 +1,4 @@
-"""Keeps one fork server alive on a node: starts it, asks how it is, brings it back."""
+"""Keeps one fork server alive on a node: starts it, checks it, replaces it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import GREETING, is_alive
 from llmops_kernel.warm.preload import fingerprint, installed, own_files
 
-_PREPARE = "llmops_kernel.train.ops"  # A name only: nothing of a run is imported here.
+_PREPARE = "llmops_kernel.train.deepspeed_ops"  # Only a name: nothing of a run is imported here.
 _LOOK_S = 1.0
 _ASK_EVERY_S = 5.0
-_ANSWER_S = 10.0  # A loaded machine may take seconds; a hung server takes for ever.
+_ANSWER_S = 10.0  # A busy machine may take seconds; a hung server never answers.
 _START_S = 180.0
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _SETTLED_S = 1.0
-_STEADY_S = 60.0  # Having lived so long, the next death is a new story.
+_STEADY_S = 60.0  # After so long a life, the next death is unrelated to earlier ones.
 
 
 @dataclass(kw_only=True)
 class Keeper:
-    """One fork server after another, until the watched process is gone or SIGTERM comes."""
+    """Runs one fork server after another, until the watched process has ended or SIGTERM comes."""
 
     folder: WarmFolder
     modules: list[str]
@@ -139,7 +139,7 @@ class Keeper:
         self._old.append(preparing)
 
     def _give_up(self, why: str) -> None:
-        """Forking from such a process would harm the job; plain interpreters do not."""
+        """Kill the server: its forks would harm the job, unlike plain interpreters."""
         assert self._server is not None
         self._server.kill()
         self._server.wait()
@@ -148,7 +148,7 @@ class Keeper:
             self._start()
 
     def _off(self, why: str) -> None:
-        """Until other packages are installed, which may mend it."""
+        """Wait until other packages are installed, which may fix the cause."""
         self.folder.write_state("failed", keeper_pid=os.getpid(), reason=why)
         self.folder.note("off", reason=why)
         while not self._stop and self._is_wanted() and self._is_stack_same():
@@ -171,7 +171,7 @@ class Keeper:
             self._start()
 
     def _replace(self, why: str) -> None:
-        """The old one stays for its children and ends with the last of them."""
+        """Replace the server. The old one stays for its children and ends with the last of them."""
         assert self._server is not None
         self.folder.note("replaced", reason=why)
         with contextlib.suppress(OSError):
@@ -195,7 +195,7 @@ def _ending(code: int) -> str:
 
 
 def ask(folder: WarmFolder, *, timeout_s: float) -> dict[str, Any] | None:
-    """The server's own words on how it is; None when it does not answer."""
+    """Return the server's own report; None if it does not answer."""
     request = marshal.dumps({"kind": "status"})
     try:
         with _connected(folder, timeout_s) as channel:
@@ -210,7 +210,7 @@ def ask(folder: WarmFolder, *, timeout_s: float) -> dict[str, Any] | None:
 
 
 def _listens(folder: WarmFolder) -> bool:
-    """False when nobody is behind the socket; a server that hangs is."""
+    """Return False if nothing listens on the socket; a hung server still does."""
     try:
         _connected(folder, 0.5).close()
     except (FileNotFoundError, ConnectionRefusedError):
@@ -242,7 +242,7 @@ def main() -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return  # Another one keeps it already.
+            return  # Another keeper runs already.
         Keeper(folder=folder, modules=options.preload, watched_pid=options.watch).run()
 
 

@@ -1,10 +1,10 @@
-"""Stands where an interpreter is expected: asks the fork server for one, or starts a plain one.
+"""Runs in place of an interpreter: asks the fork server for one, or starts a plain one.
 
     python launcher.py default_worker.py ARGS...          a Ray worker (raylet's command)
     python -SIE launcher.py --driver PYTHON ARGS...       `python ARGS...` of a job's entrypoint
 
-Run by path and with nothing but built-in modules: each import here is paid by every worker. It
-stays as the process that its parent knows: passes signals on, ends with the child's status.
+Run by path and only with built-in modules: every worker pays for each import here. It stays as the
+process that its parent knows: it passes signals on and ends with the child's status.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ else:
     import _signal
 
 DIR_ENV_VAR = "LLMOPS_WARM_DIR"
-FORKED_ENV_VAR = "LLMOPS_WARM_PID"  # Whose TOLD_ENV_VAR it is: a subprocess inherits both.
-TOLD_ENV_VAR = "LLMOPS_WARM"  # "warm", or "cold: why", in every process started through here.
+FORKED_ENV_VAR = "LLMOPS_WARM_PID"  # The pid of TOLD_ENV_VAR's process: a subprocess inherits both.
+TOLD_ENV_VAR = "LLMOPS_WARM"  # "warm", or "cold: why", in every process started by the launcher.
 DRIVER_ENV_VAR = "LLMOPS_WARM_DRIVER"  # The launcher's pid; set in a job's own first process.
 
-GREETING = b"h"  # The server's first word.
+GREETING = b"h"  # The server's first byte.
 
-_ANSWER_S = 4.0  # A server answers within milliseconds, on a crowded machine within seconds.
-_START_S = 40.0  # Waiting for a server that imports is cheaper than importing beside it.
+_ANSWER_S = 4.0  # A server answers within milliseconds, on a busy machine within seconds.
+_START_S = 40.0  # Waiting for a server that imports is cheaper than importing in parallel.
 _EVENTS_BYTES = 4 * 1024 * 1024
 _LOOK_MS = 100
-_REAPED_S = 5.0  # A server that lives tells a child's end at once.
+_REAPED_S = 5.0  # A live server reports a child's end at once.
 
-# The signals that mean something to a process which does nothing about them.
+# The signals with an effect on a process that does not handle them.
 _PASSED_ON = [
     getattr(_signal, name)
     for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM")
@@ -45,14 +45,14 @@ _PASSED_ON = [
 
 
 class Cold(Exception):
-    """No forked process can be had; the text says why."""
+    """No forked process is available; the text says why."""
 
 
 def main() -> None:
     is_driver = sys.argv[1:2] == ["--driver"]
     arguments = sys.argv[3:] if is_driver else sys.argv[1:]
     if is_driver and DRIVER_ENV_VAR in os.environ:
-        # A subprocess of a job, not the job: an interpreter like any other.
+        # A subprocess of a job, not the job: a plain interpreter.
         os.environ[TOLD_ENV_VAR] = "cold: started by a job's own process"
         _exec_python(sys.argv[2], arguments)
     if is_driver:
@@ -82,7 +82,10 @@ def _exec_python(executable: str, arguments: list[str]) -> NoReturn:
 
 
 def _forked(arguments: list[str], is_driver: bool) -> tuple[_socket.socket, _socket.socket, int]:
-    """The channel to the server, the one to the child, and the child's pid; or raises Cold."""
+    """Return the channel to the server, the one to the child, and the child's pid.
+
+    Raises Cold.
+    """
     folder = os.environ.get(DIR_ENV_VAR)
     if not folder:
         raise Cold("this cluster was started without a fork server")
@@ -113,7 +116,7 @@ def _forked(arguments: list[str], is_driver: bool) -> tuple[_socket.socket, _soc
 
 
 def _check_descriptors() -> None:
-    """Were one of them closed, the next socket would take its number and its place."""
+    """Check that 0, 1 and 2 are open: otherwise the next socket would get the closed number."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
@@ -139,7 +142,10 @@ def _request(arguments: list[str], is_driver: bool) -> dict[str, Any]:
 
 
 def _connect(folder: str) -> _socket.socket:
-    """Waits for a server that is starting; starts one where there is none, without waiting."""
+    """Connect to the server.
+
+    Waits if it is starting; starts one, without waiting, if there is none.
+    """
     address = os.path.join(folder, "server.sock")
     deadline = time.monotonic() + _START_S
     while True:
@@ -158,7 +164,7 @@ def _connect(folder: str) -> _socket.socket:
 
 
 def _explain(state: dict[str, Any] | None, folder: str, error: OSError) -> None:
-    """Returns when waiting makes sense, else raises Cold."""
+    """Return if waiting makes sense, else raise Cold."""
     if state is None or not is_alive(state.get("keeper_pid")):
         _start_keeper(folder)
         raise Cold("the fork server was gone; it is being started again")
@@ -178,7 +184,7 @@ def _state(folder: str) -> dict[str, Any] | None:
 
 
 def is_alive(pid: Any) -> bool:
-    """Of the own user, and no zombie; False for what is no pid."""
+    """Return whether the process runs as this user and is no zombie; False for an invalid pid."""
     try:
         os.kill(pid, 0)
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -188,7 +194,7 @@ def is_alive(pid: Any) -> bool:
 
 
 def _start_keeper(folder: str) -> None:
-    """The command that the cluster's start left behind; several at once agree by a lock."""
+    """Run the command that the cluster's start left behind; a lock lets only one of several win."""
     try:
         with open(os.path.join(folder, "keeper.cmd"), "rb") as file:
             line, env = marshal.loads(file.read())
@@ -205,11 +211,11 @@ def _start_keeper(folder: str) -> None:
                 os._exit(0)
         os.wait()
     except (OSError, EOFError, ValueError):
-        return  # The reason is told with the cold start already.
+        return  # The cold start reports the reason already.
 
 
 def _note(event: dict[str, Any]) -> None:
-    """One line in the event log of the node, readable by people."""
+    """Append one line to the node's event log, readable by people."""
     folder = os.environ.get(DIR_ENV_VAR)
     if not folder:
         return
@@ -244,11 +250,11 @@ def _exactly(channel: _socket.socket, size: int) -> bytes:
 def _be_its_shell(
     channel: _socket.socket, control: _socket.socket, pid: int, is_driver: bool
 ) -> NoReturn:
-    """Until the child has ended; then end in the same way."""
+    """Wait until the child has ended, then end in the same way."""
     before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _PASSED_ON)
 
     def pass_on(signum: int, frame: object) -> None:
-        # A job is stopped through its process group, of which this one is no member.
+        # A job is stopped through its process group, which this process does not belong to.
         if not (is_driver and _signalled(os.killpg, pid, signum)):
             _signalled(os.kill, pid, signum)  # It has no group of its own yet.
 
@@ -259,7 +265,7 @@ def _be_its_shell(
     for fd in (0, 1):  # Only the child holds them now: when it closes one, the other end sees it.
         os.dup2(null, fd)
     try:
-        control.sendall(b"g")  # From here on it is a worker; before, it was nobody's.
+        control.sendall(b"g")  # From here on it is a worker; before, it belonged to nobody.
     except OSError:
         os._exit(1)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
@@ -278,7 +284,7 @@ def _signalled(send: Callable[[int, int], None], pid: int, signum: int) -> bool:
 
 
 def _wakeup() -> _socket.socket:
-    """Readable after a signal, which may come just before the poll that it should end."""
+    """Return a socket that a signal makes readable, even one that comes just before the poll."""
     ours, theirs = _socket.socketpair()
     for side in (ours, theirs):
         side.setblocking(False)
@@ -287,7 +293,7 @@ def _wakeup() -> _socket.socket:
 
 
 def _ending(channel: _socket.socket, control: _socket.socket, pid: int) -> int:
-    """The child's wait status. Should the server die first, by the child's own last word."""
+    """Return the child's wait status; if the server dies first, the last byte the child sent."""
     last_word = None
     ended_s = 0.0
     poll = select.poll()
@@ -296,7 +302,7 @@ def _ending(channel: _socket.socket, control: _socket.socket, pid: int) -> int:
     for fd in (*sources, wakeup.fileno()):
         poll.register(fd, select.POLLIN)
     while True:
-        # With one of the two gone, the end may come without a word: look for it.
+        # With one of the two gone, the end may come without a message: poll for it.
         for fd, _ in poll.poll(None if len(sources) == 2 else _LOOK_MS):
             if fd == wakeup.fileno():
                 wakeup.recv(4096)

@@ -1,4 +1,4 @@
-"""What a request asks for, and why it cannot be had from a fork: decided in the server."""
+"""Decides in the server what a request asks for, and why a fork cannot provide it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Any
 
 from llmops_kernel.warm.preload import fingerprint, installed, own_files
 
-# In a job's runtime environment: its processes start cold, for the reason that is its value.
+# In a job's runtime environment: its processes start cold, and the value is the reason.
 REFUSE_ENV_VAR = "LLMOPS_WARM_REFUSE"
 
-# Read when a library or the interpreter starts, so a fork has them as the server had them.
+# Variables that a library or the interpreter reads when it starts; a fork has the server's values.
 _AT_START = re.compile(
     r"LD_|GLIBC_|MALLOC_|PYTHON|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|NUMEXPR_|LC_|LANG|HOME$|XDG_"
     r"|HF_|HUGGINGFACE_|TRANSFORMERS_|DATASETS_|TORCH|PYTORCH_|DS_|DEEPSPEED_|CUDA_|ARROW_"
     r"|USE_TORCH|USE_TF|TQDM_|BNB_|GRPC_|RAY_"
 )
-# Of those: applied to the fork by `child`, or read only when used.
+# Exceptions: applied to the fork by `child`, or read only when used.
 _APPLIED = re.compile(
     r"PYTHONPATH$|PYTHONBREAKPOINT$|PYTHONUNBUFFERED$|OMP_NUM_THREADS$|HF_HUB_OFFLINE$|TORCH_EXTENSIONS_DIR$"
     r"|TORCH_NCCL_|TORCH_CUDA_ARCH_LIST$|TORCH_HOME$|CUDA_VISIBLE_DEVICES$|CUDA_DEVICE_ORDER$"
     r"|RAY_JOB_ID$|RAY_RAYLET_PID$|RAY_LD_PRELOAD_ON_WORKERS$|RAY_USAGE_STATS_ENABLED$|RAY_ADDRESS$"
     r"|RAY_EXPERIMENTAL_NOSET_|RAY_JOB_CONFIG_JSON_ENV_VAR$|RAY_TRAIN_(?!V2_ENABLED)"
-    # Lower-case names are the core's own settings, which it reads again in the child.
+    # Lower-case names are Ray core's own settings, which it reads again in the child.
     r"|RAY_[a-z]|RAY_WARN_BLOCKING|RAY_CHDIR_TO_TRIAL_DIR$|CUDA_LAUNCH_BLOCKING$|PYTORCH_CUDA_ALLOC_CONF$|PYTORCH_ALLOC_CONF$|HF_TOKEN"
 )
 _TRAIN_V2 = ("RAY_TRAIN_V2_ENABLED", "1")  # Read at import, and the default anyway.
@@ -48,12 +48,12 @@ class Plan:
     first_path: str
     unbuffered: bool
     line: tuple[str, ...]
-    """The interpreter's whole arguments."""
+    """All arguments of the interpreter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """What the server is, as far as a request may differ from it."""
+    """The properties of the server that a request may differ from."""
 
     executable: str
     env: dict[str, str]
@@ -65,7 +65,7 @@ class Base:
 
     @classmethod
     def of_this_process(cls) -> Base:
-        """Before anything of the stack is imported. The process runs as `python -m`."""
+        """Read them before anything of the stack is imported. The process runs as `python -m`."""
         added = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
         own = tuple(entry for entry in sys.path[1:] if entry not in added)
         return cls(
@@ -76,7 +76,7 @@ class Base:
         )
 
     def after_preload(self) -> Base:
-        """Tell in `loaded` the names that a job's own file of that name would have to replace."""
+        """Return it with `loaded`: names of modules that a job's own file would have to replace."""
         names = {name.partition(".")[0] for name in sys.modules}
         return Base(
             executable=self.executable,
@@ -90,11 +90,11 @@ class Base:
 
 
 class RefusedError(Exception):
-    """Only a fresh interpreter will do; the text says why."""
+    """Only a new interpreter will do; the text says why."""
 
 
 def plan(request: dict[str, Any], base: Base) -> Plan:
-    """Raises RefusedError."""
+    """Return the plan for a request. Raises RefusedError."""
     _check_executable(request["executable"], base)
     if fingerprint(list(base.stack)) != base.stack:
         raise RefusedError("the installed packages changed; the fork server starts anew")
@@ -109,7 +109,7 @@ def plan(request: dict[str, Any], base: Base) -> Plan:
 
 
 def _worker(request: dict[str, Any], base: Base) -> Plan:
-    """As ray/_private/workers/setup_worker.py reads its arguments (Ray 2.60)."""
+    """Read the arguments as ray/_private/workers/setup_worker.py does (Ray 2.60)."""
     arguments = []
     context: dict[str, Any] = {}
     language = "PYTHON"
@@ -143,7 +143,7 @@ def _worker(request: dict[str, Any], base: Base) -> Plan:
 
 
 def _cwd(prefix: list[str], cwd: str) -> str:
-    """Of `cd FOLDER &&`, the only shell prefix that is not a program of its own."""
+    """Return the folder of `cd FOLDER &&`, the only accepted shell prefix: others are programs."""
     while prefix:
         if prefix[0] != "cd" or len(prefix) < 3 or prefix[2] != "&&":
             shown = " ".join(prefix)[:80]
@@ -196,13 +196,13 @@ def _check_script(path: str, shown: str) -> None:
 
 
 def python_path(env: dict[str, str], cwd: str) -> list[str]:
-    """The folders of PYTHONPATH; an empty one means the working directory."""
+    """Return the folders of PYTHONPATH; an empty entry means the working directory."""
     value = env.get("PYTHONPATH")
     return [os.path.join(cwd, entry) for entry in value.split(os.pathsep)] if value else []
 
 
 def expanded(env: dict[str, str], added: dict[str, str]) -> dict[str, str]:
-    """`env` with `added`, in whose values ${NAME} stands for what was there: ray's update_envs."""
+    """Return `env` with `added`, whose ${NAME} stands for the earlier value: ray's update_envs."""
     result = dict(env)
     for key, value in added.items():
         known = re.sub(
@@ -240,7 +240,7 @@ def _check_env(env: dict[str, str], base: Base) -> None:
 
 
 def _check_shadows(made: Plan, base: Base) -> None:
-    """A job's own `transformers/` comes before the installed one, so it must before ours."""
+    """Raise RefusedError if a job has its own `transformers/`, for example: it would come first."""
     known = {*base.path, *base.env.get("PYTHONPATH", "").split(os.pathsep)}
     for folder in dict.fromkeys([made.first_path or made.cwd, *python_path(made.env, made.cwd)]):
         if folder not in known:

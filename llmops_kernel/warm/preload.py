@@ -1,4 +1,4 @@
-"""What the fork server imports: the libraries around user code, never user code."""
+"""What the fork server imports: the libraries that user code needs, never user code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 from llmops_kernel.warm import ray_identity
 
-# Whole names, as a run imports them: a package's own __init__ is often lazy.
+# Full names, as a run imports them: a package's own __init__ is often lazy.
 DEFAULT_MODULES = (
-    # First: it is sought in memory afterwards, which should be small then.
+    # First: memory is searched for it afterwards, which should be small then.
     "ray",
     "numpy",
     "pydantic",
@@ -69,7 +69,7 @@ DEFAULT_MODULES = (
     "deepspeed.ops.op_builder.all_ops",
     "deepspeed.module_inject.auto_ep_layer",
     "torch.profiler._cupti_monitor",
-    # Imported by every engine with ZeRO, and with it torch's whole compiler: 2.3 s.
+    # Imported by every engine with ZeRO, together with torch's whole compiler: 2.3 s.
     "deepspeed.runtime.zero.muon.muon_optimizer",
     "deepspeed.comm.mori",
     "ray.train.torch",
@@ -82,12 +82,12 @@ DEFAULT_MODULES = (
 
 
 def preload(modules: list[str]) -> dict[str, Any]:
-    """Import each; what is not there or breaks is told, not fatal.
+    """Import each module. A missing or failing one is reported, not fatal.
 
     Returns {"modules": {name: seconds}, "missing": {name: reason}}.
     """
-    # Asks the driver's library for devices instead of initialising CUDA, which would not
-    # survive a fork.
+    # Ask the driver's library for devices instead of initialising CUDA, which would not survive a
+    # fork.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     took: dict[str, float] = {}
     missing: dict[str, str] = {}
@@ -112,15 +112,18 @@ def preload(modules: list[str]) -> dict[str, Any]:
 
 
 def _fill_caches() -> None:
-    """What a library works out once a process, the same for each: 0.25 s of regular expressions."""
+    """Compute what a library computes once per process and always the same.
+
+    That is 0.25 s of regular expressions.
+    """
     mapping = sys.modules.get("transformers.conversion_mapping")
     if mapping is not None:
-        with contextlib.suppress(Exception):  # Another release; it is worked out later then.
+        with contextlib.suppress(Exception):  # Another release: it is computed later then.
             mapping.get_checkpoint_conversion_mapping("llama")
 
 
 def unsafe() -> str:
-    """Why a fork of this process would not be like a fresh one; else empty."""
+    """Return why a fork of this process would differ from a new process; empty if it would not."""
     for name in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{name}")
@@ -136,7 +139,7 @@ def unsafe() -> str:
 
 
 def installed(path: Iterable[str]) -> list[str]:
-    """The folders among `path` that packages are installed into, not a project's own."""
+    """Return the folders among `path` that packages are installed into, not a project's own."""
     names = ("site-packages", "dist-packages")
     return [
         entry for entry in path if Path(entry).name in names or any(Path(entry).glob("*.dist-info"))
@@ -144,12 +147,12 @@ def installed(path: Iterable[str]) -> list[str]:
 
 
 def own_files() -> list[str]:
-    """The modules of this package: a server and a launcher of two versions must not talk."""
+    """Return the modules of this package: a server and a launcher of two versions must not talk."""
     return [str(path) for path in sorted(Path(__file__).parent.glob("*.py"))]
 
 
 def fingerprint(paths: list[str]) -> dict[str, int]:
-    """Modification times (ns) that an installation into these folders changes."""
+    """Return modification times (ns) that change when packages are installed into these folders."""
     found = {}
     for path in paths:
         try:

@@ -1,14 +1,15 @@
-"""Ray loaded before it is known for which job: its two per-process values are set in the child.
+"""Loads Ray before its job is known: its two per-process values are set in the child.
 
 Ray's core library copies RAY_JOB_ID and RAY_RAYLET_PID from the environment into two C++ strings
 while it loads, and offers no way to set them later (`Config.initialize` reads all others again).
 Loading it with values that occur nowhere else shows where they are: Ray's wheels are built with
-libstdc++'s reference-counted strings, a header of length, capacity and count before the
-characters. A shorter value can be written in place. Where the two are not found exactly once in
-exactly this form, Ray must not be preloaded, and is not.
+libstdc++'s reference-counted strings, a header of length, capacity and count before the characters.
+A shorter value can be written in place. If the two are not found exactly once in exactly this form,
+Ray must not be preloaded, and is not.
 
 Ray's generator of random ids must not have been used before a fork, or all children draw the same
-ids. Decorating a class with `ray.remote` draws one, so while modules are preloaded Python does.
+ids. Decorating a class with `ray.remote` draws one, so while modules are preloaded Python draws
+them instead.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import struct
 import sys
 from typing import Any
 
-# Longer than any job id (8 characters) or pid (7), so that there is room for both.
+# Longer than any job id (8 characters) or pid (7), so that both fit.
 _PROBES = {
     "RAY_JOB_ID": "llmops-probe-of-job-id-0",
     "RAY_RAYLET_PID": "llmops-probe-of-raylet-0",
@@ -31,7 +32,7 @@ _places: dict[str, int] = {}
 
 
 class NotFoundError(Exception):
-    """Ray, as it is built here, cannot be forked from."""
+    """No process can be forked from Ray as it is built here."""
 
 
 def load() -> None:
@@ -66,7 +67,10 @@ class _ClassIds:
 
 
 def loaded() -> None:
-    """After the last import. Raises NotFoundError when two forks would draw the same ids."""
+    """Check Ray after the last import.
+
+    Raises NotFoundError if two forks would draw the same ids.
+    """
     actor = sys.modules["ray.actor"]
     if isinstance(actor.ActorClassID, _ClassIds):
         actor.ActorClassID = actor.ActorClassID.real  # type: ignore[attr-defined]
@@ -90,7 +94,7 @@ def _drawn_in_fork() -> bytes:
 
 
 def set_identity(env: dict[str, str]) -> None:
-    """As if Ray had been loaded with this environment; nothing where it was not preloaded."""
+    """Set the values as if Ray had been loaded with `env`; no effect if it was not preloaded."""
     if not _places:
         return
     for name, place in _places.items():
@@ -103,7 +107,7 @@ def set_identity(env: dict[str, str]) -> None:
 
 
 def _find(probe: bytes) -> int:
-    """Address of the only unshared C++ string that holds exactly `probe`."""
+    """Return the address of the only unshared C++ string that holds exactly `probe`."""
     found = []
     for start, end in _writable():
         memory = ctypes.string_at(start, end - start)
@@ -119,7 +123,7 @@ def _find(probe: bytes) -> int:
 
 
 def _writable() -> list[tuple[int, int]]:
-    """The heap: where strings of the C++ library are made by the first thread."""
+    """Return the heap, where the first thread creates strings of the C++ library."""
     found = []
     with open("/proc/self/maps") as maps:
         for line in maps:

@@ -1,4 +1,4 @@
-"""State that libraries took from the server's environment, taken again from the child's own."""
+"""Replaces state that libraries took from the server's environment by the child's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llmops_kernel.warm.ray_identity import set_identity
 
 
 def refresh(env: dict[str, str], server_env: dict[str, str]) -> None:
-    """In the child, before its program runs; only modules that are loaded are touched."""
+    """Run in the child before its program; only modules that are loaded are touched."""
     time.tzset()
     set_identity(env)
     _random_numbers()
@@ -26,14 +26,14 @@ def refresh(env: dict[str, str], server_env: dict[str, str]) -> None:
 
 
 def _random_numbers() -> None:
-    """Python's own generator seeds itself after a fork, numpy's does not."""
+    """Seed numpy's generator: Python's own seeds itself after a fork, numpy's does not."""
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
 
 
 def _standard_library() -> None:
-    """What its modules keep from their import: the folder, the place for temporary files, a key."""
+    """Reset what modules keep from their import: the folder, the temporary folder, a key."""
     tempfile = sys.modules.get("tempfile")
     if tempfile is not None:
         tempfile.tempdir = None  # type: ignore[attr-defined]
@@ -44,7 +44,7 @@ def _standard_library() -> None:
 
 
 def _accelerator() -> None:
-    """DeepSpeed finds its accelerator once; a child may see other devices than the server."""
+    """Reset DeepSpeed's accelerator, which is found only once: a child may see other devices."""
     found = sys.modules.get("deepspeed.accelerator.real_accelerator")
     if found is None:
         found = sys.modules.get("accelerator.real_accelerator")
@@ -58,7 +58,7 @@ def _has_cuda() -> bool:
 
 
 def set_threads(value: str) -> None:
-    """As if the libraries had read OMP_NUM_THREADS at their start."""
+    """Set the threads as if the libraries had read OMP_NUM_THREADS when they started."""
     count = int(value) if value.isdigit() and int(value) > 0 else os.cpu_count() or 1
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -69,7 +69,7 @@ def set_threads(value: str) -> None:
 
 
 def _openblas() -> list[tuple[Any, str]]:
-    """Each library's own copy, found among the mapped files."""
+    """Return each library's own copy of OpenBLAS, found among the mapped files."""
     found = set()
     with open("/proc/self/maps") as maps:
         for line in maps:

@@ -31,7 +31,7 @@ _FDS = 4  # stdin, stdout, stderr and the control channel to the launcher.
 
 @dataclass(eq=False, kw_only=True)
 class _Caller:
-    """One launcher: its channel, what has arrived so far, and the child it got."""
+    """One launcher: its channel, what has arrived so far, and its child."""
 
     channel: socket.socket
     data: bytearray = field(default_factory=bytearray)
@@ -39,7 +39,7 @@ class _Caller:
     pid: int | None = None
 
     def request(self) -> dict[str, Any] | None:
-        """Once it is whole. Raises ValueError for what is none."""
+        """Return the request once it is complete. Raises ValueError if it is invalid."""
         if len(self.data) < 4:
             return None
         size = int.from_bytes(self.data[:4], "big")
@@ -54,21 +54,24 @@ class _Caller:
 
 
 class Server:
-    """One thread, no imports after `ready`: what is forked is the same each time."""
+    """Has one thread and no imports after `ready`, so that every fork is the same."""
 
     def __init__(self, folder: files.WarmFolder, base: Base) -> None:
         self._folder = folder
         self._base = base
         self._selector = selectors.DefaultSelector()
         self._callers: dict[int, _Caller] = {}  # By child pid.
-        self._waiting: list[_Caller] = []  # Those without one.
+        self._waiting: list[_Caller] = []  # Callers without a child.
         self._forked = 0
         self._draining = False
         self._wakeup = socket.socketpair()
         self._listening = _listen(folder)
 
     def serve(self) -> child.Birth | None:
-        """Returns in each child, with what it has to become; in the server never, or at its end."""
+        """Serve requests.
+
+        Returns in each child what it has to become, and None when the server ends.
+        """
         self._watch_signals()
         self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
         while not (self._draining and not self._callers):
@@ -104,7 +107,7 @@ class Server:
                 self._forget(caller)
 
     def _drain(self) -> None:
-        """A newer server takes over; this one stays for the children it has."""
+        """Accept no more requests: a newer server takes over, this one stays for its children."""
         if not self._draining:
             self._draining = True
             self._selector.unregister(self._listening)
@@ -114,13 +117,13 @@ class Server:
         try:
             channel, _ = listening.accept()
         except OSError:
-            return  # The launcher has gone already, or there is no descriptor left for it.
+            return  # The launcher has ended already, or no descriptor is left for it.
         if _peer(channel)[1] not in (os.getuid(), 0):
             channel.close()
             return
         channel.setblocking(False)
-        # A launcher that hears nothing has not sent its descriptors: in the queue of a server
-        # that hangs they would stay open, and a reader of its output would wait for their end.
+        # A launcher without a greeting has not sent its descriptors. In the queue of a hung server
+        # they would stay open, and a reader of its output would wait for their end.
         with contextlib.suppress(OSError):
             channel.send(GREETING)
         caller = _Caller(channel=channel)
@@ -169,7 +172,7 @@ class Server:
         return None
 
     def _fork(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.Birth | None:
-        # A signal to the child waits until the child has that signal's meaning.
+        # A signal to the child stays pending until the child has that signal's handlers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             pid = os.fork()
@@ -196,7 +199,7 @@ class Server:
         self._forget(caller)
 
     def _born(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.Birth:
-        """In the child: nothing of the server is left open."""
+        """Set up the child: nothing of the server is left open."""
         signal.set_wakeup_fd(-1)
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
@@ -209,7 +212,10 @@ class Server:
         return child.Birth(plan=wanted, request=request, fds=tuple(caller.fds))
 
     def _lost(self, caller: _Caller) -> None:
-        """A launcher that is gone was killed: what it stood for goes too, with its descendants."""
+        """Handle a launcher that is gone.
+
+        It was killed, so its child and descendants are killed too.
+        """
         if caller.pid is not None and self._callers.pop(caller.pid, None) is caller:
             for pid in child.session_of(caller.pid):
                 with contextlib.suppress(OSError):
@@ -234,7 +240,7 @@ class Server:
 
 
 def _listen(folder: files.WarmFolder) -> socket.socket:
-    """Bound under another name first: the real one appears when it can be connected to."""
+    """Listen under another name first: the real one appears when it accepts connections."""
     name = folder.socket.with_name(f"s{os.getpid()}")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
@@ -249,7 +255,7 @@ def _listen(folder: files.WarmFolder) -> socket.socket:
 
 
 def _peer(channel: socket.socket) -> tuple[int, int]:
-    """Pid and uid of the process at the other end."""
+    """Return the pid and uid of the process at the other end."""
     size = struct.calcsize("3i")
     pid, uid, _ = struct.unpack(
         "3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
@@ -258,7 +264,7 @@ def _peer(channel: socket.socket) -> tuple[int, int]:
 
 
 def _send(channel: socket.socket, payload: bytes) -> None:
-    """Small enough for the socket's buffer; a launcher that is gone needs no answer."""
+    """Send an answer that fits the socket's buffer; a launcher that is gone needs none."""
     with contextlib.suppress(OSError):
         channel.send(len(payload).to_bytes(4, "big") + payload)
 
@@ -271,23 +277,23 @@ def _close(caller: _Caller) -> None:
 
 
 def _end_with_keeper() -> None:
-    """SIGTERM when the keeper is gone: nobody would replace this server any more."""
+    """Get SIGTERM when the keeper ends: nothing would replace this server any more."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def main(arguments: list[str]) -> int:
-    """`server FOLDER MODULE...`. In a child, what that child's program ends with."""
+    """Run `server FOLDER MODULE...`. In a child, return its program's exit status."""
     _end_with_keeper()
     folder = files.WarmFolder(Path(arguments[0]))
     began_s = time.time()
     base = Base.of_this_process()
     loaded = preload(arguments[1:])
     if "ray" in loaded["missing"] and "ray" in sys.modules:
-        # This build cannot be forked from; all but Ray still can.
+        # This build cannot be forked from; everything but Ray still can.
         others = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]
         os.execv(sys.executable, [sys.executable, "-m", _NAME, arguments[0], *others])
     gc.collect()
-    gc.freeze()  # Else the first collection in each child would copy every page.
+    gc.freeze()  # Without this, the first collection in each child would copy every page.
     base = base.after_preload()
     server = Server(folder, base)
     folder.write_report(loaded | {"pid": os.getpid(), "took_s": time.time() - began_s})

@@ -1,4 +1,4 @@
-"""Runs inside `ray start` (RAY_START_HOOK): this node's workers come from a fork server."""
+"""Runs inside `ray start` (RAY_START_HOOK): makes this node's workers come from a fork server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def configure(params: Any, head: bool) -> None:
 
 
 def write_python(folder: WarmFolder) -> None:
-    """`python` for the entrypoints of jobs; a shell script, for a #! line has a length limit."""
+    """Write the `python` for jobs' entrypoints: a shell script, as a #! line has a length limit."""
     folder.bin.mkdir(mode=0o700, exist_ok=True)
     python, launcher = shlex.quote(sys.executable), shlex.quote(str(_LAUNCHER))
     text = f'#!/bin/sh\nexec {python} -SIE {launcher} --driver {python} "$@"\n'
@@ -45,7 +45,7 @@ def write_python(folder: WarmFolder) -> None:
 
 
 def start_keeper(folder: WarmFolder) -> None:
-    """In a session of its own; it ends when `ray start --block` does."""
+    """Start the keeper in a session of its own; it ends when `ray start --block` does."""
     added = os.environ.get(PRELOAD_ENV_VAR, "").split()
     watch = ["--watch", str(os.getpid())] if "--block" in sys.argv else []
     modules = [*DEFAULT_MODULES, *added]

@@ -13,9 +13,9 @@ import anywidget
 import traitlets
 
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.runs.view import RunView
-from llmops_kernel.widgets.columns import PackedSteps
-from llmops_kernel.widgets.snapshot import snapshot
+from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.views.columns import PackedRows, columns_of
+from llmops_kernel.views.snapshot import snapshot
 from llmops_kernel.widgets.source import LiveRun
 
 _STATIC = Path(__file__).parent / "static"
@@ -35,10 +35,10 @@ def _pack_all(_: object, panel: RunPanel) -> bytes:
 
 
 class RunPanel(anywidget.AnyWidget):
-    """Everything shown is in traits, so a reload, a second view and a saved notebook show it all.
+    """All state is in traits, so a reload, a second view and a saved notebook show the same.
 
     New steps travel as binary messages `{"kind": "rows", "first": index}`; the whole
-    history is only packed when somebody asks for the full state.
+    history is packed only when the full state is requested.
     """
 
     _esm = _joined(_PARTS["scripts"])
@@ -53,7 +53,6 @@ class RunPanel(anywidget.AnyWidget):
     def __init__(self, run: LiveRun, *, clock: Any = time.time) -> None:
         self._run = run
         self._clock = clock
-        self._packed = PackedSteps()
         self._lock = threading.RLock()
         self._log_read_s = 0.0
         self._stop_asked = False
@@ -62,6 +61,7 @@ class RunPanel(anywidget.AnyWidget):
         """True once a browser has drawn the panel."""
         self._source = run.follower()
         self._source.poll()
+        self._packed = PackedRows(columns_of(self.view))
         self._packed.sync(self.view)
         super().__init__(state=self._snapshot())
         self.on_msg(self._on_message)
@@ -86,7 +86,7 @@ class RunPanel(anywidget.AnyWidget):
         }
 
     def all_rows(self) -> bytes:
-        """As of the last refresh: what came since goes to all browsers with the next one."""
+        """All rows as of the last refresh; later ones go to all browsers with the next one."""
         with self._lock:
             return self._packed.rows()
 
@@ -105,7 +105,7 @@ class RunPanel(anywidget.AnyWidget):
         return self._source.is_over
 
     def _take_replies_anywhere(self) -> None:
-        """Let the Stop button through while a cell waits.
+        """Let the Stop button work while a cell waits.
 
         JupyterLab sends widget messages to a subshell of the kernel, which is free then; but
         ipykernel (7.4) sends them on to the loop that spoke last, which is the waiting cell's.
@@ -122,7 +122,7 @@ class RunPanel(anywidget.AnyWidget):
         moment = time.monotonic()
         if now or moment - self._log_read_s >= _LOG_EVERY_S:
             self._log_read_s = moment
-            # A log that cannot be read now is no news: `poll` tells of a cluster that is gone.
+            # A log that cannot be read is not reported: `poll` reports a cluster that is gone.
             with contextlib.suppress(LLMOpsError):
                 self.log = self._run.logs(tail=_LOG_LINES)
 
@@ -130,8 +130,8 @@ class RunPanel(anywidget.AnyWidget):
         """Put the curves into the saved state too: nbclient does not keep messages."""
         self.send_state("columns")
 
-    def tell(self, error: Exception, *, stays: bool = False) -> None:
-        """Show trouble of the panel itself: until the next poll succeeds, or for good."""
+    def report(self, error: Exception, *, stays: bool = False) -> None:
+        """Show a problem of the panel until the next poll succeeds; with `stays`, for good."""
         remedy = error.remedy if isinstance(error, LLMOpsError) else ""
         message = error.message if isinstance(error, LLMOpsError) else f"{error}"
         self.notice = {"message": message or type(error).__name__, "remedy": remedy, "stays": stays}
@@ -152,12 +152,12 @@ class RunPanel(anywidget.AnyWidget):
             self._run.stop()
         except Exception as error:
             self._show_stop(asked=False)
-            self.tell(error, stays=True)
+            self.report(error, stays=True)
 
     def _show_stop(self, *, asked: bool) -> None:
         with self._lock:
             self._stop_asked = asked
-            # Counted, so that a browser which already shows "stopping" takes notice.
+            # Counted, so that a browser which already shows "stopping" notices the change.
             self._stop_refused += not asked
             self.notice = {}
             self.state = self._snapshot()

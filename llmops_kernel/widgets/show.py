@@ -8,9 +8,9 @@ import uuid
 from typing import Any
 
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.widgets import static_run
+from llmops_kernel.views import static_run
+from llmops_kernel.views.saved_run import MIME_TYPE, saved_run
 from llmops_kernel.widgets.run_panel import RunPanel
-from llmops_kernel.widgets.saved_run import MIME_TYPE, saved_run
 from llmops_kernel.widgets.source import LiveRun
 
 POLL_INTERVAL_S = 0.25
@@ -18,7 +18,7 @@ POLL_INTERVAL_S = 0.25
 LONGEST_WAIT_S = 5.0
 """Between polls while the cluster does not answer."""
 PICTURE_AFTER_S = 5.0
-"""No browser has drawn the panel by then: papermill, or a page that is closed."""
+"""No browser has drawn the panel after this time: papermill, or a closed page."""
 PICTURE_EVERY_S = 15.0
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
@@ -28,7 +28,7 @@ Bundle = dict[str, Any]
 def show(run: LiveRun) -> None:
     """Display the live panel and return at once; a thread follows until the run ends.
 
-    A run that is over is displayed as it stays: it needs no kernel.
+    A run that has ended is displayed as it is saved: that needs no kernel.
     """
     panel = RunPanel(run)
     if panel.is_over:
@@ -41,7 +41,7 @@ def wait_in_notebook(run: LiveRun, timeout_s: float | None = None) -> str:
     """Show the panel and block until the run ends; leaves a picture and a table in the cell.
 
     Returns the run's state, which is not a final one after a time-out. On a time-out and on
-    KeyboardInterrupt (which is passed on) the panel stays and goes on in the background.
+    KeyboardInterrupt (which is passed on) the panel stays and keeps following in the background.
     """
     panel = RunPanel(run)
     display_id = display_bundle(_live(panel))
@@ -61,10 +61,10 @@ def wait_in_notebook(run: LiveRun, timeout_s: float | None = None) -> str:
 
 
 def follow_in_background(panel: RunPanel, *, display_id: str | None = None) -> threading.Thread:
-    """A daemon thread: it ends with the run, or with the kernel."""
+    """Start a daemon thread that ends with the run, or with the kernel."""
 
     def follow() -> None:
-        # What is left in the notebook must show after the kernel, too: no live widget.
+        # What stays in the notebook must show without a kernel: no live widget.
         if _follow(panel) and display_id is not None:
             _update(static_picture(panel), display_id)
 
@@ -74,7 +74,7 @@ def follow_in_background(panel: RunPanel, *, display_id: str | None = None) -> t
 
 
 def _follow(panel: RunPanel) -> bool:
-    """True when the run ended; False when the panel cannot go on, which it then says."""
+    """Return True when the run ended; False when the panel stopped, which it then reports."""
     pace = _Pace()
     while True:
         try:
@@ -82,8 +82,10 @@ def _follow(panel: RunPanel) -> bool:
                 panel.finish()
                 return True
         except Exception as error:
-            # Nobody reads a thread's traceback; the reader of the panel must know that it stands.
-            panel.tell(LLMOpsError(f"The panel stopped: {error!r}", remedy="call run.show() again"))
+            # A traceback of this thread is shown nowhere, so the panel reports that it stopped.
+            panel.report(
+                LLMOpsError(f"The panel stopped: {error!r}", remedy="call run.show() again")
+            )
             return False
         time.sleep(pace.wait_s)
 
@@ -105,7 +107,7 @@ def _refresh(panel: RunPanel, pace: _Pace) -> bool:
     try:
         ended = panel.refresh()
     except LLMOpsError as error:
-        panel.tell(error)
+        panel.report(error)
         pace.bad()
         return False
     pace.good()
@@ -133,7 +135,7 @@ class _Waiting:
         return True
 
     def _keep_picture(self, now_s: float) -> None:
-        """Without a browser the saved notebook shows how far it is; with one it would flicker."""
+        """Update the saved notebook's picture if there is no browser; with one it would flicker."""
         if not self._panel.seen and now_s >= self._picture_s:
             self._picture_s = now_s + PICTURE_EVERY_S
             _update(_live(self._panel, picture=True), self._display_id)
@@ -149,7 +151,7 @@ def _live(panel: RunPanel, *, picture: bool = False) -> Bundle:
 
 
 def static_picture(panel: RunPanel) -> Bundle:
-    """The run as JSON, which Lab draws; a picture for all others, and for machines the summary."""
+    """Return the run as JSON for Lab, a picture for others, and the summary for machines."""
     return {
         "image/png": static_run.render_png(panel.view, title=panel.run.id),
         "text/plain": static_run.one_line(panel.view),
@@ -158,7 +160,7 @@ def static_picture(panel: RunPanel) -> Bundle:
 
 
 def static_table(panel: RunPanel) -> Bundle:
-    # An output of its own: a picture inside HTML is dropped where a notebook is not trusted.
+    # A separate output: JupyterLab drops a picture inside HTML from a notebook it does not trust.
     return {
         "text/html": static_run.table_html(panel.view, panel.run.record),
         "text/plain": static_run.text(panel.view, panel.run.record),

@@ -1,32 +1,29 @@
-"""What every view needs of a run: to be polled, and to be told to stop."""
+"""What every view needs from a run: events to poll, and a way to stop it."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from llmops_kernel.errors import RunStateError
 from llmops_kernel.metrics.events import AnyEvent
-from llmops_kernel.runs.journal import FolderTail
-from llmops_kernel.runs.paths import RunFolder
-from llmops_kernel.runs.record import RunRecord
-from llmops_kernel.runs.view import RunView
+from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.record.record import RunRecord
 
 
 class Source(Protocol):
-    """What `jobs.follow.Follower` is: polls a journal, each event once."""
+    """Polls a journal, each event once, as `jobs.follow.Follower` does."""
 
     @property
     def view(self) -> RunView: ...
 
     @property
     def is_over(self) -> bool:
-        """The newest attempt has ended, as of the last poll."""
+        """Return whether the newest attempt had ended at the last poll."""
 
     def poll(self) -> list[AnyEvent]:
         """New events, already applied to `view`."""
 
     def drain(self) -> list[AnyEvent]:
-        """Like `poll` once it is over, but waits a little for what is still on its way."""
+        """Like `poll` after the run has ended, but waits a little for events still in transit."""
 
 
 class LiveRun(Protocol):
@@ -39,53 +36,8 @@ class LiveRun(Protocol):
     def record(self) -> RunRecord: ...
 
     def follower(self) -> Source:
-        """A new source: two views of one run must not take each other's events."""
+        """Return a new source: two views of one run must not take each other's events."""
 
     def logs(self, *, tail: int | None = None) -> str: ...
 
     def stop(self) -> object: ...
-
-
-class FolderRun:
-    """A run read from its folder alone: no cluster is asked, nothing can be stopped."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.record = RunRecord.model_validate_json(folder.record.read_bytes())
-        self.id = self.record.run_id
-        self._folder = folder
-
-    def follower(self) -> FolderSource:
-        return FolderSource(self._folder)
-
-    def logs(self, *, tail: int | None = None) -> str:
-        files = sorted(self._folder.logs.glob("*.log"))
-        if not files:
-            return ""
-        lines = files[-1].read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-(tail or 0) :])
-
-    def stop(self) -> None:
-        raise RunStateError(
-            f"Run {self.id} was opened from its folder, so it cannot be stopped from here.",
-            remedy=f"llmops stop {self.id}",
-        )
-
-
-class FolderSource:
-    """Follows the journal in a run's folder."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.view = RunView()
-        self._tail = FolderTail(folder.journal)
-
-    @property
-    def is_over(self) -> bool:
-        return self.view.is_terminal
-
-    def poll(self) -> list[AnyEvent]:
-        events = self._tail.read()
-        self.view.apply(events)
-        return events
-
-    def drain(self) -> list[AnyEvent]:
-        return self.poll()

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.kuberay_loop [--runs 5]
 
-Needs `shared/kubernetes` beside the repository. API server, operator and kubelets are stand-ins;
-the tunnel, Ray with its token and the training are real. Runs go to both clusters in turn, after
+API server, operator and kubelets are stand-ins; the tunnel, Ray with its token and the training are
+real. Runs go to both clusters in turn, after
 one that warms each. Pods do not see the client's run folder: their journal comes through the
 tunnel.
 """
@@ -19,9 +19,9 @@ import tempfile
 from pathlib import Path
 
 import llmops_kernel as llmops
-from tests.k8s.farm import Farm
-from tests.k8s.faulty_place import of_this_process
-from tests.k8s.standin import ROOT, StandIn
+from tests.k8s.standin.farm import Farm
+from tests.k8s.standin.process import ROOT, StandIn
+from tests.k8s.support.user_namespace import of_this_process
 
 _CONFIG = """\
 name: bench

@@ -27,8 +27,8 @@ from typing import Any
 
 import psutil
 
-from llmops_kernel.clusters.kuberay.cache import close_caches
-from llmops_kernel.clusters.kuberay.provider import KubeRayProvider
+from llmops_kernel.providers.kuberay.api.cache import close_caches
+from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from tests.benchmarks.kuberay_objects import (
     BIG,
     MANY,
@@ -38,8 +38,8 @@ from tests.benchmarks.kuberay_objects import (
     one_of_many,
     worker_pod,
 )
-from tests.clusters.kuberay.fake_ray import FakeRay
-from tests.k8s.standin import StandIn
+from tests.k8s.standin.process import StandIn
+from tests.providers.kuberay.fake_ray import FakeRay
 
 LIST_S = 1.0
 GET_S = 0.1
@@ -135,7 +135,7 @@ def _watch_status(provider: KubeRayProvider, args: argparse.Namespace) -> Body:
         rss.append(process.memory_info().rss)
         time.sleep(0.1)
     # The caches fill in the first third.
-    settled = rss[len(rss) // 3 :]
+    find_or_choose = rss[len(rss) // 3 :]
     result = {
         "workers": args.workers,
         "first_get_s": round(first_s, 3),
@@ -148,7 +148,7 @@ def _watch_status(provider: KubeRayProvider, args: argparse.Namespace) -> Body:
         "different_counts_seen": len(seen),
         "last_message": info.message,
         "rss_bytes": rss[-1],
-        "rss_growth_bytes": round(_mean(settled[-50:]) - _mean(settled[:50])),
+        "rss_growth_bytes": round(_mean(find_or_choose[-50:]) - _mean(find_or_choose[:50])),
         "minutes": args.minutes,
     }
     print(f"{args.workers} workers: {result}", flush=True)

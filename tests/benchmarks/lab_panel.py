@@ -24,7 +24,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from llmops_kernel.runs.paths import RunFolder
+from llmops_kernel.store.paths import RunFolder
 from tests.browser.lab import CHROMIUM, FLAGS, ROOT, Lab
 from tests.browser.lab_page import LabPage
 from tests.widgets.simulate import Simulation

@@ -103,7 +103,7 @@ def bare(rows: list[dict[str, str]], folder: Path, steps: int) -> float:
     """What a user would write without us; steps per second."""
     from transformers import AutoTokenizer, Trainer, TrainingArguments, set_seed
 
-    from llmops_kernel.train.catalogue import prepare
+    from llmops_kernel.train.model.catalogue import prepare
 
     set_seed(42)
     tokenizer = AutoTokenizer.from_pretrained(str(prepare("tiny-llama")))
@@ -144,8 +144,8 @@ def _collate(batch: list[list[int]]) -> dict[str, Any]:
 
 def ours(workspace: Path, folder: Path, steps: int) -> float:
     """The same training through our worker loop, journal and all; steps per second."""
-    from llmops_kernel.config.train import TrainingConfig
-    from llmops_kernel.runs.journal import JournalWriter
+    from llmops_kernel.config.models.train import TrainingConfig
+    from llmops_kernel.store.journal.journal import JournalWriter
     from llmops_kernel.train.context import WorkerContext
     from llmops_kernel.train.loop import train
 
@@ -173,7 +173,7 @@ def ours(workspace: Path, folder: Path, steps: int) -> float:
 def journal_cost_s(folder: Path, count: int = 2000) -> float:
     """Seconds that numbering, stamping and writing one step event take, to two folders."""
     from llmops_kernel.metrics.events import StepEvent
-    from llmops_kernel.runs.journal import JournalWriter
+    from llmops_kernel.store.journal.journal import JournalWriter
 
     journal = JournalWriter([folder / "a", folder / "b"], stream="1-worker-1", attempt=1)
     times = []

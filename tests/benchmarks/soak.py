@@ -22,13 +22,13 @@ from pathlib import Path
 import psutil
 
 import llmops_kernel as llmops
-from llmops_kernel.clusters.launch import warm_folder
-from llmops_kernel.clusters.local import LocalProvider
-from llmops_kernel.clusters.processes import cluster_processes
-from llmops_kernel.clusters.record import HeadRecord, cluster_folder
-from llmops_kernel.config.cluster import ClusterTemplate
+from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.jobs.client import JobsClient
-from llmops_kernel.runs.paths import home
+from llmops_kernel.providers.local.launch import warm_folder
+from llmops_kernel.providers.local.processes import cluster_processes
+from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
+from llmops_kernel.store.paths import home
 from llmops_kernel.warm.keeper import ask
 
 _FIRST = 5
@@ -101,7 +101,7 @@ def _line(process: psutil.Process) -> list[str]:
         return []
 
 
-def settled(record: HeadRecord, at_most: int | None) -> Count:
+def find_or_choose(record: HeadRecord, at_most: int | None) -> Count:
     """Once the last job's processes have gone, or 20 s later."""
     deadline_s = time.monotonic() + _SETTLE_S
     while True:
@@ -177,13 +177,13 @@ def soak(
             is_run = train_every > 0 and number % train_every == 0
             took = one_run(cluster, folder) if is_run else one_job(client, number)
             if number == _FIRST:
-                before = settled(record, at_most=None)
+                before = find_or_choose(record, at_most=None)
                 print("before", before)
             elif number > _FIRST:
                 took_s.append(took)
                 print(f"{number - _FIRST}/{runs}: {took:.2f} s", flush=True)
     assert before is not None
-    after = settled(record, at_most=before.processes)
+    after = find_or_choose(record, at_most=before.processes)
     print("after ", after)
     return {
         "runs": runs,

@@ -81,7 +81,7 @@ class LabPage:
         for header, payload in self.frames:
             if header["topic"] == f"run/{run_id}" and header["kind"] == "rows":
                 floats = struct.unpack(f"<{len(payload) // 4}f", payload)
-                found += [int(step) for step in floats[::7]]
+                found += [int(step) for step in floats[:: len(header["data"]["columns"])]]
         return found
 
     def _watch(self, socket: Any) -> None:

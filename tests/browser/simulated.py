@@ -7,7 +7,7 @@ import struct
 import time
 from typing import Any
 
-from llmops_kernel.clusters.provider import ClusterAction, ClusterInfo
+from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo
 from llmops_kernel.server.wire.clusters import ClusterList, ClusterRow
 
 _RAY_PAGE = "<h1>Ray</h1><script>document.write(location.hash)</script>"

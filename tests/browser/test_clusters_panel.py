@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.clusters.record import ClusterFolder, HeadRecord, cluster_folder
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord, cluster_folder
 from llmops_kernel.server.wire.clusters import ClusterRow
+from llmops_kernel.store.store import RunStore
 from tests.browser.lab import Lab
 from tests.browser.lab_page import LabPage
 from tests.browser.simulated import SimulatedClusters, row
@@ -111,7 +111,7 @@ def test_pages_in_tabs_of_their_own(clusters: Clusters) -> None:
     assert [label for label in clusters.tabs() if label in wanted] == wanted
     simulated.tell(row("lab", "stopped"))
     page.locator(".llmops-dashboard.llmops-mod-gone").first.wait_for(state="attached")
-    page.get_by_text("What is shown below is what was known before.").first.wait_for()
+    page.get_by_text("The page below shows the last known state.").first.wait_for()
 
 
 def test_the_training_layout(clusters: Clusters, lab: Lab) -> None:

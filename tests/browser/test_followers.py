@@ -20,14 +20,14 @@ STEPS = 400
 PANEL = ".lm-DockPanel .llmops-run:visible"
 CELLS = (
     "import llmops_kernel as llmops\n"
-    "from llmops_kernel.widgets import columns\n"
+    "from llmops_kernel.views import columns\n"
     "sent = []\n"
-    "advance = columns.StepCursor.advance\n"
+    "advance = columns.RowCursor.advance\n"
     "def noted(self, view):\n"
     "    news = advance(self, view)\n"
     "    sent.extend([] if news is None else [step.step for step in news[1]])\n"
     "    return news\n"
-    "columns.StepCursor.advance = noted",
+    "columns.RowCursor.advance = noted",
     f"llmops.attach({RUN_ID!r}).wait(raise_on_failure=False)",
     f"print('once each:', sent == list(range(1, {STEPS} + 1)))",
 )

@@ -15,13 +15,12 @@ import pytest
 
 from tests.browser.lab import Lab
 from tests.browser.lab_page import LabPage
-from tests.k8s.farm import Farm
-from tests.k8s.standin import MISSING_CRD, RAYCLUSTER_CRD, StandIn
+from tests.k8s.standin.farm import Farm
+from tests.k8s.standin.process import StandIn
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
-    pytest.mark.skipif(not RAYCLUSTER_CRD.exists(), reason=MISSING_CRD),
 ]
 
 NAME, NAMESPACE = "gpu-lab", "training"

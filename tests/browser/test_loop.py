@@ -66,7 +66,7 @@ def hub() -> Iterator[Lab]:
 
 
 def _stop_clusters(home: Path) -> None:
-    from llmops_kernel.clusters.local import LocalProvider
+    from llmops_kernel.providers.local.provider import LocalProvider
 
     provider = LocalProvider(home)
     for info in provider.list():

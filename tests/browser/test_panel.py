@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.runs.paths import RunFolder
+from llmops_kernel.store.paths import RunFolder
 from tests.browser.lab import ROOT
 from tests.widgets.simulate import Simulation
 
@@ -37,8 +37,9 @@ OVERFLOWS = """panel => [panel, ...panel.querySelectorAll('*')]
 def source(folder: Path, call: str = "show") -> str:
     return (
         "from pathlib import Path\n"
-        "from llmops_kernel.runs.paths import RunFolder\n"
-        "from llmops_kernel.widgets.source import FolderRun\n"
+        "from llmops_kernel.store.paths import RunFolder\n"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from tests.widgets.folder_run import FolderRun\n"
         f"from llmops_kernel.widgets.show import {call}\n"
         f"{call}(FolderRun(RunFolder(Path({str(folder)!r}))))"
     )

@@ -10,11 +10,11 @@ from typing import Any
 import nbformat
 import pytest
 
-from llmops_kernel.runs.paths import RunFolder
-from llmops_kernel.widgets.saved_run import MIME_TYPE, saved_run
-from llmops_kernel.widgets.source import FolderRun
-from llmops_kernel.widgets.static_run import render_png
+from llmops_kernel.store.paths import RunFolder
+from llmops_kernel.views.saved_run import MIME_TYPE, saved_run
+from llmops_kernel.views.static_run import render_png
 from tests.browser.lab import ARTIFACTS, Lab
+from tests.widgets.folder_run import FolderRun
 from tests.widgets.simulate import Simulation
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

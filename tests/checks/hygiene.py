@@ -29,7 +29,7 @@ BINARY = {".png", ".gif", ".jpg", ".ico", ".zip", ".whl", ".parquet", ".gz", ".w
 
 
 def violations(paths: list[Path]) -> list[str]:
-    """One line for each finding: file, line, what it is."""
+    """Return one line for each finding: file, line, what it is."""
     return [finding for path in paths for finding in _findings(path)]
 
 

@@ -1,7 +1,7 @@
 """Write or compare `constraints.txt`: the exact version of all that our extras need.
 
 `python -m tests.checks.pins` compares the file with the environment it runs in;
-`python -m tests.checks.pins --write` makes the file anew from that environment.
+`python -m tests.checks.pins --write` writes the file from that environment.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.cli.main import main
+from llmops_kernel.services.backend import Backend
 
 Llmops = Callable[..., int]
 
@@ -26,9 +27,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def llmops(home: Path) -> Llmops:
     """Runs a command in this process; returns its exit code. Output is captured as usual."""
 
-    def call(*arguments: str) -> int:
+    def call(*arguments: str, backend: Backend | None = None) -> int:
         with pytest.raises(SystemExit) as leaving:
-            main(arguments)
+            main(arguments, backend=backend)
         code = leaving.value.code
         return code if isinstance(code, int) else 0
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmops_kernel.cli.bench_loop import order
-from llmops_kernel.cli.bench_presets import Preset, write_workspace
-from llmops_kernel.cli.bench_table import loop_table
-from llmops_kernel.config.load import check_files, load_training_config
-from llmops_kernel.widgets.bench_figures import Measured, loop_figures
+from llmops_kernel.cli.bench.loop import order
+from llmops_kernel.cli.bench.presets import Preset, write_workspace
+from llmops_kernel.cli.bench.table import loop_table
+from llmops_kernel.config.reading.load import check_files, load_training_config
+from llmops_kernel.views.bench_figures import Measured, loop_figures
 from tests.cli.conftest import Llmops, process
 
 if TYPE_CHECKING:
-    from llmops_kernel.clusters.provider import ClusterInfo
+    from llmops_kernel.providers.protocol import ClusterInfo
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_run_that_fails_ends_the_bench_with_its_reason(
     done = process("bench", "loop", str(config), change, *cluster, "--warm-only", "--json")
     assert done.returncode == 1
     assert json.loads(done.stdout)["warm"]["runs_s"] == []
-    assert "of the bench (warm) FAILED" in done.stderr
+    assert "of the benchmark (warm) FAILED" in done.stderr
     assert "Try:" in done.stderr
 
 
@@ -151,9 +151,14 @@ def test_a_signal_stops_the_run_and_prints_what_there_is(
         text=True,
         env=dict(os.environ),
     )
-    run_id = _running(bench)
-    bench.send_signal(number)
-    printed, error = bench.communicate(timeout=60)
+    try:
+        run_id = _running(bench)
+        bench.send_signal(number)
+        printed, error = bench.communicate(timeout=60)
+    finally:
+        if bench.poll() is None:  # A run that is left behind would disturb all later tests.
+            bench.terminate()
+            bench.wait(60)
     assert bench.returncode == 130, error
     assert json.loads(printed)["ratio"] is None
     assert f"stopping {run_id}" in error
@@ -165,7 +170,7 @@ def _running(bench: subprocess.Popen[str]) -> str:
     """Waits for the first run to make steps."""
     deadline_s = time.monotonic() + 120
     while time.monotonic() < deadline_s and bench.poll() is None:
-        (newest,) = json.loads(process("runs", "--limit", "1", "--json").stdout) or [None]
+        (newest,) = json.loads(process("runs", "--all", "--limit", "1", "--json").stdout) or [None]
         if newest and newest["run_id"].startswith("bench-tiny") and newest["state"] == "RUNNING":
             return str(newest["run_id"])
         time.sleep(0.5)

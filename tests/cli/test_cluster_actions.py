@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llmops_kernel.clusters.local import LocalProvider
-from llmops_kernel.clusters.provider import ActionPreview, ClusterAction, ClusterInfo, ClusterState
-from llmops_kernel.clusters.record import cluster_folder
+from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.providers.local.record import cluster_folder
+from llmops_kernel.providers.protocol import ActionPreview, ClusterAction, ClusterInfo, ClusterState
+from llmops_kernel.services.backend import Backend
 from tests.cli.conftest import Llmops
-from tests.clusters.test_actions import FULL, defined
+from tests.providers.local.test_actions import FULL, defined
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def test_a_deletion_is_previewed_and_needs_a_yes(
 ) -> None:
     assert llmops("delete", lab) == 1
     told = capsys.readouterr().err
-    assert "forgets its definition and its logs" in told
+    assert "deletes its definition and its logs" in told
     assert "Keeps: runs" in told
     assert "Try: llmops delete lab --yes" in told
     assert LocalProvider().names() == ("lab",)
@@ -46,29 +48,30 @@ def test_what_does_not_fit_the_state_is_refused_with_the_reason(
 
 
 def test_resume_and_scale_tell_what_came_of_it(
-    lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[Any] = []
 
-    def info(name: str, **values: Any) -> ClusterInfo:
-        asked.append(values)
-        values["progress"]("Starting Ray")
-        return ClusterInfo(
-            name=name, provider="local", state=ClusterState.READY, message="without `env`"
-        )
+    class Quick(LocalProvider):
+        def _answer(self, name: str, **values: Any) -> ClusterInfo:
+            asked.append(values)
+            values["progress"]("Starting Ray")
+            return ClusterInfo(
+                name=name, provider="local", state=ClusterState.READY, message="without `env`"
+            )
 
-    def preview(name: str, action: ClusterAction) -> ActionPreview:
-        return ActionPreview(
-            cluster=name,
-            action=action,
-            summary="Restarts it.",
-            stops=("run menu-1 (running)",),
-            needs_confirmation=True,
-        )
+        resume = scale = _answer
 
-    monkeypatch.setattr(LocalProvider, "resume", lambda self, name, **more: info(name, **more))
-    monkeypatch.setattr(LocalProvider, "scale", lambda self, name, **more: info(name, **more))
-    monkeypatch.setattr(LocalProvider, "preview", lambda self, name, action: preview(name, action))
+        def preview(self, name: str, action: ClusterAction) -> ActionPreview:
+            return ActionPreview(
+                cluster=name,
+                action=action,
+                summary="Restarts it.",
+                stops=("run menu-1 (running)",),
+                needs_confirmation=True,
+            )
+
+    llmops = partial(llmops, backend=Backend(providers=lambda: [Quick()]))
     assert llmops("resume", lab) == 0
     assert "without `env`" in capsys.readouterr().out
     assert llmops("scale", lab, "--num-cpus", "2") == 1

@@ -10,8 +10,8 @@ import typer
 import yaml
 
 from llmops_kernel.cli.app import app
-from llmops_kernel.cli.cluster_group import SUBCOMMANDS
-from llmops_kernel.config.cluster import load_cluster_template, shipped
+from llmops_kernel.cli.clusters.group import SUBCOMMANDS
+from llmops_kernel.config.reading.templates import load_cluster_template, shipped
 from tests.cli.conftest import Llmops
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from llmops_kernel.cli.runs.submit import print_advice
+from llmops_kernel.config.reading.load import training_config_from_dict
 from tests.cli.conftest import Llmops
 
 
@@ -64,6 +66,50 @@ def test_overrides_are_checked_too(
     assert llmops("check", "c.train.yaml", "optimizer.learning_rate=1e-4") == 0
     assert llmops("check", "c.train.yaml", "optimizer.learning_rate=fast") == 1
     assert "fast" in capsys.readouterr().err
+
+
+def test_several_files_are_checked_and_json_names_each(
+    folder: Path, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rows.jsonl").write_text('{"text": "a b c"}\n')
+    (folder / "a.train.yaml").write_text("model: tiny-llama\ndata: rows.jsonl\n")
+    (folder / "b.train.yaml").write_text("model: tiny-llama\ndata: rowz.jsonl\nsed: 1\n")
+    (folder / "c.cluster.yaml").write_text("num_cpus: 2\n")
+    assert llmops("check", "a.train.yaml", "c.cluster.yaml") == 0
+    shown = capsys.readouterr().out
+    assert "a.train.yaml is valid" in shown
+    assert "c.cluster.yaml is valid" in shown
+    assert llmops("check", "a.train.yaml", "b.train.yaml", "no.train.yaml", "--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["valid"] is False
+    assert [one["valid"] for one in answer["files"]] == [True, False, False]
+    assert {p["path"] for p in answer["files"][1]["problems"]} == {"sed", "data.train"}
+    assert answer["files"][2]["problems"][0]["message"] == "no such file"
+    assert answer["files"][0]["effect"][0].startswith("Trains tiny-llama")
+
+
+def test_a_warning_does_not_fail_the_check(
+    folder: Path, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rows.jsonl").write_text('{"text": "a b c"}\n')
+    lines = "model: tiny-llama\ndata: rows.jsonl\noptimizer: {warmup_steps: 5}\n"
+    (folder / "a.train.yaml").write_text(lines)
+    assert llmops("check", "a.train.yaml", "max_steps=4") == 0
+    shown = capsys.readouterr()
+    assert "a.train.yaml is valid" in shown.out
+    assert "5 warm-up steps do not fit into a run of max_steps=4" in " ".join(shown.err.split())
+    assert llmops("check", "a.train.yaml", "max_steps=4", "--json") == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    assert [one["path"] for one in file["warnings"]] == ["optimizer.warmup_steps"]
+
+
+def test_submit_prints_the_same_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    data = {"model": "tiny-llama", "data": "rows.jsonl", "optimizer": {"warmup_steps": 5}}
+    print_advice(training_config_from_dict(data, ["max_steps=4"]))
+    shown = " ".join(capsys.readouterr().err.split())
+    assert shown.startswith("Warning: optimizer.warmup_steps: 5 warm-up steps do not fit")
+    print_advice(training_config_from_dict(data))
+    assert capsys.readouterr().err == ""
 
 
 def test_the_schema_is_json(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:

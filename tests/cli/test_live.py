@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from llmops_kernel.cli.live import follow_in_terminal
-from llmops_kernel.cli.live_parts import screen
+from llmops_kernel.cli.runs.live import follow_in_terminal
+from llmops_kernel.cli.runs.live_parts import screen
 from llmops_kernel.errors import ClusterUnreachableError
-from llmops_kernel.runs.paths import RunFolder
-from llmops_kernel.widgets.source import FolderRun, FolderSource
+from llmops_kernel.metrics.events import PhaseEvent
+from llmops_kernel.store.paths import RunFolder
+from tests.widgets.folder_run import FolderRun, FolderSource
 from tests.widgets.simulate import Simulation
 
 
@@ -83,10 +84,11 @@ def test_plain_lines_come_every_few_seconds_and_stop_at_the_time_out(run: Simula
     def sleep(seconds: float) -> None:
         for _ in range(4):
             next(steps, None)
+        run.sleep(0.4)  # type: ignore[misc]
 
     to = console(terminal=False, width=200)
     state = follow_in_terminal(
-        FolderRun(run.folder), console=to, timeout_s=6.0, sleep=sleep, clock=run.clock
+        FolderRun(run.folder), console=to, timeout_s=12.0, sleep=sleep, clock=run.clock
     )
     assert state == "RUNNING"
     lines = told(to).splitlines()
@@ -94,6 +96,38 @@ def test_plain_lines_come_every_few_seconds_and_stop_at_the_time_out(run: Simula
     assert "model load done: 134.5 M parameters" in lines
     assert any(line.startswith("evaluation at step 40: loss") for line in lines)
     assert sum(line.startswith("Running, step") for line in lines) == 1
+
+
+def test_a_long_phase_is_one_line_of_a_log(run: Simulation) -> None:
+    run.start_up()
+    run.start()
+    for _ in zip(range(5), run.train(), strict=False):
+        pass
+    run.worker.emit(PhaseEvent(name="evaluate", state="begin"))
+    to = console(terminal=False, width=200)
+    follow_in_terminal(
+        FolderRun(run.folder), console=to, timeout_s=120.0, sleep=run.sleep, clock=run.clock
+    )
+    progress = [line for line in told(to).splitlines() if line.startswith("Running")]
+    assert len(progress) == 1, progress
+    assert "step 5 of 120" in progress[0]
+
+
+def test_progress_of_a_log_comes_each_ten_seconds_with_news(run: Simulation) -> None:
+    run.start_up()
+    run.start()
+    steps = run.train()
+
+    def sleep(seconds: float) -> None:
+        next(steps, None)
+        run.sleep(0.95)  # type: ignore[misc]
+
+    to = console(terminal=False, width=200)
+    follow_in_terminal(
+        FolderRun(run.folder), console=to, timeout_s=35.0, sleep=sleep, clock=run.clock
+    )
+    progress = [line for line in told(to).splitlines() if line.startswith("Running, step")]
+    assert len(progress) == 3, progress
 
 
 class Silent(FolderRun):

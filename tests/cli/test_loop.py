@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.cli.doctor_run import write_workspace
+from llmops_kernel.cli.doctor.trial import write_workspace
 from tests.cli.conftest import process
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -88,7 +88,7 @@ def test_ctrl_c_detaches_and_stop_stops(config: str) -> None:
     follower.send_signal(signal.SIGINT)
     _, error = follower.communicate(timeout=30)
     assert follower.returncode == 130
-    assert "goes on" in error
+    assert "continues" in error
     assert "llmops wait" in error
     _until_step(1)
     assert process("stop", "last").returncode == 0

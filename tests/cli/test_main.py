@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -59,12 +59,17 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
     )
     took_s = []
     for _ in range(3):
-        began_s = time.monotonic()
+        began_s = child_processor_s()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        took_s.append(time.monotonic() - began_s)
+        took_s.append(child_processor_s() - began_s)
     assert "LOADED []" in done.stdout
-    # Half a second is the aim on a quiet machine; the best of three forgives a busy one.
-    assert min(took_s) < 1.0
+    # Processor time, so that a busy machine does not matter; 0.3 s on a quiet one.
+    assert min(took_s) < 0.7
+
+
+def child_processor_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def test_our_errors_are_told_without_a_traceback(home: Path) -> None:
@@ -125,6 +130,14 @@ def test_version_names_the_parts(llmops: Llmops, capsys: pytest.CaptureFixture[s
     lines = capsys.readouterr().out.splitlines()
     assert f"llmops-kernel {__version__}" in lines
     assert any(line.startswith("ray 2.") for line in lines)
+
+
+@pytest.mark.parametrize("words", [["-m", "llmops_kernel"], ["-m", "llmops_kernel.cli.main"]])
+def test_version_is_an_option_too(words: list[str]) -> None:
+    from llmops_kernel import __version__
+
+    done = subprocess.run([sys.executable, *words, "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"llmops {__version__}\n")
 
 
 def test_main_takes_its_arguments_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:

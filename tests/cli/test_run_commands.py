@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.cli.submit_commands import unseen
+from llmops_kernel.cli.runs.submit import unseen
 from llmops_kernel.metrics.events import EndEvent, StartEvent, StepEvent
-from llmops_kernel.runs.journal import JournalWriter
-from llmops_kernel.runs.record import Attempt, RunRecord
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.store import RunStore
+from llmops_kernel.views.summary import list_runs
 from tests.cli.conftest import Llmops
 
 
@@ -70,8 +71,20 @@ def test_runs_are_listed_newest_first(llmops: Llmops, capsys: pytest.CaptureFixt
     assert llmops("runs", "--json", "--limit", "1") == 0
     (newest,) = json.loads(capsys.readouterr().out)
     assert newest["run_id"] == "toy-2"
-    assert newest["loss"] == 2.25
-    assert newest["mfu"] is None
+    figures = {figure["key"]: figure["value"] for figure in newest["figures"]}
+    assert figures["loss"] == 2.25
+    assert figures["mfu"] is None
+
+
+def test_runs_of_benchmarks_are_listed_with_all(
+    llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"run_id": "bench-1", "name": "n", "created_s": 1.0, "cluster": "local", "config": {}}
+    RunStore().create(RunRecord.model_validate({**record, "hidden": True}), config_yaml="")
+    assert llmops("runs") == 0
+    assert "bench-1" not in capsys.readouterr().out
+    assert llmops("runs", "--all") == 0
+    assert "bench-1" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("two_runs")
@@ -145,7 +158,7 @@ def test_a_star_and_a_note_are_kept_and_listed(
     assert "half the rate" in shown
     assert "lower rate" in shown
     assert llmops("star", "toy-1", "--off") == 0
-    assert RunStore().list(starred=True) == []
+    assert list_runs(RunStore(), starred=True) == []
 
 
 def test_rm_tells_asks_and_deletes(
@@ -154,9 +167,36 @@ def test_rm_tells_asks_and_deletes(
     folder = RunStore().folder("toy-1").root
     assert llmops("rm", "toy-1") == 1  # Nobody is there to answer.
     assert folder.exists()
-    assert str(folder) in capsys.readouterr().out
+    # A long path is folded at the width of the table.
+    assert str(folder) in "".join(capsys.readouterr().out.split())
     assert llmops("rm", "toy-1", "--yes") == 0
     assert not folder.exists()
+
+
+def test_rm_takes_several_runs_and_deletes_all_or_none(
+    two_runs: None, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("rm", "toy-1", "no-such-run", "--yes") == 1
+    assert len(RunStore().ids()) == 2
+    RunStore().add_attempt(
+        "toy-2", RunStore().attempts("toy-2")[0].model_copy(update={"number": 2})
+    )
+    assert llmops("rm", "toy-1", "toy-2", "--yes") == 1
+    assert len(RunStore().ids()) == 2
+    _make_run("toy-3", learning_rate=1e-4, created_s=time.time(), losses=[1.0])
+    capsys.readouterr()
+    assert llmops("rm", "toy-1", "toy-3", "toy-1", "--yes") == 0
+    assert "Run toy-1 is deleted.\nRun toy-3 is deleted.\n" in capsys.readouterr().out
+    assert RunStore().ids() == ["toy-2"]
+
+
+def test_stop_takes_several_runs(
+    two_runs: None, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("stop", "toy-1", "toy-2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"Run {name} has already finished: SUCCEEDED." for name in ("toy-1", "toy-2")]
+    assert llmops("stop", "toy-1", "nothing") == 1
 
 
 def test_rm_refuses_a_run_that_is_on(
@@ -165,5 +205,5 @@ def test_rm_refuses_a_run_that_is_on(
     attempt = RunStore().attempts("toy-1")[0].model_copy(update={"number": 2})
     RunStore().add_attempt("toy-1", attempt)
     assert llmops("rm", "toy-1", "--yes") == 1
-    assert "only an ended run" in capsys.readouterr().err
+    assert "only a run that has ended" in capsys.readouterr().err
     assert RunStore().folder("toy-1").root.exists()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from llmops_kernel.config.load import load_training_config
+from llmops_kernel.config.reading.load import load_training_config
 from llmops_kernel.errors import ConfigError
 
 BASE = "model: tiny-llama\ndata: rows.jsonl\n"  # two lines; what a case adds starts on line 3
@@ -85,7 +85,14 @@ CASES = [
     Case("not a number", "optimizer:\n  weight_decay: .nan\n", 4, ("a number of at least 0",)),
     Case("dropout", "method:\n  lora_dropout: 1\n", 4, ("at least 0 and below 1 (value 1)",)),
     Case("name", "name: My Run\n", 3, ("lower-case letters", "write for example my-run")),
-    Case("method", "method: qlora\n", 3, ("method.type", "one of full, lora", "mean lora?")),
+    Case("method", "method: lorra\n", 3, ("method.type", "one of full, lora", "mean lora?")),
+    Case("another method", "method: qlora\n", 3,
+         ("method.type", "one of full, lora", "qlora is another method")),
+    Case("unknown method", "method: magic\n", 3, ("method.type", "one of full, lora")),
+    Case("field of another method", "method: {type: full, r: 16}\n", 3,
+         ("method.r: is a field of lora, not of full (value 16)", "set method.type=lora")),
+    Case("misspelt field of a method", "method:\n  type: full\n  rr: 16\n", 5,
+         ("method.rr: unknown key",)),
     Case("strategy", "parallelism:\n  strategy: fsdp\n", 4, ("did you mean zero3?",)),
     Case("strategy by number", "parallelism:\n  strategy: 3\n", 4, ("did you mean zero3?",)),
     Case("dtype", "model: {id: x, dtype: fp16}\ndata: x\n", 1,
@@ -99,7 +106,7 @@ CASES = [
     Case("offload optimizer", "parallelism: {strategy: ddp, offload_optimizer: true}\n", 3,
          ("only ZeRO", "not ddp", "strategy=zero2")),
     Case("eval without rows", "evaluation:\n  every_steps: 5\n", 4,
-         ("evaluation.every_steps", "data.eval names none", "set data.eval")),
+         ("evaluation.every_steps", "data.eval is not set", "set data.eval")),
     Case("generate without rows", "evaluation:\n  generate: true\n", 4,
          ("evaluation.generate", "set data.eval")),
     Case("generate plain text", "model: x\ndata: {train: x, eval: y, format: text}\n"
@@ -109,15 +116,13 @@ CASES = [
     Case("flash without GPU", "parallelism: {use_gpu: false}\ndata: x\nmodel:\n  dtype: bfloat16\n"
          "  id: x\n  attn_implementation: flash_attention_2\n", 6,
          ("needs a GPU", "attn_implementation=sdpa"), ""),
-    Case("warm-up", "training: {max_steps: 10}\noptimizer:\n  warmup_steps: 10\n", 5,
-         ("max_steps=10", "try warmup_steps=1")),
     Case("merge", "method: full\noutput:\n  merge_adapter: true\n", 5,
          ("method full has no adapter", "method.type=lora")),
     Case("targets in one text", "method:\n  target_modules: q_proj, v_proj\n", 4,
          ("write the list [q_proj, v_proj]",)),
     Case("tracker", "report_to: [wandbb]\n", 3, ("'wandbb'", "did you mean wandb?")),
     Case("our argument", "training_arguments:\n  learning_rate: 1\n", 4,
-         ("training_arguments.learning_rate: is not set here", "set optimizer.learning_rate")),
+         ("training_arguments.learning_rate: cannot be set here", "set optimizer.learning_rate")),
     Case("our arguments by prefix", "training_arguments:\n  eval_steps: 3\n", 4,
          ("set evaluation.every_steps",)),
     Case("logging", "training_arguments:\n  logging_steps: 3\n", 4, ("journalled already",)),

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from llmops_kernel.config.cluster import load_cluster_template
-from llmops_kernel.config.kuberay import KubeRayTemplate
-from llmops_kernel.config.quantity import amount, num_bytes
+from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.config.models.quantity import amount, num_bytes
+from llmops_kernel.config.reading.templates import load_cluster_template
 from llmops_kernel.errors import ConfigError
+from llmops_kernel.version import SUPPORTED_RAY
 
 GROUP: dict[str, Any] = {"name": "w", "cpus": 2, "memory": "4Gi"}
 
@@ -36,20 +37,25 @@ def told(tmp_path: Path, **data: Any) -> list[str]:
             "worker_groups.1.name: two worker groups are called w; rename one of them",
         ),
         (
+            {"ray_version": "2.49.0"},
+            "ray_version: Ray 2.49.0 is not supported: this release of llmops-kernel needs Ray"
+            f" {SUPPORTED_RAY} on the cluster; set ray_version: {SUPPORTED_RAY} and an image",
+        ),
+        (
             {"worker_groups": [GROUP | {"name": "head"}], "queue": "q"},
-            "worker_groups.0.name: Kueue calls the head's pod so; rename the group",
+            "worker_groups.0.name: Kueue uses this name for the head's pod; rename the group",
         ),
         (
             {"queue": "q", "worker_groups": [GROUP | {"name": f"g{i}"} for i in range(18)]},
-            "worker_groups: 18 worker groups in a queue: Kueue takes 17 beside the head",
+            "worker_groups: 18 worker groups in a queue: Kueue accepts 17 besides the head",
         ),
         (
             {"storage": {"runs": "/mnt/x"}},
-            "storage.runs: /mnt/x is below no volume of storage.volumes that outlives its pod",
+            "storage.runs: /mnt/x is not on a volume of storage.volumes that outlives its pod",
         ),
         (
             {"storage": {"runs": "/s/x", "volumes": [{"mount": "/s", "local_ssd": "1T"}]}},
-            "storage.runs: /s/x is below no volume of storage.volumes that outlives its pod",
+            "storage.runs: /s/x is not on a volume of storage.volumes that outlives its pod",
         ),
         (
             {
@@ -58,22 +64,22 @@ def told(tmp_path: Path, **data: Any) -> list[str]:
                     "volumes": [{"mount": "/mnt", "claim": "c", "read_only": True}],
                 }
             },
-            "storage.runs: /mnt/x is mounted for reading only; leave read_only out",
+            "storage.runs: /mnt/x is mounted read-only; remove read_only",
         ),
-        ({"env": {"RAY_AUTH_MODE": "disabled"}}, "env.RAY_AUTH_MODE: is not set here; token"),
+        ({"env": {"RAY_AUTH_MODE": "disabled"}}, "env.RAY_AUTH_MODE: cannot be set here; token"),
         (
             {"head": {"env": {"RAY_START_HOOK": "a.b"}}},
-            "head.env.RAY_START_HOOK: is not set here; it starts the warm workers",
+            "head.env.RAY_START_HOOK: cannot be set here; it starts the warm workers",
         ),
         ({"access": "url"}, "access.url: is missing: way is url"),
         ({"managed_by": "me"}, "managed_by: KubeRay refuses 'me'; use ray.io/kuberay-operator or"),
         (
             {"managed_by": "kueue.x-k8s.io/multikueue"},
-            "managed_by: MultiKueue takes only queued clusters; set queue",
+            "managed_by: MultiKueue accepts only clusters with a queue; set queue",
         ),
         (
             {"worker_groups": [GROUP | {"volumes": [{"mount": "/dev/shm/", "memory": "1Gi"}]}]},
-            "worker_groups.0.volumes.0.mount: /dev/shm has a volume already; set shm",
+            "worker_groups.0.volumes.0.mount: /dev/shm already has a volume; set shm",
         ),
         (
             {
@@ -84,7 +90,7 @@ def told(tmp_path: Path, **data: Any) -> list[str]:
         ),
         (
             {"secrets": [{"secret": "s", "mount": "/opt/llmops"}]},
-            "secrets.0.mount: /opt/llmops has a volume already; choose another folder",
+            "secrets.0.mount: /opt/llmops already has a volume; choose another folder",
         ),
         ({"secrets": [{"secret": "s", "key": "k"}]}, "secrets.0: `key` needs `env`"),
         ({"secrets": [{"secret": "s", "env": "A"}]}, "secrets.0: `env` needs `key`"),
@@ -102,7 +108,7 @@ def told(tmp_path: Path, **data: Any) -> list[str]:
         ),
         (
             {"worker_groups": [{"name": "w", "host_type": "onprem-4xa100"}]},
-            "worker_groups.0: the CPUs of onprem-4xa100 are not on record: give cpus",
+            "worker_groups.0: the CPUs of onprem-4xa100 are not known: give cpus",
         ),
         (
             {"worker_groups": [GROUP | {"replicas": 5, "max_replicas": 2}]},

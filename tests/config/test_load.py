@@ -10,16 +10,16 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmops_kernel.config.load import (
+from llmops_kernel.config.assist.template import training_template
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.problems import closest
+from llmops_kernel.config.reading.load import (
     dump_yaml,
     flatten,
     load_training_config,
     training_config_from_dict,
 )
-from llmops_kernel.config.problems import closest
-from llmops_kernel.config.template import training_template
-from llmops_kernel.config.train import TrainingConfig
-from llmops_kernel.config.yaml_dialect import dump, parse_value
+from llmops_kernel.config.reading.yaml_dialect import dump, parse_value
 
 BASE = {"model": "tiny-llama", "data": "rows.jsonl"}
 
@@ -156,7 +156,7 @@ def test_loading_is_quick(tmp_path: Path):
 
 def test_loading_imports_nothing_heavy():
     script = (
-        "import sys; from llmops_kernel.config.load import load_training_config;"
+        "import sys; from llmops_kernel.config.reading.load import load_training_config;"
         " print([name for name in ('torch', 'pandas', 'pyarrow', 'ray') if name in sys.modules])"
     )
     done = subprocess.run(

@@ -7,16 +7,18 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from llmops_kernel.config.cluster import ClusterTemplate, load_cluster_template
-from llmops_kernel.config.describe import compact, expected, section_of
-from llmops_kernel.config.load import flatten, load_training_config
+from llmops_kernel.config.assist.schema import training_schema
+from llmops_kernel.config.assist.template import cluster_template, training_template
+from llmops_kernel.config.models.choice import widest
+from llmops_kernel.config.models.cluster import ClusterTemplate
+from llmops_kernel.config.models.describe import compact, expected, section_of
+from llmops_kernel.config.models.sections import CATALOGUE
+from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.names import ALIASES, OWNED, OWNED_PREFIXES, TRACKERS, TRAINING_ARGUMENTS
-from llmops_kernel.config.schema import training_schema
-from llmops_kernel.config.sections import CATALOGUE
-from llmops_kernel.config.shape import leaves
-from llmops_kernel.config.template import cluster_template, training_template
-from llmops_kernel.config.train import TrainingConfig
-from llmops_kernel.config.yaml_dialect import parse_value
+from llmops_kernel.config.reading.load import flatten, load_training_config
+from llmops_kernel.config.reading.shape import leaves
+from llmops_kernel.config.reading.templates import load_cluster_template
+from llmops_kernel.config.reading.yaml_dialect import parse_value
 from llmops_kernel.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +26,7 @@ MODELS = (TrainingConfig, ClusterTemplate)
 
 
 def fields(model):
-    for name, field in model.model_fields.items():
+    for name, field in widest(model).model_fields.items():
         section = section_of(field.annotation)
         if section is None:
             yield f"{model.__name__}.{name}", field
@@ -70,7 +72,7 @@ def test_the_template_carries_the_answers(tmp_path):
 
 
 def test_the_template_refuses_wrong_answers():
-    with pytest.raises(ConfigError, match="did you mean lora"):
+    with pytest.raises(ConfigError, match="qlora is another method, which is not available here"):
         training_template(method="qlora")
     with pytest.raises(ConfigError, match="unknown field"):
         training_template(modell="x")
@@ -130,7 +132,7 @@ def test_what_the_worker_sets_itself_is_refused():
 
 
 def test_the_catalogue_is_the_one_that_is_built():
-    source = (ROOT / "llmops_kernel" / "train" / "catalogue.py").read_text()
+    source = (ROOT / "llmops_kernel" / "train" / "model" / "catalogue.py").read_text()
     assert all(f'"{name}": _' in source for name in CATALOGUE)
     assert source.count('": _') == len(CATALOGUE)
 

@@ -4,8 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmops_kernel.config.load import flatten, load_training_config, training_config_from_dict
-from llmops_kernel.config.sections import MethodConfig
+from llmops_kernel.config.models.methods import LoraMethod
+from llmops_kernel.config.reading.load import (
+    flatten,
+    load_training_config,
+    training_config_from_dict,
+)
 from llmops_kernel.errors import ConfigError
 
 BASE = {
@@ -37,7 +41,7 @@ def changed(overrides) -> dict[str, object]:
         ({"method": "full"}, {"method.type": "full"}),
         ({"parallelism": "zero3"}, {"parallelism.strategy": "zero3"}),
         ({"model": "tiny-qwen2"}, {"model.id": "tiny-qwen2"}),
-        ({"method": MethodConfig(r=9)}, {"method.r": 9}),
+        ({"method": LoraMethod(r=9)}, {"method.r": 9}),
         ({"method": {"r": 8}}, {"method.r": 8}),
         ({"checkpoint": 5}, {"checkpoint.every_steps": 5}),
         ({"hooks": None}, {}),
@@ -72,7 +76,12 @@ def test_only_what_was_named_changes(overrides, expected):
         (["lr=fast"], ("override lr=fast: optimizer.learning_rate: must be a number above 0",)),
         ({"lr": -1}, ("override lr=-1: optimizer.learning_rate", "value -1")),
         ({"per_device_train_batch_size": 1}, ("did you mean training.micro_batch_size?",)),
-        ({"method": "qlora"}, ("override method='qlora': method.type", "did you mean lora?")),
+        ({"method": "qlora"}, ("override method='qlora': method.type", "one of full, lora",
+                               "qlora is another method")),
+        ({"method": "loraa"}, ("method.type", "did you mean lora?")),
+        (["method=full", "method.r=8"],
+         ("override method.r=8: method.r: is a field of lora, not of full", "method.type=lora")),
+        (["method.r=8", "method=full"], ("method.r: is a field of lora, not of full",)),
         ({"method": ["lora"]}, ("a section of `key: value` lines",)),
         (["seed.value=1"], ("seed", "must be a whole number")),
         (["model.id.x=1"], ("model.id", "must be text")),

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.clusters.provider import ClusterInfo
+from llmops_kernel.providers.protocol import ClusterInfo
 
 # Each step takes a while, so that a kill comes between steps that are known.
 HOOKS = """
@@ -86,7 +86,7 @@ def at_step(run: llmops.Run, step: int) -> Callable[[], bool]:
 
 def processes(title: str) -> list[psutil.Process]:
     """Of this test session's clusters, with that text in the command line; oldest first."""
-    from llmops_kernel.runs.paths import HOME_ENV_VAR, home
+    from llmops_kernel.store.paths import HOME_ENV_VAR, home
 
     found = []
     for process in psutil.process_iter(["cmdline", "create_time"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import psutil
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.runs.journal import Deduplicator
+from llmops_kernel.store.journal.journal import Deduplicator
 from tests.end_to_end.conftest import at_step, processes, until, workers
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -46,7 +47,8 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_undisturbed(submit:
     assert run.wait(400) == "SUCCEEDED"
     restart = run.view.restarts[-1]
     assert restart.from_step in (10, 15)
-    assert "died" in restart.cause
+    assert restart.cause.startswith("worker rank")
+    assert "was killed" in restart.cause
     assert restart.failures_left == 0
     assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-3)
     # What had been journalled before the kill is still in the journal.
@@ -55,10 +57,26 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_undisturbed(submit:
     assert_whole(run)
 
 
+def test_a_killed_worker_is_one_sentence_in_each_place(submit: Submit) -> None:
+    run = submit(max_failures=0)
+    until(at_step(run, 2))
+    os.kill(workers()[-1].pid, signal.SIGKILL)
+    assert run.wait(120, raise_on_failure=False) == "FAILED"
+    # The reason is parsed from Ray's text: this is what Ray 2.60 reports for SIGKILL.
+    assert re.fullmatch(
+        r"Worker rank [01] was killed, probably by signal 9 because its node ran out of memory"
+        r" \(node [\d.]+\)\. No restart is left \(training\.max_failures=0\)\.",
+        run.view.message,
+    )
+    assert [failure.message for failure in run.view.failures] == [run.view.message]
+    assert "training.micro_batch_size=1" in run.view.remedy
+    assert not run.view.restarts
+
+
 def test_a_killed_driver_is_told_and_a_retry_goes_on(submit: Submit) -> None:
     run = submit()
     until(at_step(run, 6))
-    for process in processes("llmops_kernel.train.entrypoint"):
+    for process in processes("llmops_kernel.train.ray.entrypoint"):
         process.kill()
     assert run.wait(120, raise_on_failure=False) == "FAILED"
     assert "driver" in run.view.message.lower()
@@ -119,8 +137,8 @@ def test_a_killed_head_is_told_and_a_new_one_finishes_the_run(
     workspace: Path, tmp_path: Path
 ) -> None:
     """A cluster of its own, for the others share theirs."""
-    from llmops_kernel.clusters.local import LocalProvider
-    from llmops_kernel.config.cluster import ClusterTemplate
+    from llmops_kernel.config.models.cluster import ClusterTemplate
+    from llmops_kernel.providers.local.provider import LocalProvider
 
     provider = LocalProvider()
     template = ClusterTemplate(name="mortal", num_cpus=2)
@@ -151,7 +169,7 @@ def test_a_killed_head_is_told_and_a_new_one_finishes_the_run(
 
 
 def _head_pid(name: str) -> int:
-    from llmops_kernel.runs.paths import home
+    from llmops_kernel.store.paths import home
 
     record = json.loads((home() / "clusters" / name / "cluster.json").read_text())
     return int(record["pid"])

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.clusters.local import LocalProvider
-from llmops_kernel.config.cluster import ClusterTemplate
+from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.jobs.follow import Follower
-from llmops_kernel.runs.journal import read_lines
-from llmops_kernel.runs.paths import RUN_STORAGE_ENV_VAR
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.store.journal.journal import read_lines
+from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
+from llmops_kernel.store.store import RunStore
 from tests.end_to_end.conftest import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]

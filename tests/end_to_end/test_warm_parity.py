@@ -16,11 +16,12 @@ import psutil
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.clusters.provider import ClusterInfo
-from llmops_kernel.config.load import load_training_config
+from llmops_kernel.config.reading.load import load_training_config
 from llmops_kernel.jobs.client import Job, JobsClient
 from llmops_kernel.jobs.submit import submit_run
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.kinds.request import request_of
+from llmops_kernel.providers.protocol import ClusterInfo
+from llmops_kernel.store.store import RunStore
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
 from tests.end_to_end.conftest import until
 
@@ -269,7 +270,7 @@ def _trained(info: ClusterInfo, workspace: Path, *, cold: bool) -> llmops.Run:
             store=RunStore(),
             cluster=info,
             client=client,
-            config=config,
+            request=request_of(config, name=config.name),
             workspace=workspace,
             env_vars=COLD if cold else None,
         )
@@ -295,7 +296,7 @@ def lines(run: llmops.Run, workspace: Path) -> set[str]:
     """The log, without what two cold runs differ in too; processes speak in any order."""
     text = "\n".join(told_of(run.logs())[1])
     text = text.replace(run.record.run_id, "RUN").replace(str(workspace), "")
-    text = re.sub(r"(train\.entrypoint) \S+", r"\1", text)
+    text = re.sub(r"(train\.ray\.entrypoint) \S+", r"\1", text)
     text = re.sub(r"\x1b\[\d*m|\bpid=\d+|0x[0-9a-f]+|_ray_pkg_\w+", "", text)
     text = re.sub(r"#?\d[\d.,:e-]*|#", "#", text)
     return {line for line in re.split(r"[\r\n]+", text) if "it/s" not in line}

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.clusters.local import LocalProvider
-from llmops_kernel.clusters.provider import ClusterInfo, Connection
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent, StepEvent
-from llmops_kernel.runs.journal import JournalWriter
-from llmops_kernel.runs.record import Attempt, RunRecord
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.providers.protocol import ClusterInfo, Connection
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.store import RunStore
 
 MakeRun = Callable[..., str]
 

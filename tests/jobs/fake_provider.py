@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from llmops_kernel.clusters.provider import ClusterInfo, ClusterState, Connection, Progress
-from llmops_kernel.config.cluster import ClusterTemplate
+from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.errors import ClusterDeadError, ClusterNotFoundError
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection, Progress
 
 
 class FakeProvider:

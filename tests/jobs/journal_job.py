@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from llmops_kernel.metrics.events import EndEvent, StepEvent
-from llmops_kernel.runs.journal import JournalWriter
+from llmops_kernel.store.journal.journal import JournalWriter
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ import zipfile
 
 import pytest
 
-from llmops_kernel.clusters.provider import Connection
 from llmops_kernel.errors import ClusterUnreachableError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
+from llmops_kernel.providers.protocol import Connection
 from tests.jobs.conftest import ended, wait_for
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.api.run_handle import Run
-from llmops_kernel.clusters.record import HeadRecord, cluster_folder
 from llmops_kernel.errors import RunNotFoundError
-from llmops_kernel.jobs import log_source
 from llmops_kernel.jobs.log_source import keep_log, log_on_disk, saved_log
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.store.store import RunStore
 from tests.jobs.conftest import MakeRun
 
 
@@ -66,15 +66,12 @@ def test_another_machines_session_is_not_read(store: RunStore, make_run: MakeRun
     assert found(store, run_id) is None
 
 
-def test_a_long_log_is_kept_from_its_end_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_long_log_is_kept_from_its_end_and_says_so(tmp_path: Path):
     source, target = tmp_path / "long.log", tmp_path / "logs" / "driver-1.log"
     source.write_text("".join(f"line {number}\n" for number in range(1000)))
     keep_log(source, target)
     assert target.read_bytes() == source.read_bytes()
-    monkeypatch.setattr(log_source, "KEPT_LOG_BYTES", 100)
-    keep_log(source, target)
+    keep_log(source, target, max_bytes=100)
     kept = target.read_text().splitlines()
     assert "were not kept" in kept[0]
     assert kept[1].startswith("line 9")
@@ -83,13 +80,13 @@ def test_a_long_log_is_kept_from_its_end_and_says_so(
 
 
 def test_an_attempt_that_never_was_is_told(store: RunStore, make_run: MakeRun):
-    run = Run(store, make_run())
+    run = Run(Backend(store=store), make_run())
     with pytest.raises(RunNotFoundError, match="no attempt 7"):
         run.log(7)
 
 
 def test_each_attempt_has_its_own_log(store: RunStore, make_run: MakeRun):
-    run = Run(store, make_run(num_attempts=2))
+    run = Run(Backend(store=store), make_run(num_attempts=2))
     for number in (1, 2):
         path = saved_log(run.folder, number)
         path.parent.mkdir(exist_ok=True)

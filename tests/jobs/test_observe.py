@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.clusters.provider import ClusterState, Connection
-from llmops_kernel.jobs.aside import add_aside
-from llmops_kernel.jobs.observe import SUBMIT_LIMIT_S, Observer, reconcile
+from llmops_kernel.jobs.observe import SUBMIT_LIMIT_S, Observer
+from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.metrics.events import EndEvent, StepEvent
-from llmops_kernel.runs.journal import read_lines
+from llmops_kernel.providers.protocol import ClusterState, Connection
+from llmops_kernel.store.journal.journal import read_lines
 from tests.jobs.conftest import start, step
 from tests.jobs.fake_provider import FakeProvider
 
@@ -61,7 +61,7 @@ def test_only_one_of_many_observers_writes_the_end(store, make_run, worker):
 def _append(journal: Path, ready) -> None:
     ready.wait()
     for _ in range(20):
-        add_aside(journal, StepEvent.model_validate(step(1).model_dump()), attempt=1)
+        append_as_observer(journal, StepEvent.model_validate(step(1).model_dump()), attempt=1)
 
 
 def test_processes_share_the_observer_stream_without_a_double_number(store, make_run):
@@ -114,7 +114,7 @@ def test_a_silent_dashboard_is_no_proof(store, make_run):
         port = server.getsockname()[1]
     nobody = Connection(dashboard_url=f"http://127.0.0.1:{port}")
     provider = FakeProvider(connection=nobody)
-    assert reconcile(store, run_id, provider=provider) is None
+    assert observer(store, run_id, provider).check() is None
     assert store.view(run_id).state == "PENDING"
 
 

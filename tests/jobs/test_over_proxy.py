@@ -15,22 +15,22 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from llmops_kernel.clusters.kuberay.kube import Kube
-from llmops_kernel.clusters.kuberay.tunnel import close_routes, open_route
-from llmops_kernel.clusters.provider import ClusterState, Connection
-from llmops_kernel.config.kuberay import Access
+from llmops_kernel.config.models.kuberay_fields import Access
 from llmops_kernel.errors import ClusterUnreachableError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.jobs.observe import Observer
 from llmops_kernel.metrics.events import StepEvent
-from llmops_kernel.runs.journal import read_lines
-from llmops_kernel.runs.store import RunStore
-from tests.clusters.kuberay.behind import drop_head, put_cluster, put_head
+from llmops_kernel.providers.kuberay.api.client import Kube
+from llmops_kernel.providers.kuberay.route.tunnel import close_routes, open_route
+from llmops_kernel.providers.protocol import ClusterState, Connection
+from llmops_kernel.store.journal.journal import read_lines
+from llmops_kernel.store.store import RunStore
 from tests.jobs.conftest import MakeRun, ended, start_job, wait_for
 from tests.jobs.fake_provider import FakeProvider
 from tests.k8s.conftest import namespace, standin
-from tests.k8s.standin import StandIn
+from tests.k8s.standin.process import StandIn
+from tests.providers.kuberay.head_objects import drop_head, put_cluster, put_head
 
 pytestmark = pytest.mark.ray
 __all__ = ["namespace", "standin"]
@@ -209,7 +209,7 @@ def test_a_head_that_is_made_anew_does_not_know_the_run_and_its_lines_stay(
     follower.close()
     assert end is not None
     assert "was restarted while the run was at step 10" in end.message
-    assert "All that was read of its journal until then is kept here" in end.message
+    assert "The part of its journal that was read before is kept here" in end.message
     assert [event.step for event in store.view(run_id).steps] == list(range(1, 11))
 
 
@@ -237,7 +237,7 @@ def test_after_the_cluster_is_gone_the_run_opens_with_all_that_was_read(
     provider = FakeProvider(connection=tunnel, state=state)
     end = Observer(store, run_id, provider=provider, grace_s=0.1).check()
     assert end is not None
-    told = "was stopped" if how == "suspended" else "is not there any more"
+    told = "was stopped" if how == "suspended" else "no longer exists"
     assert f"{told} while the run was at step 12" in end.message
     assert "kept here" in end.message
     again = Follower(RunStore(), run_id, connection=None)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from llmops_kernel.jobs.client import Job
-from llmops_kernel.jobs.reasons import end_of_job, end_without_cluster
+from llmops_kernel.jobs.reasons import MAX_CHARS, end_of_job, end_without_cluster, reason
 from llmops_kernel.metrics.events import CheckpointEvent
-from llmops_kernel.runs.view import RunView
+from llmops_kernel.store.journal.training_view import TrainingView
 from tests.jobs.conftest import step
 
 AT_STEP_12 = [
@@ -20,7 +20,7 @@ RUNTIME_ENV = (
 
 def end(**fields):
     job = Job.model_validate({"status": "FAILED", **fields})
-    return end_of_job(job, view=RunView(AT_STEP_12))
+    return end_of_job(job, view=TrainingView(AT_STEP_12))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def end(**fields):
         (
             {"error_type": "RUNTIME_ENV_SETUP_FAILURE", "message": RUNTIME_ENV},
             "OSError: Failed to download runtime_env file package",
-            "uploads again",
+            "uploads the files again",
         ),
         (
             {"error_type": "RUNTIME_ENV_SETUP_FAILURE", "message": "OSError: No space left"},
@@ -52,7 +52,11 @@ def end(**fields):
             "free space",
         ),
         ({"error_type": "JOB_SUPERVISOR_ACTOR_DIED"}, "at step 12: its node was lost", "status"),
-        ({"error_type": "JOB_SUPERVISOR_ACTOR_START_TIMEOUT"}, "no place", "llmops status"),
+        (
+            {"error_type": "JOB_SUPERVISOR_ACTOR_START_TIMEOUT"},
+            "could not schedule",
+            "llmops status",
+        ),
         ({"error_type": "SOMETHING_NEW", "message": "a\nnew thing\n"}, "new thing", "retry"),
         ({}, "no reason given", "run.retry()"),
     ],
@@ -71,6 +75,12 @@ def test_a_stop_without_a_word_is_stopped_and_an_exit_of_zero_is_no_failure():
 
 
 def test_without_a_checkpoint_nobody_promises_to_go_on_from_one():
-    event = end_without_cluster("local", what="went away", view=RunView(AT_STEP_12[:1]))
+    event = end_without_cluster("local", what="went away", view=TrainingView(AT_STEP_12[:1]))
     assert event.message == "The cluster 'local' went away while the run was at step 12"
-    assert "begins anew" in event.remedy
+    assert "from the beginning" in event.remedy
+
+
+def test_a_long_reason_is_cut_after_a_word():
+    text = reason("ValueError: " + "many words " * 60)
+    assert len(text) <= MAX_CHARS + 2
+    assert text.endswith(("many …", "words …"))

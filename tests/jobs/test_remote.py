@@ -13,18 +13,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from llmops_kernel.clusters.local import LocalProvider
-from llmops_kernel.clusters.processes import cluster_processes
-from llmops_kernel.clusters.provider import Connection
-from llmops_kernel.clusters.record import cluster_folder
-from llmops_kernel.config.cluster import ClusterTemplate
+from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.control import stop_run
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.jobs.observe import Observer
 from llmops_kernel.metrics.events import EndEvent, StepEvent
-from llmops_kernel.runs.journal import read_lines
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.providers.local.processes import cluster_processes
+from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.providers.local.record import cluster_folder
+from llmops_kernel.providers.protocol import Connection
+from llmops_kernel.store.journal.journal import read_lines
+from llmops_kernel.store.store import RunStore
 from tests.jobs.conftest import ended, make_record, start_job, wait_for
 from tests.jobs.fake_provider import FakeProvider
 from tests.jobs.tcp_proxy import TcpProxy
@@ -144,7 +144,7 @@ def test_a_package_that_is_gone_is_a_failure_with_a_remedy(
     end = Observer(store, run_id, provider=provider, grace_s=0.1).check()
     assert end is not None
     assert "could not prepare the run's files" in end.message
-    assert "uploads again" in end.remedy
+    assert "uploads the files again" in end.remedy
 
 
 def test_a_killed_head_is_told_and_what_was_journalled_stays(store, monkeypatch):
@@ -161,7 +161,7 @@ def test_a_killed_head_is_told_and_what_was_journalled_stays(store, monkeypatch)
         view = RunStore().view(run_id)
         assert view.state == "FAILED"
         assert view.last_step is not None
-        assert f"went away while the run was at step {view.last_step}" in view.message
+        assert f"died while the run was at step {view.last_step}" in view.message
         assert [event.step for event in view.steps] == list(range(1, view.last_step + 1))
         assert "llmops up" in view.remedy
     finally:

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.clusters.provider import ClusterInfo, ClusterState, Connection
-from llmops_kernel.config.load import training_config_from_dict
-from llmops_kernel.config.train import TrainingConfig
+from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import (
     ClusterUnreachableError,
     ConfigError,
@@ -17,11 +15,13 @@ from llmops_kernel.errors import (
 )
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.control import retry_run
-from llmops_kernel.jobs.submit import ENTRYPOINT, submit_run
+from llmops_kernel.jobs.submit import entrypoint_of, submit_run
+from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
-from llmops_kernel.runs.journal import JournalWriter
-from llmops_kernel.runs.spec import RunSpec
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.store import RunStore
 from tests.jobs.conftest import ended, wait_for
 
 ROW = '{"text": "a row"}\n'
@@ -43,9 +43,10 @@ def nobody() -> JobsClient:
     return JobsClient(Connection(dashboard_url=url), cluster="local")
 
 
-def config(**changes: object) -> TrainingConfig:
+def request(**changes: object) -> RunRequest:
     data = {"model": "tiny-llama", "data": "rows.jsonl", "hooks": {"file": "hooks.py"}}
-    return training_config_from_dict({**data, **changes})
+    config = training_config_from_dict({**data, **changes})
+    return request_of(config, name=config.name)
 
 
 def info(connection: Connection | None = None) -> ClusterInfo:
@@ -61,7 +62,9 @@ def test_a_broken_file_stops_the_submission_before_anything_is_written(store, wo
     (workspace / "rows.jsonl").write_text(ROW + "{broken\n")
     (workspace / "hooks.py").write_text("def format_example(row)\n")
     with pytest.raises(ConfigError) as caught:
-        submit_run(store=store, cluster=info(), client=nobody, config=config(), workspace=workspace)
+        submit_run(
+            store=store, cluster=info(), client=nobody, request=request(), workspace=workspace
+        )
     assert "rows.jsonl" in caught.value.message
     assert "hooks.py" in caught.value.message
     assert left_behind(store) == []
@@ -69,7 +72,9 @@ def test_a_broken_file_stops_the_submission_before_anything_is_written(store, wo
 
 def test_a_cluster_that_does_not_answer_leaves_no_run_behind(store, workspace, nobody):
     with pytest.raises(ClusterUnreachableError):
-        submit_run(store=store, cluster=info(), client=nobody, config=config(), workspace=workspace)
+        submit_run(
+            store=store, cluster=info(), client=nobody, request=request(), workspace=workspace
+        )
     assert left_behind(store) == []
 
 
@@ -82,7 +87,7 @@ def test_a_run_cannot_be_tried_again_while_it_runs_or_without_its_code(
     worker(run_id).emit(EndEvent(state="FAILED"))
     record = store.record(run_id).model_copy(update={"run_id": "other-1", "code_hash": "gone"})
     store.create(record, config_yaml="")
-    with pytest.raises(SubmissionError, match="no longer kept"):
+    with pytest.raises(SubmissionError, match="was deleted"):
         retry_run(store, "other-1", cluster=info(), client=nobody)
 
 
@@ -101,7 +106,7 @@ def test_only_what_is_new_is_uploaded(store, workspace, client, connection):
     salt = secrets.token_hex(4)
     (workspace / "rows.jsonl").write_text(f'{{"text": "{salt}"}}\n' * 3000)
     submit = {"store": store, "cluster": info(connection), "client": client}
-    first, _ = submit_run(**submit, config=config(name="one"), workspace=workspace)
+    first, _ = submit_run(**submit, request=request(name="one"), workspace=workspace)
     client.stop(f"{first.run_id}-1")
     assert "code sent" in uploads(store, first.run_id)
     assert "assets sent" in uploads(store, first.run_id)
@@ -110,7 +115,7 @@ def test_only_what_is_new_is_uploaded(store, workspace, client, connection):
 
     (workspace / "hooks.py").write_text(f"def format_example(row):  # {salt}\n    return row\n")
     second, _ = submit_run(
-        **submit, config=config(name="two", seed=7), workspace=workspace, parent=first.run_id
+        **submit, request=request(name="two", seed=7), workspace=workspace, parent=first.run_id
     )
     client.stop(f"{second.run_id}-1")
     told = uploads(store, second.run_id)
@@ -129,7 +134,7 @@ def test_a_retry_hands_over_the_same_record_with_the_packages_kept_here(
 ):
     cluster = info(connection)
     record, attempt = submit_run(
-        store=store, cluster=cluster, client=client, config=config(), workspace=workspace
+        store=store, cluster=cluster, client=client, request=request(), workspace=workspace
     )
     client.stop(attempt.submission_id)
     (workspace / "hooks.py").write_text("raise RuntimeError('newer code')\n")
@@ -144,7 +149,7 @@ def test_a_retry_hands_over_the_same_record_with_the_packages_kept_here(
     assert job is not None
     assert job.metadata is not None
     assert (job.metadata["llmops_run"], job.metadata["llmops_attempt"]) == (record.run_id, "2")
-    spec = RunSpec.decode(job.entrypoint.removeprefix(ENTRYPOINT).strip())
+    spec = RunSpec.decode(job.entrypoint.removeprefix(entrypoint_of("train")).strip())
     assert (spec.run_id, spec.attempt, spec.config) == (record.run_id, 2, record.config)
     assert spec.run_root == str(folder.root)
     wait_for(lambda: ended(client, again.submission_id) and ended(client, attempt.submission_id))

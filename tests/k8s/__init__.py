@@ -1,1 +1,1 @@
-"""A stand-in for a Kubernetes cluster: its API server, operator and nodes; tests against it."""
+"""Kubernetes: the stand-in, what was recorded from a real one, and tests against both."""

@@ -1,4 +1,4 @@
-"""A stand-in for each file of tests, and a fresh namespace for each test."""
+"""One stand-in for each file of tests and a new namespace for each test."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.k8s.standin import MISSING_CRD, RAYCLUSTER_CRD, StandIn
+from tests.k8s.standin.process import StandIn
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
 def standin() -> Iterator[StandIn]:
-    if not RAYCLUSTER_CRD.exists():
-        pytest.skip(MISSING_CRD)
     with StandIn() as started:
         yield started
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from llmops_kernel.metrics.mfu import flops_per_second, mfu
+from llmops_kernel.metrics.mfu import flops_per_second, mfu, possible
 
 
 def test_half_the_peak_of_two_workers() -> None:
@@ -19,8 +21,20 @@ def test_mfu_is_unknown_where_a_part_is(
     assert mfu(flops=flops, time_s=time_s, peak_flops=peak_flops) is None
 
 
-def test_a_wrong_peak_is_not_hidden() -> None:
-    assert mfu(flops=3e12, time_s=1, peak_flops=1e12) == pytest.approx(3)
+def test_a_wrong_peak_shows_as_a_value_above_one_that_is_not_possible() -> None:
+    value = mfu(flops=3e12, time_s=1, peak_flops=1e12)
+    assert value == pytest.approx(3)
+    assert possible(value) is None
+
+
+@pytest.mark.parametrize("value", [0.0, 0.34, 1.0])
+def test_a_possible_mfu_stays(value: float) -> None:
+    assert possible(value) == value
+
+
+@pytest.mark.parametrize("value", [None, -0.1, 1.0001, 6.58, math.nan, math.inf])
+def test_an_impossible_mfu_is_unknown(value: float | None) -> None:
+    assert possible(value) is None
 
 
 def test_the_rate_needs_no_peak() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.config.files import check_files
-from llmops_kernel.config.load import load_training_config
+from llmops_kernel.config.reading.files import check_files
+from llmops_kernel.config.reading.load import load_training_config
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 DATA = NOTEBOOKS / "data"

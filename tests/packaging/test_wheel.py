@@ -13,7 +13,10 @@ import venv
 import zipfile
 from pathlib import Path
 
+import jupyterlab
 import pytest
+
+from llmops_kernel.services.demo import FILES
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "llmops_kernel" / "labextension"
@@ -73,7 +76,8 @@ def test_every_file_of_the_package_is_in_the_wheel(names: set[str]) -> None:
         for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and not path.is_relative_to(BUILT)
     }
-    assert files - names == set()
+    # Ray's plug-in moves to the top level of the wheel.
+    assert files - names == {"llmops_kernel/providers/kuberay/route/llmops_ray.py"}
     assert any(name.startswith("llmops_kernel/widgets/static/") for name in names)
 
 
@@ -82,6 +86,14 @@ def test_the_cluster_templates_come_along(names: set[str]) -> None:
     files = {f"llmops_kernel/cluster_templates/{path.name}" for path in folder.iterdir()}
     assert len(files) >= 7
     assert files - names == set()
+
+
+def test_the_demo_comes_along(wheel: Path, names: set[str]) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in FILES:
+            packed = f"llmops_kernel/demo_workspace/{name}"
+            assert packed in names
+            assert archive.read(packed) == (ROOT / "notebooks" / name).read_bytes()
 
 
 def test_nothing_else_is_in_the_wheel(names: set[str]) -> None:
@@ -142,18 +154,52 @@ def test_the_sdist_is_built_and_installed_from_without_node(
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel; all it needs is looked up in ours."""
-    folder = tmp_path_factory.mktemp("installed") / "venv"
+    return install(wheel, tmp_path_factory.mktemp("installed") / "venv")
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """Return the Python of a new environment with the wheel and, after it, our own packages."""
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     options = ["--no-deps", "--no-index", "--disable-pip-version-check", str(wheel)]
     subprocess.run([*command, *options], check=True, capture_output=True, timeout=120)
     (packages,) = folder.glob("lib/python*/site-packages")
-    ours = next(path for path in map(Path, sys.path) if path.name == "site-packages")
+    ours = Path(jupyterlab.__file__).parents[1]
     # Not with `site.addsitedir`: its .pth files would bring the source tree.
     (packages / "rest.pth").write_text(f"{ours}\n")
     return python
+
+
+def test_rays_job_client_finds_its_plugin(installed: Path, environment: dict[str, str]) -> None:
+    """Ray imports `llmops_ray` for an address `llmops_ray://...`."""
+    assert_plugin(installed, environment, code_below=installed.parents[1])
+
+
+def test_also_in_an_editable_installation(environment: dict[str, str], tmp_path: Path) -> None:
+    # As the Makefile does: only the wheel needs a Lab extension that is built.
+    skip = {**environment, "SKIP_JUPYTER_BUILDER": "1"}
+    editable = build("wheel:editable", tmp_path / "dist", skip)
+    python = install(editable, tmp_path / "venv")
+    assert_plugin(python, environment, code_below=ROOT)
+
+
+def assert_plugin(python: Path, environment: dict[str, str], *, code_below: Path) -> None:
+    code = """import llmops_ray
+function = llmops_ray.get_job_submission_client_cluster_info
+print(llmops_ray.__file__)
+print(function.__code__.co_filename)"""
+    done = subprocess.run(
+        [str(python), "-c", code],
+        env=environment,
+        cwd=python.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    plugin, function = done.stdout.splitlines()
+    assert Path(plugin).is_relative_to(python.parents[1])
+    assert Path(function).is_relative_to(code_below)
 
 
 def listed(python: Path, environment: dict[str, str], kind: str) -> str:

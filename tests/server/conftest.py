@@ -15,7 +15,14 @@ from pytest_jupyter.jupyter_server import *  # noqa: F403
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from traitlets.config import Config
 
+from llmops_kernel.providers.kuberay.provider import KubeRayProvider
+from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.providers.protocol import ClusterProvider
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.store.store import RunStore
+
 Fetch = Callable[..., Awaitable[HTTPResponse]]
+ProviderTypes = list[Callable[[], ClusterProvider]]
 
 
 @pytest.fixture
@@ -24,13 +31,29 @@ def jp_base_url() -> str:
 
 
 @pytest.fixture
-def jp_server_config() -> Config:
+def provider_types() -> ProviderTypes:
+    """What makes the server's providers; a test may put its own ones in their place."""
+    return [LocalProvider, KubeRayProvider]
+
+
+@pytest.fixture
+def store_type() -> list[type[RunStore]]:
+    """One element: the type of the server's run store."""
+    return [RunStore]
+
+
+@pytest.fixture
+def jp_server_config(provider_types: ProviderTypes, store_type: list[type[RunStore]]) -> Config:
+    def backend() -> Backend:
+        return Backend(store=store_type[0](), providers=lambda: [make() for make in provider_types])
+
     return Config(
         {
+            "LLMOpsApp": {"backend_factory": backend},
             "ServerApp": {
                 "jpserver_extensions": {"llmops_kernel.server": True},
                 "allow_unauthenticated_access": False,
-            }
+            },
         }
     )
 

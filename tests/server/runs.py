@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.metrics.events import EndEvent, OutputEvent, PhaseEvent, StartEvent, StepEvent
-from llmops_kernel.runs.journal import JournalWriter
-from llmops_kernel.runs.record import Attempt, RunRecord
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.store import RunStore
 
 WORKER = "1-worker-1"
 

@@ -16,12 +16,13 @@ from llmops_kernel.server.base import RequestError
 from llmops_kernel.server.manager import Manager
 
 ROOT = Path(__file__).parents[2]
+CONFIG = "extension/jupyter-config/server-config/llmops_kernel.json"
 
 
 def test_jupyter_finds_the_extension() -> None:
     point = llmops_kernel.server._jupyter_server_extension_points()[0]
     assert point["app"] is LLMOpsApp
-    enabled = json.loads((ROOT / "jupyter-config/server-config/llmops_kernel.json").read_text())
+    enabled = json.loads((ROOT / CONFIG).read_text())
     assert enabled["ServerApp"]["jpserver_extensions"] == {point["module"]: True}
 
 

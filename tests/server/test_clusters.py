@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.clusters.local import LocalProvider
-from llmops_kernel.clusters.provider import ClusterAction, ClusterInfo, ClusterState
-from llmops_kernel.clusters.record import cluster_folder
 from llmops_kernel.errors import ClusterNotFoundError, ClusterUnreachableError
-from llmops_kernel.runs import paths
-from llmops_kernel.server.cluster_feed import ClustersFeed
-from llmops_kernel.server.operations import Operations
-from tests.clusters.test_actions import FULL, defined
+from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.providers.local.record import cluster_folder
+from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterState
+from llmops_kernel.server.clusters.feed import ClustersFeed
+from llmops_kernel.server.live.operations import Operations
+from llmops_kernel.store import paths
+from tests.providers.local.test_actions import FULL, defined
+from tests.server.conftest import ProviderTypes
 
 
 class Provider:
@@ -268,7 +269,7 @@ async def test_a_stopped_cluster_is_previewed_and_deleted(api: Any, stopped: str
         ("POST", "clusters", '{"template": "../secret"}', 404, "secret"),
         ("POST", "clusters", '{"path": "../secret.yaml"}', 403, "secret"),
         ("POST", "clusters", '{"path": "/etc/passwd"}', 404, "etc/passwd"),
-        ("POST", "clusters", '{"path": "cluster_templates/link.yaml"}', 403, "leads out"),
+        ("POST", "clusters", '{"path": "cluster_templates/link.yaml"}', 403, "is outside"),
         ("POST", "clusters", '{"path": "bad.cluster.yaml"}', 422, "num_cpu"),
         ("POST", "clusters", '{"yaml": "num_cpus: -1"}', 422, "num_cpus"),
         ("POST", "clusters", '{"yaml": "a: [1"}', 422, "the form"),
@@ -283,36 +284,42 @@ async def test_wrong_requests_are_told_with_what_is_wrong(
 
 
 async def test_a_cluster_that_is_busy_takes_no_second_action(
-    api: Any, stopped: str, monkeypatch: pytest.MonkeyPatch
+    api: Any, stopped: str, provider_types: ProviderTypes
 ) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(LocalProvider, "delete", lambda self, name: go_on.wait(10))
+
+    class Slow(LocalProvider):
+        def delete(self, name: str) -> None:
+            go_on.wait(10)
+
+    provider_types[0] = Slow
     first = await asked(api, "clusters/lab", 202, method="DELETE")
     refused = await asked(api, "clusters/lab/resume", 409, method="POST", body="{}")
-    assert "`delete` is under way" in refused["message"]
+    assert "`delete` is in progress" in refused["message"]
     refused = await asked(api, "clusters", 409, method="POST", body='{"yaml": "name: lab"}')
     go_on.set()
     assert (await ended(api, first))["state"] == "done"
 
 
 async def test_a_start_tells_its_progress_and_its_failure(
-    api: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+    api: Any, root: Path, provider_types: ProviderTypes
 ) -> None:
     seen: list[Any] = []
 
-    def up(
-        self: Any,
-        template: Any,
-        *,
-        template_path: Any = None,
-        progress: Any = None,
-        wait: bool = True,
-    ) -> Any:
-        seen.append((template.name, template.num_cpus, template_path))
-        progress("Starting Ray")
-        raise ClusterUnreachableError("no luck", remedy="try again")
+    class Unlucky(LocalProvider):
+        def up(
+            self,
+            template: Any,
+            *,
+            template_path: Any = None,
+            progress: Any = None,
+            wait: bool = True,
+        ) -> Any:
+            seen.append((template.name, template.num_cpus, template_path))
+            progress("Starting Ray")
+            raise ClusterUnreachableError("no luck", remedy="try again")
 
-    monkeypatch.setattr(LocalProvider, "up", up)
+    provider_types[0] = Unlucky
     for body in ({"template": "big"}, {"path": "cluster_templates/big.yaml"}):
         started = await asked(api, "clusters", 202, method="POST", body=json.dumps(body))
         told = await ended(api, started)

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from llmops_kernel.clusters import providers
-from llmops_kernel.clusters.local import LocalProvider
-from llmops_kernel.clusters.provider import ClusterInfo, ClusterState
-from llmops_kernel.clusters.record import cluster_folder
+import llmops_kernel
 from llmops_kernel.config import assist
-from llmops_kernel.runs import paths
-from llmops_kernel.runs.store import RunStore
-from llmops_kernel.server import base, cluster_work, run_work
+from llmops_kernel.providers import registry
+from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.providers.local.record import cluster_folder
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
+from llmops_kernel.server import base
+from llmops_kernel.server.clusters import work as cluster_work
 from llmops_kernel.server.manager import MANAGER_KEY, Manager
-from tests.clusters.test_actions import FULL, defined
-from tests.server.conftest import Fetch
+from llmops_kernel.store import paths
+from llmops_kernel.store.store import RunStore
+from tests.providers.local.test_actions import FULL, defined
+from tests.server.conftest import Fetch, ProviderTypes
 from tests.server.routes_table import CLUSTER, ROWS, RUN
 from tests.server.runs import make_run
 
-WORKERS = ("llmops-", "ThreadPool", "asyncio_")
+PACKAGE = str(Path(llmops_kernel.__file__).parent)
+OFF_THE_LOOP = frozenset(
+    {
+        *(f"RunStore.{name}" for name in ("resolve", "record", "attempts", "notes")),
+        *(f"LocalProvider.{name}" for name in ("names", "get", "resume")),
+        *("below", "provider_for_name", "_files"),
+        *("examine", "complete", "hover", "render", "merge", "form_schema"),
+    }
+)
+"""Names of functions that read files or take long."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,17 +64,29 @@ def gate() -> Iterator[threading.Event]:
     opened.set()
 
 
-async def test_slow_requests_block_nobody(
-    api: Fetch, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def slow_backend(
+    gate: threading.Event, provider_types: ProviderTypes, store_type: list[type[RunStore]]
 ) -> None:
-    def slow(*args: Any, **kwargs: Any) -> list[Any]:
-        gate.wait(30)
-        return []
+    """A provider and a store that answer once the gate is open."""
 
-    monkeypatch.setattr(cluster_work, "list_clusters", slow)
-    monkeypatch.setattr(run_work, "list_runs", slow)
-    monkeypatch.setattr(cluster_work, "list_templates", slow)
-    urls = ["clusters", "runs", "templates"] * 7
+    class SlowProvider(LocalProvider):
+        def names(self) -> tuple[str, ...]:
+            gate.wait(30)
+            return super().names()
+
+    class SlowStore(RunStore):
+        def ids(self) -> list[str]:
+            gate.wait(30)
+            return super().ids()
+
+    provider_types[0], store_type[0] = SlowProvider, SlowStore
+
+
+async def test_slow_requests_block_nobody(
+    slow_backend: None, api: Fetch, gate: threading.Event
+) -> None:
+    urls = ["clusters", "runs", f"clusters/{CLUSTER}"] * 7
     waiting = [asyncio.create_task(api(url, request_timeout=60)) for url in urls[:20]]
     await asyncio.sleep(0.3)
     assert not any(task.done() for task in waiting)
@@ -72,28 +98,40 @@ async def test_slow_requests_block_nobody(
     assert {answer.code for answer in await asyncio.gather(*waiting)} == {200}
 
 
-def _watched(name: str, work: Callable[..., Any], found: list[str]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not threading.current_thread().name.startswith(WORKERS):
-            found.append(name)
-        return work(*args, **kwargs)
+@contextmanager
+def calls_on_this_thread(names: Container[str]) -> Iterator[list[str]]:
+    """Collects which of our functions of these names this thread calls."""
+    found: list[str] = []
 
-    return call
+    def look(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_qualname in names and PACKAGE in code.co_filename:
+            found.append(code.co_qualname)
+
+    sys.setprofile(look)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
 
 
-async def test_nothing_is_read_on_the_event_loop(
-    api: Fetch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_loop: list[str] = []
-    for owner, name in (
-        *((RunStore, "resolve"), (RunStore, "record"), (RunStore, "attempts"), (RunStore, "notes")),
-        *((LocalProvider, "names"), (LocalProvider, "get"), (LocalProvider, "resume")),
-        *((base, "below"), (providers, "provider_for_name"), (cluster_work, "_files")),
-        *((assist, "examine"), (assist, "complete"), (assist, "hover"), (assist, "render")),
-        *((assist, "merge"), (assist, "form_schema")),
-    ):
-        monkeypatch.setattr(owner, name, _watched(name, getattr(owner, name), on_loop))
-    monkeypatch.setattr(LocalProvider, "_up", lambda self, wanted, progress: self.get(CLUSTER))
+def _exists(qualname: str) -> bool:
+    """A function that was renamed would be watched in vain."""
+    owners = {"RunStore": RunStore, "LocalProvider": LocalProvider}
+    owner, _, name = qualname.rpartition(".")
+    if owner:
+        return hasattr(owners[owner], name)
+    return any(hasattr(each, name) for each in (base, registry, cluster_work, assist))
+
+
+async def test_nothing_is_read_on_the_event_loop(api: Fetch, provider_types: ProviderTypes) -> None:
+    class Quick(LocalProvider):
+        def _up(self, *_: Any) -> ClusterInfo:
+            """Start nothing."""
+            return self.get(CLUSTER)
+
+    provider_types[0] = Quick
+    assert all(_exists(name) for name in OFF_THE_LOOP)
     place = {"kind": "train", "text": "data: ", "path": "x.train.yaml", "line": 1, "column": 6}
     bodies = {
         "llmops/configs/check": {"text": "data: x", "path": "x.train.yaml", "with_files": True},
@@ -109,28 +147,31 @@ async def test_nothing_is_read_on_the_event_loop(
         if row.path.endswith("/live"):
             continue
         body = None if row.method == "GET" else json.dumps(bodies.get(row.path, {}))
-        answer = await api(row.path.removeprefix("llmops/") + query, method=row.method, body=body)
+        path = row.path.removeprefix("llmops/") + query
+        with calls_on_this_thread(OFF_THE_LOOP) as on_loop:
+            answer = await api(path, method=row.method, body=body)
         assert answer.code < 500, (row, answer.body)
         assert on_loop == [], row
 
 
 async def test_of_two_that_resume_one_wins_and_the_other_is_told(
-    api: Fetch, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+    api: Fetch, gate: threading.Event, provider_types: ProviderTypes
 ) -> None:
     resumed: list[str] = []
 
-    def resume(self: Any, name: str, **_: Any) -> ClusterInfo:
-        resumed.append(name)
-        gate.wait(20)
-        return ClusterInfo(name=name, provider="local", state=ClusterState.READY)
+    class Slow(LocalProvider):
+        def resume(self, name: str, **_: Any) -> ClusterInfo:
+            resumed.append(name)
+            gate.wait(20)
+            return ClusterInfo(name=name, provider="local", state=ClusterState.READY)
 
-    monkeypatch.setattr(LocalProvider, "resume", resume)
+    provider_types[0] = Slow
     asks = [api(f"clusters/{CLUSTER}/resume", method="POST", body="{}") for _ in range(6)]
     answers = sorted(await asyncio.gather(*asks), key=lambda answer: answer.code)
     assert [answer.code for answer in answers] == [202, 409, 409, 409, 409, 409]
     for answer in answers[1:]:
         told = json.loads(answer.body)
-        assert "`resume` is under way" in told["message"]
+        assert "`resume` is in progress" in told["message"]
         assert told["remedy"]
     gate.set()
     operation = json.loads(answers[0].body)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.runs.store import RunStore
 from llmops_kernel.server.base import MAX_BODY_BYTES
+from llmops_kernel.store.store import RunStore
 from tests.server.conftest import Fetch
 from tests.server.routes_table import RUN, WITH_BODY
 from tests.server.runs import make_run

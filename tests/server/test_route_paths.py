@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from llmops_kernel.runs.store import RunStore
+from llmops_kernel.store.store import RunStore
 from tests.server.conftest import Fetch
 from tests.server.routes_table import CLUSTER, ROWS, RUN, SAFE
 from tests.server.runs import make_run

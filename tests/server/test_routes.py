@@ -11,8 +11,8 @@ from jupyter_server.auth.authorizer import Authorizer
 from llmops_kernel import __version__
 from llmops_kernel.server.base import AUTH_RESOURCE
 from tests.server.conftest import Fetch
+from tests.server.live.test_live import UPGRADE
 from tests.server.routes_table import OF_DASHBOARD, ROWS, SAFE, Row, missing_rows
-from tests.server.test_live import UPGRADE
 
 CHANGES = [row for row in ROWS if row.method not in SAFE]
 

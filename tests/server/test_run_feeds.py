@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +12,15 @@ from typing import Any
 import pytest
 
 from llmops_kernel.errors import RunNotFoundError
+from llmops_kernel.kinds.train import COLUMNS
 from llmops_kernel.metrics.events import EndEvent, RestartEvent
-from llmops_kernel.runs.store import RunStore
-from llmops_kernel.runs.view import RunView
-from llmops_kernel.server import followers as followers_module
-from llmops_kernel.server.feeds import Frame
-from llmops_kernel.server.followers import Followers
-from llmops_kernel.server.run_feed import RunFeed, RunsFeed
-from llmops_kernel.server.run_rows import RunRows
-from llmops_kernel.widgets.columns import FIELDS, ROW_BYTES
+from llmops_kernel.server.live.feeds import Frame
+from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
+from llmops_kernel.server.runs.followers import Followers, Watched
+from llmops_kernel.server.runs.rows import RunRows
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.store.store import RunStore
+from llmops_kernel.views.columns import row_bytes
 from tests.server.runs import add_attempt, make_run, step, worker
 
 
@@ -32,7 +33,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
 
 @pytest.fixture
 def followers(store: RunStore) -> Iterator[Followers]:
-    found = Followers(store)
+    found = Followers(Backend(store=store))
     yield found
     assert len(found) == 0, "somebody kept a follower"
 
@@ -69,7 +70,7 @@ class Page:
         elif frame.kind == "state":
             self.state = frame.data
         elif frame.kind == "rows":
-            first = frame.data["first"] * ROW_BYTES
+            first = frame.data["first"] * row_bytes(COLUMNS)
             assert first <= len(self.rows)
             self.rows = self.rows[:first] + (frame.payload or b"")
             self.have = {"generation": frame.data["generation"], "rows": frame.data["count"]}
@@ -77,7 +78,7 @@ class Page:
     @property
     def steps(self) -> list[int]:
         values = struct.unpack(f"<{len(self.rows) // 4}f", self.rows)
-        return [int(value) for value in values[:: len(FIELDS)]]
+        return [int(value) for value in values[:: len(COLUMNS)]]
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_two_pages_see_each_step_once(store: RunStore, open_run: Any) -> None:
     assert early.steps == late.steps == list(range(1, 40))
     assert early.rows == late.rows
     assert early.state["panel"]["state"] == "RUNNING"
-    assert late.state["row"]["last_step"] == 39
+    assert late.state["row"]["progress"]["done"] == 39
 
 
 def test_a_page_that_comes_back_gets_only_what_is_new(store: RunStore, open_run: Any) -> None:
@@ -126,7 +127,7 @@ def test_a_page_that_comes_back_gets_only_what_is_new(store: RunStore, open_run:
     page.cursor = None  # The connection was lost; `have` is what it says.
     frames = page.look()
     rows = next(frame for frame in frames if frame.kind == "rows")
-    assert (rows.data["first"], len(rows.payload or b"")) == (50, ROW_BYTES)
+    assert (rows.data["first"], len(rows.payload or b"")) == (50, row_bytes(COLUMNS))
     assert page.steps == list(range(1, 52))
 
 
@@ -204,12 +205,12 @@ def test_the_list_comes_whole_and_then_as_changes(store: RunStore, runs_feed: Ru
     page.look()
     assert list(page.runs) == ["r-2", "r-1"]
     assert page.runs["r-1"]["state"] == "SUCCEEDED"
-    assert len(page.runs["r-1"]["sparkline"]) == 4
+    assert len(page.runs["r-1"]["curve"]) == 4
     assert page.look() == []
     worker(store, "r-2").emit(step(3))
     frames = page.look()
     assert [row["run_id"] for row in frames[0].data["runs"]] == ["r-2"]
-    assert page.runs["r-2"]["last_step"] == 3
+    assert page.runs["r-2"]["progress"]["done"] == 3
     store.annotate("r-1", title="mine")
     page.look()
     assert page.runs["r-1"]["title"] == "mine"
@@ -236,46 +237,49 @@ def test_an_ended_run_is_let_go_and_a_retry_brings_it_back(
     assert (page.runs["r-1"]["state"], page.runs["r-1"]["attempt"]) == ("RUNNING", 2)
 
 
+class NoFollowers(Followers):
+    """Fails as soon as a run is followed."""
+
+    def take(self, ref: str) -> Watched:
+        raise AssertionError(f"the journal of {ref} was read")
+
+
 def test_a_new_server_reads_no_journal_of_an_ended_run(
-    store: RunStore, followers: Followers, runs_feed: RunsFeed, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, runs_feed: RunsFeed
 ) -> None:
     make_run(store, "r-1", steps=4)
     Page(runs_feed).look()
-    taken: list[str] = []
-    monkeypatch.setattr(followers, "take", taken.append)
-    feed = RunsFeed(RunRows(RunStore(), followers))
+    again = RunStore()
+    feed = RunsFeed(RunRows(again, NoFollowers(Backend(store=again))))
     page = Page(feed)
     page.look()
     feed.close()
-    assert page.runs["r-1"]["last_step"] == 4
-    assert taken == []
+    assert page.runs["r-1"]["progress"]["done"] == 4
 
 
 def test_a_long_ended_run_opens_without_its_journal(
-    store: RunStore, open_run: Any, monkeypatch: pytest.MonkeyPatch
+    store: RunStore,
 ) -> None:
-    monkeypatch.setattr(followers_module, "MIN_ROWS", 5)
     make_run(store, "r-1", steps=8)
-    first = Page(open_run("r-1"))
+    first = Page(RunFeed("r-1", followers=_keeping(store), store=store))
     first.look()
-    monkeypatch.setattr(RunView, "apply", _never)
-    fresh = RunFeed("r-1", followers=Followers(store), store=store)
-    page = Page(fresh)
+    first.feed.close()
+    _spoil_journal(store, "r-1")
+    page = Page(RunFeed("r-1", followers=_keeping(store), store=store))
     page.look()
     assert page.rows == first.rows
     assert page.state == first.state
-    fresh.close()
-    monkeypatch.undo()
+    page.feed.close()
 
 
 def test_what_was_kept_of_a_panel_ends_with_a_retry(
-    store: RunStore, followers: Followers, open_run: Any, monkeypatch: pytest.MonkeyPatch
+    store: RunStore,
 ) -> None:
-    monkeypatch.setattr(followers_module, "MIN_ROWS", 5)
     make_run(store, "r-1", steps=8)
+    followers = _keeping(store)
     with followers.watching("r-1"):
         pass
-    page = Page(open_run("r-1"))
+    page = Page(RunFeed("r-1", followers=followers, store=store))
     page.look()
     add_attempt(store, "r-1", 2)
     worker(store, "r-1", attempt=2).emit(step(1, loss=7.0))
@@ -283,7 +287,17 @@ def test_what_was_kept_of_a_panel_ends_with_a_retry(
     assert page.steps == [1]
     assert page.state["row"]["attempt"] == 2
     assert not page.state["is_over"]
+    page.feed.close()
 
 
-def _never(*_: Any) -> None:
-    raise AssertionError("the journal was read")
+def _keeping(store: RunStore) -> Followers:
+    """Followers that keep the panel of a run with five steps or more."""
+    return Followers(Backend(store=store), min_rows=5)
+
+
+def _spoil_journal(store: RunStore, run_id: str) -> None:
+    """Overwrite the journal so that only a reader of its content can notice."""
+    for file in store.folder(run_id).journal.iterdir():
+        before = file.stat()
+        file.write_bytes(b"x" * before.st_size)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import pytest
 
-from llmops_kernel.runs.packages import build
-from llmops_kernel.runs.store import RunStore
-from llmops_kernel.runs.workspace import scan
-from llmops_kernel.widgets.columns import FIELDS
+from llmops_kernel.kinds.train import COLUMNS
+from llmops_kernel.store.package.packages import build
+from llmops_kernel.store.package.workspace import scan
+from llmops_kernel.store.store import RunStore
 from tests.server.runs import add_attempt, make_run
 
 Ask = Callable[..., Awaitable[Any]]
@@ -103,8 +103,8 @@ async def test_rows_are_floats(store: RunStore, api: Any) -> None:
     answer = await api("runs/r-1/rows")
     assert answer.code == 200, answer.body
     values = struct.unpack(f"<{len(answer.body) // 4}f", answer.body)
-    assert answer.headers["X-LLMOps-Fields"] == ",".join(FIELDS)
-    assert values[:: len(FIELDS)] == (1, 2, 3)
+    assert answer.headers["X-LLMOps-Fields"] == ",".join(column.name for column in COLUMNS)
+    assert values[:: len(COLUMNS)] == (1, 2, 3)
 
 
 async def test_deleting_tells_first_and_refuses_a_run_that_is_on(ask: Ask, store: RunStore) -> None:
@@ -208,3 +208,12 @@ async def test_a_log_is_read_in_windows(ask: Ask, store: RunStore, api: Any) -> 
     assert (await ask("runs/r-1/log?attempt=7"))[0] == 404
     assert (await ask("runs/r-1/log?limit=999999999"))[0] == 422
     assert (await ask("runs/r-1/log?offset=x"))[0] == 400
+
+
+async def test_runs_of_benchmarks_are_listed_only_when_asked_for(ask: Ask, store: RunStore) -> None:
+    make_run(store, "bench-1", steps=3, created_s=1.0, hidden=True)
+    make_run(store, "r-1", steps=3, created_s=2.0)
+    _, rows = await ask("runs")
+    assert [row["run_id"] for row in rows] == ["r-1"]
+    _, rows = await ask("runs?all=1")
+    assert [(row["run_id"], row["hidden"]) for row in rows] == [("r-1", False), ("bench-1", True)]

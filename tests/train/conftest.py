@@ -22,7 +22,7 @@ def rows(count: int) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
-    from llmops_kernel.train.catalogue import prepare
+    from llmops_kernel.train.model.catalogue import prepare
 
     return prepare("tiny-llama")
 
@@ -45,7 +45,7 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture
 def make_config() -> Callable[..., Any]:
     """A small training config; keyword arguments replace or extend sections."""
-    from llmops_kernel.config.train import TrainingConfig
+    from llmops_kernel.config.models.train import TrainingConfig
 
     def make(**sections: Any) -> Any:
         base: dict[str, Any] = {

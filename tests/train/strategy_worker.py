@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from llmops_kernel.config.train import TrainingConfig
-from llmops_kernel.runs.journal import JournalWriter
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.train.checkpoints.storage import open_bucket
+from llmops_kernel.train.checkpoints.store import store_journal
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.keeping import store_journal
 from llmops_kernel.train.loop import train
-from llmops_kernel.train.storage import open_bucket
 
 
 def main() -> None:

@@ -11,12 +11,32 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.config.load import training_config_from_dict
-from llmops_kernel.train.ops import needed
+from llmops_kernel.config.reading.load import training_config_from_dict
+from llmops_kernel.store.compiled_ops import compiling_since_s
+from llmops_kernel.train.deepspeed_ops import needed
 
+COMPILE_FOR_A_RUN = """
+import sys
+from contextlib import closing
+from pathlib import Path
+from llmops_kernel.config.reading.load import training_config_from_dict
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.deepspeed_ops import compile_for
+folder = Path(sys.argv[1])
+parallelism = {"strategy": "zero2", "num_workers": 1}
+config = training_config_from_dict(
+    {"model": "tiny-llama", "data": "rows.jsonl", "parallelism": parallelism}
+)
+with closing(JournalWriter([folder], stream=sys.argv[2], attempt=1)) as journal:
+    compile_for(
+        config, WorkerContext(run_id="run-1", folder=folder, workspace=folder, journal=journal)
+    )
+"""
 COMPILE = (
     "import sys, pathlib\n"
-    "from llmops_kernel.train.ops import compile_ops\n"
+    "from llmops_kernel.train.deepspeed_ops import compile_ops\n"
     "compile_ops(('ShareMemCommBuilder',), root=pathlib.Path(sys.argv[1]))"
 )
 
@@ -55,3 +75,27 @@ def test_a_killed_compilation_does_not_block_the_next(tmp_path: Path) -> None:
     assert _start(tmp_path).wait(timeout=500) == 0
     assert list(tmp_path.glob("*/*.so"))
     assert not list(tmp_path.glob("*/lock"))
+
+
+@pytest.mark.slow
+def test_a_compilation_is_a_phase_of_the_run_that_waits_for_it(tmp_path: Path) -> None:
+    """And of no other run: the second finds the operation compiled."""
+    cache = tmp_path / "extensions"
+    env = os.environ | {"TORCH_EXTENSIONS_DIR": str(cache)}
+
+    def start(stream: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", COMPILE_FOR_A_RUN, str(tmp_path), stream]
+        return subprocess.Popen(command, env=env)
+
+    first = start("first")
+    seen: list[float] = []
+    while first.poll() is None:
+        seen += filter(None, [compiling_since_s(folder=cache)])
+        time.sleep(0.2)
+    assert first.returncode == 0
+    assert set(map(round, seen)) == {round(seen[0])}
+    assert compiling_since_s(folder=cache) is None
+    assert start("second").wait(timeout=300) == 0
+    texts = [(tmp_path / f"{stream}.jsonl") for stream in ("first", "second")]
+    lines = [path.read_text() if path.exists() else "" for path in texts]
+    assert [line.count('"name":"compile"') for line in lines] == [2, 0]

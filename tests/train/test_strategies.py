@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.runs.journal import FolderTail
+from llmops_kernel.store.journal.journal import FolderTail
+from tests.train.nan_hooks import write_nan_hooks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -37,7 +39,16 @@ def free_port() -> int:
 
 
 def train_with_two(config: Any, folder: Path, workspace: Path) -> tuple[str, list[float]]:
-    """The wrapped model's class, and the loss of each step."""
+    """Return the wrapped model's class and the loss of each step."""
+    codes = run_two(config, folder, workspace)
+    assert codes == [0, 0], (folder / "0.log").read_text()[-3000:]
+    events = FolderTail(folder / "journal").read()
+    engine = next(event.engine for event in events if event.kind == "start")
+    return engine, [event.loss or 0.0 for event in events if event.kind == "step"]
+
+
+def run_two(config: Any, folder: Path, workspace: Path) -> list[int]:
+    """Train with two processes; return their exit codes. `<rank>.log` has what they printed."""
     spec = {
         "config": config.model_dump(mode="json"),
         "folder": str(folder),
@@ -59,14 +70,10 @@ def train_with_two(config: Any, folder: Path, workspace: Path) -> tuple[str, lis
             env = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             workers.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
     try:
-        codes = [worker.wait(timeout=400) for worker in workers]
+        return [worker.wait(timeout=400) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
-    assert codes == [0, 0], (folder / "0.log").read_text()[-3000:]
-    events = FolderTail(folder / "journal").read()
-    engine = next(event.engine for event in events if event.kind == "start")
-    return engine, [event.loss or 0.0 for event in events if event.kind == "step"]
 
 
 def test_bfloat16_through_deepspeed_stays_close_to_float32(
@@ -111,3 +118,34 @@ def test_every_parallelism_gives_the_same_losses(
         worst = max(abs(a - b) for a, b in zip(losses, reference, strict=True))
         print(f"{method} {name}: largest difference to ddp over 20 steps {worst:.2e}")
         assert worst < 1e-3, name
+
+
+def test_a_nan_on_one_worker_stops_both_at_the_same_step(
+    make_config: Callable[..., Any], workspace: Path, tmp_path: Path
+) -> None:
+    write_nan_hooks(workspace, steps=(3,), ranks=(1,))
+    config = make_config(
+        method="full", hooks="hooks.py", parallelism={"strategy": "ddp", "num_workers": 2}
+    )
+    assert run_two(config, tmp_path / "stop", workspace) == [1, 1]
+    for rank in range(2):
+        log = (tmp_path / "stop" / f"{rank}.log").read_text()
+        assert "DivergedError: The loss is nan at step 3." in log
+    steps = [e for e in FolderTail(tmp_path / "stop" / "journal").read() if e.kind == "step"]
+    assert [math.isnan(step.loss or 0.0) for step in steps] == [False, False, True]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero2", "zero3"])
+def test_a_nan_on_one_worker_is_skipped_by_both(
+    make_config: Callable[..., Any], workspace: Path, tmp_path: Path, strategy: str
+) -> None:
+    write_nan_hooks(workspace, steps=(3,), ranks=(1,))
+    config = make_config(
+        method="full",
+        hooks="hooks.py",
+        parallelism={"strategy": strategy, "num_workers": 2},
+        training={"on_nan": "skip"},
+    )
+    _, losses = train_with_two(config, tmp_path / strategy, workspace)
+    assert [math.isnan(loss) for loss in losses] == [False, False, True, False, False, False]
+    assert losses[-1] < losses[0]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.runs.paths import RunFolder
-from llmops_kernel.widgets.source import FolderRun
+from llmops_kernel.store.paths import RunFolder
+from tests.widgets.folder_run import FolderRun
 from tests.widgets.simulate import Simulation
 
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from llmops_kernel.metrics.events import PHASES, ProcessEvent
-from llmops_kernel.runs.view import RunView
-from llmops_kernel.widgets.bench_figures import (
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.views.bench_figures import (
     BETWEEN,
     KINDS,
     Kind,
@@ -17,8 +17,8 @@ from llmops_kernel.widgets.bench_figures import (
     misfit,
     phase_shares,
 )
-from llmops_kernel.widgets.bench_picture import render_png
-from tests.runs.events import end, phase, step
+from llmops_kernel.views.bench_picture import render_png
+from tests.store.events import end, phase, step
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -90,7 +90,7 @@ def journal() -> list:
 
 
 def test_shares_count_each_instant_once_and_add_up() -> None:
-    view = RunView(journal())
+    view = TrainingView(journal())
     shares = phase_shares(view)
     assert shares == pytest.approx(
         # The open runtime_env has only what no later phase claims: 11 - 12, 15 - 16, 17 - 18.
@@ -101,17 +101,17 @@ def test_shares_count_each_instant_once_and_add_up() -> None:
 
 def test_time_that_no_phase_claims_is_told() -> None:
     told = phase("runtime_env", "end", 12.0, stream="1-driver", seq=5)
-    assert phase_shares(RunView([*journal(), told]))[BETWEEN] == pytest.approx(2.0)
+    assert phase_shares(TrainingView([*journal(), told]))[BETWEEN] == pytest.approx(2.0)
 
 
 def test_a_run_without_a_step_has_no_shares() -> None:
-    assert phase_shares(RunView([e for e in journal() if e.kind != "step"])) == {}
-    assert phase_shares(RunView()) == {}
+    assert phase_shares(TrainingView([e for e in journal() if e.kind != "step"])) == {}
+    assert phase_shares(TrainingView()) == {}
 
 
-def processes(*warm: bool) -> RunView:
+def processes(*warm: bool) -> TrainingView:
     """The driver, then the ranks; what started cold gives a reason."""
-    return RunView(
+    return TrainingView(
         ProcessEvent(
             role="worker" if n else "driver",
             rank=n - 1 if n else None,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.widgets import format as fmt
+from llmops_kernel.views import format as fmt
 
 NAN, INF = math.nan, math.inf
 

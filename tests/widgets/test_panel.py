@@ -13,10 +13,10 @@ import nbformat
 import pytest
 
 from llmops_kernel.errors import ClusterUnreachableError
-from llmops_kernel.widgets.columns import FIELDS
+from llmops_kernel.kinds.train import COLUMNS
 from llmops_kernel.widgets.run_panel import RunPanel
 from llmops_kernel.widgets.show import follow_in_background
-from llmops_kernel.widgets.source import FolderRun, FolderSource
+from tests.widgets.folder_run import FolderRun, FolderSource
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ class Recorded(RunPanel):
 
 
 def rows(data: bytes) -> list[int]:
-    return [int(step) for step in array("f", data)[:: len(FIELDS)]]
+    return [int(step) for step in array("f", data)[:: len(COLUMNS)]]
 
 
 def test_rows_travel_once_and_the_full_state_has_all(simulate: Any, opened: Any) -> None:
@@ -145,8 +145,8 @@ def test_papermill_saves_picture_table_and_curves(
         cells=[
             nbformat.v4.new_code_cell(
                 "from pathlib import Path\n"
-                "from llmops_kernel.runs.paths import RunFolder\n"
-                "from llmops_kernel.widgets.source import FolderRun\n"
+                "from llmops_kernel.store.paths import RunFolder\n"
+                "from tests.widgets.folder_run import FolderRun\n"
                 "from llmops_kernel.widgets.show import wait_in_notebook\n"
                 f"wait_in_notebook(FolderRun(RunFolder(Path({str(run.folder.root)!r}))))"
             )

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmops_kernel.kinds.train import COLUMNS
 from llmops_kernel.metrics.events import StepEvent
-from llmops_kernel.runs.record import RunRecord
-from llmops_kernel.runs.view import RunView
-from llmops_kernel.widgets.columns import FIELDS
-from llmops_kernel.widgets.saved_run import saved_run, thinned
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.views.saved_run import saved_run, thinned
 
 
 def _steps(losses: list[float | None]) -> list[StepEvent]:
@@ -37,9 +37,9 @@ RECORD = RunRecord(run_id="r", name="r", created_s=0.0, cluster="local", config=
 
 
 def test_a_short_run_is_kept_whole() -> None:
-    bundle = saved_run(RunView(_steps([3.0, 2.0, 1.0])), RECORD, now_s=10.0)
+    bundle = saved_run(TrainingView(_steps([3.0, 2.0, 1.0])), RECORD, now_s=10.0)
     rows = np.frombuffer(base64.b64decode(bundle["panel"]["columns"]), dtype="<f4")
-    table = rows.reshape(-1, len(FIELDS))
+    table = rows.reshape(-1, len(COLUMNS))
     assert table[:, 0].tolist() == [1, 2, 3]
     assert table[:, 1].tolist() == [3.0, 2.0, 1.0]
     assert (bundle["last_step"], bundle["loss"], bundle["version"]) == (3, 1.0, 1)
@@ -48,11 +48,11 @@ def test_a_short_run_is_kept_whole() -> None:
 def test_a_long_run_stays_small_and_keeps_its_spike() -> None:
     losses: list[float | None] = [2.0 + 1.0 / n for n in range(1, 100_001)]
     losses[54_321] = 99.0
-    bundle = saved_run(RunView(_steps(losses)), RECORD, now_s=10.0)
+    bundle = saved_run(TrainingView(_steps(losses)), RECORD, now_s=10.0)
     assert bundle["panel"]["num_rows"] <= 2000
     assert bundle["panel"]["num_steps"] == 100_000
     rows = np.frombuffer(base64.b64decode(bundle["panel"]["columns"]), dtype="<f4")
-    assert rows.reshape(-1, len(FIELDS))[:, 1].max() == 99.0
+    assert rows.reshape(-1, len(COLUMNS))[:, 1].max() == 99.0
     assert len(json.dumps(bundle)) < 120_000
 
 
@@ -62,7 +62,7 @@ def test_a_long_run_stays_small_and_keeps_its_spike() -> None:
 )
 def test_thinning_keeps_order_ends_and_extremes(losses: list[float | None], max_rows: int) -> None:
     steps = _steps(losses)
-    kept = thinned(steps, max_rows=max_rows)
+    kept = thinned(TrainingView(steps), max_rows=max_rows)
     numbers = [step.step for step in kept]
     assert numbers == sorted(set(numbers))
     assert (numbers[0], numbers[-1]) == (1, len(losses))
@@ -75,5 +75,5 @@ def test_thinning_keeps_order_ends_and_extremes(losses: list[float | None], max_
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_diverged_run_is_readable_json(loss: float) -> None:
-    bundle = saved_run(RunView(_steps([1.0, loss])), RECORD, now_s=10.0)
+    bundle = saved_run(TrainingView(_steps([1.0, loss])), RECORD, now_s=10.0)
     json.dumps(bundle, allow_nan=False)

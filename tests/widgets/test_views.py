@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.kinds.train import COLUMNS
 from llmops_kernel.metrics.events import EvalEvent
-from llmops_kernel.runs.view import RunView
-from llmops_kernel.widgets import compare, static_run
-from llmops_kernel.widgets.columns import FIELDS, StepCursor, pack
-from llmops_kernel.widgets.snapshot import snapshot
-from llmops_kernel.widgets.source import FolderRun
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.views import compare, static_run
+from llmops_kernel.views.columns import RowCursor, pack
+from llmops_kernel.views.snapshot import snapshot
+from tests.widgets.folder_run import FolderRun
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def view_of(simulation: Any) -> RunView:
+def view_of(simulation: Any) -> TrainingView:
     source = FolderRun(simulation.folder).follower()
     source.poll()
     return source.view
@@ -122,7 +123,7 @@ def test_diverged_loss_shows_and_stays_json(simulate: Any) -> None:
         pass
     run.worker.emit(EvalEvent(step=3, metrics={"eval_loss": math.nan}, num_rows=1, duration_s=1))
     words = words_of(run)
-    assert figures(words)["loss"] == "NaN"
+    assert figures(words)["loss"] == "NaN since step 1"
     assert words["evals"] == []
     json.dumps(words, allow_nan=False)
     assert static_run.render_png(view_of(run)).startswith(PNG)
@@ -149,8 +150,9 @@ def test_pictures_of_every_stage(simulate: Any, until: str) -> None:
 def test_packed_rows_carry_nan_for_unknown(simulate: Any) -> None:
     run = simulate(steps=2, mfu=None)
     run.whole()
-    values = array("f", pack(view_of(run).steps))
-    row = dict(zip(FIELDS, values[len(FIELDS) :], strict=True))
+    values = array("f", pack(view_of(run).steps, COLUMNS))
+    names = [column.name for column in COLUMNS]
+    row = dict(zip(names, values[len(names) :], strict=True))
     assert row["step"] == 2
     assert math.isnan(row["mfu"])
     assert math.isnan(row["peak_memory_bytes"])
@@ -162,7 +164,7 @@ def test_cursor_sends_each_row_once_and_again_after_a_restart(simulate: Any) -> 
     run.start_up()
     run.start()
     source = FolderRun(run.folder).follower()
-    cursor, shown = StepCursor(), []
+    cursor, shown = RowCursor(), []
 
     def follow() -> None:
         source.poll()

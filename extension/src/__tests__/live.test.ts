@@ -2,7 +2,7 @@ import { ServerConnection } from '@jupyterlab/services';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { Live, unpack } from '../live';
-import { ILiveMessage } from '../tokens';
+import { LiveMessage } from '../tokens';
 
 class FakeSocket {
   static all: FakeSocket[] = [];
@@ -79,7 +79,7 @@ describe('Live', () => {
 
   it('hands each message to those who listen to its topic', () => {
     const live = makeLive();
-    const seen: ILiveMessage[] = [];
+    const seen: LiveMessage[] = [];
     live.subscribe('numbers', message => seen.push(message));
     last().open();
     last().say(1, 'numbers', { a: 1 });
@@ -90,7 +90,7 @@ describe('Live', () => {
 
   it('begins again after a gap, and says what it has', () => {
     const live = makeLive();
-    const seen: ILiveMessage[] = [];
+    const seen: LiveMessage[] = [];
     live.subscribe(
       'numbers',
       message => seen.push(message),

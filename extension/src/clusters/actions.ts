@@ -15,7 +15,7 @@ import {
 import { askNumbers } from './scaleDialog';
 
 /**
- * What the commands do: ask where something is lost, start, tell when it failed.
+ * What the commands do: ask for confirmation before a loss, start, report failures.
  */
 export class ClusterActions {
   constructor(
@@ -54,7 +54,7 @@ export class ClusterActions {
     }
   }
 
-  /** Nobody has to wait for it; a failure is told wherever the user is by then. */
+  /** Runs in the background; a failure is shown as a notification. */
   follow(operation: OperationInfo): void {
     const { kind, what } = operation;
     this.operations.finished(operation).then(

@@ -1,14 +1,14 @@
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { IClusterModel, ILive, ILiveMessage } from '../tokens';
-import { ClusterList, ClusterRow, OperationInfo, Trouble } from '../wire';
+import { IClusterModel, ILive, LiveMessage } from '../tokens';
+import { ClusterRow, OperationInfo, Trouble } from '../wire';
 
 /** Of operations that change a cluster; `what` is then its name. */
 const KINDS = new Set(['up', 'suspend', 'resume', 'scale', 'delete']);
 
 /**
- * All clusters of all providers, kept fresh by the topic `clusters`.
+ * All clusters of all providers, kept up to date by the topic `clusters`.
  */
 export class ClusterModel implements IClusterModel {
   constructor(live: ILive) {
@@ -50,15 +50,14 @@ export class ClusterModel implements IClusterModel {
     Signal.clearData(this);
   }
 
-  private take({ kind, data }: ILiveMessage): void {
+  private take({ kind, data }: LiveMessage): void {
     if (kind === 'trouble') {
-      this._trouble = data as unknown as Trouble;
+      this._trouble = data;
     } else if (kind === 'fine') {
       this._trouble = null;
     } else if (kind === 'clusters') {
-      const list = data as unknown as ClusterList;
-      this._rows = list.clusters;
-      this._aheadS = list.now_s - Date.now() / 1000;
+      this._rows = data.clusters;
+      this._aheadS = data.now_s - Date.now() / 1000;
       this._isKnown = true;
     } else {
       return;
@@ -122,7 +121,7 @@ export function failures(
 }
 
 /**
- * What attaches to a cluster in a fresh notebook.
+ * Code that attaches to a cluster in a new notebook.
  */
 export function attachCode(name: string): string {
   return `import llmops_kernel as llmops\n\ncluster = llmops.cluster(${JSON.stringify(name)})\ncluster`;

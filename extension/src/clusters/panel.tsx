@@ -86,7 +86,7 @@ function Clusters(props: IProps): JSX.Element {
       {model.trouble && (
         <TroubleBox kind="warn" trouble={model.trouble}>
           {model.isKnown && (
-            <div>{trans.__('What is shown may be out of date.')}</div>
+            <div>{trans.__('The data shown may be out of date.')}</div>
           )}
         </TroubleBox>
       )}

@@ -25,7 +25,7 @@ export function previewAction(
   return llmops.request(`${path(cluster)}/preview?action=${action}`);
 }
 
-/** Returns at once; the operation tells how it goes on. */
+/** Returns at once; the operation reports its progress. */
 export function startAction(
   llmops: ILLMOps,
   cluster: string,

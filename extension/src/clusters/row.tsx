@@ -90,7 +90,7 @@ export function Row(props: IRowProps): JSX.Element {
   );
 }
 
-/** Of one that starts on Kubernetes the number of its workers already tells something. */
+/** While a cluster starts on Kubernetes, its number of workers is shown already. */
 function showsFigures(info: ClusterInfo | null): info is ClusterInfo {
   return (
     info?.state === 'ready' ||
@@ -107,7 +107,7 @@ function Figures(props: {
     info.workers_wanted === null
       ? `${trans.__('nodes')} ${fmt.count(info.num_nodes)}`
       : `${trans.__('workers')} ${fmt.count(info.workers_ready)}/${fmt.count(info.workers_wanted)}`;
-  // Before it is ready Ray tells nothing: dashes would only take room.
+  // Before it is ready Ray reports nothing, and dashes would only use space.
   const parts =
     info.state !== 'ready'
       ? [nodes]

@@ -7,7 +7,7 @@ import { ClusterInfo } from '../wire';
 export const SOON_S = 15 * 60;
 
 /**
- * When the cluster goes away by itself, the nearest reason first; empty when it does not.
+ * Return when the cluster will be stopped automatically, the earliest reason first; empty when it will not.
  */
 export function deadline(
   info: ClusterInfo,

@@ -94,7 +94,7 @@ export class AssistedEditor {
       return;
     }
     const answer = this.answer();
-    answer.tell({ busy: true });
+    answer.report({ busy: true });
     try {
       const found = await check(this.services.llmops, {
         kind: kind.name,
@@ -102,10 +102,10 @@ export class AssistedEditor {
         text: this.text,
         with_files: true
       });
-      answer.tell({ check: found });
+      answer.report({ check: found });
       this.mark(found.diagnostics);
     } catch (error) {
-      answer.tell({ trouble: asTrouble(error) });
+      answer.report({ trouble: asTrouble(error) });
     }
   }
 
@@ -147,7 +147,9 @@ export class AssistedEditor {
         className: 'llmops-configs-button',
         icon: checkIcon,
         label: trans.__('Check'),
-        tooltip: trans.__('Check this file and what it names; saves nothing'),
+        tooltip: trans.__(
+          'Check this file and the files that it names, without saving'
+        ),
         onClick: () => void this.check()
       })
     );
@@ -244,7 +246,7 @@ interface IAnswerState {
 }
 
 /**
- * The line between toolbar and text that tells what a check found.
+ * The line between toolbar and text with the result of a check.
  */
 class Answer extends ReactWidget {
   constructor(
@@ -255,7 +257,7 @@ class Answer extends ReactWidget {
     this.addClass('llmops-configs-answer');
   }
 
-  tell(state: IAnswerState): void {
+  report(state: IAnswerState): void {
     this._state = state;
     this.show();
     this.update();

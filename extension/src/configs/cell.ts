@@ -74,11 +74,11 @@ async function submitCell(
   }
 }
 
-/** Tell the button when another cell, or another text, may make it come or go. */
+/** Update the button when another cell or text may show or hide it. */
 function watch({ app, notebooks }: ICellServices): void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let watched: Cell | null = null;
-  const tell = () => {
+  const update = () => {
     clearTimeout(timer);
     timer = setTimeout(
       () => app.commands.notifyCommandChanged(CommandIDs.submitCell),
@@ -87,10 +87,10 @@ function watch({ app, notebooks }: ICellServices): void {
   };
   notebooks.activeCellChanged.connect((_, cell) => {
     if (watched && !watched.isDisposed) {
-      watched.model.contentChanged.disconnect(tell);
+      watched.model.contentChanged.disconnect(update);
     }
     watched = cell;
-    cell?.model.contentChanged.connect(tell);
-    tell();
+    cell?.model.contentChanged.connect(update);
+    update();
   });
 }

@@ -143,7 +143,7 @@ function checkCommand(services: IServices): IFileCommand {
     kind: null,
     label: trans.__('Check This Config'),
     short: trans.__('Check Config'),
-    caption: trans.__('Tell all that is wrong; nothing is started'),
+    caption: trans.__('List all mistakes without starting anything'),
     icon: checkIcon,
     run: (path, editor) =>
       editor ? void editor.check() : void checkFile(services, path)
@@ -227,7 +227,9 @@ function addNewConfig(services: IServices): void {
   const { app, llmops, browser, submissions, trans } = services;
   app.commands.addCommand(CommandIDs.newConfig, {
     label: trans.__('New Training Config'),
-    caption: trans.__('A training config with every field explained'),
+    caption: trans.__(
+      'Create a training config in which every field is explained'
+    ),
     icon: args => (args.from ? fileIcon : listIcon),
     describedBy: {
       args: {

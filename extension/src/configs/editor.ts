@@ -75,7 +75,7 @@ async function proposals(
   try {
     found = await requests.complete(assisted.llmops, body, abort.signal);
   } catch {
-    return null; // The squiggles' source tells when the server is away.
+    return null; // The source of the underlines reports that the server does not answer.
   }
   return found.length > 0 ? resultOf(found, context) : null;
 }

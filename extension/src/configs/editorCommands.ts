@@ -26,7 +26,7 @@ export function addEditorCommands(services: {
 
   app.commands.addCommand(CommandIDs.showConfigProblems, {
     label: trans.__('Show Problems of This Config'),
-    caption: trans.__('List what is wrong, to be walked through by keyboard'),
+    caption: trans.__('List the mistakes; move through them with the keyboard'),
     describedBy,
     isEnabled: () => current() !== null,
     execute: () => {
@@ -39,7 +39,7 @@ export function addEditorCommands(services: {
 
   app.commands.addCommand(CommandIDs.completeConfig, {
     label: trans.__('Complete This Config'),
-    caption: trans.__('Propose what can be written here'),
+    caption: trans.__('Suggest values for this position'),
     describedBy,
     isEnabled: () => current() !== null,
     execute: () => {

@@ -22,7 +22,7 @@ function fits(name: string, pattern: string): boolean {
   return new RegExp(`^${escaped.replace(/\*/g, '.*')}$`).test(name);
 }
 
-/** Known before the server has told; it is asked for kinds that joined later. */
+/** Known before the server has answered; it is asked for kinds added later. */
 const FIRST: ConfigKind[] = [
   {
     name: 'train',
@@ -56,7 +56,7 @@ export class Kinds {
       .catch(() => undefined);
   }
 
-  /** Resolved when the server has told, or has not. */
+  /** Resolved when the server has answered or failed to. */
   readonly ready: Promise<void>;
 
   /** The kind of a file by its path; null for any other file. */

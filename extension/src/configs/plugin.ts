@@ -22,16 +22,17 @@ import { ClusterChoice } from './choice';
 import { addConfigCommands, IEditors } from './configCommands';
 import { addEditorCommands } from './editorCommands';
 import { Kinds } from './kinds';
+import { addScriptCommand } from './scriptCommand';
 import { askSubmission } from './submit';
 import { Submitter } from './submitter';
 import { ISubmissions } from './tokens';
 
 /**
- * Provides the way of a config to a cluster, for every door that leads there.
+ * Submits configs to clusters, for every command that does so.
  */
 export const submissionsPlugin: JupyterFrontEndPlugin<ISubmissions> = {
   id: '@llmops/lab:submissions',
-  description: 'Hands training configs to clusters.',
+  description: 'Submits training configs to clusters.',
   provides: ISubmissions,
   requires: [ILLMOps, IOperations, IClusterModel, IPreferences],
   optional: [ITranslator],
@@ -86,9 +87,11 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
     const services = { app, llmops, submissions, browser, tracker, editors };
     addConfigCommands({ ...services, trans, submit });
     addEditorCommands({ app, tracker, editors, trans });
+    addScriptCommand({ app, submissions, browser, tracker, trans });
     [
       CommandIDs.checkConfig,
       CommandIDs.submitConfig,
+      CommandIDs.submitScript,
       CommandIDs.startTemplate,
       CommandIDs.newConfig,
       CommandIDs.showConfigProblems

@@ -26,7 +26,7 @@ export interface IQuestion {
   title: string;
   choice: ClusterChoice;
   trans: TranslationBundle;
-  /** Tells what the config works out to with these overrides, or what is wrong. */
+  /** Return the config with these overrides applied, or its mistakes. */
   check: (overrides: string[], signal: AbortSignal) => Promise<ConfigCheck>;
   /** Called after the dialog has closed, to make a cluster. */
   onNew: () => void;

@@ -29,7 +29,7 @@ export class Submitter {
   ) {}
 
   /**
-   * Resolves when the run has been taken, or it was told why not. What is just being
+   * Resolves when the run was accepted, or its refusal was shown. What is just being
    * submitted is not submitted again: a double click makes one run.
    */
   async submit(
@@ -117,7 +117,7 @@ export class Submitter {
     const { choice, trans } = this.services;
     const row = choice.model.find(name);
     const state = row?.info?.state;
-    // What is not known here the server knows, and tells with a remedy.
+    // The server reports any cluster that is unknown here, with a remedy.
     if (!row || !row.info || state === 'ready') {
       return true;
     }
@@ -175,10 +175,10 @@ export class Submitter {
   }
 
   private notify(end: Promise<unknown>, pending: string, done: string): void {
-    // Its own rejection is told by whoever awaits `end`.
-    const told = end.then(() => null);
-    told.catch(() => undefined);
-    Notification.promise(told, {
+    // Its rejection is reported by the caller that awaits `end`.
+    const settled = end.then(() => null);
+    settled.catch(() => undefined);
+    Notification.promise(settled, {
       pending: { message: pending, options: { autoClose: false } },
       success: { message: () => done, options: { autoClose: 4000 } },
       error: {

@@ -31,7 +31,7 @@ const DESCRIBED_BY = {
       },
       page: {
         enum: [...PAGE_NAMES],
-        description: 'Opens this page in a tab of its own.'
+        description: 'Opens this page in a separate tab.'
       },
       submissionId: {
         type: 'string',
@@ -165,7 +165,7 @@ function placed(value: unknown): DockLayout.InsertMode | undefined {
   return isMode(value) ? value : undefined;
 }
 
-/** A tab that is restored may come before the clusters are known: its page tells the rest. */
+/** A restored tab may open before the clusters are known: its page shows the rest. */
 function whyNot(
   clusters: IClusterModel,
   args: ReadonlyPartialJSONObject

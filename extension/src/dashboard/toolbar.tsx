@@ -73,7 +73,7 @@ class ClusterState extends ReactWidget {
           return state === '' || state === 'ready' ? null : (
             <>
               <StateBadge state={state} />
-              {trans.__('What is shown below is what was known before.')}
+              {trans.__('The page below shows the last known state.')}
             </>
           );
         }}

@@ -76,7 +76,7 @@ export class DashboardWidget extends MainAreaWidget<IFrame> {
     }
   }
 
-  /** Ray's page goes on showing what it knew; a cluster that is gone must not look alive. */
+  /** Ray's page keeps showing old data; a cluster that is gone must not look alive. */
   setState(state: string): void {
     const isReady = state === 'ready';
     if (isReady && this.hasClass(GONE)) {

@@ -30,12 +30,12 @@ export interface IActionServices {
 }
 
 /**
- * What the commands of a run do: ask where something is lost, start, tell when it failed.
+ * What the commands of a run do: ask for confirmation before a loss, start, report failures.
  */
 export class RunActions {
   constructor(private services: IActionServices) {}
 
-  /** Asks first; the question in the panel asks by itself. */
+  /** Asks for confirmation; the panel has its own question. */
   async stop(runId: string): Promise<void> {
     const { trans } = this.services;
     const yes = await confirm({
@@ -49,7 +49,7 @@ export class RunActions {
       danger: true
     });
     if (yes) {
-      await this.told(trans.__('Cannot stop the run'), () =>
+      await this.reported(trans.__('Cannot stop the run'), () =>
         this.stopNow(runId)
       );
     }
@@ -63,18 +63,18 @@ export class RunActions {
 
   retry(runId: string): Promise<void> {
     const { llmops, trans } = this.services;
-    return this.told(trans.__('Cannot retry the run'), async () =>
+    return this.reported(trans.__('Cannot retry the run'), async () =>
       this.follow(
         await requests.act(llmops, runId, 'retry'),
         trans.__('Retrying %1', this.named(runId)),
-        trans.__('%1 goes on as a new attempt', this.named(runId))
+        trans.__('%1 continues as a new attempt', this.named(runId))
       )
     );
   }
 
   resubmit(runId: string): Promise<void> {
     const { llmops, trans, edit, preferences, commands } = this.services;
-    return this.told(trans.__('Cannot re-submit the run'), async () => {
+    return this.reported(trans.__('Cannot re-submit the run'), async () => {
       const { config_yaml } = await requests.detail(llmops, runId);
       const edited = await edit(runId, config_yaml);
       if (edited === null) {
@@ -96,7 +96,7 @@ export class RunActions {
   star(runId: string): Promise<void> {
     const { llmops, runs, trans } = this.services;
     const starred = !runs.find(runId)?.starred;
-    return this.told(trans.__('Cannot star the run'), () =>
+    return this.reported(trans.__('Cannot star the run'), () =>
       requests.annotate(llmops, runId, { starred })
     );
   }
@@ -105,13 +105,13 @@ export class RunActions {
     const { llmops, runs, trans } = this.services;
     const answer = await InputDialog.getText({
       title: trans.__('Title of run %1', runId),
-      label: trans.__('Shown in place of its id; empty removes it'),
+      label: trans.__('Shown instead of its id; leave empty to remove it'),
       text: runs.find(runId)?.title ?? '',
       okLabel: trans.__('Rename')
     });
     if (answer.button.accept) {
       const title = answer.value ?? '';
-      await this.told(trans.__('Cannot rename the run'), () =>
+      await this.reported(trans.__('Cannot rename the run'), () =>
         requests.annotate(llmops, runId, { title })
       );
     }
@@ -119,7 +119,7 @@ export class RunActions {
 
   remove(runId: string): Promise<void> {
     const { llmops, trans } = this.services;
-    return this.told(trans.__('Cannot delete the run'), async () => {
+    return this.reported(trans.__('Cannot delete the run'), async () => {
       const preview = await requests.preview(llmops, runId);
       const yes = await confirm({
         title: trans.__('Delete run %1?', this.named(runId)),
@@ -146,7 +146,7 @@ export class RunActions {
 
   openFolder(runId: string): Promise<void> {
     const { llmops, trans } = this.services;
-    return this.told(trans.__('Cannot open the folder'), async () => {
+    return this.reported(trans.__('Cannot open the folder'), async () => {
       const { folder, contents_path } = await requests.detail(llmops, runId);
       await this.showPath(folder, contents_path);
     });
@@ -206,7 +206,7 @@ export class RunActions {
     done: string
   ): Promise<OperationInfo> {
     const end = this.services.operations.finished(operation);
-    // Its failure is told in full by whoever awaits it.
+    // Its failure is reported by the caller that awaits it.
     Notification.promise(
       end.then(() => null),
       {
@@ -221,7 +221,7 @@ export class RunActions {
     return end;
   }
 
-  private async told(
+  private async reported(
     title: string,
     work: () => Promise<unknown>
   ): Promise<void> {

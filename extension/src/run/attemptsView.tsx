@@ -38,7 +38,7 @@ export function AttemptsSection(props: IProps): JSX.Element {
           <Paths {...props} items={[...checkpoints].reverse()} />
         </>
       )}
-      <h3>{trans.__('Where it lies')}</h3>
+      <h3>{trans.__('Location')}</h3>
       <Paths {...props} items={[{ ...own, contents_path, size_bytes: null }]} />
       <Facts {...props} />
     </div>
@@ -48,7 +48,7 @@ export function AttemptsSection(props: IProps): JSX.Element {
 function Attempts({ detail, trans, openJob }: IProps): JSX.Element {
   if (detail.attempts.length === 0) {
     return (
-      <EmptyState title={trans.__('Not handed to a cluster yet')}>
+      <EmptyState title={trans.__('Not submitted to a cluster yet')}>
         {trans.__('Its client is packing or uploading.')}
       </EmptyState>
     );

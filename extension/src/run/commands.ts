@@ -18,7 +18,6 @@ import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { CommandIDs } from '../commands';
 import { starIcon } from '../icons';
-import { hasEnded } from '../runs/model';
 import { IRunsModel } from '../tokens';
 import { RunRow } from '../wire';
 import { RunActions } from './actions';
@@ -112,48 +111,52 @@ function changing({ actions, trans }: ICommandServices): IEntry[] {
     {
       id: CommandIDs.stopRun,
       label: trans.__('Stop Run…'),
-      caption: trans.__('Stop it; it saves a checkpoint first'),
+      caption: trans.__('Stop the run after it has saved a checkpoint'),
       icon: stopIcon,
-      fits: row => !hasEnded(row) && row.state !== 'STOPPING',
-      else: trans.__('it does not run'),
+      fits: row => row.actions.includes('stop'),
+      else: trans.__('it is not running'),
       execute: runId => actions.stop(runId)
     },
     {
       id: CommandIDs.retryRun,
       label: trans.__('Retry Run'),
-      caption: trans.__('A new attempt, from its last checkpoint'),
+      caption: trans.__('Start a new attempt from the last checkpoint'),
       icon: redoIcon,
-      fits: hasEnded,
-      else: trans.__('it has not ended'),
+      fits: row => row.actions.includes('retry'),
+      else: trans.__('it has not ended, or its kind cannot be retried'),
       execute: runId => actions.retry(runId)
     },
     {
       id: CommandIDs.resubmitRun,
       label: trans.__('Re-submit Run with Edits…'),
-      caption: trans.__('A new run of its config, edited, with today’s code'),
+      caption: trans.__(
+        'Submit the config again with changes, with the current code'
+      ),
       icon: refreshIcon,
+      fits: row => row.actions.includes('resubmit'),
+      else: trans.__('its kind cannot be re-submitted'),
       execute: runId => actions.resubmit(runId)
     },
     {
       id: CommandIDs.starRun,
       label: trans.__('Star Run'),
-      caption: trans.__('Mark it as worth keeping, or take the mark away'),
+      caption: trans.__('Star the run, or remove its star'),
       icon: starIcon,
       execute: runId => actions.star(runId)
     },
     {
       id: CommandIDs.renameRun,
       label: trans.__('Rename Run…'),
-      caption: trans.__('Give it a title for people'),
+      caption: trans.__('Set the title of the run'),
       icon: editIcon,
       execute: runId => actions.rename(runId)
     },
     {
       id: CommandIDs.deleteRun,
       label: trans.__('Delete Run…'),
-      caption: trans.__('Remove it with its checkpoints and outputs'),
+      caption: trans.__('Delete the run with its checkpoints and outputs'),
       icon: deleteIcon,
-      fits: hasEnded,
+      fits: row => row.actions.includes('delete'),
       else: trans.__('stop it first'),
       execute: runId => actions.remove(runId)
     }
@@ -171,7 +174,7 @@ function looking(services: ICommandServices): IEntry[] {
       ),
       icon: launchIcon,
       fits: row => row.submission_id !== null,
-      else: trans.__('it was not handed to Ray'),
+      else: trans.__('it was not submitted to Ray'),
       execute: runId => {
         const row = runs.find(runId);
         const { cluster, submission_id: submissionId } = row ?? {};
@@ -184,14 +187,14 @@ function looking(services: ICommandServices): IEntry[] {
     {
       id: CommandIDs.openRunFolder,
       label: trans.__('Open Run Folder'),
-      caption: trans.__('Show its folder in the file browser'),
+      caption: trans.__('Show the folder of the run in the file browser'),
       icon: folderIcon,
       execute: runId => actions.openFolder(runId)
     },
     {
       id: CommandIDs.copyRunId,
       label: trans.__('Copy Run Id'),
-      caption: trans.__('Copy its id'),
+      caption: trans.__('Copy the id of the run'),
       icon: copyIcon,
       execute: runId => actions.copyId(runId)
     },

@@ -1,6 +1,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { Clamped } from '../ui/clamped';
 import { Change, CodeChange, RunDifference } from '../wire';
 
 /**
@@ -24,7 +25,12 @@ export function Difference(props: {
         <span title={after}>{after}</span>
       </h3>
       {isSame && <p>{trans.__('Same config, code and environment.')}</p>}
-      <Changes title={trans.__('Config')} heads={heads} changes={config} />
+      <Changes
+        title={trans.__('Config')}
+        heads={heads}
+        changes={config}
+        trans={trans}
+      />
       {code.map(change => (
         <CodeDiff key={change.path} change={change} />
       ))}
@@ -32,6 +38,7 @@ export function Difference(props: {
         title={trans.__('Environment')}
         heads={heads}
         changes={environment}
+        trans={trans}
       />
     </section>
   );
@@ -41,8 +48,9 @@ function Changes(props: {
   title: string;
   heads: string[];
   changes: readonly Change[];
+  trans: TranslationBundle;
 }): JSX.Element | null {
-  const { title, heads, changes } = props;
+  const { title, heads, changes, trans } = props;
   if (changes.length === 0) {
     return null;
   }
@@ -64,8 +72,12 @@ function Changes(props: {
             <th scope="row">
               <code>{path}</code>
             </th>
-            <td className="llmops-before">{before}</td>
-            <td className="llmops-after">{after}</td>
+            <td className="llmops-before">
+              <Clamped text={before} trans={trans} />
+            </td>
+            <td className="llmops-after">
+              <Clamped text={after} trans={trans} />
+            </td>
           </tr>
         ))}
       </tbody>

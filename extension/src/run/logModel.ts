@@ -147,7 +147,7 @@ export class LogModel {
   }
 
   /**
-   * Find the next line with a hit from `from` on; goes on from the other end once.
+   * Find the next line with a hit from `from` on; continues once from the other end.
    * Each request is answered in about a second; a long log takes several.
    */
   find(
@@ -197,11 +197,11 @@ export class LogModel {
     let start: number | null = from;
     while (start !== null && !signal.aborted) {
       const ask = { ...what, attempt: this._attempt, start };
-      const told: LogMatches = await this.source.search(ask, signal);
-      if (told.matches.length > 0) {
-        return told.matches[0];
+      const found: LogMatches = await this.source.search(ask, signal);
+      if (found.matches.length > 0) {
+        return found.matches[0];
       }
-      start = told.next;
+      start = found.next;
       if (start !== null && this._size > 0) {
         this._searched = `Searching: ${Math.round((100 * start) / this._size)} %`;
         this._changed.emit();

@@ -295,9 +295,9 @@ function Position(props: {
           type="range"
           min={0}
           max={1000}
-          aria-label={trans.__('Place in the log')}
+          aria-label={trans.__('Position in the log')}
           aria-valuetext={text}
-          title={trans.__('Go to a place in the log')}
+          title={trans.__('Go to a position in the log')}
           value={Math.round((1000 * model.start) / model.size)}
           onChange={event => {
             const part = Number(event.target.value) / 1000;

@@ -1,33 +1,18 @@
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { IFollowed, ILive, ILiveMessage, Json } from '../tokens';
-import { RunRow, Trouble } from '../wire';
+import { IFollowed, ILive, LiveMessage } from '../tokens';
+import { RunRows, RunState, Trouble } from '../wire';
 import { Rows } from './rows';
-
-/**
- * What the topic `run/<id>` tells beside the rows.
- */
-export interface IRunState {
-  /** As the notebook panel shows it. */
-  panel: Json;
-  row: RunRow;
-  note: string;
-  is_over: boolean;
-  attempts: number[];
-
-  /** Bytes; null when the log is not on the server's disk. */
-  log_size: number | null;
-}
 
 const LOST: Trouble = {
   message: 'The Jupyter server does not answer',
-  remedy: 'see whether it still runs; this page reconnects by itself',
+  remedy: 'check that it is still running; this page reconnects automatically',
   problems: []
 };
 
 /**
- * One run as it goes on: its state and the rows of all steps.
+ * One run: its state and the rows of all steps.
  */
 export class RunModel implements IFollowed {
   constructor(
@@ -38,7 +23,7 @@ export class RunModel implements IFollowed {
     live.statusChanged.connect(this.onStatus, this);
   }
 
-  get state(): IRunState | null {
+  get state(): RunState | null {
     return this._state;
   }
 
@@ -87,33 +72,35 @@ export class RunModel implements IFollowed {
     );
   }
 
-  private take({ kind, data, payload }: ILiveMessage): void {
+  private take({ kind, data, payload }: LiveMessage): void {
     if (kind === 'rows') {
       this.takeRows(data, payload);
     } else if (kind === 'state') {
-      this._state = data as unknown as IRunState;
+      this._state = data;
       this._changed.emit();
     } else if (kind === 'trouble' || kind === 'fine') {
-      this._trouble = kind === 'fine' ? null : (data as unknown as Trouble);
+      this._trouble = kind === 'fine' ? null : data;
       this._changed.emit();
     }
   }
 
-  private takeRows(data: Json, payload: ArrayBuffer | null): void {
-    const first = data.first as number;
-    if (!this._rows.write(first, payload)) {
-      // Nobody knows how, but rows are missing: begin again without any.
+  private takeRows(
+    { columns, first, generation }: RunRows,
+    payload: ArrayBuffer | null
+  ): void {
+    if (!this._rows.write(columns, first, payload)) {
+      // Rows are missing: start again without any.
       this._rows = new Rows();
       this._generation = '';
       this._subscription.dispose();
       this._subscription = this.subscribe();
       return;
     }
-    this._generation = data.generation as string;
+    this._generation = generation;
     this._rowsChanged.emit(first);
   }
 
-  private _state: IRunState | null = null;
+  private _state: RunState | null = null;
   private _rows = new Rows();
   private _generation = '';
   private _trouble: Trouble | null = null;

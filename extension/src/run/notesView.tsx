@@ -99,14 +99,14 @@ function Saved(props: {
           {...common}
           rows={rows}
           maxLength={100_000}
-          placeholder={trans.__('What was tried, and what came of it')}
+          placeholder={trans.__('What you tried, and the result')}
         />
       ) : (
         <input
           {...common}
           className="jp-mod-styled"
           maxLength={200}
-          placeholder={trans.__('A name for people')}
+          placeholder={trans.__('A title for this run')}
         />
       )}
       {trouble && <TroubleBox trouble={trouble} />}

@@ -27,7 +27,7 @@ export class PanelAdapter implements IPanelModel {
       case 'columns':
         return this.model.rows.view();
       case 'notice':
-        // The tab itself tells when what is shown may be old.
+        // The tab shows when the data may be out of date.
         return this._refusal ?? {};
       default:
         return '';
@@ -68,14 +68,14 @@ export class PanelAdapter implements IPanelModel {
       this._refusedIn = this.model.state?.row?.state;
       this._stopRefused += 1;
     }
-    // From here on the run itself tells that it is stopping.
+    // From here on the run's own state says that it is stopping.
     this._stopAsked = false;
     this.onChanged();
   }
 
   private onChanged(): void {
     if (this.model.state?.row?.state !== this._refusedIn) {
-      this._refusal = null; // It is of the past now.
+      this._refusal = null; // The state has changed since.
     }
     this.fire('change:state');
     this.fire('change:notice');

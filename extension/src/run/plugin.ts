@@ -140,7 +140,10 @@ function addOpen(context: IContext): void {
       args: {
         type: 'object',
         properties: {
-          runId: { type: 'string', description: 'Without it one is chosen.' }
+          runId: {
+            type: 'string',
+            description: 'Without it a dialog asks for one.'
+          }
         }
       }
     },
@@ -181,7 +184,7 @@ function addCompare(context: IContext): void {
   };
   app.commands.addCommand(CommandIDs.compareRuns, {
     label: trans.__('Compare Runs…'),
-    caption: trans.__('Curves over each other, figures and differences'),
+    caption: trans.__('Show curves, figures and differences of several runs'),
     icon: compareIcon,
     describedBy: {
       args: {
@@ -190,7 +193,8 @@ function addCompare(context: IContext): void {
           runIds: {
             type: 'array',
             items: { type: 'string' },
-            description: 'Two to eight; fewer are asked for.'
+            description:
+              'Two to eight; with fewer a dialog asks for the others.'
           }
         }
       }

@@ -176,10 +176,10 @@ function ConfigEditor(
       const assisted = { llmops, kind: 'train', isChecked, trans };
       editor.injectExtension(configExtension({ ...assisted, path: () => '' }));
     }
-    const told = () => props.change(model.sharedModel.getSource());
-    model.sharedModel.changed.connect(told);
+    const report = () => props.change(model.sharedModel.getSource());
+    model.sharedModel.changed.connect(report);
     return () => {
-      model.sharedModel.changed.disconnect(told);
+      model.sharedModel.changed.disconnect(report);
       editor.dispose();
       model.dispose();
     };

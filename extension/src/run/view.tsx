@@ -139,7 +139,7 @@ function Troubles(props: {
         trouble={model.trouble}
       >
         {model.isKnown && (
-          <div>{trans.__('What is shown may be out of date.')}</div>
+          <div>{trans.__('The data shown may be out of date.')}</div>
         )}
       </TroubleBox>
     );
@@ -157,7 +157,7 @@ function LogSection(props: IProps & { isShown: boolean }): JSX.Element {
       void log.grown();
     }
   }, [isShown, size, isOver]);
-  // Where the server's disk does not have the log, only asking tells whether it grew.
+  // If the log is not on the server's disk, only a request shows whether it grew.
   const isElsewhere = size === null && !isOver;
   React.useEffect(() => {
     if (!isShown || !isElsewhere) {
@@ -187,8 +187,8 @@ function DetailSection(
   const outputs = (model.state?.panel.outputs as unknown[])?.length;
   React.useEffect(() => {
     requests.detail(llmops, model.runId).then(
-      told => {
-        setDetail(told);
+      detail => {
+        setDetail(detail);
         setTrouble(null);
       },
       error => setTrouble(asTrouble(error))

@@ -10,6 +10,7 @@ import * as React from 'react';
 
 import { CommandIDs } from '../commands';
 import { runsIcon } from '../icons';
+import { scrolled } from '../ui/mainArea';
 import { LogModel } from './logModel';
 import { RunModel } from './model';
 import * as requests from './requests';
@@ -51,9 +52,7 @@ export class RunWidget extends MainAreaWidget<ReactWidget> {
       search: (what, signal) => requests.searchLog(llmops, runId, what, signal)
     });
     super({
-      content: ReactWidget.create(
-        <RunView {...services} model={model} log={log} />
-      )
+      content: scrolled(<RunView {...services} model={model} log={log} />)
     });
     this.model = model;
     this.log = log;

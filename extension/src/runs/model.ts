@@ -1,8 +1,9 @@
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { ILive, ILiveMessage, IRunsModel } from '../tokens';
-import { RunRow, Trouble } from '../wire';
+import { ILive, IRunsModel, LiveMessage } from '../tokens';
+import { DASH } from '../ui/format';
+import { RunRow, RunsNews, Trouble } from '../wire';
 
 const ENDED = new Set(['SUCCEEDED', 'FAILED', 'STOPPED']);
 
@@ -11,7 +12,16 @@ export function hasEnded(run: RunRow): boolean {
 }
 
 /**
- * All runs of the store, kept fresh by the topic `runs`.
+ * Figures as `loss 1.234`; unknown ones are left out.
+ */
+export function knownFigures(run: RunRow, only = { listed: false }): string[] {
+  return run.figures
+    .filter(({ text, listed }) => text !== DASH && (listed || !only.listed))
+    .map(({ label, text }) => `${label} ${text}`);
+}
+
+/**
+ * All runs of the store, kept up to date by the topic `runs`.
  */
 export class RunsModel implements IRunsModel {
   constructor(live: ILive) {
@@ -69,30 +79,20 @@ export class RunsModel implements IRunsModel {
     Signal.clearData(this);
   }
 
-  private take({ kind, data }: ILiveMessage): void {
+  private take({ kind, data }: LiveMessage): void {
     if (kind === 'trouble') {
-      this._trouble = data as unknown as Trouble;
+      this._trouble = data;
     } else if (kind === 'fine') {
       this._trouble = null;
     } else if (kind === 'runs') {
-      this.update(
-        data.runs as RunRow[],
-        data.removed as string[],
-        Boolean(data.whole),
-        Boolean(data.reading)
-      );
+      this.update(data);
     } else {
       return;
     }
     this._changed.emit();
   }
 
-  private update(
-    rows: RunRow[],
-    removed: string[],
-    whole: boolean,
-    isReading: boolean
-  ): void {
+  private update({ runs: rows, removed, whole, reading }: RunsNews): void {
     const before = this._rows;
     this._rows = new Map(whole ? [] : before);
     removed.forEach(runId => this._rows.delete(runId));
@@ -105,10 +105,10 @@ export class RunsModel implements IRunsModel {
     this._sorted = [...this._rows.values()].sort(
       (a, b) => b.created_s - a.created_s || (a.run_id < b.run_id ? 1 : -1)
     );
-    const wasKnown = this._isKnown && !isReading;
+    const wasKnown = this._isKnown && !reading;
     this._isKnown = true;
     if (wasKnown) {
-      // What had ended before this page looked is no news.
+      // A run that had ended before this page was opened is not reported.
       rows
         .filter(row => hasEnded(row) && isNews(before.get(row.run_id), row))
         .forEach(row => this._ended.emit(row));
@@ -125,7 +125,7 @@ export class RunsModel implements IRunsModel {
   private _subscription: IDisposable;
 }
 
-/** A run that was not there before has ended between two looks. */
+/** A run that was not listed before has ended between two updates. */
 function isNews(before: RunRow | undefined, now: RunRow): boolean {
   return (
     before === undefined || !hasEnded(before) || before.attempt < now.attempt
@@ -133,11 +133,11 @@ function isNews(before: RunRow | undefined, now: RunRow): boolean {
 }
 
 /**
- * Words of the filter must all be found in id, name, title, cluster or state.
+ * Whether each word of the filter occurs in id, kind, name, title, cluster or state.
  */
 export function matches(run: RunRow, filter: string): boolean {
   const text =
-    `${run.run_id} ${run.name} ${run.title} ${run.cluster} ${run.state}`.toLowerCase();
+    `${run.run_id} ${run.kind} ${run.name} ${run.title} ${run.cluster} ${run.state}`.toLowerCase();
   return filter
     .toLowerCase()
     .split(/\s+/)

@@ -1,5 +1,6 @@
 import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
+import { checkIcon } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
 import * as React from 'react';
 
@@ -54,9 +55,12 @@ function Runs(props: IProps): JSX.Element {
   const { model, trans } = props;
   const [filter, setFilter] = React.useState('');
   const [onlyStarred, setOnlyStarred] = React.useState(false);
-  const shown = model.runs.filter(
+  const [isHiddenShown, setHiddenShown] = React.useState(false);
+  const listed = model.runs.filter(run => isHiddenShown || !run.hidden);
+  const shown = listed.filter(
     run => matches(run, filter) && (run.starred || !onlyStarred)
   );
+  const hasHidden = model.runs.some(run => run.hidden);
   return (
     <>
       <div className="llmops-runs-head">
@@ -78,15 +82,23 @@ function Runs(props: IProps): JSX.Element {
           pressed={onlyStarred}
           onClick={() => setOnlyStarred(!onlyStarred)}
         />
+        {hasHidden && (
+          <IconButton
+            icon={checkIcon}
+            label={trans.__('Show runs of llmops bench and doctor')}
+            pressed={isHiddenShown}
+            onClick={() => setHiddenShown(!isHiddenShown)}
+          />
+        )}
       </div>
       {model.trouble && (
         <TroubleBox kind="warn" trouble={model.trouble}>
           {model.isKnown && (
-            <div>{trans.__('What is shown may be out of date.')}</div>
+            <div>{trans.__('The data shown may be out of date.')}</div>
           )}
         </TroubleBox>
       )}
-      <List {...props} shown={shown} />
+      <List {...props} listed={listed} shown={shown} />
     </>
   );
 }
@@ -121,13 +133,15 @@ function CompareButton({ model, commands, trans }: IProps): JSX.Element {
   );
 }
 
-function List(props: IProps & { shown: RunRow[] }): JSX.Element {
-  const { model, shown, trans } = props;
+function List(
+  props: IProps & { listed: RunRow[]; shown: RunRow[] }
+): JSX.Element {
+  const { model, listed, shown, trans } = props;
   const nowS = useNow();
   if (!model.isKnown) {
     return <Busy text={trans.__('Reading the runs…')} />;
   }
-  if (model.runs.length === 0) {
+  if (listed.length === 0) {
     return (
       <EmptyState title={trans.__('No runs yet')}>
         {trans.__(
@@ -139,7 +153,7 @@ function List(props: IProps & { shown: RunRow[] }): JSX.Element {
   if (shown.length === 0) {
     return (
       <EmptyState title={trans.__('No run matches')}>
-        {trans.__('%1 runs are hidden by the filter.', model.runs.length)}
+        {trans.__('The filter hides %1 runs.', listed.length)}
       </EmptyState>
     );
   }

@@ -45,7 +45,7 @@ export const runsPanelPlugin: JupyterFrontEndPlugin<void> = {
     restorer?.add(panel, panel.id);
     app.commands.addCommand(CommandIDs.showRuns, {
       label: trans.__('Show Training Runs'),
-      caption: trans.__('Open the side bar that lists training runs'),
+      caption: trans.__('Open the sidebar that lists training runs'),
       icon: runsIcon,
       describedBy: { args: { type: 'object', properties: {} } },
       execute: () => app.shell.activateById(panel.id)

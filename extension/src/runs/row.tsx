@@ -7,7 +7,7 @@ import { starIcon, starredIcon } from '../icons';
 import * as fmt from '../ui/format';
 import { Ellipsed, IconButton, Sparkline, StateBadge } from '../ui/parts';
 import { RunRow } from '../wire';
-import { hasEnded } from './model';
+import { hasEnded, knownFigures } from './model';
 
 /** `-2a4c`: the last part of a run's id. */
 const TAIL = 5;
@@ -23,7 +23,7 @@ export interface IRowProps {
 }
 
 /**
- * One run of the side bar: opens on a click, is chosen for comparing by its box.
+ * One run of the side bar: a click opens it, its check box selects it for a comparison.
  */
 export function Row(props: IRowProps): JSX.Element {
   const { run, trans, execute } = props;
@@ -68,21 +68,21 @@ export function Row(props: IRowProps): JSX.Element {
               title=""
             />
           </span>
-          {run.sparkline.length > 1 && (
+          {run.curve.length > 1 && (
             <Sparkline
-              points={run.sparkline}
-              label={trans.__('Loss curve of %1', shown)}
+              values={run.curve}
+              label={trans.__('Curve of %1: %2', run.curve_label, shown)}
             />
           )}
         </span>
-        {!hasEnded(run) && <Progress value={run.progress} trans={trans} />}
+        {!hasEnded(run) && <Progress run={run} trans={trans} />}
       </button>
       <Actions {...props} />
     </li>
   );
 }
 
-/** Ids of one config differ at their end, so that is what is never cut off. */
+/** Ids of one config differ at their end, so the end is never cut off. */
 function Name({ text }: { text: string }): JSX.Element {
   const cut = text.length > 2 * TAIL ? text.length - TAIL : text.length;
   return (
@@ -95,6 +95,8 @@ function Name({ text }: { text: string }): JSX.Element {
 
 function Actions({ run, trans, execute }: IRowProps): JSX.Element {
   const act = (command: string) => () => execute(command, run.run_id);
+  const can = (action: RunRow['actions'][number]) =>
+    run.actions.includes(action);
   return (
     <span className="llmops-runs-actions">
       <IconButton
@@ -103,25 +105,25 @@ function Actions({ run, trans, execute }: IRowProps): JSX.Element {
         pressed={run.starred}
         onClick={act(CommandIDs.starRun)}
       />
-      {hasEnded(run) ? (
-        <>
-          <IconButton
-            icon={refreshIcon}
-            label={trans.__('Re-submit with edits…')}
-            onClick={act(CommandIDs.resubmitRun)}
-          />
-          <IconButton
-            icon={deleteIcon}
-            label={trans.__('Delete…')}
-            onClick={act(CommandIDs.deleteRun)}
-          />
-        </>
-      ) : (
+      {can('stop') && (
         <IconButton
           icon={stopIcon}
           label={trans.__('Stop')}
-          disabled={run.state === 'STOPPING'}
           onClick={act(CommandIDs.stopRun)}
+        />
+      )}
+      {can('delete') && can('resubmit') && (
+        <IconButton
+          icon={refreshIcon}
+          label={trans.__('Re-submit with edits…')}
+          onClick={act(CommandIDs.resubmitRun)}
+        />
+      )}
+      {can('delete') && (
+        <IconButton
+          icon={deleteIcon}
+          label={trans.__('Delete…')}
+          onClick={act(CommandIDs.deleteRun)}
         />
       )}
     </span>
@@ -129,40 +131,37 @@ function Actions({ run, trans, execute }: IRowProps): JSX.Element {
 }
 
 function Progress(props: {
-  value: number | null;
+  run: RunRow;
   trans: TranslationBundle;
 }): JSX.Element {
-  const { value, trans } = props;
+  const { fraction } = props.run;
   return (
     <span
       className="llmops-runs-progress"
       role="progressbar"
-      aria-label={trans.__('Steps done')}
+      aria-label={props.trans.__('Progress')}
       aria-valuemin={0}
       aria-valuemax={100}
-      aria-valuenow={value === null ? undefined : Math.round(100 * value)}
+      aria-valuenow={fraction === null ? undefined : Math.round(100 * fraction)}
     >
-      <span style={{ width: `${100 * (value ?? 0)}%` }} />
+      <span style={{ width: `${100 * (fraction ?? 0)}%` }} />
     </span>
   );
 }
 
-/** `loss 1.234 · MFU 12 % · 40 / 100`; what is not known is left out. */
+/** `40 / 100 steps · loss 1.234 · MFU 12 %`; what is unknown is left out. */
 export function figures(run: RunRow, trans: TranslationBundle): string {
-  const parts: string[] = [];
-  if (run.loss !== null) {
-    parts.push(`${trans.__('loss')} ${fmt.loss(run.loss)}`);
-  }
-  if (run.mfu !== null) {
-    parts.push(`MFU ${fmt.percent(run.mfu)}`);
-  }
-  if (run.last_step !== null || run.total_steps !== null) {
-    parts.push(fmt.steps(run.last_step, run.total_steps));
-  }
-  return parts.join(' · ') || trans.__('before the first step');
+  const { progress } = run;
+  const done = progress
+    ? [`${fmt.steps(progress.done, progress.total)} ${progress.unit}`]
+    : [];
+  const parts = [...done, ...knownFigures(run, { listed: true })];
+  return (
+    parts.join(' · ') || (hasEnded(run) ? '' : trans.__('no progress yet'))
+  );
 }
 
-/** `2 min left` while steps are made, `12 s so far` before; `3 h ago` when it is over. */
+/** `2 min left` when that is known, `12 s so far` before; `3 h ago` after the end. */
 export function when(
   run: RunRow,
   nowS: number,
@@ -184,10 +183,7 @@ function tooltip(run: RunRow, trans: TranslationBundle): string {
     `${run.state.toLowerCase()}, ${trans.__('attempt')} ${run.attempt}, ${trans.__('cluster')} ${run.cluster}`,
     run.message,
     run.remedy && `${trans.__('Try:')} ${run.remedy}`,
-    `${trans.__('submit to first step')} ${fmt.duration(run.submit_to_first_step_s)}`,
-    ...Object.entries(run.best_metrics).map(
-      ([name, value]) => `${trans.__('best')} ${name} ${fmt.loss(value)}`
-    )
+    ...knownFigures(run)
   ];
   return lines.filter(Boolean).join('\n');
 }

@@ -44,7 +44,7 @@ export class StatusItem extends ReactWidget {
           ? trans.__('Ray: …')
           : trans.__('Ray: not connected');
     const title = this.live.isConnected
-      ? trans.__('Ray clusters, what is in use, and runs that are not over')
+      ? trans.__('Ray clusters, their resources in use, and active runs')
       : trans.__('The Jupyter server does not answer; trying again');
     return (
       <TextItem

@@ -10,20 +10,22 @@ import {
 } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
+import { knownFigures } from '../runs/model';
 import { IPreferences, IRunsModel } from '../tokens';
-import * as fmt from '../ui/format';
 import { RunRow } from '../wire';
 
 const MAX_LENGTH = 400;
 
 /**
- * What a notification says: how it went, why, and what to do.
+ * Return what a notification says: how the run ended, why, and what to do.
  */
 export function endText(run: RunRow, trans: TranslationBundle): string {
   const shown = run.title || run.run_id;
   if (run.state === 'SUCCEEDED') {
-    const figures = trans.__('loss %1', fmt.loss(run.loss));
-    return trans.__('Run %1 succeeded: %2', shown, figures);
+    const [figure] = knownFigures(run, { listed: true });
+    return figure
+      ? trans.__('Run %1 succeeded: %2', shown, figure)
+      : trans.__('Run %1 succeeded', shown);
   }
   const what =
     run.state === 'FAILED'
@@ -35,7 +37,7 @@ export function endText(run: RunRow, trans: TranslationBundle): string {
 }
 
 /**
- * Tells when a run ends, wherever in Lab the user is.
+ * Shows a notification when a run ends.
  */
 export const notifyPlugin: JupyterFrontEndPlugin<void> = {
   id: '@llmops/lab:notify',
@@ -51,6 +53,9 @@ export const notifyPlugin: JupyterFrontEndPlugin<void> = {
   ) => {
     const trans = (translator ?? nullTranslator).load('llmops');
     runs.ended.connect((_, run) => {
+      if (run.hidden) {
+        return;
+      }
       const failed = run.state === 'FAILED';
       const wanted = preferences.notifyOnEnd;
       if (wanted === 'never' || (wanted === 'failed' && !failed)) {
@@ -60,7 +65,7 @@ export const notifyPlugin: JupyterFrontEndPlugin<void> = {
         endText(run, trans),
         failed ? 'error' : run.state === 'SUCCEEDED' ? 'success' : 'info',
         {
-          // A failure waits until it has been seen.
+          // A failure stays until it is dismissed.
           autoClose: failed ? false : 8000,
           actions: [
             {

@@ -1,5 +1,5 @@
-// Numbers as people read them; unknown is a dash, never a guess. The same words as
-// llmops_kernel/widgets/format.py.
+// Numbers as people read them; an unknown one is a dash. The server sends figures as text:
+// only what changes with the browser's clock or layout is formatted here.
 
 export const DASH = '–';
 
@@ -9,29 +9,6 @@ function isKnown(value: Maybe): value is number {
   return value !== null && value !== undefined && Number.isFinite(value);
 }
 
-export function loss(value: Maybe): string {
-  if (!isKnown(value)) {
-    return DASH;
-  }
-  const size = Math.abs(value);
-  return size !== 0 && (size < 1e-3 || size >= 1e5)
-    ? value.toExponential(2)
-    : value.toPrecision(4);
-}
-
-/** A fraction 0..1. */
-export function percent(value: Maybe): string {
-  if (!isKnown(value)) {
-    return DASH;
-  }
-  const shown = 100 * value;
-  if (shown === 0 || shown >= 10) {
-    return `${shown.toFixed(0)} %`;
-  }
-  // Of a small one the digits that count, not a zero.
-  return `${+shown.toPrecision(2)} %`;
-}
-
 export function count(value: Maybe): string {
   return isKnown(value) ? value.toLocaleString('en-US') : DASH;
 }
@@ -39,15 +16,6 @@ export function count(value: Maybe): string {
 /** CPUs and GPUs may be parts. */
 export function amount(value: Maybe): string {
   return isKnown(value) ? String(+value.toFixed(2)) : DASH;
-}
-
-export function rate(value: Maybe): string {
-  if (!isKnown(value)) {
-    return DASH;
-  }
-  return value >= 100
-    ? Math.round(value).toLocaleString('en-US')
-    : value.toPrecision(3);
 }
 
 export function bytes(value: Maybe): string {

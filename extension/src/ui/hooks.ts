@@ -20,7 +20,7 @@ export function useChanges(model: {
 }
 
 /**
- * Unix time in seconds, for ages; moves on by itself.
+ * Unix time in seconds, for ages; updated every second.
  */
 export function useNow(): number {
   const [now, setNow] = React.useState(() => Date.now() / 1000);

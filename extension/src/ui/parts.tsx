@@ -41,10 +41,10 @@ export function StateBadge(props: {
 }
 
 /**
- * A small curve without axes. Points are (step, value); gaps are left out.
+ * A small curve without axes; unknown values are left out.
  */
 export function Sparkline(props: {
-  points: readonly (readonly [number, number])[];
+  values: readonly (number | null)[];
   label: string;
 }): JSX.Element {
   return (
@@ -55,16 +55,16 @@ export function Sparkline(props: {
       role="img"
       aria-label={props.label}
     >
-      <path d={sparkPath(props.points)} />
+      <path d={sparkPath(props.values)} />
     </svg>
   );
 }
 
-/** @returns an SVG path inside 100 x 24; empty below two points */
-export function sparkPath(
-  points: readonly (readonly [number, number])[]
-): string {
-  const known = points.filter(([, y]) => Number.isFinite(y));
+/** @returns an SVG path inside 100 x 24; empty below two values */
+export function sparkPath(values: readonly (number | null)[]): string {
+  const known = values
+    .map((value, index): [number, number] => [index, value ?? NaN])
+    .filter(([, y]) => Number.isFinite(y));
   if (known.length < 2) {
     return '';
   }

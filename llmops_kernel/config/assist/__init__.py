@@ -1,4 +1,4 @@
-"""Helps to write configs: completion, hover, diagnoses, forms; pure functions over a text."""
+"""Help for editing configs: completion, hover, mistakes, forms; pure functions of a text."""
 
 from __future__ import annotations
 

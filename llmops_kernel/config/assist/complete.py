@@ -1,4 +1,4 @@
-"""Proposes what could be written at a cursor: fields, values, files."""
+"""Suggest fields, values and files at a cursor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Literal
 
 from pydantic.fields import FieldInfo
 
-from llmops_kernel.config.assist.cursor import Cursor, cursor_at
 from llmops_kernel.config.assist.fields import (
-    ITEM,
     about,
     about_section,
     default_words,
@@ -21,9 +19,13 @@ from llmops_kernel.config.assist.fields import (
     section_at,
     takes,
 )
+from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.paths import paths_below
-from llmops_kernel.config.describe import choices, section_of
-from llmops_kernel.config.kinds import Kind
+from llmops_kernel.config.assist.text.cursor import Cursor, cursor_at
+from llmops_kernel.config.assist.text.entries import ITEM
+from llmops_kernel.config.models.describe import choices, section_of
+from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.config.names import (
     ALIASES,
     OWNED,
@@ -32,15 +34,14 @@ from llmops_kernel.config.names import (
     TRAINING_ARGUMENTS,
     VALUE_ALIASES,
 )
-from llmops_kernel.config.origins import Path
-from llmops_kernel.config.sections import CATALOGUE, Section
+from llmops_kernel.config.reading.origins import Path
 
 _ROWS = (".jsonl", ".json", ".parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """One proposal; columns are of the cursor's line."""
+    """One suggestion; columns are of the cursor's line."""
 
     label: str
     insert: str
@@ -54,11 +55,14 @@ class Completion:
 def complete(
     kind: Kind, text: str, *, line: int, column: int, folder: FilePath | None = None
 ) -> list[Completion]:
-    """Best first. `line` counts from 1, `column` from 0; `folder` is where file names begin."""
+    """Return suggestions, best first.
+
+    `line` counts from 1, `column` from 0; relative paths of files start at `folder`.
+    """
     cursor = cursor_at(text, line=line, column=column)
     if cursor is None:
         return []
-    model = kind.model_in(text)
+    model = kind.view_in(text)
     section = section_at(model, cursor.path)
     in_item = bool(cursor.path) and cursor.path[-1] == ITEM
     if not cursor.is_value or (in_item and section is not None):
@@ -103,7 +107,7 @@ def _field(cursor: Cursor, label: str, name: str, field: FieldInfo) -> Completio
 
 
 def _arguments(cursor: Cursor) -> Iterator[Completion]:
-    """Of Transformers, without those that a field of ours sets."""
+    """Suggest Transformers' arguments, without those that a field of the config sets."""
     for name in sorted(TRAINING_ARGUMENTS - OWNED.keys() - cursor.siblings):
         if not name.startswith(tuple(OWNED_PREFIXES)):
             insert = name if cursor.has_colon else f"{name}: "

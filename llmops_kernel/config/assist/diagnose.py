@@ -1,4 +1,4 @@
-"""Tells all that is wrong in a config's text, each mistake at its place."""
+"""Report all mistakes in a config's text, each with its position."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from typing import Any, Literal
 import yaml
 
 from llmops_kernel.config.assist.fields import section_at
-from llmops_kernel.config.check import check
-from llmops_kernel.config.cluster import default_name, without_unknown_provider
-from llmops_kernel.config.kinds import Kind
-from llmops_kernel.config.origins import Path
-from llmops_kernel.config.overrides import apply_overrides
+from llmops_kernel.config.assist.file_kinds import Kind
+from llmops_kernel.config.assist.text.entries import MOST_CHARACTERS
+from llmops_kernel.config.models.section import Config, Section
 from llmops_kernel.config.problems import Problem, unique
-from llmops_kernel.config.sections import Section
-from llmops_kernel.config.shape import expand
-from llmops_kernel.config.yaml_places import Place, Places
-from llmops_kernel.config.yaml_source import parse_yaml
+from llmops_kernel.config.reading.check import check
+from llmops_kernel.config.reading.origins import Path
+from llmops_kernel.config.reading.overrides import apply_overrides
+from llmops_kernel.config.reading.shape import expand
+from llmops_kernel.config.reading.templates import default_name, without_unknown_provider
+from llmops_kernel.config.reading.yaml_positions import Place, Places
+from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import ConfigError
 
 _TEXT = "this text"
-MOST_CHARACTERS = 256 * 1024
-"""Of a text that is looked at while it is written: a hundred times a long config."""
 _MISSING = ("is missing", "this section is missing")
-_KEYS = ("unknown key", "is not set here", "Transformers has no such training argument")
+_KEYS = ("unknown key", "cannot be set here", "Transformers has no such training argument")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """One mistake and where it stands; lines count from 1, columns from 0 (characters)."""
+    """One mistake and its position; lines count from 1, columns from 0 (characters)."""
 
     line: int
     column: int
@@ -49,13 +48,21 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class Examined:
-    """What became of a text."""
+    """The result of a check of a text."""
 
     config: Section | None
     """None when something is wrong with the config itself."""
     values: dict[str, Any] | None
-    """What is written, sections expanded, defaults left out; None when it is not YAML."""
+    """The written values, sections expanded, defaults left out; None if the text is not YAML."""
     problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def warnings(self) -> list[Problem]:
+        """What the run changes in a valid config's values."""
+        advice = self.config.advice() if isinstance(self.config, Config) else []
+        return [
+            Problem(path=one.path, message=one.message, suggestion=one.suggestion) for one in advice
+        ]
 
 
 def examine(
@@ -66,17 +73,19 @@ def examine(
     folder: FilePath | None = None,
     with_files: bool = False,
     overrides: Sequence[str] = (),
+    name: str = _TEXT,
 ) -> Examined:
     """Read and check; raises nothing for any text.
 
-    `path` is the file's name, where that matters. With `with_files` the files that a valid
-    config names are looked at too; their relative paths begin at `folder`.
+    `path` is the file's path where it matters, `name` what the problems call the text. With
+    `with_files` the files that the config names are checked too; their relative paths begin at
+    `folder`.
     """
     if len(text) > MOST_CHARACTERS:
         message = f"{len(text):,} characters; a config has at most {MOST_CHARACTERS:,}"
-        return Examined(None, None, [Problem(path="", message=message, file=_TEXT)])
+        return Examined(None, None, [Problem(path="", message=message, file=name)])
     try:
-        source = parse_yaml(text, file=_TEXT)
+        source = parse_yaml(text, file=name)
     except ConfigError as error:
         return Examined(None, None, list(error.problems))
     written = source.data
@@ -86,13 +95,15 @@ def examine(
     if kind.named_by_file and path:
         data = {"name": default_name(path), **data}
     data, refused = apply_overrides(model, data, overrides, origins=source.origins)
-    config, found = check(model, data, origins=source.origins)
-    problems = list(unique([*source.problems, *refused, *found]))
+    checked = check(model, data, origins=source.origins)
+    config = checked.config
+    problems = list(unique([*source.problems, *refused, *checked.problems]))
     values = {key: _expanded(model, (key,), value) for key, value in written.items()}
-    if problems or config is None:
-        return Examined(None, values, problems)
-    files = kind.check_files(config, folder) if with_files and folder is not None else []
-    return Examined(config, values, files)
+    if with_files and folder is not None and checked.usable is not None:
+        wrong = [problem.path for problem in problems]
+        files = kind.check_files(checked.usable, folder, wrong=wrong)
+        return Examined(None if problems else config, values, [*problems, *files])
+    return Examined(None if problems else config, values, problems)
 
 
 def _expanded(model: type[Section], path: Path, value: Any) -> Any:
@@ -111,13 +122,13 @@ def diagnose(
     folder: FilePath | None = None,
     with_files: bool = False,
 ) -> list[Diagnostic]:
-    """Every mistake at once, in the order of the text."""
+    """Return all mistakes at once, in the order of the text."""
     found = examine(kind, text, path=path, folder=folder, with_files=with_files)
     return located(found.problems, text)
 
 
 def located(problems: Iterable[Problem], text: str) -> list[Diagnostic]:
-    """Problems of a text with their ranges in it."""
+    """Return problems with their positions in a text."""
     locator = _Locator(text)
     found = [locator.diagnostic(problem) for problem in problems]
     return sorted(found, key=lambda item: (item.line, item.column))
@@ -166,7 +177,7 @@ class _Locator:
         return found[0] if found else None
 
     def _parent(self, dotted: str) -> tuple[int, int]:
-        """A field that was not written itself stands at its section, or on the first line."""
+        """Return where the section of an unwritten field is, else the first line."""
         while "." in dotted:
             dotted = dotted.rpartition(".")[0]
             for place in self._places.named(dotted):
@@ -176,7 +187,7 @@ class _Locator:
         return self._line(1)
 
     def _line(self, number: int) -> tuple[int, int]:
-        """The written part of a line."""
+        """Return the range of a line without its indentation."""
         index = min(number, len(self._starts)) - 1
         start = self._starts[index]
         end = self._starts[index + 1] - 1 if index + 1 < len(self._starts) else len(self._text)
@@ -190,7 +201,7 @@ class _Locator:
 
 
 def _message(problem: Problem) -> str:
-    """A fault inside another file names its line there."""
+    """Return the message; for a mistake in another file with its line there."""
     if problem.file in (None, _TEXT) or problem.line is None or "row" in problem.message[:4]:
         return problem.message
     return f"line {problem.line}: {problem.message}"

@@ -1,4 +1,4 @@
-"""Finds the field, or the section, that a path of keys names."""
+"""Look up the field or section that a path of keys names."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from typing import Any, get_origin
 
 from pydantic.fields import FieldInfo
 
-from llmops_kernel.config.describe import compact, expected, item_section, members, section_of
-from llmops_kernel.config.origins import Path
-from llmops_kernel.config.sections import Section
-
-ITEM = "-"
-"""In a path: any item of a list."""
+from llmops_kernel.config.assist.text.entries import ITEM
+from llmops_kernel.config.models.describe import (
+    compact,
+    expected,
+    item_section,
+    members,
+    section_of,
+)
+from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.reading.origins import Path
 
 
 def field_at(model: type[Section], path: Path) -> FieldInfo | None:
-    """The field itself; for an item of a list, the field that holds the list."""
+    """Return the field; for an item of a list, the field of the list."""
     field: FieldInfo | None = None
     inside: type[Section] | None = model
     for part in path:
@@ -30,7 +34,7 @@ def field_at(model: type[Section], path: Path) -> FieldInfo | None:
 
 
 def section_at(model: type[Section], path: Path) -> type[Section] | None:
-    """The section whose keys stand below `path`."""
+    """Return the section whose keys are below `path`."""
     if not path:
         return model
     field = field_at(model, path)
@@ -44,7 +48,7 @@ def is_item(part: str) -> bool:
 
 
 def is_kind(field: FieldInfo, kind: Any) -> bool:
-    """Whether a value may be a `kind`, such as `dict`, `tuple`, `bool`."""
+    """Return whether a value may be a `kind`, such as `dict`, `tuple`, `bool`."""
     return any((get_origin(member) or member) is kind for member in members(field.annotation))
 
 
@@ -53,18 +57,18 @@ def is_nullable(field: FieldInfo) -> bool:
 
 
 def about(field: FieldInfo) -> str:
-    """The field's description in one line."""
+    """Return the field's description on one line."""
     return " ".join((field.description or "").split())
 
 
 def about_section(section: type[Section]) -> str:
-    """What a section holds, for sections that have no description of their own."""
+    """Return the names of a section's fields, for a section without a description."""
     short = f" A plain value sets `{section.shorthand}`." if section.shorthand else ""
     return f"Section with {', '.join(f'`{name}`' for name in section.model_fields)}.{short}"
 
 
 def default_words(field: FieldInfo) -> str:
-    """`2e-4`, or `required`, or nothing for a section."""
+    """Return `2e-4`, or `required`, or an empty text for a section."""
     section = section_of(field.annotation)
     if field.is_required():
         return "required"
@@ -74,5 +78,5 @@ def default_words(field: FieldInfo) -> str:
 
 
 def takes(field: FieldInfo) -> str:
-    """`a whole number of at least 1, or null`."""
+    """Return a phrase such as `a whole number of at least 1, or null`."""
     return expected(field)

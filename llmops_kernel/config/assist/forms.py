@@ -1,4 +1,4 @@
-"""Describes a kind of config for a form: one plain JSON schema without references."""
+"""Describe a kind of config for a form: one JSON schema without references."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.assist.fields import about, about_section, is_kind, is_nullable
-from llmops_kernel.config.describe import choices, expected, members, pattern_of, section_of
-from llmops_kernel.config.kinds import Kind
-from llmops_kernel.config.sections import Section
+from llmops_kernel.config.assist.file_kinds import Kind
+from llmops_kernel.config.models.choice import Choice, widest
+from llmops_kernel.config.models.describe import choices, expected, members, pattern_of, section_of
+from llmops_kernel.config.models.section import Section
 
 Schema = dict[str, Any]
 _TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
@@ -23,12 +24,13 @@ _BOUNDS: tuple[tuple[type, str, str], ...] = (
 
 
 def form_schema(kind: Kind, *, provider: str | None = None) -> Schema:
-    """Nested objects, `null` taken out of the types and told as `nullable`.
+    """Return nested objects; a field that may be `null` is marked `nullable`.
 
-    Beside JSON schema's own words each field has `expected`: what it takes, in words. A kind
-    with several models has one form for each `provider`, which the form itself can change.
+    Besides JSON schema's own keys each field has `expected`: what it takes, in words; and `when`
+    if it exists for some variants of its section only. A kind with several models has one form
+    for each `provider`, which the form itself can change.
     """
-    schema = {"title": kind.title, **_section(kind.model_of({"provider": provider}))}
+    schema = {"title": kind.title, **_section(widest(kind.model_of({"provider": provider})))}
     if kind.models:
         schema["properties"]["provider"]["enum"] = list(kind.models)
     return schema
@@ -38,8 +40,18 @@ def _section(section: type[Section]) -> Schema:
     fields = section.model_fields
     required = [name for name, field in fields.items() if field.is_required()]
     properties = {name: _field(name, field) for name, field in fields.items()}
+    if issubclass(section, Choice):
+        _limit_to_variants(section, properties)
     schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**schema, "required": required} if required else schema
+
+
+def _limit_to_variants(section: type[Choice], properties: dict[str, Schema]) -> None:
+    """Name for each field the values of the choosing field with which it exists."""
+    for name, schema in properties.items():
+        owners = section.variants.owners(name)
+        if len(owners) < len(section.variants.names):
+            schema["when"] = {section.shorthand: owners}
 
 
 def _field(name: str, field: FieldInfo) -> Schema:

@@ -1,4 +1,4 @@
-"""Explains the key or value under the mouse."""
+"""Explain the key or value under the mouse pointer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from pydantic.fields import FieldInfo
 
-from llmops_kernel.config.assist.diagnose import MOST_CHARACTERS
-from llmops_kernel.config.assist.entries import Entry
 from llmops_kernel.config.assist.fields import (
     about,
     about_section,
@@ -16,17 +14,18 @@ from llmops_kernel.config.assist.fields import (
     section_at,
     takes,
 )
-from llmops_kernel.config.assist.outline import Outline
-from llmops_kernel.config.describe import section_of
-from llmops_kernel.config.kinds import Kind
+from llmops_kernel.config.assist.file_kinds import Kind
+from llmops_kernel.config.assist.text.entries import MOST_CHARACTERS, Entry
+from llmops_kernel.config.assist.text.outline import Outline
+from llmops_kernel.config.models.describe import section_of
+from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.names import TRAINING_ARGUMENTS
-from llmops_kernel.config.origins import Path
-from llmops_kernel.config.sections import Section
+from llmops_kernel.config.reading.origins import Path
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hover:
-    """What stands at one place; `line` counts from 1, columns from 0."""
+    """The explanation of a key or value; `line` counts from 1, columns from 0."""
 
     line: int
     column: int
@@ -37,7 +36,7 @@ class Hover:
 
 
 def hover(kind: Kind, text: str, *, line: int, column: int) -> Hover | None:
-    """None where nothing that is known stands."""
+    """Return the explanation at a position; None where there is no known key or value."""
     if len(text) > MOST_CHARACTERS:
         return None
     outline = Outline(text)
@@ -46,7 +45,7 @@ def hover(kind: Kind, text: str, *, line: int, column: int) -> Hover | None:
     start = outline.starts[line - 1]
     line_end = start + len(outline.lines[line - 1])
     found = _entry_at(outline.entries, start + column)
-    explained = _explained(kind.model_in(text), found.path) if found else None
+    explained = _explained(kind.view_in(text), found.path) if found else None
     if found is None or explained is None:
         return None
     on_key = found.key_start <= start + column < found.key_end
@@ -61,7 +60,7 @@ def hover(kind: Kind, text: str, *, line: int, column: int) -> Hover | None:
 
 
 def _entry_at(entries: list[Entry], offset: int) -> Entry | None:
-    """The innermost entry there: brackets contain entries of their own."""
+    """Return the innermost entry at an offset: entries in brackets are nested."""
     there = [
         entry
         for entry in entries

@@ -1,4 +1,4 @@
-"""Puts a form's values into a text; comments, order and spelling of all else stay."""
+"""Write a form's values into a text; everything else keeps its comments, order and spelling."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llmops_kernel.config.assist.fields import field_at, section_at
+from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.render import block, default_of, inline, render, same
-from llmops_kernel.config.kinds import Kind
-from llmops_kernel.config.origins import Path
+from llmops_kernel.config.assist.text.chosen import choices_in
+from llmops_kernel.config.models.choice import Choice, view_for
+from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import ABSENT
-from llmops_kernel.config.sections import Section
-from llmops_kernel.config.shape import expand
-from llmops_kernel.config.yaml_places import Place, Places
-from llmops_kernel.config.yaml_source import parse_yaml
+from llmops_kernel.config.reading.origins import Path
+from llmops_kernel.config.reading.shape import expand
+from llmops_kernel.config.reading.yaml_positions import Place, Places
+from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import ConfigError
 
 
 def merge(kind: Kind, text: str, data: Mapping[str, Any], *, whole: bool = False) -> str:
-    """The text with `data` in it.
+    """Return the text with the values of `data`.
 
     A field that `data` leaves out stays as it is; with `whole` it goes back to its default,
     and so does a field given as None. A text that cannot be edited line by line (not YAML, or
-    values behind anchors) is written anew.
+    values behind anchors) is replaced by a new one.
     """
-    model = kind.model_of(data) if whole or "provider" in data else kind.model_in(text)
+    model = kind.model_of(data if whole or "provider" in data else choices_in(kind.model, text))
     written = _read(model, text)
     if written is None:
         return render(kind, data)
+    model = view_for(model, data if whole else _laid_over(written, data))
     for path, value in _changes(model, written, data, whole=whole):
         text = _Edit(model, text).put(path, value)
     now = _read(model, text)
@@ -37,7 +40,7 @@ def merge(kind: Kind, text: str, data: Mapping[str, Any], *, whole: bool = False
 
 
 def _read(model: type[Section], text: str) -> dict[str, Any] | None:
-    """What is written, sections expanded; None when it is not a mapping."""
+    """Return the written values, sections expanded; None if the text is not a mapping."""
     try:
         data = parse_yaml(text, file="").data
     except ConfigError:
@@ -78,7 +81,10 @@ def _changes(
     section = section_at(model, path)
     if section is None:  # the keys of a free mapping are given all together
         yield from (((*path, key), ABSENT) for key in written if key not in data)
-    elif whole:
+    elif issubclass(section, Choice):
+        foreign = (k for k in written if k not in section.model_fields and k not in data)
+        yield from (((*path, key), ABSENT) for key in foreign if section.variants.owners(key))
+    if section is not None and whole:
         for key in section.model_fields:
             if key in written and key not in data:
                 yield from _unset(model, written[key], (*path, key))
@@ -99,7 +105,7 @@ def _change(
 
 
 def _unset(model: type[Section], had: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """A field that is to be at its default."""
+    """Yield the changes that set a field to its default."""
     if section_at(model, path) is not None and isinstance(had, Mapping):
         yield from _changes(model, had, {}, whole=True, path=path)
         return
@@ -130,7 +136,7 @@ class _Edit:
         self._places = Places(text)
 
     def put(self, path: Path, value: Any) -> str:
-        """The text with the value at the path; ABSENT takes the field out."""
+        """Return the text with the value at the path; ABSENT removes the field."""
         place = self._places.get(path)
         if value is ABSENT:
             return self._text if place is None else self._without(place)
@@ -152,14 +158,14 @@ class _Edit:
         return self._text[:start] + written + self._comment_kept(end, len(written) - (end - start))
 
     def _comment_kept(self, end: int, longer: int) -> str:
-        """The text from `end` on; a comment on the line stays in its column where it can."""
+        """Return the text from `end` on; a comment on the line stays in its column if possible."""
         rest = self._text[end:]
         bare = rest.lstrip(" ")
         gap = len(rest) - len(bare)
         return " " * max(2, gap - longer) + bare if gap >= 2 and bare.startswith("#") else rest
 
     def _without(self, place: Place) -> str:
-        """Without the field's lines; inside brackets the default is written instead."""
+        """Return the text without the field's lines; inside brackets with the default instead."""
         alone = len(self._places.below(place.path[:-1])) == 1
         if place.in_flow or (alone and len(place.path) > 1):
             field = field_at(self._model, place.path)
@@ -201,7 +207,7 @@ class _Edit:
         return text[:line_end] + "\n" + lines.rstrip("\n") + text[line_end:]
 
     def _beside(self, parent: Place | None, path: Path, value: Any) -> str:
-        """On a line of its own, behind the field that the model has before it."""
+        """Return the text with a new line, after the field that precedes it in the model."""
         siblings = self._places.below(path[:-1])
         section = section_at(self._model, path[:-1])
         order = list(section.model_fields) if section is not None else []
@@ -242,7 +248,7 @@ def _block(data: Mapping[str, Any], indent: str) -> str:
 
 
 def _leaf_value(place: Place, text: str) -> Any:
-    """The value of one place, read alone."""
+    """Return the value of one place, parsed alone."""
     source = text[place.value_start : place.value_end]
     try:
         return parse_yaml(f"k: {source}", file="").data["k"]

@@ -1,4 +1,4 @@
-"""Lists files that a half-written relative path may mean."""
+"""List files that a half-written relative path may mean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HIDDEN = ("__pycache__", "node_modules")
 def paths_below(
     folder: Path, prefix: str, *, suffixes: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
-    """(relative path, what it is) of files with these endings, and of folders.
+    """Yield (relative path, description) of folders and of files with these extensions.
 
     Nothing outside `folder` is listed, whatever `prefix` says.
     """

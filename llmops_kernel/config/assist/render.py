@@ -1,4 +1,4 @@
-"""Writes a config's values as YAML that a person would have written."""
+"""Write a config's values as YAML, as a person would."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import yaml
 from pydantic.fields import FieldInfo
 
-from llmops_kernel.config.describe import compact, section_of
-from llmops_kernel.config.kinds import Kind
+from llmops_kernel.config.assist.file_kinds import Kind
+from llmops_kernel.config.models.describe import compact, section_of
+from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import ABSENT
-from llmops_kernel.config.sections import Section
-from llmops_kernel.config.shape import expand
-from llmops_kernel.config.yaml_dialect import dump, parse_value
+from llmops_kernel.config.reading.shape import expand
+from llmops_kernel.config.reading.yaml_dialect import dump, parse_value
 
 
 def render(kind: Kind, data: Mapping[str, Any]) -> str:
-    """Only what differs from the defaults, what is required, and the name; nothing is checked."""
+    """Write the name, required fields and what differs from the defaults, without a check."""
     model = kind.model_of(data)
-    kept = pruned(model, data)
+    kept = pruned(kind.view_of(data), data)
     named = model.model_fields.get("name")
     if model is not kind.model:
         kept = {"provider": data["provider"], **kept}
@@ -49,7 +49,7 @@ def _lines(data: Mapping[str, Any], indent: str, *, spaced: bool) -> Iterator[st
 
 
 def inline(value: Any, *, flow: bool = False) -> str:
-    """On one line and read back as the same; `flow`: inside brackets."""
+    """Return the value on one line, read back as the same value; `flow`: inside brackets."""
     if isinstance(value, Mapping):
         pairs = (f"{inline(str(k), flow=True)}: {inline(v, flow=True)}" for k, v in value.items())
         return "{" + ", ".join(pairs) + "}"
@@ -73,7 +73,7 @@ def _reads_back(written: str, value: Any, *, flow: bool) -> bool:
 
 
 def pruned(model: type[Section], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is at its default, in the model's order; unknown keys come last."""
+    """Return the data without defaults, in the model's order; unknown keys come last."""
     kept: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if name in data:
@@ -99,7 +99,7 @@ def _pruned_field(field: FieldInfo, value: Any) -> Any:
 
 
 def default_of(field: FieldInfo) -> Any:
-    """The default as plain data; ABSENT for a required field."""
+    """Return the default as plain data; ABSENT for a required field."""
     if field.is_required():
         return ABSENT
     default = field.get_default(call_default_factory=True)

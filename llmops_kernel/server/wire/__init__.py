@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from llmops_kernel.server.wire import clusters, common, configs, runs
+from llmops_kernel.server.wire import clusters, common, configs, live, runs
 
 WIRE_MODELS: tuple[type[BaseModel], ...] = (
     *common.WIRE_MODELS,
     *clusters.WIRE_MODELS,
     *configs.WIRE_MODELS,
     *runs.WIRE_MODELS,
+    *live.WIRE_MODELS,
 )

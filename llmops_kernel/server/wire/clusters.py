@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
-from llmops_kernel.clusters.provider import ActionPreview, ClusterInfo
+from llmops_kernel.providers.protocol import ActionPreview, ClusterInfo
 from llmops_kernel.server.wire.common import Body, FieldProblem, Wire
 
 

@@ -6,42 +6,64 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from llmops_kernel.kinds.kind import Action
 from llmops_kernel.metrics.events import RunState
-from llmops_kernel.runs.notes import MAX_NOTE, MAX_TITLE
 from llmops_kernel.server.wire.common import Body, Wire
+from llmops_kernel.store.journal.summary import FigureValue, Unit
+from llmops_kernel.store.record.notes import MAX_NOTE, MAX_TITLE
+
+
+class RunProgress(Wire):
+    """How far a run is."""
+
+    done: int
+    total: int | None
+    unit: str
+    """`steps`, `rows` ..."""
+
+
+class RunColumn(Wire):
+    """One number of each row of a run's charts."""
+
+    name: str
+    label: str
+    unit: Unit
 
 
 class RunRow(Wire):
-    """One line of the side bar; topic `runs` sends `{runs: RunRow[], removed, whole}`."""
+    """One run in a list."""
 
     run_id: str
+    kind: str
+    """`train`, `script` ..."""
     name: str
     title: str
-    """What the user called it; empty when nothing."""
+    """The title that a user gave it; empty without one."""
     starred: bool
     cluster: str
     created_s: float
+    hidden: bool
+    """Run of a benchmark or a self-test; lists show it only when asked."""
     state: RunState
     attempt: int
     message: str
     """Why it ended; empty while it runs."""
     remedy: str
-    last_step: int | None
-    total_steps: int | None
-    progress: float | None
-    """0..1."""
+    progress: RunProgress | None
+    fraction: float | None
+    """Fraction done, 0..1; null while the total is unknown."""
     eta_s: float | None
-    loss: float | None
-    mfu: float | None
-    """0..1."""
-    tokens_per_second: float | None
-    submit_to_first_step_s: float | None
-    best_metrics: dict[str, float | None]
-    sparkline: list[tuple[float, float]]
-    """(step, loss), at most 40 points."""
+    figures: list[FigureValue]
+    """The figures of its kind, the most important first; an unknown one has a dash as text."""
+    curve: list[float | None]
+    """Values of the kind's main curve from the first to the last row, evenly spread."""
+    curve_label: str
+    """Empty for a kind without a curve."""
+    actions: list[Action]
+    """What can be done to it now."""
     parent: str | None
     submission_id: str | None
-    """Of the newest attempt, for the link to Ray's job page."""
+    """Submission id of the newest attempt, for the link to Ray's job page."""
 
 
 class RunAttempt(Wire):
@@ -68,7 +90,7 @@ class RunOutput(Wire):
     size_bytes: int | None
     """Null when it is not on this machine."""
     contents_path: str | None
-    """For Jupyter's file browser, when it lies below its root."""
+    """Path in Jupyter's file browser; null outside its root folder."""
 
 
 class RunDetail(Wire):
@@ -86,7 +108,7 @@ class RunDetail(Wire):
     git: str
     """`revision (branch, with changes)`; empty outside of git."""
     files: list[str]
-    """Of the workspace that travelled along."""
+    """Files of the workspace that were submitted."""
     attempts: list[RunAttempt]
     outputs: list[RunOutput]
     checkpoints: list[RunOutput]
@@ -118,7 +140,7 @@ class FileText(Wire):
 
 
 class NotesBody(Body):
-    """What to change; what is left out stays."""
+    """What to change; fields that are left out stay as they are."""
 
     title: str | None = Field(default=None, max_length=MAX_TITLE)
     starred: bool | None = None
@@ -126,7 +148,7 @@ class NotesBody(Body):
 
 
 class SubmitBody(Body):
-    """A training config by its contents path or as text, and where it shall run."""
+    """A training config by its contents path or as text, and the cluster to run it on."""
 
     cluster: str = "local"
     path: str | None = None
@@ -135,7 +157,7 @@ class SubmitBody(Body):
     overrides: list[str] = []
     """`section.field=value`."""
     workspace: str | None = None
-    """Contents path of the folder that travels along; default the config's own."""
+    """Contents path of the folder that is submitted; default the config's folder."""
 
 
 class ResubmitBody(Body):
@@ -180,7 +202,7 @@ class LogMatches(Wire):
 
     matches: list[LogMatch]
     next: int | None
-    """Offset to go on from; null when all was looked through."""
+    """Offset to continue from; null when the whole log was searched."""
 
 
 class Change(Wire):

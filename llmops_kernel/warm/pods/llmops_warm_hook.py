@@ -1,8 +1,8 @@
 """Runs inside `ray start` of a pod (RAY_START_HOOK): warm workers in an image without our package.
 
-A ConfigMap brings this file and, beside it, the part of our package that starts warm workers.
-That part is on the path of the keeper and its server alone: jobs bring their own whole one, and
-an image may have one as well.
+A ConfigMap contains this file and the part of our package that starts warm workers. Only the keeper
+and its server have that part on their path: jobs bring their own complete package, and an image may
+have one as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _DIR_ENV_VAR = "LLMOPS_WARM_DIR"
 
 
 def configure(params: Any, head: bool) -> None:
-    """`params` is ray._private.parameter.RayParams. Whatever fails here, the node starts cold."""
+    """Start warm workers; `params` is ray._private.parameter.RayParams.
+
+    On any failure the node starts cold.
+    """
     before = os.environ.get("PYTHONPATH")
     path = list(sys.path)
     try:
@@ -50,7 +53,7 @@ def _warm(params: Any, head: bool) -> None:
 
 
 def _laid_out(code: Path) -> Path:
-    """A copy: a ConfigMap has no folders, and changes under a node that runs."""
+    """Copy the files: a ConfigMap has no folders, and changes while the node runs."""
     for file in sorted(Path(__file__).absolute().parent.glob("*-*.py")):
         place = code / file.name.replace("-", "/")
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,18 +1,31 @@
-// Two uPlot charts over the optimizer steps: loss, and one of MFU, tokens/s, memory, step time.
+// Two uPlot charts over a run's rows: the kind's curve, and one of its other columns.
 
 const GIB = 2 ** 30;
-const SPEEDS = [
-  { key: "mfu", tab: "MFU", series: [["mfu", "MFU"]], scale: 100, unit: " %" },
-  { key: "tokens", tab: "Tokens/s", series: [["tokens_per_second", "tokens/s"]], scale: 1, unit: "" },
-  {
-    key: "memory",
-    tab: "Memory",
-    series: [["peak_memory_bytes", "device peak"], ["host_memory_bytes", "host, first worker"]],
-    scale: 1 / GIB,
-    unit: " GiB",
-  },
-  { key: "time", tab: "Step time", series: [["step_time_s", "step time"]], scale: 1, unit: " s" },
-];
+/** How a unit of a column is drawn; a unit that is not here is drawn as it is. */
+const UNITS = {
+  fraction: { scale: 100, unit: " %" },
+  bytes: { scale: 1 / GIB, unit: " GiB", title: "Memory" },
+  seconds: { scale: 1, unit: " s" },
+};
+
+/** One tab a unit: columns of one unit share an axis. */
+function tabsOf(columns, curve) {
+  const tabs = new Map();
+  for (const column of columns.slice(1)) {
+    if (column.name === curve) continue;
+    const drawn = UNITS[column.unit] ?? {};
+    const tab = tabs.get(column.unit) ?? {
+      key: column.unit, title: drawn.title ?? capital(column.label),
+      scale: drawn.scale ?? 1, unit: drawn.unit ?? "", series: [],
+    };
+    tab.series.push(column);
+    tabs.set(column.unit, tab);
+  }
+  return [...tabs.values()];
+}
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 const COLORS = [
   ["--jp-brand-color1", "#1976d2"],
   ["--jp-warn-color1", "#e65100"],
@@ -82,7 +95,7 @@ function valueRange(_, low, high) {
   return [low >= 0 ? Math.max(0, low - pad) : low - pad, high + pad];
 }
 
-function makePlot(host, series, { unit, range, syncKey }) {
+function makePlot(host, series, { x, unit, range, syncKey }) {
   const options = {
     width: Math.max(host.clientWidth, 160),
     height: 180,
@@ -93,7 +106,7 @@ function makePlot(host, series, { unit, range, syncKey }) {
       axis(host, { size: 58, values: (_, ticks) => ticks.map((tick) => shortNumber(tick) + unit) }),
     ],
     legend: { live: true },
-    series: [{ label: "step", value: legendValue("", (step) => step.toLocaleString("en")) }, ...series],
+    series: [{ label: x.label, value: legendValue("", (step) => step.toLocaleString("en")) }, ...series],
   };
   return new uPlot(options, series.map(() => []).concat([[]]), host);
 }
@@ -103,7 +116,7 @@ function wholeStep(value) {
   return Number.isInteger(value) ? shortNumber(value) : "";
 }
 
-/** A chart with a text in its place while there is nothing to draw. */
+/** A chart, or a text instead of it while there is nothing to draw. */
 class Chart {
   constructor(label) {
     this.host = h("div.plot", { role: "img", "aria-label": label });
@@ -124,6 +137,10 @@ class Chart {
     this.plot.setData(data);
   }
 
+  label(text) {
+    this.host.setAttribute("aria-label", text);
+  }
+
   resize() {
     const width = this.host.clientWidth;
     if (this.plot && width > 0 && width !== this.plot.width) this.plot.setSize({ width, height: 180 });
@@ -140,76 +157,106 @@ class Chart {
   }
 }
 
-/** The two charts side by side; `model` is the closure's shared data of one run. */
+/** The two charts side by side; `shared` is the closure's shared data of one run. */
 function createCharts(shared) {
   const syncKey = `llmops-${Math.random()}`;
-  const loss = new Chart("Loss against the optimizer step");
-  const speed = new Chart("Speed against the optimizer step");
+  const curve = new Chart("");
+  const other = new Chart("");
+  const title = h("span.cardtitle");
+  const tablist = h("div.tabs", { role: "tablist", "aria-label": "Speed chart" });
   let chosen = null;
-
-  const tabs = SPEEDS.map(({ key, tab }) =>
-    h("button.tab", { type: "button", role: "tab", onclick: () => choose(key) }, tab),
-  );
+  let drawn = null;
+  let described = null;
+  let tabs = [];
+  let label = "";
 
   function choose(key) {
     chosen = key;
-    speed.clear();
     draw();
   }
 
-  /** Until somebody chooses, the first kind that has numbers: a CPU without a peak has no MFU. */
-  function current() {
-    const withNumbers = SPEEDS.find(({ series }) => series.some(([name]) => shared.columns.has(name)));
-    return SPEEDS.find(({ key }) => key === chosen) ?? withNumbers ?? SPEEDS[0];
+  /** New columns need new tabs and charts. */
+  function describe() {
+    const { columns, state } = shared;
+    if (described === columns.all) return;
+    described = columns.all;
+    label = columns.all.find(({ name }) => name === state.curve)?.label ?? "";
+    title.textContent = capital(label);
+    curve.label(`${capital(label)} against the ${columns.x?.label ?? "row"}`);
+    tabs = tabsOf(columns.all, state.curve);
+    tablist.replaceChildren(...tabs.map(({ key, title: text }) =>
+      h("button.tab", { type: "button", role: "tab", onclick: () => choose(key) }, text),
+    ));
+    [curve, other].forEach((chart) => chart.clear());
   }
 
-  let drawn = null;
-  function draw() {
+  /** Until somebody chooses, the first tab that has numbers: a CPU without a peak has no MFU. */
+  function current() {
+    const withNumbers = tabs.find(({ series }) => series.some(({ name }) => shared.columns.has(name)));
+    return tabs.find(({ key }) => key === chosen) ?? withNumbers ?? tabs[0];
+  }
+
+  function drawCurve(waiting) {
     const { columns, state } = shared;
-    element.hidden = Boolean(state.no_steps);
-    if (element.hidden) return;
-    const waiting = state.waiting_text || "No numbers yet.";
-    loss.show(
-      (host) =>
-        makePlot(host, [lineSeries(host, 0, "loss", ""), pointSeries(host, "eval loss")], {
-          unit: "", range: valueRange, syncKey,
-        }),
-      withEvals(columns, state.evals ?? []),
+    const series = (host) => [
+      lineSeries(host, 0, label, ""),
+      ...(state.evals ? [pointSeries(host, `eval ${label}`)] : []),
+    ];
+    curve.show(
+      (host) => makePlot(host, series(host), { x: columns.x, unit: "", range: valueRange, syncKey }),
+      state.evals
+        ? withEvals(columns, state.curve, state.evals)
+        : [columns.column(columns.x.name), columns.column(state.curve)],
       waiting,
     );
-    const kind = current();
-    if (drawn !== kind) speed.clear();
-    drawn = kind;
-    const used = kind.series.filter(([name]) => columns.has(name));
-    speed.show(
-      (host) =>
-        makePlot(host, used.map(([, label], i) => lineSeries(host, i, label, kind.unit)), {
-          unit: kind.unit, range: fromZero, syncKey,
-        }),
-      [columns.column("step"), ...used.map(([name]) => columns.column(name, kind.scale))],
-      columns.length ? noNumbers(kind.key) : waiting,
-    );
-    SPEEDS.forEach(({ key }, i) => tabs[i].setAttribute("aria-selected", String(key === kind.key)));
   }
 
-  const card = (title, body) => h("div.card", {}, h("div.cardhead", {}, title), body);
-  const element = h(
-    "div.charts",
-    {},
-    card(h("span.cardtitle", {}, "Loss"), loss.element),
-    card(h("div.tabs", { role: "tablist", "aria-label": "Speed chart" }, ...tabs), speed.element),
-  );
+  function drawOther(waiting) {
+    const { columns } = shared;
+    const tab = current();
+    if (drawn !== tab) other.clear();
+    drawn = tab;
+    const used = tab.series.filter(({ name }) => columns.has(name));
+    other.label(`${tab.title} against the ${columns.x.label}`);
+    other.show(
+      (host) =>
+        makePlot(host, used.map(({ label }, i) => lineSeries(host, i, label, tab.unit)), {
+          x: columns.x, unit: tab.unit, range: fromZero, syncKey,
+        }),
+      [columns.column(columns.x.name), ...used.map(({ name }) => columns.column(name, tab.scale))],
+      columns.length ? noNumbers(tab) : waiting,
+    );
+    tabs.forEach(({ key }, i) => tablist.children[i].setAttribute("aria-selected", String(key === tab.key)));
+  }
+
+  function draw() {
+    const { columns, state } = shared;
+    describe();
+    // A kind without columns has nothing to draw.
+    element.hidden = Boolean(state.no_steps) || columns.all.length < 2;
+    if (element.hidden) return;
+    const waiting = state.waiting_text || "No numbers yet.";
+    curveCard.hidden = !label;
+    if (!curveCard.hidden) drawCurve(waiting);
+    otherCard.hidden = !tabs.length;
+    if (!otherCard.hidden) drawOther(waiting);
+  }
+
+  const card = (head, body) => h("div.card", {}, h("div.cardhead", {}, head), body);
+  const curveCard = card(title, curve.element);
+  const otherCard = card(tablist, other.element);
+  const element = h("div.charts", {}, curveCard, otherCard);
   // A legend keeps the colours it was made with, so a new theme needs new charts.
   const redraw = () => {
-    [loss, speed].forEach((chart) => chart.clear());
+    [curve, other].forEach((chart) => chart.clear());
     draw();
   };
-  const destroy = () => [loss, speed].forEach((chart) => chart.destroy());
+  const destroy = () => [curve, other].forEach((chart) => chart.destroy());
   return { element, draw, redraw, destroy };
 }
 
-function noNumbers(key) {
-  if (key === "mfu") return "MFU is not known: no peak speed for this device.";
-  if (key === "memory") return "Memory is not known for this run.";
+function noNumbers({ key, series }) {
+  if (series[0].name === "mfu") return "MFU is not known: no peak speed for this device.";
+  if (key === "bytes") return "Memory is not known for this run.";
   return "No numbers yet.";
 }

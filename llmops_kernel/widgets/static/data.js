@@ -1,14 +1,28 @@
-// The curves of one run. Contract: FIELDS and the "rows" message of columns.py, run_panel.py.
+// The rows of one run's charts. Contract: `columns` of the state (name, label, unit) say what the
+// 32-bit floats of a row are; the "rows" message carries rows (columns.py, run_panel.py).
 
-const FIELDS = [
-  "step", "loss", "mfu", "tokens_per_second", "peak_memory_bytes", "host_memory_bytes", "step_time_s",
-];
+const NO_VALUES = new Float64Array(0);
 
 /** Growing typed columns, so that a point costs no object. */
 class Columns {
   constructor() {
     this.length = 0;
-    this.values = Object.fromEntries(FIELDS.map((name) => [name, new Float64Array(256)]));
+    this.all = [];
+    this.values = {};
+  }
+
+  /** Takes the columns that the state describes; other ones than before forget all rows. */
+  describe(columns) {
+    const names = (list) => list.map(({ name }) => name).join();
+    if (names(columns) === names(this.all)) return;
+    this.all = columns;
+    this.length = 0;
+    this.values = Object.fromEntries(columns.map(({ name }) => [name, new Float64Array(256)]));
+  }
+
+  /** The first column is the x axis. */
+  get x() {
+    return this.all[0];
   }
 
   /**
@@ -17,22 +31,24 @@ class Columns {
    */
   write(first, view) {
     if (first > this.length) return false;
+    const width = this.all.length;
     const rows = toFloats(view);
-    const count = rows.length / FIELDS.length;
+    if (!width) return !rows.length;
+    const count = rows.length / width;
     this.reserve(first + count);
-    FIELDS.forEach((name, column) => {
+    this.all.forEach(({ name }, column) => {
       const target = this.values[name];
-      for (let i = 0; i < count; i++) target[first + i] = rows[i * FIELDS.length + column];
+      for (let i = 0; i < count; i++) target[first + i] = rows[i * width + column];
     });
     this.length = first + count;
     return true;
   }
 
   reserve(length) {
-    let capacity = this.values.step.length;
+    let capacity = this.values[this.x.name].length;
     if (length <= capacity) return;
     while (capacity < length) capacity *= 2;
-    for (const name of FIELDS) {
+    for (const { name } of this.all) {
       const grown = new Float64Array(capacity);
       grown.set(this.values[name]);
       this.values[name] = grown;
@@ -41,13 +57,14 @@ class Columns {
 
   /** @returns {(number | null)[] | Float64Array} NaN as null, which a chart leaves out */
   column(name, scale = 1) {
-    const source = this.values[name].subarray(0, this.length);
-    if (name === "step") return source;
+    const source = (this.values[name] ?? NO_VALUES).subarray(0, this.length);
+    if (name === this.x?.name) return source;
     return Array.from(source, (value) => (Number.isNaN(value) ? null : value * scale));
   }
 
   has(name) {
     const source = this.values[name];
+    if (!source) return false;
     for (let i = 0; i < this.length; i++) if (!Number.isNaN(source[i])) return true;
     return false;
   }
@@ -60,9 +77,9 @@ function toFloats(view) {
   return new Float32Array(bytes.slice().buffer);
 }
 
-/** Adds evaluation points to the loss curve's steps: three aligned columns for uPlot. */
-function withEvals(columns, evals) {
-  const curve = [columns.column("step"), columns.column("loss")];
+/** Adds evaluation points to a curve's rows: three aligned columns for uPlot. */
+function withEvals(columns, name, evals) {
+  const curve = [columns.column(columns.x?.name), columns.column(name)];
   if (!evals.length) return [...curve, new Array(columns.length).fill(null)];
   const points = [evals.map((point) => point[0]), evals.map((point) => point[1])];
   return uPlot.join([curve, points]);

@@ -8,7 +8,7 @@ function renderPanel({ el, model, shared }) {
     charts: createCharts(shared), waterfall: waterfall(), evaluations: evaluations(),
     outputs: outputs(), log: logTail(),
   };
-  const root = h("section.run", { "aria-label": "Training run" }, ...Object.values(parts).map((part) => part.element));
+  const root = h("section.run", { "aria-label": "Run" }, ...Object.values(parts).map((part) => part.element));
   el.append(root);
 
   const drawState = () => {
@@ -53,6 +53,7 @@ export default () => {
   function initialize({ model }) {
     const readState = () => {
       shared.state = model.get("state") ?? {};
+      shared.columns.describe(shared.state.columns ?? []);
       drawAll();
     };
     const readColumns = () => {

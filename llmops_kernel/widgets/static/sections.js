@@ -25,7 +25,7 @@ function header(send) {
   };
 }
 
-/** Asks once, in place: a dialog would block the page. */
+/** Asks for confirmation beside the button: a dialog would block the page. */
 function stopButton(send) {
   const element = h("div.stop");
   let asking = false;
@@ -64,7 +64,7 @@ function stopButton(send) {
 
 function progress() {
   const fill = h("div.fill");
-  const bar = h("div.bar", { role: "progressbar", "aria-label": "Steps done", "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
+  const bar = h("div.bar", { role: "progressbar", "aria-label": "Progress", "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
   const left = h("span");
   const right = h("span.muted");
   const element = h("div.progress", {}, bar, h("div.progresstext", {}, left, right));
@@ -91,7 +91,7 @@ function figures() {
     element.append(box);
     return { box, value };
   };
-  // In place: a tooltip that is being read must not vanish with each step.
+  // Elements are updated, not replaced: a tooltip that is being read must not vanish.
   const update = onChange((list) => {
     for (const { label, value, hint } of list) {
       if (!cells.has(label)) cells.set(label, cell(label));
@@ -113,8 +113,8 @@ function messages() {
   const element = h("div.messages");
   const update = onChange(([failures, message, remedy, state, restarts, warnings, notice]) => {
     const boxes = failures.map((failure) => failureBox(failure, state === "FAILED"));
-    const told = failures.some((failure) => failure.message === message);
-    if (message && !told) boxes.unshift(box(state === "FAILED" ? "error" : "info", message, remedy));
+    const isShown = failures.some((failure) => failure.message === message);
+    if (message && !isShown) boxes.unshift(box(state === "FAILED" ? "error" : "info", message, remedy));
     if (notice?.message) boxes.unshift(box("warn", notice.message, notice.remedy));
     boxes.push(...restarts.map((text) => box("info", text, "")));
     boxes.push(...warnings.map(({ message: text, remedy: todo, times }) =>
@@ -154,10 +154,10 @@ function waterfall() {
   const later = h("div.muted.later");
   const processes = h("div.muted.later");
   const element = h("details.fold", { open: true }, summary, rows, later, processes);
-  const update = onChange(([{ rows: spans, later: rest, total }, told]) => {
+  const update = onChange(([{ rows: spans, later: rest, total }, started]) => {
     element.hidden = !spans.length;
     summary.textContent = total === "–" ? "Start-up" : `Start-up: ${total} from submit to the first step`;
-    processes.textContent = told ? `Processes: ${told}` : "";
+    processes.textContent = started ? `Processes: ${started}` : "";
     rows.replaceChildren(...spans.map(waterfallRow));
     later.textContent = rest.length ? `After it: ${rest.join(", ")}` : "";
   });

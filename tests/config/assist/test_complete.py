@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.config.assist import Completion, complete, diagnose, examine, hover
-from llmops_kernel.config.kinds import CLUSTER, TRAIN, Kind, kind_of
-from llmops_kernel.config.template import training_template
+from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN, Kind, kind_of
+from llmops_kernel.config.assist.template import training_template
 
 
 def at_bar(text: str, kind: Kind = TRAIN, folder: Path | None = None) -> list[Completion]:

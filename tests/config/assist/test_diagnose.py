@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from llmops_kernel.config.assist import diagnose, examine, form_schema
-from llmops_kernel.config.kinds import CLUSTER, KINDS, TRAIN, kind_named
+from llmops_kernel.config.assist.file_kinds import CLUSTER, KINDS, TRAIN, kind_named
 from llmops_kernel.errors import ConfigError
 
 BASE = "model: tiny-llama\ndata: rows.jsonl\n"

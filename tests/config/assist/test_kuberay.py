@@ -9,10 +9,10 @@ import pytest
 
 from llmops_kernel.config.assist import diagnose, form_schema, hover, merge, render
 from llmops_kernel.config.assist.diagnose import examine
-from llmops_kernel.config.cluster import load_cluster_template, shipped
-from llmops_kernel.config.kinds import CLUSTER, TRAIN, kind_of
-from llmops_kernel.config.kuberay import KubeRayTemplate
-from llmops_kernel.config.template import cluster_template
+from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN, kind_of
+from llmops_kernel.config.assist.template import cluster_template
+from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.config.reading.templates import load_cluster_template, shipped
 from tests.config.assist.test_complete import at_bar, labels
 
 KUBERAY = "provider: kuberay\nimage: i\n"
@@ -87,9 +87,9 @@ def test_what_a_template_works_out_to() -> None:
         "Worker group h100: 2 pod(s), at most 4, each with 191 CPU(s), 1722Gi and 8 GPU(s)"
         " on a3-highgpu-8g." in lines
     )
-    assert "Kueue starts it when queue team-a has room." in lines
+    assert "Kueue starts it when queue team-a has enough quota." in lines
     assert "Suspended after 30 min without work." in lines
-    assert "In any case suspended 3 day(s) after its start." in lines
+    assert "Always suspended 3 day(s) after its start, even while runs are active." in lines
 
 
 def test_the_form_of_each_provider() -> None:
@@ -138,8 +138,8 @@ def test_a_new_template_explains_every_field_of_every_section() -> None:
     for about in (
         "Kind of machine",
         "Absolute path",
-        "Who makes the cluster",
-        "Kueue's LocalQueue",
+        "Provider of the cluster",
+        "LocalQueue of Kueue",
     ):
         assert (about in text) == (about != "Absolute path")
     assert max(map(len, text.splitlines())) <= 100

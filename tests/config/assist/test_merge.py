@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.config.assist import examine, merge, render
-from llmops_kernel.config.kinds import CLUSTER, TRAIN
-from llmops_kernel.config.template import cluster_template, training_template
+from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN
+from llmops_kernel.config.assist.template import cluster_template, training_template
 
 BASE = "model: tiny-llama\ndata: rows.jsonl\n"
 
@@ -26,7 +26,9 @@ BASE = "model: tiny-llama\ndata: rows.jsonl\n"
         ("method: {r: 4}\n", {"method": {"lora_alpha": 8}}, "method: {r: 4, lora_alpha: 8}\n"),
         ("method: {}\n", {"method": {"r": 8}}, "method: {r: 8}\n"),
         ("method:\n    r: 4\n", {"method": {"type": "full"}},
-         "method:\n    type: full\n    r: 4\n"),
+         "method:\n    type: full\n"),
+        ("method: {type: lora, r: 4}  # why\n", {"method": {"type": "full"}},
+         "method: {type: full}        # why\n"),
         ("training:\n  max_steps: 5\n", {"training": {"max_steps": None}},
          "training:\n  max_steps: null\n"),
         ("report_to:\n  - wandb\n  # note\nseed: 1\n", {"report_to": ["mlflow", "wandb"]},
@@ -128,7 +130,7 @@ def test_render_keeps_what_differs() -> None:
     values = examine(TRAIN, BASE + "method: full\nseed: 42\noptimizer: {learning_rate: 1e-5}\n")
     assert values.config is not None
     assert render(TRAIN, values.config.model_dump(mode="json")) == (
-        "name: train\nmodel: tiny-llama\ndata: rows.jsonl\nmethod: full\n\n"
+        "name: train\nmodel: tiny-llama\ndata: rows.jsonl\nmethod: full\nparallelism: ddp\n\n"
         "optimizer:\n  learning_rate: 1e-5\n"
     )
     assert render(CLUSTER, {}) == "name: local\n"

@@ -2,7 +2,7 @@ import { DisposableDelegate } from '@lumino/disposable';
 import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it, vi } from 'vitest';
 
-import { ILive, ILiveMessage, Json } from '../../tokens';
+import { ILive, LiveMessage, Json } from '../../tokens';
 import { ClusterInfo, ClusterRow, OperationInfo } from '../../wire';
 import { attachCode, ClusterModel, failures, whyNot } from '../model';
 import { warmLine } from '../details';
@@ -85,7 +85,7 @@ function operation(values: Partial<OperationInfo>): OperationInfo {
 }
 
 function fakeLive() {
-  let tell: (message: ILiveMessage) => void = () => undefined;
+  let tell: (message: LiveMessage) => void = () => undefined;
   const disposed = vi.fn();
   const live = {
     subscribe: (topic: string, listener: typeof tell) => {

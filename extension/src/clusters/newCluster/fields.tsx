@@ -71,7 +71,7 @@ function Field(props: IFieldsProps & { path: readonly string[] }): JSX.Element {
   );
 }
 
-/** A problem of a list's item is told at the list. */
+/** A problem of a list's item is shown at the list. */
 export function concerns(path: string, field: string): boolean {
   return (
     path === field ||

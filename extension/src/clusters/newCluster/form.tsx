@@ -129,7 +129,7 @@ function Said({ model, trans }: IFormProps): JSX.Element {
         <ul>
           {diagnostics.map((item, index) => (
             <li key={index} data-severity={item.severity}>
-              {told(item, trans)}
+              {problemText(item, trans)}
             </li>
           ))}
         </ul>
@@ -148,7 +148,7 @@ function Said({ model, trans }: IFormProps): JSX.Element {
   );
 }
 
-function told(item: ConfigDiagnostic, trans: TranslationBundle): string {
+function problemText(item: ConfigDiagnostic, trans: TranslationBundle): string {
   const hint = item.suggestion ? `; ${item.suggestion}` : '';
   return trans.__(
     'Line %1: %2 %3',
@@ -172,7 +172,7 @@ function Buttons({ model, trans, start, save }: IFormProps): JSX.Element {
         title={
           model.canStart
             ? trans.__('Start the cluster; this form closes')
-            : trans.__('Correct what is wrong first')
+            : trans.__('Correct the mistakes first')
         }
         onClick={start}
       >

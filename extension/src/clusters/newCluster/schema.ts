@@ -92,7 +92,7 @@ export function asText(value: unknown, schema: ISchema): string {
 
 /**
  * The value that a text stands for; `undefined` for an empty one. A text that does not fit
- * stays a text: the server tells what is wrong with it.
+ * stays text: the server reports what is wrong with it.
  */
 export function fromText(text: string, schema: ISchema): unknown {
   if (text.trim() === '') {

@@ -29,11 +29,11 @@ export function YamlEditor(props: {
     });
     made.host.setAttribute('aria-label', props.label);
     editor.current = made;
-    const told = () => change.current(model.sharedModel.getSource());
-    model.sharedModel.changed.connect(told);
+    const report = () => change.current(model.sharedModel.getSource());
+    model.sharedModel.changed.connect(report);
     return () => {
       editor.current = null;
-      model.sharedModel.changed.disconnect(told);
+      model.sharedModel.changed.disconnect(report);
       made.dispose();
       model.dispose();
     };

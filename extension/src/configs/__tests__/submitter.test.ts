@@ -12,6 +12,7 @@ import {
 import { ClusterRow, OperationInfo } from '../../wire';
 import { ClusterChoice } from '../choice';
 import { readiness, Submitter } from '../submitter';
+import { isScript } from '../scriptCommand';
 
 vi.mock('../../ui/dialogs', () => ({
   confirm: vi.fn(async () => true),
@@ -140,4 +141,15 @@ describe('a cluster that is starting', () => {
     clusters.set('a', 'dead');
     await expect(ready).rejects.toThrow('why');
   });
+});
+
+describe('a script', () => {
+  it.each([
+    ['train.py', true],
+    ['a/b.script.yaml', true],
+    ['b.script.yml', true],
+    ['lora.train.yaml', false],
+    ['notes.python', false],
+    [undefined, false]
+  ])('%s: %s', (path, expected) => expect(isScript(path)).toBe(expected));
 });

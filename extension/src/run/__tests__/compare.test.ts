@@ -3,17 +3,17 @@ import { describe, expect, it } from 'vitest';
 import { RunRow } from '../../wire';
 import { chooseRuns, runIdsOf } from '../choose';
 import { attachCode, meant } from '../commands';
-import { overlaid } from '../compare/curves';
+import { comparedColumns, drawnAs, overlaid } from '../compare/curves';
 import { ratioText } from '../compare/view';
 import { compareId } from '../compare/widget';
 import { usual } from '../configView';
 import { signOf } from '../difference';
 import { Rows } from '../rows';
-import { packed } from './fakes';
+import { COLUMNS, packed } from './fakes';
 
 function rowsOf(values: [number, number][]): Rows {
   const rows = new Rows();
-  rows.write(0, packed(values));
+  rows.write(COLUMNS, 0, packed(values));
   return rows;
 }
 
@@ -28,12 +28,12 @@ describe('overlaid', () => {
       [2, 20],
       [3, 30]
     ]);
-    expect(overlaid([first, second], 'loss')).toEqual([
+    expect(overlaid([first, second], 'reward')).toEqual([
       [1, 2, 3, 5],
       [3, 2, null, 1],
       [null, 20, 30, null]
     ]);
-    expect(overlaid([], 'loss')).toEqual([[]]);
+    expect(overlaid([], 'reward')).toEqual([[]]);
   });
 
   it('is quick for 100,000 steps each', () => {
@@ -43,8 +43,26 @@ describe('overlaid', () => {
     ]);
     const runs = [rowsOf(values.slice(0, 50_000)), rowsOf(values.slice(1))];
     const begun = performance.now();
-    expect(overlaid(runs, 'loss')[0]).toHaveLength(100_000);
+    expect(overlaid(runs, 'reward')[0]).toHaveLength(100_000);
     expect(performance.now() - begun).toBeLessThan(1000);
+  });
+});
+
+describe('the compared columns', () => {
+  it('are those of any kind that have numbers', () => {
+    const other = new Rows();
+    const columns = [COLUMNS[0], { name: 'loss', label: 'loss', unit: 'loss' }];
+    other.write(columns as typeof COLUMNS, 0, new Float32Array([1, 2]).buffer);
+    const rows = [rowsOf([[1, 3]]), other, new Rows()];
+    expect(comparedColumns(rows).map(({ name }) => name)).toEqual([
+      'reward',
+      'loss'
+    ]);
+  });
+
+  it('are drawn by their unit', () => {
+    expect(drawnAs('fraction')).toEqual({ scale: 100, suffix: ' %' });
+    expect(drawnAs('number')).toEqual({ scale: 1, suffix: '' });
   });
 });
 

@@ -1,12 +1,12 @@
 import { DisposableDelegate, IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
-import { ILive, ILiveMessage, Json } from '../../tokens';
-import { FIELDS } from '../rows';
+import { ILive, LiveMessage, Json } from '../../tokens';
+import { RunColumn } from '../../wire';
 
 interface ISubscription {
   topic: string;
-  listener: (message: ILiveMessage) => void;
+  listener: (message: LiveMessage) => void;
   have?: () => Json;
 }
 
@@ -23,7 +23,7 @@ export class FakeLive implements ILive {
 
   subscribe(
     topic: string,
-    listener: (message: ILiveMessage) => void,
+    listener: (message: LiveMessage) => void,
     have?: () => Json
   ): IDisposable {
     const subscription = { topic, listener, have };
@@ -45,13 +45,20 @@ export class FakeLive implements ILive {
   }
 }
 
-/** Rows as the server packs them: step and loss known, the rest not. */
+/** Columns of a kind that a test makes up. */
+export const COLUMNS: RunColumn[] = [
+  { name: 'epoch', label: 'epoch', unit: 'count' },
+  { name: 'reward', label: 'reward', unit: 'number' },
+  { name: 'idle', label: 'idle', unit: 'fraction' }
+];
+
+/** Rows as the server packs them: epoch and reward known, the rest not. */
 export function packed(
   rows: readonly (readonly [number, number])[]
 ): ArrayBuffer {
-  const values = new Float32Array(rows.length * FIELDS.length).fill(NaN);
+  const values = new Float32Array(rows.length * COLUMNS.length).fill(NaN);
   rows.forEach(([step, loss], index) => {
-    values.set([step, loss], index * FIELDS.length);
+    values.set([step, loss], index * COLUMNS.length);
   });
   return values.buffer;
 }

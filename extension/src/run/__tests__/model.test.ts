@@ -3,30 +3,34 @@ import { describe, expect, it, vi } from 'vitest';
 import { Columns } from '../../generated/panel';
 import { RunModel, RunModels } from '../model';
 import { PanelAdapter } from '../panelAdapter';
-import { FIELDS, Rows } from '../rows';
-import { FakeLive, packed } from './fakes';
+import { Rows } from '../rows';
+import { COLUMNS, FakeLive, packed } from './fakes';
 
 const TOPIC = 'run/r-1';
 
 function rows(live: FakeLive, first: number, ...values: [number, number][]) {
-  const data = { first, generation: 'g-0', count: first + values.length };
+  const data = {
+    columns: COLUMNS,
+    first,
+    generation: 'g-0',
+    count: first + values.length
+  };
   live.say(TOPIC, 'rows', data, packed(values));
 }
 
 describe('Rows', () => {
-  it('has the fields of the panel in its order', () => {
-    expect(Object.keys(new Columns().values)).toEqual([...FIELDS]);
-  });
-
   it('grows, replaces from a row on, and refuses a gap', () => {
     const found = new Rows();
     for (let step = 1; step <= 1000; step++) {
-      expect(found.write(step - 1, packed([[step, 1 / step]]))).toBe(true);
+      expect(found.write(COLUMNS, step - 1, packed([[step, 1 / step]]))).toBe(
+        true
+      );
     }
     expect(found.count).toBe(1000);
-    expect(found.write(1001, packed([[9, 9]]))).toBe(false);
+    expect(found.write(COLUMNS, 1001, packed([[9, 9]]))).toBe(false);
     expect(
       found.write(
+        COLUMNS,
         2,
         packed([
           [3, 30],
@@ -34,11 +38,23 @@ describe('Rows', () => {
         ])
       )
     ).toBe(true);
-    expect(found.column('step')).toEqual([1, 2, 3, 4]);
-    expect(found.column('loss', 2).slice(2)).toEqual([60, 80]);
-    expect(found.column('mfu')).toEqual([null, null, null, null]);
-    expect([found.has('loss'), found.has('mfu')]).toEqual([true, false]);
-    expect(found.view(3).byteLength).toBe(4 * FIELDS.length);
+    expect(found.column('epoch')).toEqual([1, 2, 3, 4]);
+    expect(found.column('reward', 2).slice(2)).toEqual([60, 80]);
+    expect(found.column('idle')).toEqual([null, null, null, null]);
+    expect([found.has('reward'), found.has('idle')]).toEqual([true, false]);
+    expect(found.view(3).byteLength).toBe(4 * COLUMNS.length);
+    expect(found.x).toEqual([1, 2, 3, 4]);
+    expect(found.has('loss')).toBe(false);
+    expect(found.column('loss')).toEqual([null, null, null, null]);
+  });
+
+  it('starts again when the columns are others', () => {
+    const rows = new Rows();
+    rows.write(COLUMNS, 0, packed([[1, 3]]));
+    const others = COLUMNS.slice(0, 2);
+    expect(rows.write(others, 1, new Float32Array([2, 7]).buffer)).toBe(false);
+    expect(rows.write(others, 0, new Float32Array([1, 7]).buffer)).toBe(true);
+    expect([rows.count, rows.column('reward')]).toEqual([1, [7]]);
   });
 });
 
@@ -51,7 +67,7 @@ describe('RunModel', () => {
     rows(live, 0, [1, 3], [2, 2]);
     rows(live, 2, [3, 1]);
     expect(model.isKnown).toBe(true);
-    expect(model.rows.column('step')).toEqual([1, 2, 3]);
+    expect(model.rows.column('epoch')).toEqual([1, 2, 3]);
     expect(live.subscriptions[0].have?.()).toEqual({
       generation: 'g-0',
       rows: 3
@@ -120,8 +136,9 @@ describe('PanelAdapter', () => {
     const [content, buffers] = heard.mock.calls[1];
     expect(content).toEqual({ kind: 'rows', first: 1 });
     const columns = new Columns();
+    columns.describe(COLUMNS);
     columns.write(0, adapter.get('columns'));
-    expect([...columns.column('step')]).toEqual([1, 2]);
+    expect([...columns.column('epoch')]).toEqual([1, 2]);
     expect(columns.write(1, buffers[0])).toBe(true);
   });
 

@@ -9,6 +9,7 @@ const HEIGHT_PX = 220;
 
 interface IProps {
   label: string;
+  xLabel: string;
   names: readonly string[];
   data: PlotData;
   unit: string;
@@ -57,7 +58,7 @@ export function Chart(props: IProps): JSX.Element {
 
   return (
     <figure className="llmops-compare-chart">
-      <figcaption>{props.label}</figcaption>
+      <figcaption>{capital(props.label)}</figcaption>
       <div ref={host} role="img" aria-label={props.label} />
     </figure>
   );
@@ -100,7 +101,7 @@ function optionsOf(host: HTMLElement, props: IProps): Json {
     ],
     series: [
       {
-        label: 'step',
+        label: props.xLabel,
         value: (plot: { data: PlotData }, step: number | null) =>
           String(step ?? lastOf(plot.data[0]) ?? '–')
       },
@@ -114,6 +115,10 @@ function optionsOf(host: HTMLElement, props: IProps): Json {
       }))
     ]
   };
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 function lastOf(column: PlotData[number]): number | null {

@@ -1,17 +1,19 @@
+import { UNITS } from '../../generated/panel';
 import { PlotData } from '../../panelModule';
-import { Field, Rows } from '../rows';
+import { RunColumn } from '../../wire';
+import { Rows } from '../rows';
 
 /**
- * Columns over the union of all steps, as a chart wants them; null where a run has no value.
- * Steps of each run rise, so one pass over all of them is enough.
+ * A column of several runs over the union of their x values, as a chart takes it; null where
+ * a run has no value. The x values of each run rise, so one pass over all of them is enough.
  */
 export function overlaid(
   runs: readonly Rows[],
-  field: Field,
+  name: string,
   scale = 1
 ): PlotData {
-  const steps = runs.map(rows => rows.column('step') as number[]);
-  const values = runs.map(rows => rows.column(field, scale));
+  const steps = runs.map(rows => rows.x);
+  const values = runs.map(rows => rows.column(name, scale));
   const at = runs.map(() => 0);
   const x: number[] = [];
   const columns: (number | null)[][] = runs.map(() => []);
@@ -32,31 +34,33 @@ export function overlaid(
   }
 }
 
-/** What two runs can be compared by. */
-export const CURVES: readonly {
-  field: Field;
-  label: string;
-  scale: number;
-  unit: string;
-}[] = [
-  { field: 'loss', label: 'Loss', scale: 1, unit: '' },
-  { field: 'mfu', label: 'MFU', scale: 100, unit: ' %' },
-  {
-    field: 'tokens_per_second',
-    label: 'Tokens per second',
-    scale: 1,
-    unit: ''
-  },
-  { field: 'step_time_s', label: 'Step time', scale: 1, unit: ' s' },
-  {
-    field: 'peak_memory_bytes',
-    label: 'Peak memory',
-    scale: 1 / 2 ** 30,
-    unit: ' GiB'
-  }
-];
+/**
+ * The columns but the x axis that at least one of the runs has numbers in.
+ */
+export function comparedColumns(runs: readonly Rows[]): RunColumn[] {
+  const columns = new Map<string, RunColumn>();
+  runs.forEach(rows =>
+    rows.columns
+      .slice(1)
+      .filter(({ name }) => rows.has(name))
+      .forEach(column => columns.set(column.name, column))
+  );
+  return [...columns.values()];
+}
 
-/** As llmops_kernel/widgets/compare.py colours them. */
+/** How numbers of a unit are drawn, as in the run's panel; of another unit as they are. */
+export function drawnAs(unit: RunColumn['unit']): {
+  scale: number;
+  suffix: string;
+} {
+  const units = UNITS as Partial<
+    Record<string, { scale: number; unit: string }>
+  >;
+  const drawn = units[unit];
+  return { scale: drawn?.scale ?? 1, suffix: drawn?.unit ?? '' };
+}
+
+/** The colours of llmops_kernel/views/compare.py. */
 export const COLORS = [
   '#1976d2',
   '#e65100',

@@ -7,8 +7,12 @@ import { useChanges } from '../../ui/hooks';
 import { Comparison, RunRow } from '../../wire';
 import { Difference } from '../difference';
 import { Chart } from './chart';
-import { COLORS, CURVES, overlaid } from './curves';
+import { COLORS, comparedColumns, drawnAs, overlaid } from './curves';
 import { CompareModel } from './model';
+
+/** A column narrower than this would break figures in the middle. */
+const FIGURE_PX = 130;
+const NAME_PX = 140;
 
 interface IProps {
   model: CompareModel;
@@ -72,37 +76,42 @@ function Heads(props: IProps & { rows: readonly RunRow[] }): JSX.Element {
   );
 }
 
-/** Only curves that at least one of the runs has. */
+/** One chart a column that at least one of the runs has. */
 export function Curves({ model, trans }: IProps): JSX.Element {
   const rows = model.runs.map(run => run.rows);
   const names = model.runs.map(run => run.state?.row.title || run.runId);
   const key = model.runs.map(run => `${run.runId}:${run.rows.count}`).join();
   const shown = React.useMemo(
     () =>
-      CURVES.filter(({ field }) => rows.some(mine => mine.has(field))).map(
-        curve => ({ ...curve, data: overlaid(rows, curve.field, curve.scale) })
-      ),
+      comparedColumns(rows).map(({ name, label, unit }) => {
+        const { scale, suffix } = drawnAs(unit);
+        const data = overlaid(rows, name, scale);
+        return { name, label, unit, suffix, data };
+      }),
     [key]
   );
   if (shown.length === 0) {
     return (
-      <EmptyState title={trans.__('No steps yet')}>
-        {trans.__('Curves appear with the first optimizer step.')}
+      <EmptyState title={trans.__('Nothing to draw yet')}>
+        {trans.__('Curves appear when a run reports its first step.')}
       </EmptyState>
     );
   }
   const syncKey = `llmops-${model.runIds.join()}`;
   return (
     <div className="llmops-compare-charts">
-      {shown.map(({ field, label, unit, data }) => (
+      {shown.map(({ name, label, unit, suffix, data }) => (
         <Chart
-          key={field}
+          key={name}
           label={label}
+          xLabel={
+            rows.find(({ columns }) => columns[0])?.columns[0].label ?? ''
+          }
           names={names}
           data={data}
-          unit={unit}
+          unit={suffix}
           syncKey={syncKey}
-          fromZero={field !== 'loss'}
+          fromZero={unit !== 'loss'}
         />
       ))}
     </div>
@@ -115,42 +124,47 @@ function Figures(props: {
 }): JSX.Element {
   const { comparison, trans } = props;
   return (
-    <table className="llmops-compare-figures">
-      <thead>
-        <tr>
-          <th scope="col">{trans.__('Figure')}</th>
-          {comparison.runs.map((row, index) => (
-            <th key={row.run_id} scope="col" title={row.run_id}>
-              <span
-                className="llmops-compare-color"
-                style={{ background: COLORS[index % COLORS.length] }}
-              />
-              {row.title || row.run_id}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {comparison.figures.map(({ label, texts, ratios }) => (
-          <tr key={label}>
-            <th scope="row">{label}</th>
-            {texts.map((text, index) => (
-              <td key={index}>
-                {text}
-                {index > 0 && (
-                  <span
-                    className="llmops-compare-ratio"
-                    title={trans.__('Ratio to the first run')}
-                  >
-                    {ratioText(ratios[index])}
-                  </span>
-                )}
-              </td>
+    <div className="llmops-compare-scroll">
+      <table
+        className="llmops-compare-figures"
+        style={{ minWidth: NAME_PX + FIGURE_PX * comparison.runs.length }}
+      >
+        <thead>
+          <tr>
+            <th scope="col">{trans.__('Figure')}</th>
+            {comparison.runs.map((row, index) => (
+              <th key={row.run_id} scope="col" title={row.run_id}>
+                <span
+                  className="llmops-compare-color"
+                  style={{ background: COLORS[index % COLORS.length] }}
+                />
+                {row.title || row.run_id}
+              </th>
             ))}
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {comparison.figures.map(({ label, texts, ratios }) => (
+            <tr key={label}>
+              <th scope="row">{label}</th>
+              {texts.map((text, index) => (
+                <td key={index}>
+                  {text}
+                  {index > 0 && (
+                    <span
+                      className="llmops-compare-ratio"
+                      title={trans.__('Ratio to the first run')}
+                    >
+                      {ratioText(ratios[index])}
+                    </span>
+                  )}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 

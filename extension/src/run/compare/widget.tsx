@@ -8,6 +8,7 @@ import {
 import * as React from 'react';
 
 import { compareIcon } from '../../icons';
+import { scrolled } from '../../ui/mainArea';
 import { CompareModel } from './model';
 import { CompareView } from './view';
 
@@ -25,8 +26,9 @@ export class CompareWidget extends MainAreaWidget<ReactWidget> {
     trans: TranslationBundle,
     open: (runId: string) => void
   ) {
-    const view = <CompareView model={model} trans={trans} open={open} />;
-    super({ content: ReactWidget.create(view) });
+    super({
+      content: scrolled(<CompareView model={model} trans={trans} open={open} />)
+    });
     this.id = compareId(model.runIds);
     this.addClass('llmops-compare-widget');
     this.title.icon = compareIcon;
@@ -37,7 +39,7 @@ export class CompareWidget extends MainAreaWidget<ReactWidget> {
       'refresh',
       new ToolbarButton({
         icon: refreshIcon,
-        tooltip: trans.__('Read figures and differences again'),
+        tooltip: trans.__('Reload figures and differences'),
         onClick: () => void model.refresh()
       })
     );

@@ -2,11 +2,12 @@ import { DisposableDelegate } from '@lumino/disposable';
 import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it } from 'vitest';
 
-import { ILive, ILiveMessage } from '../../tokens';
-import { RunRow } from '../../wire';
+import { ILive, LiveMessage } from '../../tokens';
+import { DASH } from '../../ui/format';
+import { FigureValue, RunRow } from '../../wire';
 import { sparkPath } from '../../ui/parts';
 import { endText } from '../../status/notify';
-import { grouped, matches, RunsModel } from '../model';
+import { grouped, knownFigures, matches, RunsModel } from '../model';
 import { figures, when } from '../row';
 
 const trans = nullTranslator.load('llmops');
@@ -23,26 +24,29 @@ function row(run_id: string, more: Partial<RunRow> = {}): RunRow {
     attempt: 1,
     message: '',
     remedy: '',
-    last_step: null,
-    total_steps: null,
     progress: null,
+    fraction: null,
     eta_s: null,
-    loss: null,
-    mfu: null,
-    tokens_per_second: null,
-    submit_to_first_step_s: null,
-    best_metrics: {},
-    sparkline: [],
+    figures: [],
+    curve: [],
+    curve_label: '',
+    hidden: false,
+    kind: 'toy',
+    actions: ['stop'],
     parent: null,
     submission_id: null,
     ...more
   } as RunRow;
 }
 
-class FakeLive {
-  say: (message: Partial<ILiveMessage>) => void = () => undefined;
+function figure(label: string, text: string, listed: boolean): FigureValue {
+  return { key: label, label, text, listed } as FigureValue;
+}
 
-  subscribe(_: string, listener: (message: ILiveMessage) => void) {
+class FakeLive {
+  say: (message: Partial<LiveMessage>) => void = () => undefined;
+
+  subscribe(_: string, listener: (message: LiveMessage) => void) {
     this.say = message =>
       listener({ data: {}, payload: null, kind: '', ...message });
     return new DisposableDelegate(() => undefined);
@@ -80,9 +84,9 @@ describe('RunsModel', () => {
   it('puts the newest first, takes changes, and forgets what is deleted', () => {
     const [model, live] = made();
     live.say(list([row('old'), row('new', { created_s: 200 })], true));
-    live.say(list([row('old', { loss: 2 })]));
+    live.say(list([row('old', { message: 'x' })]));
     expect(model.runs.map(run => run.run_id)).toEqual(['new', 'old']);
-    expect(model.find('old')?.loss).toBe(2);
+    expect(model.find('old')?.message).toBe('x');
     model.select('new', true);
     live.say(list([], false, ['new']));
     expect(model.runs.map(run => run.run_id)).toEqual(['old']);
@@ -95,7 +99,7 @@ describe('RunsModel', () => {
     model.ended.connect((_, run) => ended.push(run.run_id));
     live.say(list([row('a'), row('b', { state: 'FAILED' })], true));
     live.say(list([row('a', { state: 'SUCCEEDED' })]));
-    live.say(list([row('a', { state: 'SUCCEEDED', loss: 1 })]));
+    live.say(list([row('a', { state: 'SUCCEEDED', title: 'x' })]));
     live.say(list([row('b', { state: 'FAILED', title: 'named' })]));
     live.say(list([row('b', { state: 'FAILED', attempt: 2 })]));
     expect(ended).toEqual(['a', 'b']);
@@ -133,9 +137,17 @@ describe('the list', () => {
   });
 
   it('leaves out figures that are not known', () => {
-    expect(figures(row('a'), trans)).toBe('before the first step');
-    const run = row('a', { loss: 1.23456, last_step: 5, total_steps: 10 });
-    expect(figures(run, trans)).toBe('loss 1.235 · 5 / 10');
+    expect(figures(row('a'), trans)).toBe('no progress yet');
+    const run = row('a', {
+      progress: { done: 5, total: 10, unit: 'rows' },
+      figures: [
+        figure('reward', '1.235', true),
+        figure('idle', DASH, true),
+        figure('exit status', '0', false)
+      ]
+    });
+    expect(figures(run, trans)).toBe('5 / 10 rows · reward 1.235');
+    expect(knownFigures(run)).toEqual(['reward 1.235', 'exit status 0']);
   });
 
   it('tells the time that matters', () => {
@@ -147,24 +159,13 @@ describe('the list', () => {
 });
 
 describe('sparkPath', () => {
-  it('needs two points that are numbers', () => {
-    expect(sparkPath([[1, 2]])).toBe('');
-    expect(
-      sparkPath([
-        [1, 2],
-        [2, NaN]
-      ])
-    ).toBe('');
+  it('needs two values that are known', () => {
+    expect(sparkPath([2])).toBe('');
+    expect(sparkPath([2, null, NaN])).toBe('');
   });
 
   it('goes from left to right, high values on top', () => {
-    expect(
-      sparkPath([
-        [0, 1],
-        [5, 2],
-        [10, 0]
-      ])
-    ).toBe('M0.0,12.0L50.0,2.0L100.0,22.0');
+    expect(sparkPath([1, 2, 0])).toBe('M0.0,12.0L50.0,2.0L100.0,22.0');
   });
 });
 
@@ -178,5 +179,14 @@ describe('the notification', () => {
     expect(endText(run, trans)).toBe('Run a failed: no memory\nTry: less');
     const long = row('a', { state: 'FAILED', message: 'x'.repeat(5000) });
     expect(endText(long, trans).length).toBeLessThanOrEqual(400);
+  });
+
+  it('has the first figure of the kind after a success', () => {
+    const run = row('a', {
+      state: 'SUCCEEDED',
+      figures: [figure('reward', '1.2', true)]
+    });
+    expect(endText(run, trans)).toBe('Run a succeeded: reward 1.2');
+    expect(endText({ ...run, figures: [] }, trans)).toBe('Run a succeeded');
   });
 });

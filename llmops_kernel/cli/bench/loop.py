@@ -1,0 +1,134 @@
+"""Submits one config warm and cold in turn and reads the times from the runs' journals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llmops_kernel.errors import LLMOpsError, RunFailedError
+from llmops_kernel.views import format as fmt
+from llmops_kernel.views.bench_figures import Kind, Measured, misfit, phase_shares
+
+if TYPE_CHECKING:
+    from llmops_kernel.api import Cluster, Run
+    from llmops_kernel.services.submission import Config
+
+COLD_REASON = "requested by llmops bench"
+_POLL_S = 0.5  # Each poll takes processor time from the run.
+_PROCESSES_END_S = 60.0
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One of the benchmark's runs."""
+
+    kind: Kind
+    number: int | None
+    """From 1, over both kinds; None for a warm-up that is not counted."""
+
+
+def order(kinds: Sequence[Kind], *, runs: int) -> Iterator[Turn]:
+    """Yield one warm-up of each kind, then the kinds in turn, so that a drift affects both."""
+    for kind in kinds:
+        yield Turn(kind=kind, number=None)
+    numbers = count(1)
+    for _ in range(runs):
+        for kind in kinds:
+            yield Turn(kind=kind, number=next(numbers))
+
+
+@dataclass(kw_only=True)
+class LoopBench:
+    """Submits and measures; `measured` keeps what it has when it is interrupted."""
+
+    cluster: Cluster
+    config: Config
+    workspace: Path
+    kinds: Sequence[Kind]
+    runs: int
+    """Number of runs of each kind."""
+    report: Report
+    measured: list[Measured] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Run it. Raises RunFailedError for the first run that fails, with its remedy."""
+        for turn in order(self.kinds, runs=self.runs):
+            self._one(turn)
+
+    def _one(self, turn: Turn) -> None:
+        run = self._submit(turn.kind)
+        try:
+            self._wait(run)
+        except KeyboardInterrupt:
+            self.report(f"stopping {run.id}")
+            with suppress(LLMOpsError, KeyboardInterrupt):
+                run.stop()
+            raise
+        found = read(run, turn.kind)
+        why = misfit(turn.kind, run.view, num_workers=num_workers(self.config))
+        self.report(self._line(turn, found, why))
+        if turn.number is not None and not why:
+            self.measured.append(found)
+
+    def _submit(self, kind: Kind) -> Run:
+        from llmops_kernel import api
+        from llmops_kernel.services.backend import current
+        from llmops_kernel.services.submission import cold_start, from_config, submit
+
+        wanted = replace(
+            from_config(self.config, workspace=self.workspace),
+            env_vars=cold_start(COLD_REASON) if kind == "cold" else None,
+            hidden=True,
+        )
+        return api.attach(submit(self.cluster.access, wanted, store=current().store).run_id)
+
+    def _wait(self, run: Run) -> None:
+        """Wait until the run and its processes have ended: they must not slow the next one."""
+        while not run.has_ended:
+            time.sleep(_POLL_S)
+        job = run.attempts[-1].submission_id
+        deadline_s = time.monotonic() + _PROCESSES_END_S
+        with self.cluster.client() as client:
+            while time.monotonic() < deadline_s:
+                seen = client.get(job)
+                if seen is None or seen.is_terminal:
+                    return
+                time.sleep(_POLL_S)
+
+    def _line(self, turn: Turn, found: Measured, why: str) -> str:
+        total = len(self.kinds) * self.runs
+        number = turn.number
+        label = "warm-up" if number is None else f"{number}/{total}"
+        line = f"{label:>7}  {found.kind}  {fmt.seconds(found.first_step_s):>7}  {found.run_id}"
+        if why:
+            line += f"\n         not counted as {found.kind}: {why}"
+        return line
+
+
+def num_workers(config: Config) -> int:
+    """Return how many worker processes must be seen; those that a script starts are not known."""
+    from llmops_kernel.config.models.script import ScriptConfig
+
+    if isinstance(config, ScriptConfig):
+        return config.workers or 0
+    return config.parallelism.num_workers
+
+
+def read(run: Run, kind: Kind) -> Measured:
+    """Return the times in the journal of an ended run. Raises RunFailedError if it failed."""
+    view = run.view
+    first_step_s = view.submit_to_first_step_s
+    if view.state != "SUCCEEDED" or first_step_s is None:
+        missing = "no step was reported" if view.state == "SUCCEEDED" else "no reason was reported"
+        reason = view.message or missing
+        raise RunFailedError(
+            f"Run {run.id} of the benchmark ({kind}) {view.state}: {reason}",
+            remedy=view.remedy or f"llmops show {run.id}",
+        )
+    return Measured(kind=kind, run_id=run.id, first_step_s=first_step_s, phases=phase_shares(view))

@@ -1,0 +1,131 @@
+"""`llmops suspend | resume | scale | delete`: change a cluster that exists."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmops_kernel.cli.app import CLUSTERS, command
+from llmops_kernel.cli.clusters.commands import ClusterName, Force
+
+if TYPE_CHECKING:
+    from llmops_kernel.services.clusters import ClusterAccess
+    from llmops_kernel.services.types import ActionPreview, StopWay
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+@command(CLUSTERS, example="llmops suspend local --yes")
+def suspend(name: ClusterName = "local", yes: Yes = False, force: Force = False) -> None:
+    """Stop a cluster's processes and keep its definition: `resume` starts it again."""
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.services.clusters import find
+
+    cluster = find(name)
+    _confirm(cluster.preview("suspend"), yes=yes)
+    _stop(cluster, "suspend", force=force)
+    out().print(f"Cluster {name} is stopped. Next: llmops resume {name}")
+
+
+@command(CLUSTERS, example="llmops resume local")
+def resume(name: ClusterName = "local", yes: Yes = False) -> None:
+    """Start a stopped or dead cluster again as it was defined. Stops nothing, so never asks."""
+    from llmops_kernel.cli.clusters.details import details
+    from llmops_kernel.cli.clusters.progress import progress_on
+    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.services.clusters import find
+
+    cluster, console = find(name), out(stderr=True)
+    with console.status(f"Resuming cluster {plain(name)} ...") as line:
+        info = cluster.resume(progress=progress_on(console, line))
+    out().print(details(info))
+
+
+@command(CLUSTERS, example="llmops scale gcp-h100 --workers h100=4")
+def scale(
+    name: ClusterName = "local",
+    num_cpus: Annotated[int | None, typer.Option(help="CPUs that Ray may use.", min=1)] = None,
+    num_gpus: Annotated[int | None, typer.Option(help="GPUs that Ray may use.", min=0)] = None,
+    workers: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP=NUMBER", help="Replicas of a worker group; may be given several times."
+        ),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Change a cluster's size. A local cluster is restarted, which stops what runs on it."""
+    from llmops_kernel.cli.clusters.details import details
+    from llmops_kernel.cli.clusters.progress import progress_on
+    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.services.clusters import find
+
+    numbers = _numbers(workers or [])
+    cluster, console = find(name), out(stderr=True)
+    _confirm(cluster.preview("scale"), yes=yes)
+    with console.status(f"Scaling cluster {plain(name)} ...") as line:
+        progress = progress_on(console, line)
+        info = cluster.scale(
+            num_cpus=num_cpus, num_gpus=num_gpus, workers=numbers, progress=progress
+        )
+    out().print(details(info))
+
+
+@command(CLUSTERS, example="llmops delete local --yes")
+def delete(name: ClusterName = "local", yes: Yes = False, force: Force = False) -> None:
+    """Stop a cluster and delete its definition and logs. Runs and their journals stay on disk."""
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.services.clusters import find
+
+    cluster = find(name)
+    _confirm(cluster.preview("delete"), yes=yes)
+    _stop(cluster, "delete", force=force)
+    out().print(f"Cluster {name} is deleted. Runs stay: llmops runs")
+
+
+def _stop(cluster: ClusterAccess, way: StopWay, *, force: bool) -> None:
+    """Archive its runs, then stop it. When archiving fails, ask whether to continue."""
+    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.errors import HistoryError
+
+    try:
+        cluster.stop(way, force=force)
+    except HistoryError as error:
+        if not sys.stdin.isatty():
+            raise
+        out(stderr=True).print(plain(error.message), soft_wrap=True)
+        typer.confirm("Their last journal entries and logs will be lost. Continue?", abort=True)
+        cluster.stop(way, force=True)
+
+
+def _numbers(texts: list[str]) -> dict[str, int]:
+    """Parse `h100=4` into {"h100": 4}."""
+    numbers = {}
+    for text in texts:
+        group, equals, count = text.partition("=")
+        if not equals or not count.strip().isdigit():
+            raise typer.BadParameter(f"{text!r} is not GROUP=NUMBER", param_hint="--workers")
+        numbers[group.strip()] = int(count)
+    return numbers
+
+
+def _confirm(preview: ActionPreview, *, yes: bool) -> None:
+    """Show what the action does, and ask for confirmation when it loses something."""
+    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.errors import LLMOpsError
+
+    console = out(stderr=True)
+    console.print(plain(preview.summary))
+    for title, lines in (("Stops:", preview.stops), ("Keeps:", preview.keeps)):
+        for line in lines:
+            console.print(f"  {title} {plain(line)}", soft_wrap=True)
+    if yes or not preview.needs_confirmation:
+        return
+    if not sys.stdin.isatty():
+        raise LLMOpsError(
+            f"Nothing was done: {preview.action} needs confirmation and there is no terminal",
+            remedy=f"llmops {preview.action} {preview.cluster} --yes",
+        )
+    typer.confirm("Continue?", abort=True)

@@ -1,0 +1,127 @@
+"""What commands print about one cluster, and how its numbers are written."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from llmops_kernel.cli.console import facts, plain, state
+from llmops_kernel.views.format import seconds
+
+if TYPE_CHECKING:
+    from llmops_kernel.services.types import ClusterInfo
+
+
+def details(info: ClusterInfo) -> object:
+    """Return all that is known about a cluster, as names and values."""
+    age_s = None if info.created_s is None else time.time() - info.created_s
+    return facts(
+        {
+            "cluster": f"[bold]{plain(info.name)}[/] ({plain(info.provider)})",
+            "state": state(info.state),
+            "message": "" if info.waiting else plain(info.message),
+            "try": "" if info.waiting else plain(info.remedy),
+            **_waits(info),
+            "namespace": plain(namespace(info)),
+            "queue": plain(info.queue or ""),
+            "image": plain(info.image or ""),
+            "workers": plain(workers(info)),
+            "idle guard": plain(guard(info)),
+            "up for": seconds(age_s),
+            "nodes": number(info.num_nodes),
+            "CPUs": used(info.cpus_used, info.num_cpus),
+            "GPUs": used(info.gpus_used, info.num_gpus),
+            "running jobs": number(info.jobs_running),
+            "idle for": "" if info.idle_s is None else seconds(info.idle_s),
+            "fork server": plain(_fork_server(info)),
+            "cold starts": plain(_cold_starts(info)),
+            "Ray": plain(info.ray_version or ""),
+            "dashboard": plain(info.dashboard_url or ""),
+        }
+    )
+
+
+def _waits(info: ClusterInfo) -> dict[str, str]:
+    """Return each reason for waiting, with its remedy on the next line."""
+    lines = []
+    for reason in info.waiting:
+        lines.append(plain(reason.message))
+        if reason.remedy:
+            lines.append(f"  [bold]Try:[/] {plain(reason.remedy)}")
+    return {"waits for": "\n".join(lines)}
+
+
+def namespace(info: ClusterInfo) -> str:
+    """Return `gcp-us/ml-training`; empty for a local cluster."""
+    adopted = " (not created by llmops)" if info.is_adopted else ""
+    return f"{info.context}/{info.namespace}{adopted}" if info.context else ""
+
+
+def workers(info: ClusterInfo) -> str:
+    """Return `3 of 4 ready (h100 3 of 4)`."""
+    if info.workers_wanted is None:
+        return ""
+    groups = ", ".join(
+        f"{group.name} {group.replicas if group.ready is None else group.ready} of {group.replicas}"
+        for group in info.groups
+    )
+    by_group = f" ({groups})" if len(info.groups) > 1 else ""
+    return f"{info.workers_ready or 0} of {info.workers_wanted} ready{by_group}"
+
+
+def guard(info: ClusterInfo) -> str:
+    """Return what the idle guard will do, and when."""
+    return ", ".join(
+        due(
+            kept_until_s=info.kept_until_s,
+            suspends_at_s=info.suspends_at_s,
+            ends_at_s=info.ends_at_s,
+        )
+    )
+
+
+def due(
+    *, kept_until_s: float | None, suspends_at_s: float | None, ends_at_s: float | None
+) -> list[str]:
+    """Return one phrase for each time that an idle guard uses."""
+    now_s, parts = time.time(), []
+    if kept_until_s is not None:
+        parts.append(f"kept for {seconds(kept_until_s - now_s)} more")
+    if suspends_at_s is not None:
+        parts.append(f"suspends in {seconds(max(0.0, suspends_at_s - now_s))} unless used")
+    if ends_at_s is not None:
+        parts.append(f"ends in {seconds(max(0.0, ends_at_s - now_s))}")
+    return parts
+
+
+def warm_word(text: str) -> str:
+    """Return `warm`, `starting`, `off` or `cold`; `llmops status` shows the reason."""
+    return text.partition(" ")[0].rstrip(":") or "–"
+
+
+def _fork_server(info: ClusterInfo) -> str:
+    parts = [info.warm]
+    if info.warm_modules is not None:
+        parts.append(f"{info.warm_modules} modules loaded")
+    if info.warm_forked is not None:
+        parts.append(f"{info.warm_forked} processes forked")
+    if info.warm_missing:
+        parts.append(f"could not load {', '.join(info.warm_missing)}")
+    return ", ".join(filter(None, parts))
+
+
+def _cold_starts(info: ClusterInfo) -> str:
+    if not info.warm_cold_starts:
+        return ""
+    return f"{info.warm_cold_starts} since the cluster's start, the last: {info.warm_cold_reason}"
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"
+
+
+def used(used: float | None, total: float | None) -> str:
+    """Return `0.5 of 2`; only the total while the use is unknown."""
+    if total is None:
+        return "–"
+    return f"{total:g}" if used is None else f"{used:g} of {total:g}"

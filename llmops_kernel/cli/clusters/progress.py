@@ -1,0 +1,49 @@
+"""Progress of slow cluster operations in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from llmops_kernel.cli.console import out, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+    from llmops_kernel.services.types import ClusterInfo
+
+
+def bring_up(template: str, *, wait: bool = True) -> ClusterInfo:
+    """Start or attach to a cluster and show progress; Ctrl-C only stops the waiting."""
+    from llmops_kernel.services.clusters import read_template, up
+
+    loaded, path = read_template(template)
+    console = out(stderr=True)
+    try:
+        with console.status(f"Starting cluster {plain(loaded.name)} ...") as line:
+            return up(loaded, path=path, wait=wait, progress=progress_on(console, line))
+    except KeyboardInterrupt:
+        if loaded.provider != "local":
+            console.print(
+                f"Stopped waiting. The cluster keeps starting: llmops status {loaded.name}"
+            )
+        raise
+
+
+def progress_on(console: Console, line: Status) -> Callable[[str], None]:
+    """Return a function that moves the status line of a terminal.
+
+    Elsewhere, as in CI, it prints a line for each text that is new.
+    """
+    shown = ""
+
+    def report(text: str) -> None:
+        nonlocal shown
+        if console.is_terminal:
+            line.update(plain(text))
+        elif text != shown:
+            shown = text
+            console.print(plain(text), soft_wrap=True)
+
+    return report

@@ -1,0 +1,115 @@
+"""`llmops check`: reports the problems of each file, as readable text or as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from llmops_kernel.cli.console import facts, out, plain
+from llmops_kernel.config.assist.diagnose import Examined, examine
+from llmops_kernel.config.assist.file_kinds import TRAIN, Kind, kind_of
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.problems import Problem, ordered
+from llmops_kernel.config.reading.yaml_source import read_text
+from llmops_kernel.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """The problems of one file, and its resolved values if there are none."""
+
+    file: str
+    problems: list[Problem]
+    warnings: list[Problem] = field(default_factory=list)
+    effect: list[str] = field(default_factory=list)
+    config: Any = None
+
+    @property
+    def is_valid(self) -> bool:
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "valid": self.is_valid,
+            "problems": [problem.to_dict() for problem in self.problems],
+            "warnings": [problem.to_dict() for problem in self.warnings],
+            "effect": self.effect,
+        }
+
+
+def check_all(
+    paths: Sequence[Path], overrides: Sequence[str], *, workspace: Path | None
+) -> list[FileCheck]:
+    """Check each file with the files it names; relative paths start at `workspace`."""
+    return [_check(path, overrides, workspace) for path in paths]
+
+
+def _check(path: Path, overrides: Sequence[str], workspace: Path | None) -> FileCheck:
+    kind = kind_of(path) or TRAIN
+    try:
+        text = read_text(path.expanduser(), siblings=kind.globs[0])
+    except ConfigError as error:
+        return FileCheck(str(path), list(error.problems))
+    found = examine(
+        kind,
+        text,
+        path=str(path),
+        folder=workspace or path.absolute().parent,
+        with_files=True,
+        overrides=overrides,
+        name=str(path),
+    )
+    return _result(path, kind, found)
+
+
+def _result(path: Path, kind: Kind, found: Examined) -> FileCheck:
+    problems = ordered(found.problems)
+    if problems or found.config is None:
+        return FileCheck(str(path), problems)
+    return FileCheck(str(path), [], found.warnings, kind.effect(found.config), config=found.config)
+
+
+def report(found: Sequence[FileCheck], *, as_json: bool) -> None:
+    """Print valid files to stdout, problems and warnings to stderr; with `as_json` one object."""
+    if as_json:
+        valid = all(one.is_valid for one in found)
+        answer = {"valid": valid, "files": [one.to_dict() for one in found]}
+        typer.echo(json.dumps(answer, indent=2))
+        return
+    for one in found:
+        _print(one)
+
+
+def _print(one: FileCheck) -> None:
+    stderr = out(stderr=True)
+    for problem in one.problems:
+        stderr.print(plain(str(problem)), style="red")
+    for warning in one.warnings:
+        stderr.print(plain(f"{one.file}: {warning}"), style="yellow")
+    if one.problems:
+        count = len(one.problems)
+        noun = "problem" if count == 1 else "problems"
+        stderr.print(f"{plain(one.file)} has {count} {noun}. Nothing was started.")
+        return
+    out().print(facts(_facts(one)))
+
+
+def _facts(one: FileCheck) -> dict[str, str]:
+    from llmops_kernel.config.assist.effect import batch_words
+
+    pairs = {"config": f"{plain(one.file)} is [green]valid[/]"}
+    loaded = one.config
+    if not isinstance(loaded, TrainingConfig):
+        return pairs | {"effect": plain("\n".join(one.effect))}
+    return pairs | {
+        "model": plain(loaded.model.id),
+        "data": plain(loaded.data.train),
+        "method": f"{loaded.method.type}, {loaded.parallelism.strategy}",
+        "global batch size": batch_words(loaded),
+    }

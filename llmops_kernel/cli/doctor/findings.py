@@ -1,0 +1,51 @@
+"""One line of the doctor's report: what was looked at, how it is, and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib import metadata
+
+REINSTALL = 'make install, or pip install -c constraints.txt "llmops-kernel[train,lab]"'
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    name: str
+    level: Level
+    seen: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+Check = Callable[[], Finding]
+
+
+def ok(name: str, seen: str) -> Finding:
+    return Finding(name, Level.OK, seen)
+
+
+def warn(name: str, seen: str, remedy: str) -> Finding:
+    return Finding(name, Level.WARN, seen, remedy)
+
+
+def fail(name: str, seen: str, remedy: str) -> Finding:
+    return Finding(name, Level.FAIL, seen, remedy)
+
+
+def installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,89 @@
+"""A table that fits the terminal: it drops optional columns before it folds any text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+LONG = 16
+"""Cells of text that are longer may be folded."""
+MIN_COLUMN = 12
+"""No column of a split table is made narrower."""
+
+
+class FittingTable:
+    """Columns and rows; decides when it is printed what fits into the width.
+
+    Optional columns are left out first, in their order. Then a table with `split` becomes several
+    tables below each other, each with the first column; any other one folds long texts.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        right: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        split: bool = False,
+    ) -> None:
+        self.columns = tuple(columns)
+        self.rows = [tuple(row) for row in rows]
+        self.right = frozenset(right)
+        self.optional = tuple(optional)
+        self.split = split
+        self.caption = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = list(range(len(self.columns)))
+        for name in (None, *self.optional):
+            if name in self.columns:
+                shown.remove(self.columns.index(name))
+            if self._fits(console, options, shown):
+                yield self._table(shown)
+                return
+        if self.split and len(shown) > 2:
+            yield from (self._table(part) for part in self._parts(console, options, shown))
+        else:
+            yield self._table(shown)
+
+    def _fits(self, console: Console, options: ConsoleOptions, shown: Sequence[int]) -> bool:
+        natural = options.update(width=10**6)
+        width = Measurement.get(console, natural, self._table(shown)).maximum
+        return width <= options.max_width
+
+    def _parts(
+        self, console: Console, options: ConsoleOptions, shown: Sequence[int]
+    ) -> Iterable[list[int]]:
+        """Yield the first column with as many of the others as fit, at least one."""
+        part = [shown[0]]
+        for column in shown[1:]:
+            if len(part) > 1 and not self._fits(console, options, [*part, column]):
+                yield part
+                part = [shown[0]]
+            part.append(column)
+        yield part
+
+    def _table(self, shown: Sequence[int]) -> Table:
+        made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        made.caption, made.caption_justify = self.caption or None, "left"
+        for column in shown:
+            is_number = self.columns[column] in self.right
+            cells = [self.columns[column], *(row[column] for row in self.rows)]
+            longest = max(Text.from_markup(cell).cell_len for cell in cells)
+            made.add_column(
+                self.columns[column],
+                justify="right" if is_number else "left",
+                overflow="fold",
+                # Numbers and words stay whole as long as a long text can give way.
+                no_wrap=is_number or longest <= LONG,
+                min_width=None if is_number else min(MIN_COLUMN, longest),
+            )
+        for row in self.rows:
+            made.add_row(*(row[column] for column in shown))
+        return made

@@ -1,0 +1,157 @@
+"""`llmops runs | show | compare | diff | stop | retry | resubmit`: runs that exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmops_kernel.cli.app import RUNS, command
+from llmops_kernel.cli.complete import clusters as complete_cluster
+from llmops_kernel.cli.complete import runs as complete_run
+from llmops_kernel.cli.runs.submit import Overrides, RunRef, RunRefs, follow_run
+
+if TYPE_CHECKING:
+    from llmops_kernel.api import Run
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show it live until it ends.")]
+
+
+@command(RUNS, example="llmops runs --limit 5")
+def runs(
+    name: Annotated[str | None, typer.Option(help="Only runs of this config name.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Only runs of this cluster.", autocompletion=complete_cluster),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 20,
+    starred: Annotated[bool, typer.Option("--starred", help="Only runs with a star.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also runs of `llmops bench` and `llmops doctor`.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, newest first."""
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out, print_json
+    from llmops_kernel.cli.runs.tables import runs_table
+
+    only = True if starred else None
+    found = api.runs(name=name, cluster=cluster, starred=only, all=every, limit=limit).summaries
+    if as_json:
+        print_json([summary.model_dump(mode="json") for summary in found])
+    elif not found:
+        out().print("No run yet. Submit one: llmops submit CONFIG.train.yaml")
+    else:
+        out().print(runs_table(found))
+
+
+@command(RUNS, example="llmops show last --json")
+def show(run: RunRef = "last", as_json: AsJson = False) -> None:
+    """Show a run: state, figures, start-up phases, evaluations, outputs."""
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out, print_json
+    from llmops_kernel.cli.runs.tables import print_run
+
+    target = api.attach(run)
+    if as_json:
+        record = target.record.model_dump(mode="json")
+        print_json({"run_id": target.id, "record": record, **target.view.summary()})
+        return
+    print_run(out(), target)
+
+
+@command(RUNS, example="llmops compare last~1 last --png compare.png")
+def compare(
+    run_refs: Annotated[
+        list[str],
+        typer.Argument(help="Two or more runs.", metavar="RUN RUN...", autocompletion=complete_run),
+    ],
+    png: Annotated[Path | None, typer.Option(help="Also draw the curves into this file.")] = None,
+) -> None:
+    """Show the figures of runs side by side, and what differs in their configs."""
+    if len(run_refs) < 2:
+        raise typer.BadParameter("name two runs or more, such as `last~1 last`")
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.cli.runs.tables import compare_table
+
+    targets = [api.attach(ref) for ref in run_refs]
+    console = out()
+    console.print(compare_table(targets))
+    if png is not None:
+        png.write_bytes(api.compare(*targets).to_png())
+        console.print(f"Curves: {png}")
+
+
+@command(RUNS, example="llmops diff last~1 last")
+def diff(
+    first: Annotated[
+        str, typer.Argument(help="The older run.", metavar="RUN", autocompletion=complete_run)
+    ],
+    second: Annotated[
+        str, typer.Argument(help="The newer run.", metavar="RUN", autocompletion=complete_run)
+    ] = "last",
+) -> None:
+    """Print what differs between two runs: config, code, environment."""
+    from llmops_kernel import api
+
+    typer.echo(api.attach(first).diff(api.attach(second)).text())
+
+
+@command(RUNS, example="llmops stop last")
+def stop(runs: RunRefs = None) -> None:
+    """Stop runs; each saves a checkpoint first, so that `llmops retry` can continue from it."""
+    from llmops_kernel import api
+
+    for target in {run.id: run for run in map(api.attach, runs or ["last"])}.values():
+        _stop_one(target)
+
+
+def _stop_one(run: Run) -> None:
+    from llmops_kernel.cli.console import out
+
+    if run.has_ended:
+        out().print(f"Run {run.id} has already finished: {run.state}.")
+        return
+    run.stop()
+    out().print(f"Stopping run {run.id}. Watch: llmops wait {run.id}")
+
+
+@command(RUNS, example="llmops retry last --follow")
+def retry(run: RunRef = "last", follow: Follow = False) -> None:
+    """Resume a run from its last checkpoint, as a new attempt of the same record."""
+    from llmops_kernel import api
+
+    target = api.attach(run)
+    target.retry()
+    _report(target, what="Resumed", follow=follow)
+
+
+@command(RUNS, example="llmops resubmit last optimizer.learning_rate=5e-5 --follow")
+def resubmit(
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="Run id, its unique beginning, or `last`.", autocompletion=complete_run
+        ),
+    ],
+    overrides: Overrides = None,
+    follow: Follow = False,
+) -> None:
+    """Submit a run's config again, as a new run with today's code and the given changes."""
+    from llmops_kernel import api
+
+    again = api.attach(run).resubmit(overrides=overrides or ())
+    _report(again, what="Submitted", follow=follow)
+
+
+def _report(run: Run, *, what: str, follow: bool) -> None:
+    from llmops_kernel.cli.console import out
+
+    if follow:
+        follow_run(run)
+        return
+    out().print(f"{what} [bold]{run.id}[/]. Next: llmops wait {run.id}")

@@ -1,0 +1,243 @@
+"""The terminal's screens of a run, as rich renderables."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from llmops_kernel.cli.console import STATE_COLORS
+from llmops_kernel.services.types import (
+    EvalEvent,
+    FailureEvent,
+    PhaseSpan,
+    RunRecord,
+    RunView,
+)
+from llmops_kernel.views import format as fmt
+from llmops_kernel.views.columns import curve_of, points_of
+from llmops_kernel.views.figures import compared_figures, live_figures
+from llmops_kernel.views.snapshot import (
+    describe,
+    elapsed_s,
+    eta_text,
+    eval_rows,
+    evals_of,
+    failure,
+    later_totals,
+    processes_text,
+    progress_text,
+    restart_text,
+    span_text,
+    split_phases,
+    until_s,
+    waiting_text,
+    warnings,
+)
+
+BAR_WIDTH = 40
+WATERFALL_WIDTH = 32
+SHOWN_WARNINGS = 3
+_ALWAYS_SHOWN = "mfu"
+
+
+def screen(view: RunView, record: RunRecord, *, now_s: float, trouble: str = "") -> RenderableType:
+    """The live view: the waterfall until the first step, then progress and figures."""
+    parts: list[RenderableType] = [headline(view, record)]
+    if view.rows:
+        parts += [progress_line(view, now_s=now_s), figure_line(view)]
+        parts += [last_eval(event) for event in evals_of(view)[-1:]]
+    if not view.rows or view.is_outdated:
+        parts += [phase_list(view, now_s=now_s), Text(waiting_text(view), style="dim")]
+    parts += processes_line(view)
+    if trouble:
+        parts.append(Text(trouble, style="yellow"))
+    return Group(
+        *parts, *notes(view), *(failure_box(event, traceback=False) for event in view.failures)
+    )
+
+
+def headline(view: RunView, record: RunRecord) -> Text:
+    state = view.state
+    line = Text.assemble(
+        ("● ", STATE_COLORS.get(state, "white")),
+        (state.capitalize(), f"bold {STATE_COLORS.get(state, 'white')}"),
+        "  ",
+        (record.run_id, "bold"),
+        (f"  {describe(record)} · cluster {record.cluster}", "dim"),
+        (f" · attempt {view.attempt}" if view.attempt > 1 else "", "dim"),
+    )
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def phase_list(view: RunView, *, now_s: float) -> Table:
+    """Phases with their seconds; the running one ticks."""
+    grid = Table.grid(padding=(0, 1))
+    for span in split_phases(view)[0]:
+        running = span.end_s is None
+        mark = Text("✗", "red") if span.interrupted else Text("…" if running else "✓", "cyan")
+        name = Text(span.name.replace("_", " "), "bold" if running else "")
+        seconds = Text(span_text(span, now_s=now_s), justify="right")
+        grid.add_row(mark, name, seconds, Text(span.detail, "dim"))
+    return grid
+
+
+def processes_line(view: RunView) -> list[RenderableType]:
+    """Warm or cold, and why; nothing until a process has reported."""
+    text, warmth = processes_text(view), view.warmth
+    style = "yellow" if warmth is not None and warmth.cold else "dim"
+    return [Text(f"processes: {text}", style)] if text else []
+
+
+def progress_line(view: RunView, *, now_s: float) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    done = view.progress.fraction if view.progress else None
+    bar = ProgressBar(total=1.0, completed=done or 0.0, width=BAR_WIDTH, pulse=done is None)
+    percent = "" if done is None else f"{int(done * 100)} %"
+    grid.add_row(bar, percent, progress_text(view), Text(eta_text(view, now_s=now_s), "dim"))
+    return grid
+
+
+def figure_line(view: RunView) -> Table:
+    """The live figures side by side with the kind's curve below them."""
+    grid = Table.grid(padding=(0, 2))
+    # A listed figure that is unknown is shown as a dash, the other unknown ones are left out.
+    shown = [f for f in live_figures(view) if f.text != fmt.DASH or f.key in _ALWAYS_SHOWN]
+    for _ in shown:
+        grid.add_column(no_wrap=True)
+    grid.add_row(*(Text(figure.label, "dim") for figure in shown))
+    grid.add_row(*(Text(figure.text, "bold") for figure in shown))
+    outer = Table.grid()
+    outer.add_row(grid)
+    name, label = curve_of(view)
+    spark = fmt.sparkline([value for _, value in points_of(view, name)], BAR_WIDTH)
+    if spark:
+        outer.add_row(Text.assemble((spark, "cyan"), (f"  {label}, first to last", "dim")))
+    return outer
+
+
+def last_eval(event: EvalEvent) -> Text:
+    numbers = (f"{n.removeprefix('eval_')} {fmt.number(v)}" for n, v in event.metrics.items())
+    return Text(f"evaluation at step {event.step}: {', '.join(numbers)}")
+
+
+def notes(view: RunView) -> list[RenderableType]:
+    """Restarts and the newest warnings."""
+    lines: list[RenderableType] = [
+        Text(restart_text(r.from_step, r.cause, r.failures_left), "yellow") for r in view.restarts
+    ]
+    reported = warnings(view)
+    for warning in reported[-SHOWN_WARNINGS:]:
+        often = f" ({warning['times']} times)" if warning["times"] > 1 else ""
+        remedy = f" Try: {warning['remedy']}" if warning["remedy"] else ""
+        lines.append(Text(f"warning: {warning['message']}{often}{remedy}", "yellow"))
+    if len(reported) > SHOWN_WARNINGS:
+        lines.append(Text(f"and {len(reported) - SHOWN_WARNINGS} more warnings", "dim"))
+    return lines
+
+
+def failure_box(event: FailureEvent, *, traceback: bool = True) -> Panel:
+    """The message, where in the user's file, what to do, and the traceback."""
+    words = failure(event)
+    lines = [Text(words["message"])]
+    if words["remedy"]:
+        lines.append(Text.assemble(("Try: ", "bold"), words["remedy"]))
+    if traceback and words["traceback"]:
+        lines += [Text(""), Text(words["traceback"], "dim")]
+    title = " · ".join(filter(None, (words["error"], words["where"], words["ranks"])))
+    return Panel(Group(*lines), title=Text(title), title_align="left", border_style="red")
+
+
+def summary(view: RunView, record: RunRecord, *, now_s: float) -> RenderableType:
+    """Return what stays in the terminal when the run has ended."""
+    parts: list[RenderableType] = [headline(view, record)]
+    shown = {event.message for event in view.failures}
+    if view.message and view.message not in shown:
+        parts.append(Text(view.message))
+        if view.remedy:
+            parts.append(Text.assemble(("Try: ", "bold"), view.remedy))
+    parts += [*notes(view), *map(failure_box, view.failures)]
+    parts += [waterfall_table(view, now_s=now_s), *processes_line(view)]
+    if view.rows:
+        parts.append(figure_table(view))
+    if evals_of(view):
+        parts.append(eval_table(view))
+    if view.outputs:
+        parts.append(output_table(view))
+    return Group(*parts)
+
+
+def _table(title: str) -> Table:
+    return Table(
+        title=f"\n{title}" if title else None,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
+
+
+def waterfall_table(view: RunView, *, now_s: float) -> Table:
+    """Phases as bars over the time since the submit."""
+    spans, later = split_phases(view)
+    total = fmt.seconds(view.submit_to_first_step_s)
+    known = "Start-up" if total == fmt.DASH else f"Start-up, submit to first step: {total}"
+    table = _table(known if spans else "")
+    table.show_header = False
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, min_width=WATERFALL_WIDTH)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(no_wrap=True, overflow="ellipsis", style="dim")
+    for span, bar in zip(spans, _bars(spans, now_s=now_s), strict=True):
+        seconds = span_text(span, now_s=now_s)
+        table.add_row(span.name.replace("_", " "), bar, seconds, Text(span.detail))
+    for name, text in later_totals(later, now_s=now_s):
+        table.add_row(name, "", text, "after the first step")
+    return table
+
+
+def _bars(spans: list[PhaseSpan], *, now_s: float) -> list[Text]:
+    begin_s = min((span.begin_s for span in spans), default=0.0)
+    end_s = max((until_s(span, now_s=now_s) for span in spans), default=0.0)
+    per_s = WATERFALL_WIDTH / max(end_s - begin_s, 1e-9)
+    bars = []
+    for span in spans:
+        left = min(round((span.begin_s - begin_s) * per_s), WATERFALL_WIDTH - 1)
+        width = max(1, round((until_s(span, now_s=now_s) - begin_s) * per_s) - left)
+        color = "red" if span.interrupted else "cyan"
+        bars.append(Text.assemble(" " * left, ("━" * width, color)))
+    return bars
+
+
+def figure_table(view: RunView) -> Table:
+    table = _table("Figures")
+    table.show_header = False
+    took_s = elapsed_s(view)
+    table.add_row("progress", progress_text(view) or fmt.DASH)
+    table.add_row("took", fmt.seconds(took_s))
+    for figure in compared_figures(view):
+        table.add_row(figure.label, Text.assemble(figure.text, (f"  {figure.hint}", "dim")))
+    return table
+
+
+def eval_table(view: RunView) -> Table:
+    cells = eval_rows(view)
+    table = _table("Evaluations")
+    for name in cells["columns"]:
+        table.add_column(name, justify="right")
+    for row in cells["rows"]:
+        table.add_row(*row)
+    return table
+
+
+def output_table(view: RunView) -> Table:
+    table = _table("Outputs")
+    table.show_header = False
+    for event in view.outputs:
+        size = Text(fmt.byte_size(event.size_bytes), "dim")
+        table.add_row(event.what.replace("_", " "), Text(event.path, overflow="fold"), size)
+    return table

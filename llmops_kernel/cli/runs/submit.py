@@ -1,0 +1,205 @@
+"""`llmops submit | wait | logs`: submit a run and follow it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from llmops_kernel.cli.app import RUNS, command
+from llmops_kernel.cli.complete import clusters as complete_cluster
+from llmops_kernel.cli.complete import runs as complete_run
+
+if TYPE_CHECKING:
+    from llmops_kernel.api import Run
+
+EXIT_CODES = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 3}
+RunRef = Annotated[
+    str,
+    typer.Argument(
+        help="Run id, its unique beginning, `last` or `last~1`.",
+        show_default=True,
+        autocompletion=complete_run,
+    ),
+]
+RunRefs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Run ids, their unique beginnings, `last` or `last~1`; default: `last`.",
+        metavar="[RUN]...",
+        autocompletion=complete_run,
+    ),
+]
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Changes to the config; for a script, its own arguments after `--`.",
+        metavar="[SECTION.FIELD=VALUE]... [-- ARGS...]",
+    ),
+]
+
+
+@command(RUNS, example="llmops submit lora.train.yaml optimizer.learning_rate=1e-4 --follow")
+def submit(
+    config: Annotated[
+        Path,
+        typer.Argument(help="Training config, script config or Python script.", metavar="FILE"),
+    ],
+    overrides: Overrides = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Start a script on so many workers, as torchrun does.", min=1),
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(help="Name of the cluster.", autocompletion=complete_cluster)
+    ] = "local",
+    workspace: Annotated[
+        Path | None,
+        typer.Option(help="Folder of code and data that travels along; default the config's own."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--detach", help="Show it live until it ends.")
+    ] = False,
+) -> None:
+    """Submit a run and return at once, or follow it to its end.
+
+    A Python script: llmops submit train.py --workers 2 -- --lr 1e-4
+    """
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out
+
+    settings: dict[str, Any] = {} if workers is None else {"num_workers": workers}
+    if config.suffix == ".py":
+        overrides, settings["args"] = None, tuple(overrides or ())
+    with out(stderr=True).status("Submitting ..."):
+        target = api.cluster(cluster)
+        run = target.submit(config, overrides=overrides or (), workspace=workspace, **settings)
+    print_advice(run.config)
+    if follow:
+        return follow_run(run)
+    out().print(f"Submitted [bold]{run.id}[/] to cluster {cluster}.")
+    return out().print(f"Next: llmops wait {run.id}")
+
+
+def print_advice(config: Any) -> None:
+    """Print the warnings of a valid config, such as a warm-up longer than the run."""
+    from llmops_kernel.cli.console import out, plain
+
+    for one in config.advice() if hasattr(config, "advice") else ():
+        out(stderr=True).print(f"[yellow]Warning:[/] {plain(str(one))}")
+
+
+@command(RUNS, example="llmops wait last")
+def wait(
+    run: RunRef = "last",
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", help="Give up after so many seconds.", min=0)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Only wait, then print the summary as JSON.")
+    ] = False,
+) -> None:
+    """Show a run live until it ends.
+
+    Ctrl-C stops watching, not the run. Exit code 0: it succeeded; 1: it failed; 3: it was
+    stopped; 124: time ran out.
+    """
+    from llmops_kernel import api
+
+    target = api.attach(run)
+    if not as_json:
+        follow_run(target, timeout_s=timeout_s)
+        return
+    _wait_quietly(target, timeout_s=timeout_s)
+
+
+@command(RUNS, example="llmops logs last --lines 50 --follow")
+def logs(
+    run: RunRef = "last",
+    lines: Annotated[int, typer.Option(help="How many of the last lines.", min=1)] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Continue until the run ends.")
+    ] = False,
+) -> None:
+    """Print what the run's driver and workers wrote."""
+    from llmops_kernel import api
+
+    target = api.attach(run)
+    text = target.logs(tail=lines)
+    _write(text)
+    if follow:
+        _follow_logs(target, shown=text)
+
+
+def follow_run(run: Run, *, timeout_s: float | None = None) -> None:
+    """Show the live view in this terminal; exit with the code of the run's final state."""
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.cli.runs.live import follow_in_terminal
+
+    console = out()
+    with detached(run.id):
+        final = str(follow_in_terminal(run, console=console, timeout_s=timeout_s))
+    if final not in EXIT_CODES:
+        console.print(f"Still {final} after {timeout_s:g} s. Watch it again: llmops wait {run.id}")
+        raise typer.Exit(124)
+    if EXIT_CODES[final]:
+        raise typer.Exit(EXIT_CODES[final])
+
+
+@contextmanager
+def detached(run_id: str) -> Iterator[None]:
+    """On Ctrl-C, exit with 130 and say that the run continues."""
+    from llmops_kernel.cli.console import out
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        console = out(stderr=True)
+        console.print(f"\nDetached; run {run_id} continues.")
+        console.print(
+            f"  Watch it again: llmops wait {run_id}\n  Stop it:        llmops stop {run_id}"
+        )
+        raise typer.Exit(130) from None
+
+
+def _wait_quietly(run: Run, *, timeout_s: float | None) -> None:
+    from llmops_kernel.cli.console import print_json
+
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    with detached(run.id):
+        while run.state not in EXIT_CODES:
+            if deadline_s is not None and time.monotonic() > deadline_s:
+                break
+            time.sleep(0.5)
+    print_json({"run_id": run.id, **run.view.summary()})
+    raise typer.Exit(EXIT_CODES.get(run.state, 124))
+
+
+def _follow_logs(run: Run, *, shown: str) -> None:
+    with detached(run.id):
+        while True:
+            ended = run.state in EXIT_CODES
+            text = run.logs()
+            _write(unseen(shown, text))
+            shown = text or shown
+            if ended:
+                return
+            time.sleep(1)
+
+
+def unseen(shown: str, text: str) -> str:
+    """Return the part of `text` after what was shown, which may be its last lines only."""
+    if not shown:
+        return text
+    at = text.rfind(shown)
+    return text[at + len(shown) :] if at >= 0 else text
+
+
+def _write(text: str) -> None:
+    if text:
+        typer.echo(text, nl=not text.endswith("\n"))

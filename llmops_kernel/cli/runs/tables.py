@@ -1,0 +1,82 @@
+"""Runs as terminal tables: the list, one run in full, several side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from llmops_kernel.cli.console import facts, plain, state, table
+from llmops_kernel.views import format as fmt
+from llmops_kernel.views.figures import compared_figures
+from llmops_kernel.views.run_table import STATE_COLUMN, progress_cell, run_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from llmops_kernel.api import Run
+    from llmops_kernel.cli.fitting_table import FittingTable
+    from llmops_kernel.services.types import RunSummary
+
+
+def runs_table(summaries: Sequence[RunSummary]) -> FittingTable:
+    """Return one line a run; a narrow terminal gets fewer figures."""
+    runs = run_table(summaries, now_s=time.time())
+    at = runs.names.index(STATE_COLUMN)
+    rows = [
+        [*map(plain, row[:at]), state(summary.state), *map(plain, row[at + 1 :])]
+        for row, summary in zip(runs.rows, summaries, strict=True)
+    ]
+    figures = [name for name in runs.numbers if name not in ("progress", "age", "attempt")]
+    # The first figure stays; the less important ones are left out first.
+    optional = ("attempt", "cluster", *reversed(figures[1:]))
+    return table(list(runs.names), rows, right=runs.numbers, optional=optional)
+
+
+def print_run(console: Console, run: Run) -> None:
+    """Print one run in full: its figures and phases, then its record and its folder."""
+    from llmops_kernel.cli.runs.live_parts import summary
+
+    console.print(summary(run.view, run.record, now_s=time.time()))
+    console.print("\nRecord", style="bold")
+    console.print(facts(_record(run)))
+
+
+def _record(run: Run) -> dict[str, str]:
+    record, checkpoints = run.record, run.view.checkpoints
+    return {
+        "submitted": plain(time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created_s))),
+        "cluster": plain(record.cluster),
+        "config": plain(record.config_path or ""),
+        "overrides": plain(", ".join(f"{k}={v}" for k, v in record.overrides.items())),
+        "re-submitted from": plain(record.parent or ""),
+        "code": plain(_code(run)),
+        "checkpoint": plain(checkpoints[-1].path) if checkpoints else "",
+        "folder": plain(str(run.folder.root)),
+    }
+
+
+def _code(run: Run) -> str:
+    git, code = run.record.git, run.record.code_hash[:12]
+    if git is None:
+        return code
+    return f"{code}, git {git.revision[:12]}{' with changes (git.diff)' if git.dirty else ''}"
+
+
+def compare_table(runs: Sequence[Run]) -> FittingTable:
+    """Return one column per run: figures first, then each config value that differs."""
+    from llmops_kernel.config.reading.load import flatten
+
+    views = [run.view for run in runs]
+    figures = [{f.label: f.text for f in compared_figures(view)} for view in views]
+    labels = dict.fromkeys(label for mine in figures for label in mine)
+    rows = [["state", *(state(view.state) for view in views)]]
+    rows.append(["progress", *(progress_cell(view.progress) for view in views)])
+    rows += [[label, *(mine.get(label, fmt.DASH) for mine in figures)] for label in labels]
+    rows.append(["code", *(run.record.code_hash[:12] for run in runs)])
+    configs = [flatten(run.record.config) for run in runs]
+    for path in sorted({path for config in configs for path in config}):
+        values = [str(config.get(path, fmt.DASH)) for config in configs]
+        if len(set(values)) > 1:
+            rows.append([f"[bold]{plain(path)}[/]", *(plain(value) for value in values)])
+    return table(["", *(run.id for run in runs)], rows, split=True)

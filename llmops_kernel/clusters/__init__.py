@@ -1,1 +1,0 @@
-"""Where Ray clusters come from: one provider protocol, the local one behind it."""

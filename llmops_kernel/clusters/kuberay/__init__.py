@@ -1,1 +1,0 @@
-"""Ray clusters on Kubernetes: RayCluster resources of KubeRay's operator, and what they need."""

@@ -1,0 +1,139 @@
+"""Write commented config files from the descriptions, bounds and defaults of the models."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from llmops_kernel.config.models.choice import Choice, variant_view
+from llmops_kernel.config.models.cluster import TEMPLATES, ClusterTemplate
+from llmops_kernel.config.models.describe import (
+    choices,
+    compact,
+    item_section,
+    pattern_of,
+    section_of,
+)
+from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.config.models.quantity import PATTERN as QUANTITY_PATTERN
+from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.problems import config_error
+from llmops_kernel.config.reading.check import validated
+from llmops_kernel.config.reading.origins import Origins
+from llmops_kernel.config.reading.overrides import apply_overrides
+from llmops_kernel.config.reading.yaml_dialect import dump, parse_value
+from llmops_kernel.version import SUPPORTED_RAY
+
+_WIDTH = 96
+_BASE = {"model": "SmolLM2-135M-Instruct", "data": "data/train.jsonl"}
+_TRAINING_HEAD = """\
+Training config: this file fully describes a run. Lines with a default value may be deleted.
+Check it with `llmops check FILE` and run it with `llmops submit FILE`. To change single values
+of one submission: `llmops submit FILE learning_rate=1e-4 method=full`.
+"""
+_KUBERAY = {
+    "provider": "kuberay",
+    "image": f"rayproject/ray:{SUPPORTED_RAY}-py311-cpu",
+    "worker_groups": [{"name": "workers", "cpus": "4", "memory": "16Gi"}],
+}
+_CLUSTER_HEAD = """\
+Cluster template: what `llmops up` starts. Lines with a default value may be deleted.
+"""
+
+
+def training_template(**answers: Any) -> str:
+    """Return a config with every field explained; `answers` are given as overrides are.
+
+    Raises ConfigError when an answer does not fit.
+    """
+    config = _answered(TrainingConfig, _BASE, answers)
+    return _head(_TRAINING_HEAD) + commented(config)
+
+
+def cluster_template(**answers: Any) -> str:
+    """Return a cluster template with every field explained, for the given `provider`."""
+    model = TEMPLATES.get(answers.get("provider", "local"), ClusterTemplate)
+    base = _KUBERAY if model is KubeRayTemplate else {}
+    return _head(_CLUSTER_HEAD) + commented(_answered(model, base, answers))
+
+
+def commented(config: Section) -> str:
+    """Return a config as YAML, with each field explained above it."""
+    return "\n".join(_render(config)) + "\n"
+
+
+def _answered(model: type[Section], base: Mapping[str, Any], answers: Mapping[str, Any]) -> Section:
+    origins = Origins()
+    data, problems = apply_overrides(model, base, answers, origins=origins)
+    if problems:
+        raise config_error(problems)
+    return validated(model, data, origins=origins)
+
+
+def _head(text: str) -> str:
+    return "".join(f"# {line}\n" for line in text.splitlines()) + "\n"
+
+
+def _render(config: Section, indent: str = "") -> Iterator[str]:
+    after_section = False
+    fields = _described(type(config)).model_fields
+    for name in sorted(fields, key=lambda name: name != "name"):
+        field, value = fields[name], getattr(config, name)
+        if item_section(field) is not None and value:
+            yield from ("", *_comment(field, indent), f"{indent}{name}:")
+            yield from _items(value, indent + "  ")
+            after_section = True
+        elif section_of(field.annotation) is None:
+            if after_section:
+                yield ""
+            after_section = False
+            yield from _comment(field, indent)
+            bare = isinstance(value, str) and pattern_of(field) == QUANTITY_PATTERN
+            yield f"{indent}{name}: {value if bare else written(value)}"
+        else:
+            yield ""
+            yield f"{indent}{name}:"
+            yield from _render(value, indent + "  ")
+            after_section = True
+
+
+def _described(section: type[Section]) -> type[Section]:
+    """Return the section with words for its choosing field, where it has variants."""
+    return variant_view(section) if issubclass(section, Choice) else section
+
+
+def _items(sections: Iterable[Section], indent: str) -> Iterator[str]:
+    for section in sections:
+        lines = list(_render(section, indent + "  "))
+        first = next(i for i, line in enumerate(lines) if line.strip()[:1] not in ("#", ""))
+        yield from lines[:first]
+        yield f"{indent}- {lines[first].strip()}"
+        yield from lines[first + 1 :]
+
+
+def _comment(field: FieldInfo, indent: str) -> Iterator[str]:
+    about = " ".join((field.description or "").split())
+    allowed = choices(field)
+    named = all(f"`{choice}`" in about for choice in allowed)
+    text = about if named else f"{about} One of: {', '.join(allowed)}."
+    prefix = f"{indent}# "
+    yield from textwrap.wrap(
+        text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def written(value: Any) -> str:
+    """Write a value on one line, in its short form where that is read back the same."""
+    short = compact(value)
+    wanted = list(value) if isinstance(value, tuple) else value
+    try:
+        if "\n" not in short and parse_value(short) == wanted and " #" not in short:
+            return short
+    except ValueError:
+        pass
+    return dump(wanted).strip().removesuffix("\n...")

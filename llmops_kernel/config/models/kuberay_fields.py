@@ -1,0 +1,119 @@
+"""The fields of a KubeRay template."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from llmops_kernel.config.models.kuberay_pods import (
+    HeadSettings,
+    Raw,
+    SecretRef,
+    Volume,
+    WorkerGroup,
+)
+from llmops_kernel.config.models.section import (
+    CLUSTER_NAME_PATTERN,
+    Config,
+    Section,
+    WarmSettings,
+)
+from llmops_kernel.version import SUPPORTED_RAY
+
+
+class Autoscaling(Section):
+    shorthand = "enabled"
+
+    enabled: bool = False
+    """Ray's autoscaler adds and removes worker pods within the limits of each group."""
+    idle_timeout_s: int = Field(default=300, ge=1)
+    """Seconds after which an idle worker pod is removed. The head is never removed."""
+
+
+class Storage(Section):
+    """Where results are stored beyond the life of the pods."""
+
+    runs: str | None = None
+    """Folder below a volume that all pods mount (`/mnt/team/llmops`), or a bucket URL (`s3://`, `gs://`): journals, checkpoints and outputs of runs; `null`: only in the pods, copied to each client that follows a run."""
+    volumes: tuple[Volume, ...] = ()
+    """Mounted by the head and by all workers."""
+
+
+class Access(Section):
+    """How the dashboard is reached from outside the Kubernetes cluster."""
+
+    shorthand = "way"
+
+    way: Literal["auto", "service-proxy", "in-cluster", "port-forward", "url"] = "auto"
+    """`auto`: in-cluster when inside, else the API server's service proxy, else port-forward."""
+    url: str | None = Field(default=None, pattern=r"^https?://")
+    """Address of an Ingress or Route, with way `url`."""
+
+
+class IdlePolicy(Section):
+    """When the cluster is suspended, and when it ends."""
+
+    suspend_after_s: float | None = Field(default=None, gt=0)
+    """Suspend the cluster after this many seconds without a run; `null`: never."""
+    time_to_live_s: float | None = Field(default=None, gt=0)
+    """End the cluster this many seconds after its start, even while runs are active; `null`: never."""
+    at_end: Literal["suspend", "delete"] = "suspend"
+    """What happens at the end of its time to live."""
+    drain_s: float = Field(default=300.0, ge=0)
+    """Seconds that active runs have to save a checkpoint at the end of the time to live."""
+
+
+class KubeRayFields(Config):
+    """The fields of a KubeRay template, without the rules between them."""
+
+    name: str = Field(default="kuberay", pattern=CLUSTER_NAME_PATTERN)
+    """Name of the cluster and of its RayCluster: a lower-case letter, then letters, digits and dashes. Default: the file's name."""
+    provider: Literal["kuberay"] = "kuberay"
+    """Provider of the cluster: `kuberay` creates a RayCluster resource for KubeRay's operator."""
+    contexts: tuple[str, ...] = ()
+    """kubeconfig contexts to try in order; the first with enough free capacity is used. Empty: the current context."""
+    namespace: str | None = None
+    """Kubernetes namespace; `null`: that of the context."""
+    ray_version: str = Field(default=SUPPORTED_RAY, pattern=r"^\d+\.\d+\.\d+$")
+    """Ray's version in the image; this package works with one release of Ray only."""
+    image: str
+    """Container image with Ray and the training stack."""
+    image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
+    """When a node pulls the image."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets with credentials of a private registry."""
+    service_account: str | None = None
+    """ServiceAccount of the pods; `null`: the default one of the namespace."""
+    head: HeadSettings = Field(default_factory=HeadSettings)
+    """The head pod."""
+    worker_groups: tuple[WorkerGroup, ...] = ()
+    """Groups of equal worker pods."""
+    autoscaling: Autoscaling = Field(default_factory=Autoscaling)
+    """Ray's in-tree autoscaler."""
+    storage: Storage = Field(default_factory=Storage)
+    """Where results are stored beyond the life of the pods."""
+    secrets: tuple[SecretRef, ...] = ()
+    """Secrets for the head and the workers, by reference only."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of all Ray processes and of every run. Do not put secrets here."""
+    after_start: tuple[tuple[str, ...], ...] = ()
+    """Commands (lists of words, without a shell) to run in each container after its start, in order."""
+    queue: str | None = None
+    """LocalQueue of Kueue, which then decides when the cluster starts."""
+    queue_priority: str | None = None
+    """Kueue's WorkloadPriorityClass."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of the RayCluster and its pods (team, cost centre)."""
+    idle: IdlePolicy = Field(default_factory=IdlePolicy)
+    """When it is suspended or ends."""
+    access: Access = Field(default_factory=Access)
+    """How its dashboard is reached."""
+    stop_wait_s: float = Field(default=120.0, ge=0)
+    """Seconds that a stopped run has to save a checkpoint before its processes are killed."""
+    warm: WarmSettings = Field(default_factory=WarmSettings)
+    """The fork server of each node, which starts warm worker processes."""
+    managed_by: str | None = None
+    """KubeRay's `managedBy` (MultiKueue: `kueue.x-k8s.io/multikueue`); cannot be changed later."""
+    raycluster: Raw = Field(default_factory=dict)
+    """Merged into the RayCluster's `spec` last, for anything that has no field above."""

@@ -1,0 +1,163 @@
+"""Rules between fields: what each section allows, but a run could not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from llmops_kernel.config.models.section import Broken
+from llmops_kernel.config.models.train_fields import TrainingFields
+from llmops_kernel.config.names import (
+    ALIASES,
+    OWNED,
+    OWNED_PREFIXES,
+    TRACKERS,
+    TRAINING_ARGUMENTS,
+)
+from llmops_kernel.config.problems import closest, did_you_mean, listed
+
+
+def broken_rules(config: TrainingFields) -> list[Broken]:
+    return [broken for rule in _RULES for broken in rule(config)]
+
+
+def advice(config: TrainingFields) -> list[Broken]:
+    """Return what the run changes in these values; each can be trained with."""
+    warmup, steps = config.optimizer.warmup_steps, config.training.max_steps
+    if warmup == config.warmup_steps:
+        return []
+    return [
+        Broken(
+            "optimizer.warmup_steps",
+            f"{warmup} warm-up steps do not fit into a run of max_steps={steps}:"
+            f" {config.warmup_steps} are used",
+            f"set optimizer.warmup_steps={(steps or 0) // 10}",
+            ("training.max_steps",),
+        )
+    ]
+
+
+def _batch_sizes(config: TrainingFields) -> Iterator[Broken]:
+    micro, workers = config.training.micro_batch_size, config.parallelism.num_workers
+    total, per_pass = config.training.global_batch_size, micro * workers
+    if total % per_pass:
+        nearest = max(1, round(total / per_pass)) * per_pass
+        yield Broken(
+            "training.global_batch_size",
+            f"{total} is not a multiple of micro_batch_size={micro} x num_workers={workers}"
+            f" = {per_pass}",
+            f"try global_batch_size={nearest}",
+            ("training.micro_batch_size", "parallelism.num_workers"),
+        )
+
+
+def _offload(config: TrainingFields) -> Iterator[Broken]:
+    parallelism = config.parallelism
+    if parallelism.offload_params and parallelism.strategy != "zero3":
+        yield Broken(
+            "parallelism.offload_params",
+            f"only ZeRO-3 can keep weights in host memory, not {parallelism.strategy}",
+            "set parallelism.strategy=zero3, or offload_params=false",
+            ("parallelism.strategy",),
+        )
+    if parallelism.offload_optimizer and parallelism.strategy == "ddp":
+        yield Broken(
+            "parallelism.offload_optimizer",
+            "only ZeRO can keep optimizer states in host memory, not ddp",
+            "set parallelism.strategy=zero2, or offload_optimizer=false",
+            ("parallelism.strategy",),
+        )
+
+
+def _evaluation(config: TrainingFields) -> Iterator[Broken]:
+    evaluation, data = config.evaluation, config.data
+    if data.eval is None:
+        wanted = {
+            "every_steps": evaluation.every_steps is not None,
+            "generate": evaluation.generate,
+        }
+        for name in (name for name, asked in wanted.items() if asked):
+            yield Broken(
+                f"evaluation.{name}",
+                "needs evaluation rows, and data.eval is not set",
+                f"set data.eval to a file or hub id, or remove evaluation.{name}",
+                ("data.eval",),
+            )
+    if evaluation.generate and data.format == "text":
+        yield Broken(
+            "evaluation.generate",
+            "plain text has no prompt and no answer to generate",
+            "use chat rows (data.format=chat), or set evaluation.generate=false",
+            ("data.format",),
+        )
+
+
+def _attention(config: TrainingFields) -> Iterator[Broken]:
+    model = config.model
+    if not model.attn_implementation.startswith("flash"):
+        return
+    if model.dtype != "bfloat16":
+        yield Broken(
+            "model.attn_implementation",
+            f"{model.attn_implementation} computes in bfloat16 only, and model.dtype is"
+            f" {model.dtype}",
+            "set model.dtype=bfloat16, or attn_implementation=sdpa",
+            ("model.dtype",),
+        )
+    if config.parallelism.use_gpu is False:
+        yield Broken(
+            "model.attn_implementation",
+            f"{model.attn_implementation} needs a GPU, and parallelism.use_gpu is false",
+            "set attn_implementation=sdpa",
+            ("parallelism.use_gpu",),
+        )
+
+
+def _adapter(config: TrainingFields) -> Iterator[Broken]:
+    if config.output.merge_adapter and config.method.saves != "adapter":
+        yield Broken(
+            "output.merge_adapter",
+            f"method {config.method.type} has no adapter to merge",
+            "set method.type=lora, or merge_adapter=false",
+            ("method.type",),
+        )
+
+
+def _trackers(config: TrainingFields) -> Iterator[Broken]:
+    for name in config.report_to:
+        if name not in TRACKERS:
+            yield Broken(
+                "report_to",
+                f"Transformers has no tracker {name!r}",
+                did_you_mean(name, TRACKERS) or f"known: {listed(TRACKERS, limit=20)}",
+            )
+
+
+def _arguments(config: TrainingFields) -> Iterator[Broken]:
+    for name in config.training_arguments:
+        path = f"training_arguments.{name}"
+        prefixed = (text for prefix, text in OWNED_PREFIXES.items() if name.startswith(prefix))
+        owned = (OWNED.get(name) if name in TRAINING_ARGUMENTS else None) or next(prefixed, None)
+        if owned:
+            yield Broken(path, "cannot be set here", owned)
+        elif name not in TRAINING_ARGUMENTS:
+            yield Broken(path, "Transformers has no such training argument", _argument_like(name))
+
+
+def _argument_like(name: str) -> str:
+    if name in ALIASES:
+        return f"set {ALIASES[name]}"
+    match = closest(name, TRAINING_ARGUMENTS)
+    if match in OWNED:
+        return OWNED[match]
+    return f"did you mean {match}?" if match else "see Transformers' TrainingArguments"
+
+
+_RULES: tuple[Callable[[TrainingFields], Iterator[Broken]], ...] = (
+    _batch_sizes,
+    _offload,
+    _evaluation,
+    _attention,
+    _adapter,
+    _trackers,
+    _arguments,
+)

@@ -1,0 +1,80 @@
+"""The script config: a training script of the user's, kept as a file (`*.script.yaml`)."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field
+
+from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Config, Section
+
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY", re.I)
+
+
+class WorkerResources(Section):
+    """What each worker reserves on the cluster."""
+
+    cpus: float = Field(default=1.0, gt=0)
+    """CPUs of one worker."""
+    gpus: Literal["auto"] | float = "auto"
+    """GPUs of one worker; `auto` is 1 where the cluster has GPUs, else 0."""
+
+
+class ScriptConfig(Config):
+    """A Python script that runs on the cluster, alone or on several workers."""
+
+    name: str = Field(default="script", pattern=NAME_PATTERN)
+    """Short name, the first part of each run id: lower-case letters, digits and dashes."""
+    script: str = Field(min_length=1)
+    """The Python file, relative to the workspace."""
+    args: tuple[str, ...] = ()
+    """Arguments of the script, as on its command line."""
+    mode: Literal["auto", "driver", "workers"] = "auto"
+    """`driver` runs it once, as `python` would: also for scripts that use Ray themselves. `workers`
+    starts it on `num_workers` workers, as `torchrun` would. `auto`: `workers` if `num_workers` is
+    given."""
+    num_workers: int | None = Field(default=None, ge=1)
+    """Workers to start the script on; RANK, WORLD_SIZE, MASTER_ADDR and the like are set."""
+    resources: WorkerResources = WorkerResources()
+    """What each worker reserves; only with `num_workers`."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of the script. They are kept in the run's record: no secrets here."""
+
+    @property
+    def workers(self) -> int | None:
+        """The number of workers to start; None for a script that is its own driver."""
+        if self.mode == "driver":
+            return None
+        return self.num_workers or (1 if self.mode == "workers" else None)
+
+    def broken_rules(self) -> list[Broken]:
+        found: list[Broken] = []
+        if self.mode == "driver" and self.num_workers is not None:
+            found.append(
+                Broken(
+                    path="num_workers",
+                    message=f"mode driver runs the script once, not on {self.num_workers} workers",
+                    suggestion="leave out num_workers or mode",
+                    uses=("mode",),
+                )
+            )
+        if self.workers is None and self.resources != WorkerResources():
+            found.append(
+                Broken(
+                    path="resources",
+                    message="these are resources of a worker, and the script has no workers",
+                    suggestion="set num_workers, or leave out resources",
+                    uses=("num_workers", "mode"),
+                )
+            )
+        found += [
+            Broken(
+                path="env",
+                message=f"{name} looks like a secret, and this file is kept in the run's record",
+                suggestion="set it in the cluster template's secrets",
+            )
+            for name in self.env
+            if _SECRET.search(name)
+        ]
+        return found

@@ -1,0 +1,82 @@
+"""The base classes of all configs: frozen sections that refuse unknown keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic_core import PydanticCustomError
+
+NAME_PATTERN: Final = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
+CLUSTER_NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,51}[a-z0-9])?$"
+GROUP_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,45}[a-z0-9])?$"
+MOUNT_PATTERN: Final = r"^/[^:]*$"
+ENV_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+MODULE_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+WITHOUT_RULES: Final = {"rules": False}
+"""Context of a validation that checks each field but no rule between fields."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """One broken rule; the user reads `message` and `suggestion`."""
+
+    path: str
+    """Field that the user would change."""
+    message: str
+    suggestion: str
+    uses: tuple[str, ...] = ()
+    """Other fields that the rule reads; it is not reported while one of them is wrong."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}; {self.suggestion}"
+
+
+class Section(BaseModel):
+    """A frozen part of a config; unknown keys are refused.
+
+    A subclass with `shorthand` may be written as a plain value: `method: lora`
+    means `method: {type: lora}`.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+    shorthand: ClassVar[str | None] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_shorthand(cls, value: Any) -> Any:
+        if cls.shorthand is not None and isinstance(value, str | int | float):
+            return {cls.shorthand: value}
+        return value
+
+
+class Config(Section):
+    """The top level of a config file, with rules between its fields."""
+
+    @model_validator(mode="after")
+    def _check_rules(self, info: ValidationInfo) -> Self:
+        wanted = info.context is None or info.context.get("rules", True)
+        if wanted and (broken := self.broken_rules()):
+            text = "\n".join(map(str, broken))
+            raise PydanticCustomError("rules", "{text}", {"text": text})
+        return self
+
+    def broken_rules(self) -> list[Broken]:
+        """Return the rules between fields that these values break."""
+        return []
+
+    def advice(self) -> list[Broken]:
+        """Return warnings: values that work, but not as written."""
+        return []
+
+
+class WarmSettings(Section):
+    """Whether worker processes are forked from a process that has imported the training stack."""
+
+    enabled: bool = True
+    """Start a fork server on each node; `false`: each worker is a new Python process."""
+    preload: tuple[Annotated[str, Field(pattern=MODULE_PATTERN)], ...] = ()
+    """Modules to import in advance, besides the training stack. Do not name your own code."""

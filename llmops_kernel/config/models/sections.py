@@ -1,0 +1,159 @@
+"""The sections of a training config, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from llmops_kernel.config.models.section import Section
+
+Strategy = Literal["auto", "ddp", "zero1", "zero2", "zero3"]
+Dtype = Literal["float32", "bfloat16"]
+CATALOGUE = ("SmolLM2-135M-Instruct", "tiny-llama", "tiny-qwen2")
+"""Built-in model names; `train/model/catalogue.py` makes them."""
+
+
+class ModelConfig(Section):
+    shorthand = "id"
+
+    id: str
+    """A name of the built-in catalogue (`SmolLM2-135M-Instruct`, `tiny-llama`, `tiny-qwen2`), a local folder, or a Hugging Face hub id."""
+    revision: str | None = None
+    """Hub branch, tag or commit; only for hub ids."""
+    dtype: Dtype = "float32"
+    """Compute dtype. Use `bfloat16` on GPUs; a CPU without bf16 instructions is faster with `float32`."""
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
+    """Attention kernel, as Transformers spells it. Flash attention needs a GPU."""
+    trust_remote_code: bool = False
+    """Run Python code from the model's repository."""
+
+
+class DataConfig(Section):
+    shorthand = "train"
+
+    train: str
+    """Training rows: a JSONL or Parquet file, a folder saved by `datasets`, a hub dataset id, or an `s3://`, `gs://`, `hdfs://` URL."""
+    eval: str | None = None
+    """Evaluation rows, from the same kinds of source. Required for evaluation."""
+    train_split: str = "train"
+    """Split of a hub dataset to train on."""
+    eval_split: str = "validation"
+    """Split of a hub dataset to evaluate on, when `eval` is a hub id."""
+    format: Literal["auto", "chat", "text"] = "auto"
+    """`chat`: a `messages` list (or `prompt` and `completion`); `text`: a `text` field; `auto` looks at the first row."""
+    loss_on: Literal["answer", "all"] = "answer"
+    """For chat rows: compute the loss on the assistant's answers only, or on all tokens. Text rows always use all tokens."""
+    max_length: int = Field(default=512, ge=8)
+    """Longest sequence in tokens; longer rows are truncated and counted in a warning."""
+    packing: bool = False
+    """Put several rows into one sequence of `max_length`; attention stays inside each row."""
+    max_rows: int | None = Field(default=None, ge=1)
+    """Use only this many rows of the training data, for a quick test."""
+    max_eval_rows: int | None = Field(default=None, ge=1)
+    """Use only this many rows of the evaluation data."""
+    shuffle: bool = True
+    """Shuffle the training rows each epoch with `seed`."""
+
+
+class ParallelismConfig(Section):
+    shorthand = "strategy"
+
+    strategy: Strategy = "auto"
+    """`auto` is `ddp` for one worker and `zero2` for several or for offloading. `ddp` copies everything to each worker; ZeRO shards optimizer states (`zero1`), gradients (`zero2`) and weights (`zero3`) over the workers, through DeepSpeed."""
+    num_workers: int = Field(default=1, ge=1)
+    """Ray Train workers: processes, one GPU each where there are GPUs."""
+    cpus_per_worker: float | None = Field(default=None, gt=0)
+    """CPUs reserved for each worker. Default: one; without GPUs the workers share all CPUs of the machine as threads."""
+    use_gpu: bool | Literal["auto"] = "auto"
+    """`auto` uses GPUs if the cluster has any."""
+    offload_optimizer: bool = False
+    """Keep optimizer states in host memory (ZeRO only)."""
+    offload_params: bool = False
+    """Keep weights in host memory (ZeRO-3 only)."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: needs less memory and about a third more computation."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_strategy(cls, value: Any) -> Any:
+        """Replace `auto` by a strategy, so that a config in memory and its record name one."""
+        data = {"strategy": value} if isinstance(value, str) else value
+        if not isinstance(data, Mapping) or data.get("strategy", "auto") != "auto":
+            return value
+        alone = str(data.get("num_workers", 1)) in ("1", "1.0")
+        offloads = data.get("offload_optimizer") or data.get("offload_params")
+        return {**data, "strategy": "ddp" if alone and not offloads else "zero2"}
+
+
+class OptimizerConfig(Section):
+    learning_rate: float = Field(default=2e-4, gt=0)
+    """Peak learning rate."""
+    lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "cosine"
+    """Learning rate schedule after the warm-up, as Transformers names it."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Number of steps in which the learning rate rises from zero. Limited to `max_steps` - 1."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW's decoupled weight decay."""
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
+    """AdamW's beta 1."""
+    adam_beta2: float = Field(default=0.999, ge=0, lt=1)
+    """AdamW's beta 2."""
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    """Clip the global norm of the gradients to this value; 0 turns clipping off."""
+
+
+class TrainingSection(Section):
+    micro_batch_size: int = Field(default=4, ge=1)
+    """Sequences in one forward and backward pass of one worker."""
+    global_batch_size: int = Field(default=16, ge=1)
+    """Sequences in one optimizer step over all workers; a multiple of `micro_batch_size * num_workers`."""
+    num_epochs: float = Field(default=1.0, gt=0)
+    """Passes over the training rows; ignored when `max_steps` is set."""
+    max_steps: int | None = Field(default=None, ge=1)
+    """Stop after this many optimizer steps."""
+    max_failures: int = Field(default=1, ge=0)
+    """How many times Ray Train restarts the workers from the last checkpoint after a worker has died."""
+    on_nan: Literal["stop", "skip", "continue"] = "stop"
+    """When the loss or the gradient is NaN or infinite: `stop` ends the run FAILED without exporting the model; `skip` does not apply that optimizer step (ZeRO skips such steps in any case) and gives up after 10 in a row; `continue` trains on. A run whose last step or last evaluation is not finite is FAILED in each case."""
+
+
+class EvaluationConfig(Section):
+    every_steps: int | None = Field(default=None, ge=1)
+    """Evaluate every this many steps; `null`: only as set by `at_start` and `at_end`."""
+    at_start: bool = False
+    """Evaluate before the first step, to measure the improvement. This delays the first step."""
+    at_end: bool = True
+    """Evaluate after the last step."""
+    micro_batch_size: int | None = Field(default=None, ge=1)
+    """Sequences in one evaluation pass of one worker; `null`: the value of `training`."""
+    generate: bool = False
+    """Also generate the model's answer to each evaluation prompt (greedy) and pass the answers to the hook `compute_metrics`."""
+    max_new_tokens: int = Field(default=64, ge=1)
+    """Longest generated answer in tokens."""
+
+
+class CheckpointConfig(Section):
+    shorthand = "every_steps"
+
+    every_steps: int | None = Field(default=None, ge=1)
+    """Save a checkpoint every this many steps; `null`: only when the run is stopped."""
+    keep: int = Field(default=2, ge=1)
+    """Number of recent checkpoints to keep."""
+
+
+class OutputConfig(Section):
+    shorthand = "url"
+
+    url: str | None = None
+    """Folder or `s3://`, `gs://`, `hdfs://` URL for the result; `null`: the folder of the run."""
+    merge_adapter: bool = False
+    """Also write the full model with the adapter merged in (LoRA only)."""
+
+
+class HooksConfig(Section):
+    shorthand = "file"
+
+    file: str | None = None
+    """Python file of the workspace that may define `format_example(row)`, `build_model(config)`, `compute_metrics(predictions, references, rows)`, `callbacks()`."""

@@ -1,0 +1,108 @@
+"""Load training configs: a file or plain data, with overrides; all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.problems import ABSENT, Problem, config_error, unique
+from llmops_kernel.config.reading.check import check
+from llmops_kernel.config.reading.files import check_files
+from llmops_kernel.config.reading.origins import Origins
+from llmops_kernel.config.reading.overrides import Overrides, apply_overrides
+from llmops_kernel.config.reading.yaml_dialect import dump
+from llmops_kernel.config.reading.yaml_source import Source, parse_yaml, read_yaml
+
+__all__ = [
+    "ABSENT",
+    "Problem",
+    "check_files",
+    "dump_yaml",
+    "flatten",
+    "load_training_config",
+    "training_config_from_dict",
+    "training_config_from_record",
+    "training_config_from_text",
+]
+
+PATTERN = "*.train.yaml"
+_REMEDY = "`llmops init` writes a config with every field explained"
+
+
+def load_training_config(
+    path: Path | str, overrides: Overrides = (), *, workspace: Path | None = None
+) -> TrainingConfig:
+    """Read, override and check a file. Raises ConfigError with all problems.
+
+    With a `workspace` the problems of a wrong config include those of the files it names.
+    """
+    source = read_yaml(Path(path).expanduser(), remedy=_REMEDY, siblings=PATTERN)
+    return _training_config(source, overrides, workspace)
+
+
+def training_config_from_text(
+    text: str,
+    overrides: Overrides = (),
+    *,
+    name: str = "the text",
+    workspace: Path | None = None,
+) -> TrainingConfig:
+    """Like `load_training_config` for a YAML text; `name` is what the problems call it."""
+    return _training_config(parse_yaml(text, file=name, remedy=_REMEDY), overrides, workspace)
+
+
+def training_config_from_dict(
+    data: Mapping[str, Any], overrides: Overrides = (), *, workspace: Path | None = None
+) -> TrainingConfig:
+    """Like `load_training_config` for plain data, such as a notebook's dict."""
+    source = Source({str(key): value for key, value in data.items()}, Origins())
+    return _training_config(source, overrides, workspace)
+
+
+def training_config_from_record(
+    data: Mapping[str, Any], overrides: Overrides = ()
+) -> TrainingConfig:
+    """Like `training_config_from_dict` for the config of a run's record, maybe of an old one."""
+    # Mistakes are reported below, with each value and the field that would be valid.
+    with suppress(ValidationError):
+        data = TrainingConfig.model_validate(data).model_dump(mode="json")
+    return training_config_from_dict(data, overrides)
+
+
+def _training_config(
+    source: Source, overrides: Overrides, workspace: Path | None
+) -> TrainingConfig:
+    data, refused = apply_overrides(TrainingConfig, source.data, overrides, origins=source.origins)
+    checked = check(TrainingConfig, data, origins=source.origins)
+    problems = [*source.problems, *refused, *checked.problems]
+    if checked.config is not None and not problems:
+        return checked.config
+    if checked.usable is not None and workspace is not None:
+        wrong = [problem.path for problem in problems]
+        problems += check_files(checked.usable, workspace, wrong=wrong)
+    raise config_error(list(unique(problems)), remedy=_REMEDY)
+
+
+def dump_yaml(config: Section) -> str:
+    """Every field, defaults too, so that the text stays true when a default changes."""
+    return dump(config.model_dump(mode="json"))
+
+
+def flatten(config: Section | Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted path -> plain value, of a config or of its dictionary; empty mappings vanish."""
+    data = config.model_dump(mode="json") if isinstance(config, Section) else config
+    return dict(_flat(data, ""))
+
+
+def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,1 @@
+"""Report to a run from the callbacks of Transformers and Lightning."""

@@ -1,0 +1,1 @@
+"""Kinds of run: what a run of each kind is made of, shows and can do."""

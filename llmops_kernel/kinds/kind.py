@@ -1,0 +1,106 @@
+"""What defines a kind of run: config, entrypoint, view, figures, columns, phases and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Literal
+
+from llmops_kernel.store.journal.summary import Better, Unit
+from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.record.record import RunRecord
+
+Action = Literal["stop", "retry", "resubmit", "compare", "delete"]
+ALL_ACTIONS: frozenset[Action] = frozenset({"stop", "retry", "resubmit", "compare", "delete"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One number of a run that users compare; every screen renders the kind's one list."""
+
+    key: str
+    label: str
+    unit: Unit
+    value: Callable[[Any], float | None]
+    """Reads it from the kind's view, in base units; None is unknown."""
+    better: Better = None
+    hint: str | Callable[[Any], str] = ""
+    """What it measures, for a tooltip; may depend on the view."""
+    note: Callable[[Any], str] | None = None
+    """Words shown behind the value, such as "since step 3"."""
+    listed: bool = False
+    """Whether lists of runs have a column for it."""
+    live: bool = True
+    """Whether the live panel shows it."""
+    compared: bool = True
+    """Whether a comparison and the end's table show it."""
+
+    def hint_for(self, view: RunView) -> str:
+        return self.hint if isinstance(self.hint, str) else self.hint(view)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One number of each row of the charts; the first column of a kind is the x axis."""
+
+    name: str
+    label: str
+    unit: Unit
+    value: Callable[[Any], float | None]
+    """Reads it from an event of `view.rows`."""
+
+
+def _no_figures(_: Any) -> tuple[Figure, ...]:
+    return ()
+
+
+def _no_description(_: RunRecord) -> str:
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunKind:
+    """One entry of the registry; lists, panels, comparison and submit ask nothing else."""
+
+    name: str
+    """The name in the run record: `train`, `script`."""
+    title: str
+    """The readable name: `Training run`."""
+    config_suffix: str = ""
+    """End of the config file's name, such as `.train.yaml`."""
+    entrypoint: str = ""
+    """Command of the driver; the run spec is its last argument."""
+    config: str = ""
+    """The config's model as `module:attribute`."""
+    check_files: str = ""
+    """`module:attribute` of a function (config, workspace) -> problems; empty checks nothing."""
+    view: type[RunView] = RunView
+    figures: tuple[Figure, ...] = ()
+    """The figures in order of importance."""
+    more_figures: Callable[[Any], tuple[Figure, ...]] = _no_figures
+    """Figures that depend on the run, such as one an evaluation metric."""
+    columns: tuple[Column, ...] = ()
+    curve: str = ""
+    """Name of the column that lists draw as a small curve."""
+    phases: tuple[str, ...] = ()
+    """Start-up phases in order; the last one ends with the first result."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Phase -> what the run does in it, as "Loading the model"."""
+    no_progress: str = "This run reported no progress."
+    """Shown in place of the charts when a run has ended without a row."""
+    actions: frozenset[Action] = ALL_ACTIONS
+    describe: Callable[[RunRecord], str] = _no_description
+    """One line about what runs, such as "SmolLM2-135M-Instruct · lora · ddp × 2"."""
+
+    def all_figures(self, view: RunView) -> tuple[Figure, ...]:
+        return self.figures + self.more_figures(view)
+
+    def column(self, name: str) -> Column | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+
+def load_attribute(path: str) -> Any:
+    """Import `module:attribute`."""
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)

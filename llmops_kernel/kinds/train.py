@@ -1,0 +1,201 @@
+"""The kind `train`: a run of our training loop from a training config."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from llmops_kernel.kinds.generic import START_WORDS
+from llmops_kernel.kinds.kind import Column, Figure, RunKind
+from llmops_kernel.metrics.events import PHASES
+from llmops_kernel.store.journal.training_view import TrainingView, lower_is_better
+from llmops_kernel.store.record.record import RunRecord
+
+WORDS = {
+    **START_WORDS,
+    "workers": "Starting the workers",
+    "imports": "Importing the training stack",
+    "compile": "Compiling DeepSpeed's CPU optimizer, usually 1 to 3 minutes, once per machine",
+    "process_group": "Connecting the workers",
+    "data": "Preparing the data",
+    "model_load": "Loading the model",
+    "engine": "Building optimizer and engine",
+    "first_step": "Running the first step",
+}
+
+
+def describe(record: RunRecord) -> str:
+    """`SmolLM2-135M-Instruct · lora · ddp × 2`; parts that the config lacks are left out."""
+    config = record.config
+    model = _section(config, "model").get("id")
+    method = _section(config, "method").get("type")
+    parallelism = _section(config, "parallelism")
+    strategy, workers = parallelism.get("strategy"), parallelism.get("num_workers")
+    spread = f"{strategy} × {workers}" if strategy and workers else strategy
+    return " · ".join(str(part) for part in (model, method, spread) if part)
+
+
+def _section(config: dict[str, Any], name: str) -> dict[str, Any]:
+    value = config.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _nan_note(view: TrainingView) -> str:
+    return "" if view.nan_since is None else f"since step {view.nan_since:,}"
+
+
+def _mfu_hint(view: TrainingView) -> str:
+    start = view.start
+    if start is None or not start.peak_flops:
+        return "model FLOPs utilization; the device's peak is not known"
+    size, unit = (1e12, "TFLOPS") if start.peak_flops >= 1e12 else (1e9, "GFLOPS")
+    peak = f"{start.peak_flops / size:,.3g} {unit}"
+    return f"model FLOPs utilization of {peak} a worker, {start.peak_source}"
+
+
+def _last(name: str) -> Any:
+    """Read a field of the last step."""
+    return lambda view: getattr(view.steps[-1], name) if view.steps else None
+
+
+def metric_figures(view: TrainingView) -> tuple[Figure, ...]:
+    """The best value of each evaluation metric but the loss."""
+    names = sorted(view.best_metrics.keys() - {"eval_loss"})
+    return tuple(_metric_figure(name) for name in names)
+
+
+def _metric_figure(name: str) -> Figure:
+    return Figure(
+        key=name,
+        label=f"best {name.removeprefix('eval_').replace('_', ' ')}",
+        unit="number",
+        better="lower" if lower_is_better(name) else "higher",
+        hint="the best value of all evaluations",
+        value=lambda view: view.best_metrics.get(name),
+        live=False,
+    )
+
+
+LOSS = Figure(
+    key="loss",
+    label="loss",
+    unit="loss",
+    better="lower",
+    hint="training loss of the last step",
+    value=attrgetter("loss"),
+    note=_nan_note,
+    listed=True,
+)
+FIGURES = (
+    LOSS,
+    Figure(
+        key="eval_loss",
+        label="eval loss",
+        unit="loss",
+        better="lower",
+        hint="loss on the held-out rows",
+        value=attrgetter("last_eval_loss"),
+        listed=True,
+    ),
+    Figure(
+        key="mfu",
+        label="MFU",
+        unit="fraction",
+        better="higher",
+        hint=_mfu_hint,
+        value=attrgetter("mfu"),
+        listed=True,
+    ),
+    Figure(
+        key="tokens_per_second",
+        label="tokens/s",
+        unit="per_second",
+        better="higher",
+        hint="all workers together, without padding",
+        value=attrgetter("tokens_per_second"),
+        listed=True,
+    ),
+    Figure(
+        key="step_time",
+        label="step time",
+        unit="seconds",
+        better="lower",
+        hint="median of the last steps",
+        value=attrgetter("step_time_s"),
+    ),
+    Figure(
+        key="peak_memory",
+        label="peak memory",
+        unit="bytes",
+        better="lower",
+        hint="of one device, by its allocator",
+        value=attrgetter("peak_memory_bytes"),
+    ),
+    Figure(
+        key="host_memory",
+        label="host memory",
+        unit="bytes",
+        better="lower",
+        hint="resident memory of the first worker's process",
+        value=_last("host_memory_bytes"),
+    ),
+    Figure(
+        key="learning_rate",
+        label="learning rate",
+        unit="exponent",
+        hint="of the last step",
+        value=_last("learning_rate"),
+        compared=False,
+    ),
+    Figure(
+        key="submit_to_first_step",
+        label="submit to first step",
+        unit="seconds",
+        better="lower",
+        hint="from submit to the first optimizer step of the newest attempt",
+        value=attrgetter("submit_to_first_step_s"),
+        live=False,
+    ),
+)
+COLUMNS = (
+    Column(name="step", label="step", unit="count", value=attrgetter("step")),
+    Column(name="loss", label="loss", unit="loss", value=attrgetter("loss")),
+    Column(name="mfu", label="MFU", unit="fraction", value=attrgetter("mfu")),
+    Column(
+        name="tokens_per_second",
+        label="tokens/s",
+        unit="per_second",
+        value=attrgetter("tokens_per_second"),
+    ),
+    Column(
+        name="peak_memory_bytes",
+        label="peak memory",
+        unit="bytes",
+        value=attrgetter("peak_memory_bytes"),
+    ),
+    Column(
+        name="host_memory_bytes",
+        label="host memory",
+        unit="bytes",
+        value=attrgetter("host_memory_bytes"),
+    ),
+    Column(name="step_time_s", label="step time", unit="seconds", value=attrgetter("step_time_s")),
+)
+
+TRAIN = RunKind(
+    name="train",
+    title="Training run",
+    config_suffix=".train.yaml",
+    entrypoint="python -m llmops_kernel.train.ray.entrypoint",
+    config="llmops_kernel.config.models.train:TrainingConfig",
+    check_files="llmops_kernel.config.reading.files:check_files",
+    view=TrainingView,
+    figures=FIGURES,
+    more_figures=metric_figures,
+    columns=COLUMNS,
+    curve="loss",
+    phases=PHASES,
+    words=WORDS,
+    no_progress="This run ended before its first step.",
+    describe=describe,
+)

@@ -1,0 +1,172 @@
+"""What only some providers can do, each a protocol that a provider implements or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict
+
+from llmops_kernel.config.models.cluster import AnyTemplate
+from llmops_kernel.errors import ClusterStateError
+from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterProvider
+
+
+def require_possible(info: ClusterInfo, action: ClusterAction) -> None:
+    """Raise ClusterStateError with the reason why an action cannot be done now."""
+    if reason := info.actions.get(action, ""):
+        raise ClusterStateError(
+            f"Cannot {action} cluster {info.name!r}: {reason[:1].lower()}{reason[1:]}",
+            remedy=f"`llmops status {info.name}` shows its state",
+        )
+
+
+# Editing: templates as manifests, and applying a changed one
+
+
+class EditKind(StrEnum):
+    NOTHING = "nothing"
+    LIVE = "live"
+    """Takes effect at once; no remaining pod is restarted."""
+    NEW_PODS = "new-pods"
+    """Running pods stay as they are; only new ones follow the template."""
+    RESTART = "restart"
+    """Every pod is deleted and recreated, the head with all its jobs as well."""
+    REPLACE = "replace"
+    """Not possible in place: the cluster must be deleted and created again."""
+
+
+class EditEffect(BaseModel):
+    """What applying a changed template would do: kind, one sentence, and the details."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    kind: EditKind
+    sentence: str
+    lines: tuple[str, ...] = ()
+    """Each change, as `group h100: replicas 2 -> 4`."""
+    stops: tuple[str, ...] = ()
+    """Pods and running jobs that an apply ends; what cannot be known is named as unknown."""
+    safe_way: str = ""
+    """How to get there without losing work; empty where nothing is lost."""
+
+    @property
+    def needs_confirmation(self) -> bool:
+        return bool(self.stops) or self.kind in (EditKind.RESTART, EditKind.REPLACE)
+
+
+class RenderedTemplate(Protocol):
+    """The manifest of a template."""
+
+    def to_yaml(self, *, with_companions: bool = True) -> str:
+        """Return the manifest, with the other objects that its pods need unless left out."""
+
+
+@runtime_checkable
+class SupportsEdit(Protocol):
+    """A provider whose templates become manifests that can be compared and applied."""
+
+    def render(self, template: AnyTemplate, *, namespace: str | None = None) -> RenderedTemplate:
+        """Return the manifest that `up` would create, without asking a server.
+
+        Raises ConfigError for a template of another provider.
+        """
+
+    def dry_run(
+        self, template: AnyTemplate, *, namespace: str | None = None
+    ) -> tuple[RenderedTemplate, str]:
+        """Return the manifest that the server accepts, and where it was asked.
+
+        Raises an LLMOpsError with every field that is refused.
+        """
+
+    def effect(self, template: AnyTemplate, *, name: str | None = None) -> EditEffect:
+        """Return what `apply` would do. Raises ClusterNotFoundError, ConfigError."""
+
+    def apply(
+        self, template: AnyTemplate, *, name: str | None = None, force: bool = False
+    ) -> ClusterInfo:
+        """Change a running cluster to follow the template.
+
+        `force` takes over fields that others own. Raises ClusterNotFoundError,
+        ClusterStateError, ConfigError.
+        """
+
+
+# Guarding: suspending or deleting what is idle
+
+
+class Act(StrEnum):
+    NONE = "none"
+    DRAIN = "drain"
+    """Ask what runs to stop, so that it saves a checkpoint, and wait."""
+    SUSPEND = "suspend"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True)
+class GuardState:
+    """What an idle guard has to do now and next. Times are Unix seconds; None: nothing is due."""
+
+    act: Act = Act.NONE
+    why: str = ""
+    """For people: what is done now and why, or what it waits for."""
+    suspends_at_s: float | None = None
+    ends_at_s: float | None = None
+    kept_until_s: float | None = None
+    idle_since_s: float | None = None
+
+    @property
+    def next_s(self) -> float | None:
+        """When there is something to do, if nothing changes until then."""
+        times = [at_s for at_s in (self.suspends_at_s, self.ends_at_s) if at_s is not None]
+        return min(times, default=None)
+
+
+class GuardedCluster(Protocol):
+    """One cluster as an idle guard sees it. Any number of guards may work at once."""
+
+    @property
+    def name(self) -> str: ...
+
+    def guard_state(self) -> GuardState | None:
+        """Return what is due; None for a cluster without an idle policy."""
+
+    def record_idle(self, state: GuardState) -> None:
+        """Record since when the cluster is idle, to show it in lists of clusters."""
+
+    def act(self, state: GuardState) -> bool:
+        """Suspend or delete it if it is still as it was seen; return whether that was done."""
+
+
+@runtime_checkable
+class SupportsGuard(Protocol):
+    """A provider whose clusters may have an idle policy."""
+
+    def guarded(self) -> Sequence[GuardedCluster]:
+        """Return the clusters that have an idle policy."""
+
+    def guarded_cluster(self, name: str) -> GuardedCluster:
+        """Return one cluster. Raises ClusterNotFoundError."""
+
+
+def editor_of(provider: ClusterProvider) -> SupportsEdit:
+    """Return the provider's editing part. Raises ClusterStateError where it has none."""
+    if isinstance(provider, SupportsEdit):
+        return provider
+    raise ClusterStateError(
+        f"Provider {provider.name} has no manifests: its templates cannot be rendered or applied",
+        remedy="use a template of provider kuberay: `llmops cluster init NAME --kind kuberay`",
+    )
+
+
+def guard_of(provider: ClusterProvider) -> SupportsGuard:
+    """Return the provider's guarding part. Raises ClusterStateError where it has none."""
+    if isinstance(provider, SupportsGuard):
+        return provider
+    raise ClusterStateError(
+        f"Provider {provider.name} has no idle guard: its clusters stay up until they are stopped",
+        remedy="`llmops suspend NAME` stops one",
+    )

@@ -1,0 +1,1 @@
+"""Ray clusters on Kubernetes: RayCluster resources of the KubeRay operator, and related objects."""

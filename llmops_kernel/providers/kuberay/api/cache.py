@@ -1,0 +1,310 @@
+"""A namespace's objects, kept current by one list and one watch for the whole process."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llmops_kernel.providers.kuberay.api.client import (
+    Kube,
+    KubeError,
+    KubeGone,
+    KubeUnreachable,
+    Watch,
+)
+from llmops_kernel.providers.kuberay.api.paths import pods_path, raycluster_path
+
+Obj = dict[str, Any]
+POD_SELECTOR: Final = "ray.io/is-ray-node=yes"
+_FORGET_S: Final = 600.0
+_POLL_S: Final = 5.0
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 10.0
+_DENIED_PAUSE_S: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The objects known at one moment. They are shared and must not be changed."""
+
+    items: Mapping[str, Obj]
+    """Objects by name."""
+    error: KubeError | None = None
+    """Why the objects cannot be kept current."""
+    old_s: float = 0.0
+    """Seconds since the objects were known to be current; 0 while the watch runs."""
+
+
+class Cache:
+    """Keeps the objects at one path. Starts with the first look, ends when it is no longer used."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        path: str,
+        *,
+        label_selector: str = "",
+        slim: Callable[[Obj], Obj] = lambda found: found,
+    ) -> None:
+        self._kube = kube
+        self._path = path
+        self._selector = label_selector
+        self._slim = slim
+        self._items: dict[str, Obj] = {}
+        self._version = ""
+        self._error: KubeError | None = None
+        self._current_s = 0.0
+        self._asked_s = time.monotonic()
+        self._lock = threading.Condition()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._watch: Watch | None = None
+        self._synced = False
+        self._closed = False
+        self._may_watch = True
+
+    def start(self) -> None:
+        """Start early, so that a later look waits less."""
+        with self._lock:
+            self._asked_s = time.monotonic()
+            self._start()
+
+    def look(self, *, patience_s: float = 5.0) -> Snapshot:
+        """Return the objects: at once if there are any, else after the first list.
+
+        Raises KubeError when nothing is known and the API server cannot be asked.
+        """
+        with self._lock:
+            self._asked_s = time.monotonic()
+            self._start()
+            self._lock.wait_for(lambda: self._synced or self._error is not None, patience_s)
+            if not self._synced:
+                raise self._error or KubeUnreachable(
+                    f"The API server of context {self._kube.context} has not answered for"
+                    f" {patience_s:.0f} s",
+                    remedy=f"`kubectl --context {self._kube.context} version` asks it too",
+                )
+            old_s = time.monotonic() - self._current_s if self._error is not None else 0.0
+            return Snapshot(dict(self._items), self._error, old_s)
+
+    def put(self, found: Obj) -> None:
+        """Store the API server's answer to a change of ours, ahead of the watch."""
+        with self._lock:
+            name = found["metadata"]["name"]
+            # Older than what the watch has reported, and not there: it was deleted meanwhile.
+            is_gone = name not in self._items and _version_of(found) <= _number(self._version)
+            if self._synced and not is_gone:
+                self._keep(found)
+
+    def drop(self, name: str, *, uid: str) -> None:
+        """Remove an object that was found to be gone."""
+        with self._lock:
+            if self._items.get(name, {}).get("metadata", {}).get("uid") == uid:
+                del self._items[name]
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something changes."""
+        with self._lock:
+            self._lock.wait(timeout_s)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            watch, thread = self._watch, self._thread
+            self._lock.notify_all()
+        self._wake.set()
+        if watch is not None:
+            watch.close()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(2.0)
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closed:
+            # A daemon thread: a silent watch must not delay the exit of the program.
+            self._thread = threading.Thread(
+                target=self._run, name=f"llmops-watch-{self._kube.context}", daemon=True
+            )
+            self._thread.start()
+
+    def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._is_over():
+            try:
+                if not self._version:
+                    self._list()
+                pause_s = _FIRST_PAUSE_S
+                if self._may_watch:
+                    self._follow()
+                else:
+                    self._wake.wait(_POLL_S)
+                    self._version = ""
+            except KubeGone:
+                self._version = ""
+            except KubeError as error:
+                pause_s = self._failed(error, pause_s)
+                self._wake.wait(pause_s * random.uniform(0.8, 1.2))
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        with self._lock:
+            self._thread = None
+
+    def _is_over(self) -> bool:
+        """Return whether it was unused for long.
+
+        It then drops its objects, so memory is bounded.
+        """
+        with self._lock:
+            if self._closed:
+                return True
+            if time.monotonic() - self._asked_s < _FORGET_S:
+                return False
+            self._items, self._version, self._synced = {}, "", False
+            return True
+
+    def _list(self) -> None:
+        items, version = self._kube.list(self._path, label_selector=self._selector)
+        found = {item["metadata"]["name"]: self._slim(item) for item in items}
+        with self._lock:
+            self._items, self._version = found, version
+            self._is_current()
+            self._synced = True
+            self._lock.notify_all()
+
+    def _follow(self) -> None:
+        try:
+            watch = self._kube.watch(
+                self._path, resource_version=self._version, label_selector=self._selector
+            )
+        except KubeError as error:
+            # Some roles allow `list` without `watch`.
+            if error.reason == "Forbidden":
+                self._may_watch = False
+                return
+            raise
+        with self._lock:
+            if self._closed:
+                watch.close()
+                return
+            self._watch = watch
+            self._is_current()
+        began_s = time.monotonic()
+        try:
+            for kind, found in watch:
+                self._apply(kind, found)
+        finally:
+            with self._lock:
+                self._watch = None
+                self._current_s = time.monotonic()
+        if time.monotonic() - began_s < 1.0:
+            # A proxy that ends every watch at once must not be asked in a hot loop.
+            self._wake.wait(_FIRST_PAUSE_S)
+
+    def _apply(self, kind: str, found: Obj) -> None:
+        with self._lock:
+            self._is_current()
+            self._version = found["metadata"]["resourceVersion"]
+            if kind == "BOOKMARK":
+                return
+            if kind == "DELETED":
+                self._items.pop(found["metadata"]["name"], None)
+            else:
+                self._keep(found)
+            self._lock.notify_all()
+
+    def _keep(self, found: Obj) -> None:
+        name = found["metadata"]["name"]
+        known = self._items.get(name)
+        if known is None or _version_of(found) >= _version_of(known):
+            self._items[name] = self._slim(found)
+            self._lock.notify_all()
+
+    def _is_current(self) -> None:
+        self._error = None
+        self._current_s = time.monotonic()
+
+    def _failed(self, error: KubeError, pause_s: float) -> float:
+        with self._lock:
+            self._error = error
+            self._lock.notify_all()
+        return _DENIED_PAUSE_S if error.reason in ("Forbidden", "ApiNotFound") else pause_s
+
+
+def _version_of(found: Obj) -> int:
+    return _number(found["metadata"].get("resourceVersion"))
+
+
+def _number(version: Any) -> int:
+    with suppress(ValueError, TypeError):
+        return int(version)
+    return 0
+
+
+def slim_raycluster(found: Obj) -> Obj:
+    """Drop `managedFields`: it is half of the object, and nothing reads it here."""
+    metadata = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
+    return {**found, "metadata": metadata}
+
+
+def slim_pod(found: Obj) -> Obj:
+    """Keep what shows where a pod is and what it waits for; no environment, no commands."""
+    metadata = found["metadata"]
+    spec = dict(found.get("spec") or {})
+    for part in ("containers", "initContainers"):
+        spec[part] = [_slim_container(one) for one in spec.get(part) or []]
+    return {
+        "metadata": {key: metadata[key] for key in _POD_META if key in metadata},
+        "spec": spec,
+        "status": found.get("status") or {},
+    }
+
+
+def _slim_container(container: Obj) -> Obj:
+    return {key: container[key] for key in ("name", "image", "resources") if key in container}
+
+
+_POD_META = (
+    "name",
+    "namespace",
+    "uid",
+    "labels",
+    "annotations",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "ownerReferences",
+    "resourceVersion",
+)
+_caches: dict[tuple[int, str, str], tuple[Kube, Cache]] = {}
+_lock = threading.Lock()
+
+
+def rayclusters_of(kube: Kube, namespace: str) -> Cache:
+    """Return the cache of a namespace's RayClusters, one for the whole process."""
+    return _shared(kube, raycluster_path(namespace), slim=slim_raycluster)
+
+
+def pods_of(kube: Kube, namespace: str) -> Cache:
+    """Return the cache of a namespace's Ray pods, of all clusters; started when first needed."""
+    return _shared(kube, pods_path(namespace), slim=slim_pod, label_selector=POD_SELECTOR)
+
+
+def _shared(
+    kube: Kube, path: str, *, slim: Callable[[Obj], Obj], label_selector: str = ""
+) -> Cache:
+    key = (id(kube), path, label_selector)
+    with _lock:
+        if key not in _caches:
+            _caches[key] = (kube, Cache(kube, path, label_selector=label_selector, slim=slim))
+        return _caches[key][1]
+
+
+def close_caches() -> None:
+    """End all watches of this process; the next look starts new ones."""
+    with _lock:
+        open_ones = list(_caches.values())
+        _caches.clear()
+    for _, cache in open_ones:
+        cache.close()

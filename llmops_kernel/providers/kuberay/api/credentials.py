@@ -1,0 +1,314 @@
+"""The credentials of one kubeconfig context: read, used for each request, renewed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import threading
+import time
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+from llmops_kernel.errors import MissingDependencyError
+from llmops_kernel.providers.kuberay.api import kubeconfig
+from llmops_kernel.providers.kuberay.api.errors import KubeError
+
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
+
+# An API server that repeats 401 must not start a plug-in for each request.
+_RENEWAL_PAUSE_S: Final = 5.0
+_EXEC_SKEW_S: Final = 60.0
+_SIGN_IN: Final = {
+    "gke-gcloud-auth-plugin": "gcloud auth login",
+    "gcloud": "gcloud auth login",
+    "aws": "aws sso login",
+    "aws-iam-authenticator": "aws sso login",
+    "kubelogin": "az login",
+    "oc": "oc login",
+    "tsh": "tsh login",
+}
+
+
+class Credentials:
+    """Thread-safe.
+
+    Also has the server's address and certificates, which come from the same file.
+    """
+
+    def __init__(self, context: kubeconfig.Context) -> None:
+        self.context = context
+        self._lock = threading.Lock()
+        self._renewed_s = 0.0
+        self._plugin: _Plugin | None = None
+        self._loaded: Configuration = self._load()
+        self._token: str | None = None
+        self._token_ends_s: float | None = None
+        self._ssl = ssl_context(self._loaded)
+        self._certificate = _certificate(self._loaded)
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.context.name!r})"
+
+    @property
+    def server(self) -> str:
+        return str(self._loaded.host).rstrip("/")
+
+    @property
+    def proxy(self) -> str | None:
+        """The HTTP proxy for the server: the kubeconfig's, else the environment's."""
+        return _proxy_to(self.server, self._loaded.proxy or None)
+
+    @property
+    def server_name(self) -> str | None:
+        """The name in the server's certificate, if it differs from that of its address."""
+        return getattr(self._loaded, "tls_server_name", None) or None
+
+    @property
+    def ssl(self) -> ssl.SSLContext:
+        return self._ssl
+
+    @property
+    def sign_in(self) -> str:
+        """What to run when the server rejects the credentials."""
+        if self.context.name == kubeconfig.IN_CLUSTER:
+            return "the pod's service account has no valid token: see `serviceAccountName`"
+        command = self._plugin_name()
+        check = f"`kubectl --context {self.context.name} get rayclusters` shows whether it works"
+        if command:
+            return f"`{_SIGN_IN.get(command, f'{command} ...')}` signs you in again; then {check}"
+        return f"sign in again as you did first (`oc login`, a new kubeconfig); then {check}"
+
+    def header(self) -> str | None:
+        """Return the `Authorization` header; None if a client certificate is enough.
+
+        Raises KubeError.
+        """
+        with self._lock:
+            return self._header()
+
+    def renew(self, refused: str | None) -> str | None:
+        """Read everything again after a 401, unless another thread has done so meanwhile."""
+        with self._lock:
+            now = self._header()
+            if now != refused or time.monotonic() - self._renewed_s < _RENEWAL_PAUSE_S:
+                return now
+            self._renewed_s = time.monotonic()
+            self._token_ends_s, self._token = None, None
+            self._loaded = self._load()
+            self._reload_certificate()
+            return self._header()
+
+    def _header(self) -> str | None:
+        if self._plugin is None:
+            # The official client renews OIDC tokens and the pod's own token here.
+            value = self._loaded.get_api_key_with_prefix("BearerToken")
+            return str(value) if value else None
+        ends_s = self._token_ends_s
+        if self._token is None or (ends_s is not None and time.time() > ends_s - _EXEC_SKEW_S):
+            self._run_plugin()
+        return self._token
+
+    def _load(self) -> Configuration:
+        """Load the context. Raises KubeError, MissingDependencyError."""
+        try:
+            from kubernetes import config as official
+            from kubernetes.client import Configuration
+            from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+        except ImportError:
+            raise MissingDependencyError(
+                "Clusters on Kubernetes need the package `kubernetes`, which is not installed",
+                remedy="pip install 'llmops-kernel[kubernetes]'",
+            ) from None
+        loaded = Configuration()
+        try:
+            if self.context.name == kubeconfig.IN_CLUSTER:
+                official.load_incluster_config(client_configuration=loaded)
+                return loaded
+            files = os.pathsep.join(str(path) for path in kubeconfig.files())
+            merged = KubeConfigMerger(files)
+            self._plugin = _take_plugin(merged.config, self.context)
+            # Renewed OIDC tokens are written back: the old refresh token may be invalid now.
+            loader = KubeConfigLoader(
+                merged.config,
+                active_context=self.context.name,
+                config_persister=merged.save_changes if self._plugin is None else None,
+            )
+            loader.load_and_set(loaded)
+        except (official.ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+            raise KubeError(
+                f"Kubeconfig context {self.context.name!r} is not usable: {error}",
+                reason="BadKubeconfig",
+                remedy=f"`kubectl --context {self.context.name} version` shows what kubectl says",
+            ) from None
+        return loaded
+
+    def _run_plugin(self) -> None:
+        """Run the plug-in directly: the official client only logs that it failed, and continues."""
+        from kubernetes.config.exec_provider import ExecProvider
+
+        plugin = self._plugin
+        assert plugin is not None
+        try:
+            status = ExecProvider(plugin.section, plugin.folder, plugin.cluster).run()
+        except FileNotFoundError:
+            raise self._plugin_failed("is not installed (not on PATH)") from None
+        except Exception as error:
+            raise self._plugin_failed(f"fails: {str(error)[:500]}") from None
+        if "token" in status:
+            self._token = f"Bearer {status['token']}"
+        elif "clientCertificateData" in status:
+            _load_chain(self._ssl, status["clientCertificateData"], status.get("clientKeyData", ""))
+        else:
+            raise self._plugin_failed("gives neither a token nor a certificate")
+        self._token_ends_s = _seconds(status.get("expirationTimestamp"))
+
+    def _plugin_failed(self, how: str) -> KubeError:
+        return KubeError(
+            f"The credential plug-in {self._plugin_name()} of context {self.context.name} {how}",
+            reason="Unauthorized",
+            remedy=self.sign_in,
+        )
+
+    def _plugin_name(self) -> str:
+        return "" if self._plugin is None else Path(str(self._plugin.section["command"])).name
+
+    def _reload_certificate(self) -> None:
+        """Load it into the same SSL context, so that every client that has it uses the new one."""
+        new = _certificate(self._loaded)
+        if new and new != self._certificate:
+            self._ssl.load_cert_chain(self._loaded.cert_file, self._loaded.key_file)
+        self._certificate = new
+
+
+class KubeAuth(httpx.Auth):
+    """Sets `Authorization` on each request; repeats it once with new credentials after a 401."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def sync_auth_flow(
+        self, request: httpx.Request
+    ) -> Generator[httpx.Request, httpx.Response, None]:
+        used = self._set(request, self._credentials.header())
+        response = yield request
+        if _worth_another(response, request):
+            renewed = self._credentials.renew(used)
+            if renewed != used:
+                self._set(request, renewed)
+                yield request
+
+    async def async_auth_flow(
+        self, request: httpx.Request
+    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        # A plug-in takes a second: do not run it on the event loop.
+        used = self._set(request, await asyncio.to_thread(self._credentials.header))
+        response = yield request
+        if _worth_another(response, request):
+            renewed = await asyncio.to_thread(self._credentials.renew, used)
+            if renewed != used:
+                self._set(request, renewed)
+                yield request
+
+    def _set(self, request: httpx.Request, header: str | None) -> str | None:
+        if header is not None:
+            request.headers["Authorization"] = header
+        if self._credentials.server_name:
+            request.extensions["sni_hostname"] = self._credentials.server_name
+        return header
+
+
+def _worth_another(response: httpx.Response, request: httpx.Request) -> bool:
+    # A streamed body was read already and cannot be sent again.
+    return response.status_code == 401 and isinstance(request.stream, httpx.ByteStream)
+
+
+@dataclass(frozen=True)
+class _Plugin:
+    """An `exec` section, as the official client's ExecProvider wants it."""
+
+    section: Any
+    folder: str
+    """The folder of the kubeconfig: relative commands start there."""
+    cluster: Any
+
+
+def _take_plugin(config: Any, context: kubeconfig.Context) -> _Plugin | None:
+    """Taken out of the user, so that the official loader does not run it."""
+    from kubernetes.config.kube_config import ConfigNode
+
+    for node in config.value.get("users") or []:
+        user = node.value.get("user") or {}
+        if node.value.get("name") == context.user and user.get("exec"):
+            section = ConfigNode("exec", user.pop("exec"))
+            section["command"]  # Raises ConfigException where it is missing.
+            cluster = config["clusters"].get_with_name(context.cluster)["cluster"]
+            return _Plugin(section, os.path.dirname(os.path.abspath(node.path)), cluster)
+    return None
+
+
+def ssl_context(loaded: Configuration) -> ssl.SSLContext:
+    """Return the SSL context. Raises KubeError."""
+    if loaded.verify_ssl is False:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        try:
+            context = ssl.create_default_context(cafile=loaded.ssl_ca_cert or None)
+        except (OSError, ssl.SSLError) as error:
+            raise KubeError(
+                f"The certificate authority of {loaded.host} cannot be read: {error}",
+                reason="BadKubeconfig",
+                remedy="see `certificate-authority` of the cluster in your kubeconfig",
+            ) from None
+    if loaded.cert_file:
+        try:
+            context.load_cert_chain(loaded.cert_file, loaded.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise KubeError(
+                f"The client certificate for {loaded.host} cannot be read: {error}",
+                reason="BadKubeconfig",
+                remedy="see `client-certificate` of the user in your kubeconfig",
+            ) from None
+    return context
+
+
+def _proxy_to(server: str, proxy: str | None) -> str | None:
+    """Return the proxy, respecting NO_PROXY: the official client ignores that variable."""
+    host = urlsplit(server).hostname or ""
+    if proxy is None or proxy not in getproxies().values():
+        return proxy
+    return None if host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host) else proxy
+
+
+def _certificate(loaded: Configuration) -> bytes | None:
+    return Path(loaded.cert_file).read_bytes() if loaded.cert_file else None
+
+
+def _load_chain(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Python's ssl reads files only; they live for a moment, readable by their owner."""
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(f"{certificate}\n{key}\n")
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+def _seconds(timestamp: str | None) -> float | None:
+    from datetime import datetime
+
+    if not timestamp:
+        return None
+    try:
+        return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None

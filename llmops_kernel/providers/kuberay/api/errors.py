@@ -1,0 +1,232 @@
+"""Errors of a Kubernetes API server in readable words, with what to do about them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from llmops_kernel.errors import ClusterError, ClusterUnreachableError
+from llmops_kernel.providers.kuberay.api.refusals import refusal
+
+RBAC_FILE: Final = "cluster_templates/rbac.yaml"
+_STATUS_OF: Final = {401: 401, 403: 403, 404: 404, 409: 409, 400: 422, 422: 422}
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_FORBIDDEN: Final = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)"'
+    r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]+)")?'
+)
+_UNKNOWN_FIELD: Final = re.compile(r'(unknown|duplicate) field "([^"]+)"')
+_GROUP: Final = re.compile(r"^/apis/([^/]+)/")
+_NOT_CHECKED: Final = "some validation rules were not checked"
+_OWNERS: Final = {
+    "ray.io": ("KubeRay's operator", "helm install kuberay-operator kuberay/kuberay-operator"),
+    "kueue.x-k8s.io": ("Kueue", "take `queue` out of the template, or have Kueue installed"),
+}
+
+
+class KubeError(ClusterError):
+    """The Kubernetes API server rejected a request, or could not be reached."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        code: int = 0,
+        reason: str = "",
+        causes: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.code = code
+        """HTTP status; 0 if there was no answer."""
+        self.reason = reason
+        """Kubernetes' own reason: NotFound, Forbidden, AlreadyExists, Conflict, Invalid, ..."""
+        self.causes = tuple(causes)
+        """Pairs of a field and what is wrong with it."""
+        self.status = _STATUS_OF.get(code, 500)
+
+
+class KubeUnreachable(KubeError, ClusterUnreachableError):
+    """The server did not answer, or answered that it cannot work now."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        code: int = 0,
+        reason: str = "Unreachable",
+        causes: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(message, remedy=remedy, code=code, reason=reason, causes=causes)
+        self.status = ClusterUnreachableError.status
+
+
+class KubeGone(KubeError):
+    """The watch is too far behind; list again."""
+
+
+def error_of(
+    code: int,
+    body: Mapping[str, Any] | str,
+    *,
+    method: str,
+    path: str,
+    context: str,
+    sign_in: str = "",
+) -> KubeError:
+    """Return the error for an answer: `body` is a Status object, or text if it is not one."""
+    status = body if isinstance(body, Mapping) and body.get("kind") == "Status" else {}
+    said = str(status.get("message") or (body if isinstance(body, str) else "")).strip()
+    details: Mapping[str, Any] = status.get("details") or {}
+    reason = str(status.get("reason") or "")
+    where = f"context {context}"
+    if code == 401:
+        return _unauthorized(where, sign_in)
+    if code == 403:
+        return _forbidden(said, details, where=where, verb=_VERBS.get(method, "get"))
+    if code == 404:
+        return _not_found(said, details, where=where, path=path)
+    if code == 410 or reason in ("Expired", "Gone"):
+        return KubeGone(said or "The watch is too far behind", code=410, reason="Expired")
+    if code == 409:
+        return _conflict(said, reason, details, where=where)
+    if code in (400, 422):
+        return _invalid(code, said, reason, details)
+    if code == 429 or code >= 500:
+        return KubeUnreachable(
+            f"The Kubernetes API server of {where} answers {code}: {said[:300] or 'no reason'}",
+            remedy="it is overloaded or restarting: try again in a minute",
+            code=code,
+            reason=reason or "ServerError",
+        )
+    return KubeError(f"{where}: {said[:500]}", code=code, reason=reason)
+
+
+def _unauthorized(where: str, sign_in: str) -> KubeError:
+    return KubeError(
+        f"The Kubernetes API server of {where} rejected the credentials: expired or wrong",
+        remedy=sign_in or "sign in again; then `kubectl auth whoami` shows your user",
+        code=401,
+        reason="Unauthorized",
+    )
+
+
+def _forbidden(said: str, details: Mapping[str, Any], *, where: str, verb: str) -> KubeError:
+    match = _FORBIDDEN.search(said)
+    if match is None:
+        return _refused(said, where=where)
+    group, namespace = match["group"] or "", match["namespace"]
+    resource, verb = match["resource"], match["verb"] or verb
+    scope = f"namespace {namespace}" if namespace else "the whole cluster"
+    rule = f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
+    return KubeError(
+        f"{match['user']!r} may not {verb} {resource} in {scope} ({where})",
+        remedy=f"ask for a {'Role' if namespace else 'ClusterRole'} with the rule {rule}: see"
+        f" {RBAC_FILE}",
+        code=403,
+        reason="Forbidden",
+        causes=[(f"{verb} {resource}", group)],
+    )
+
+
+def _refused(said: str, *, where: str) -> KubeError:
+    """An admission rule, not RBAC: a quota, a missing priority class, an organization's policy."""
+    known = refusal(said)
+    message = known.message if known else said
+    remedy = known.remedy if known else ""
+    return KubeError(
+        f"Refused in {where}: {message}",
+        remedy=remedy or "an admission rule of the Kubernetes cluster rejects it; ask its admins",
+        code=403,
+        reason="Forbidden",
+    )
+
+
+def _not_found(said: str, details: Mapping[str, Any], *, where: str, path: str) -> KubeError:
+    kind, name = details.get("kind"), details.get("name")
+    if kind == "namespaces":
+        return KubeError(
+            f"There is no namespace {name!r} in {where}",
+            remedy=f"`kubectl create namespace {name}`, or another `namespace:` in the template",
+            code=404,
+            reason="NamespaceNotFound",
+        )
+    group = _GROUP.match(path)
+    if not kind and group is not None:
+        owner, remedy = _OWNERS.get(group[1], (f"What serves {group[1]}", "have it installed"))
+        return KubeError(
+            f"{owner} is not installed in {where}: its API {group[1]} does not exist",
+            remedy=remedy,
+            code=404,
+            reason="ApiNotFound",
+        )
+    what = said or f"{path} does not exist"
+    return KubeError(f"{what} ({where})", code=404, reason="NotFound")
+
+
+def _conflict(said: str, reason: str, details: Mapping[str, Any], *, where: str) -> KubeError:
+    causes = _causes(details)
+    if reason == "AlreadyExists":
+        return KubeError(
+            f"{said} ({where})",
+            remedy="an object of that name exists: choose another name, or delete it",
+            code=409,
+            reason=reason,
+        )
+    if any("conflict with" in what for _, what in causes):
+        lines = "".join(f"\n  {field}: {what}" for field, what in causes)
+        return KubeError(
+            f"Others own fields that this would change ({where}):{lines}",
+            remedy="leave them out of the template, or take them over with `--force`",
+            code=409,
+            reason="Conflict",
+            causes=causes,
+        )
+    return KubeError(
+        f"{said or 'It was changed by another client'} ({where})",
+        remedy="repeat the command",
+        code=409,
+        reason=reason or "Conflict",
+    )
+
+
+def _invalid(code: int, said: str, reason: str, details: Mapping[str, Any]) -> KubeError:
+    causes = _causes(details)
+    causes += [(field, f"{how} field") for how, field in _UNKNOWN_FIELD.findall(said)]
+    if not causes:
+        return KubeError(said or f"HTTP {code}", code=code, reason=reason or "BadRequest")
+    kind = str(details.get("kind") or said.split(" ", 1)[0])
+    named = f" {details['name']!r}" if details.get("name") else ""
+    lines = "".join(f"\n  {field}: {what}" for field, what in causes)
+    remedy = "`llmops cluster render T` shows the whole manifest; correct these in the template"
+    if any("unknown field" in what for _, what in causes):
+        remedy = (
+            "misspelt, or KubeRay's CRD there is older than the field: take it out of the"
+            " template, or have KubeRay upgraded"
+        )
+    return KubeError(
+        f"The API server refuses the {kind}{named}:{lines}",
+        remedy=remedy,
+        code=code,
+        reason="Invalid",
+        causes=causes,
+    )
+
+
+def _causes(details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the causes without the API server's remark that it checked no further."""
+    causes = []
+    for cause in details.get("causes") or []:
+        field, message = str(cause.get("field") or ""), str(cause.get("message") or "")
+        if _NOT_CHECKED in message:
+            continue
+        message = message.replace(f"{field} in body ", "") if field else message
+        causes.append(("" if field == "<nil>" else field or "spec", message))
+    return [(field or _field_in(message), message) for field, message in causes]
+
+
+def _field_in(message: str) -> str:
+    """Return the field from the message: for an int32 that is too large it is only there."""
+    return message.rsplit(" in ", 1)[-1] if " in spec" in message else "spec"

@@ -1,0 +1,65 @@
+"""Paths of the Kubernetes API for the resources that we use."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+RAY_API = "ray.io/v1"
+RAYCLUSTER_CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+NODES = "/api/v1/nodes"
+NAMESPACES = "/api/v1/namespaces"
+
+
+def api_path(group_version: str, plural: str, namespace: str = "", name: str = "") -> str:
+    """Return the path of any resource; `group_version` is `v1` or `ray.io/v1`."""
+    root = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
+    scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{root}{scope}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
+
+
+def raycluster_path(namespace: str, name: str = "") -> str:
+    return api_path(RAY_API, "rayclusters", namespace, name)
+
+
+def pods_path(namespace: str, name: str = "") -> str:
+    return api_path("v1", "pods", namespace, name)
+
+
+def services_path(namespace: str, name: str = "") -> str:
+    return api_path("v1", "services", namespace, name)
+
+
+def service_proxy_path(namespace: str, service: str, port: str) -> str:
+    """Return a path below which everything reaches the service's port, given by name or number."""
+    return f"{services_path(namespace)}/{service}:{port}/proxy"
+
+
+def portforward_path(namespace: str, pod: str) -> str:
+    return f"{pods_path(namespace, pod)}/portforward"
+
+
+def secrets_path(namespace: str, name: str = "") -> str:
+    return api_path("v1", "secrets", namespace, name)
+
+
+def quotas_path(namespace: str) -> str:
+    return api_path("v1", "resourcequotas", namespace)
+
+
+def nodes_path(name: str = "") -> str:
+    return api_path("v1", "nodes", "", name)
+
+
+def namespace_path(name: str) -> str:
+    return api_path("v1", "namespaces", "", name)
+
+
+def object_path(body: dict[str, object], *, namespace: str = "", named: bool = True) -> str:
+    """Return the path of an object in a manifest: a RayCluster, ConfigMap or Secret."""
+    metadata = body.get("metadata")
+    meta = metadata if isinstance(metadata, dict) else {}
+    plural = f"{str(body.get('kind', '')).lower()}s"
+    scope = str(meta.get("namespace") or namespace)
+    name = str(meta.get("name", "")) if named else ""
+    return api_path(str(body.get("apiVersion", "v1")), plural, scope, name)

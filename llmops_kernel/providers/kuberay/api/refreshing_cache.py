@@ -1,0 +1,153 @@
+"""Caches slow answers for a moment and refreshes them in background threads."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+_THREADS: Final = 8
+_LOG = logging.getLogger(__name__)
+_KEPT_S: Final = 60.0
+_OLD_PATIENCE_S: Final = 0.02
+_FEW: Final = 16
+"""Keys that are refreshed at the full pace; with more keys each answer is kept longer."""
+_COST: Final = 20.0
+"""An answer that takes 0.1 s of this process's time is computed at most every 2 s."""
+_RAREST_S: Final = 20.0
+_jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+_started: list[threading.Thread] = []
+_start_lock = threading.Lock()
+
+
+def run_in_background(job: Callable[[], None]) -> None:
+    """Run it in one of a few threads that do not delay the exit of the program."""
+    with _start_lock:
+        if len(_started) < _THREADS:
+            thread = threading.Thread(target=_work, name="llmops-ask", daemon=True)
+            _started.append(thread)
+            thread.start()
+    _jobs.put(job)
+
+
+def _work() -> None:
+    while True:
+        job = _jobs.get()
+        try:
+            job()
+        except Exception:
+            # One failed question must not end the thread that the others need.
+            _LOG.exception("asking beside")
+
+
+@dataclass
+class _Entry(Generic[T]):
+    value: T | None = None
+    known_s: float | None = None
+    cost_s: float = 0.0
+    asked_s: float = field(default_factory=time.monotonic)
+    asking: threading.Event | None = None
+
+
+class RefreshingCache(Generic[T]):
+    """Keeps one answer for each key; frequent callers get the newest one available.
+
+    The more keys there are, and the longer an answer takes, the less often each is refreshed: two
+    hundred clusters must not cause a thousand requests a second.
+    """
+
+    def __init__(self, *, fresh_s: float, patience_s: float, stale_s: float) -> None:
+        """Set the limits.
+
+        `fresh_s`: an answer is not refreshed before that age. `patience_s`: how long a caller waits
+        for one. `stale_s`: up to that age an old answer is better than none.
+        """
+        self._fresh_s = fresh_s
+        self._patience_s = patience_s
+        self._stale_s = stale_s
+        self._kept: dict[Hashable, _Entry[T]] = {}
+        self._lock = threading.Lock()
+        self._pruned_s = 0.0
+
+    def get(
+        self,
+        key: Hashable,
+        ask: Callable[[], T],
+        *,
+        until_s: float | None = None,
+        patience_s: float | None = None,
+    ) -> T | None:
+        """Return the answer; None if there was none in time.
+
+        `until_s` is a time (monotonic) that limits the wait.
+        """
+        kept, asking = self._begin(key, ask)
+        patience_s = self._patience_s if patience_s is None else patience_s
+        stale_s = self._stale_s * self._rarity()
+        if asking is not None:
+            now_s = time.monotonic()
+            # A slightly old answer is good enough for a caller that looks every second.
+            has_old = kept.known_s is not None and now_s - kept.known_s < stale_s
+            patience_s = min(patience_s, _OLD_PATIENCE_S) if has_old else patience_s
+            if until_s is not None:
+                patience_s = min(patience_s, max(0.0, until_s - now_s))
+            asking.wait(patience_s)
+        with self._lock:
+            known_s = kept.known_s
+            if known_s is None or time.monotonic() - known_s > stale_s + self._patience_s:
+                return None
+            return kept.value
+
+    def known(self, key: Hashable) -> bool:
+        """Return whether there is an answer, however old."""
+        with self._lock:
+            kept = self._kept.get(key)
+            return kept is not None and kept.known_s is not None
+
+    def forget(self, key: Hashable) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
+
+    def _begin(
+        self, key: Hashable, ask: Callable[[], T]
+    ) -> tuple[_Entry[T], threading.Event | None]:
+        now_s = time.monotonic()
+        with self._lock:
+            self._prune(now_s)
+            kept = self._kept.setdefault(key, _Entry())
+            kept.asked_s = now_s
+            fresh_s = max(self._fresh_s * self._rarity(), min(_COST * kept.cost_s, _RAREST_S))
+            if kept.known_s is not None and now_s - kept.known_s < fresh_s:
+                return kept, None
+            if kept.asking is not None:
+                return kept, kept.asking
+            done = kept.asking = threading.Event()
+        run_in_background(lambda: self._ask(kept, ask, done))
+        return kept, done
+
+    def _rarity(self) -> float:
+        return max(1.0, len(self._kept) / _FEW)
+
+    def _ask(self, kept: _Entry[T], ask: Callable[[], T], done: threading.Event) -> None:
+        began_s = time.thread_time()
+        try:
+            value = ask()
+            with self._lock:
+                kept.value, kept.known_s = value, time.monotonic()
+                kept.cost_s = time.thread_time() - began_s
+        finally:
+            with self._lock:
+                kept.asking = None
+            done.set()
+
+    def _prune(self, now_s: float) -> None:
+        if len(self._kept) > _FEW and now_s - self._pruned_s > 1.0:
+            self._pruned_s = now_s
+            old = [key for key, kept in self._kept.items() if now_s - kept.asked_s > _KEPT_S]
+            for key in old:
+                del self._kept[key]

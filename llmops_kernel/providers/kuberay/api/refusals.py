@@ -1,0 +1,116 @@
+"""Explains why the API server rejects an object: quota, priority class, policy, rights."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from llmops_kernel.providers.kuberay.resource.objects import one_line
+from llmops_kernel.providers.protocol import Waiting
+
+_QUOTA: Final = re.compile(
+    r"exceeded quota: (?P<name>[^,\s]+), requested: (?P<asked>\S+), "
+    r"used: (?P<used>\S+), limited: (?P<limit>[^\s\]}\"']+)"
+)
+_FAILED_QUOTA: Final = re.compile(r"failed quota: (?P<name>[^:]+): must specify (?P<what>[^\"'}]+)")
+_PRIORITY: Final = re.compile(r"no PriorityClass with name \"?(?P<name>[\w.-]+)\"? was found")
+_ACCOUNT: Final = re.compile(r"serviceaccount \"(?P<name>[^\"]+)\" not found")
+_SECURITY: Final = re.compile(r"violates PodSecurity \"(?P<level>[^\"]+)\": (?P<why>.+)")
+_WEBHOOK: Final = re.compile(
+    r"admission webhook \"(?P<name>[^\"]+)\" denied the request: (?P<why>.+)"
+)
+_RANGE: Final = re.compile(
+    r"(?P<what>(?:maximum|minimum) \S+ usage per (?:Container|Pod) is [^\"\],]+)"
+)
+_TERMINATING: Final = re.compile(r"because it is being terminated")
+_NOT_ALLOWED: Final = re.compile(r"User \"(?P<user>[^\"]+)\" cannot (?P<what>.+)")
+
+
+def refusal(message: str) -> Waiting | None:
+    """Return a readable sentence; None for a text that is no known rejection."""
+    message = message.replace('\\"', '"')
+    if found := _QUOTA.search(message):
+        return _quota(found)
+    for pattern, kind, told, remedy in _KNOWN:
+        if found := pattern.search(message):
+            parts = {name: one_line(value) for name, value in found.groupdict().items()}
+            return Waiting(
+                message=told.format(**parts),
+                remedy=remedy.format(**parts),
+                kind=kind,
+                is_stuck=True,
+            )
+    return None
+
+
+def _quota(found: re.Match[str]) -> Waiting:
+    """Parse `requested: pods=1, used: pods=10, limited: pods=10`, each with several resources."""
+    asked, used, limit = (_amounts(found[part]) for part in ("asked", "used", "limit"))
+    told = [
+        f"{name} is at {used.get(name, '?')} of {limit.get(name, '?')}, {more} more asked"
+        for name, more in asked.items()
+    ]
+    return Waiting(
+        message=f"quota {found['name']} of the namespace is exceeded: {'; '.join(told)}",
+        remedy="end or suspend a cluster of this namespace, ask for less, or have the quota"
+        f" raised: `kubectl describe resourcequota {found['name']}`",
+        kind="quota",
+        is_stuck=True,
+    )
+
+
+def _amounts(part: str) -> dict[str, str]:
+    pairs = (item.partition("=") for item in part.strip(",").split(","))
+    return {name: value for name, found, value in pairs if found}
+
+
+_KNOWN: Final = (
+    (
+        _FAILED_QUOTA,
+        "quota",
+        "quota {name} of the namespace wants the pods to say {what}",
+        "give cpus and memory in the template for head and worker groups",
+    ),
+    (
+        _PRIORITY,
+        "priority",
+        "there is no PriorityClass {name}",
+        "take one that is there (`kubectl get priorityclasses`) for priority_class",
+    ),
+    (
+        _ACCOUNT,
+        "account",
+        "there is no ServiceAccount {name} in the namespace",
+        "`kubectl create serviceaccount {name}`, or take another for service_account",
+    ),
+    (
+        _SECURITY,
+        "policy",
+        "the namespace's pod security level {level} forbids the pods: {why}",
+        "change the pods by `pod:` in the template, or ask an admin for another level",
+    ),
+    (
+        _RANGE,
+        "quota",
+        "a LimitRange of the namespace forbids the pods: {what}",
+        "ask for less in the template, or have the limit raised: `kubectl get limitrange`",
+    ),
+    (
+        _TERMINATING,
+        "namespace",
+        "the namespace is being deleted",
+        "wait until it is deleted and create it again, or use another namespace",
+    ),
+    (
+        _WEBHOOK,
+        "policy",
+        "admission webhook {name} refuses: {why}",
+        "change what it names in the template",
+    ),
+    (
+        _NOT_ALLOWED,
+        "permission",
+        "{user} cannot {what}",
+        "an admin grants it: cluster_templates/rbac.yaml has the rules",
+    ),
+)

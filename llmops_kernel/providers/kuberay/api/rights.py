@@ -1,0 +1,112 @@
+"""What this user may do in a namespace, and which rule of rbac.yaml would allow the rest."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from llmops_kernel.providers.kuberay.api.client import Kube, KubeError
+from llmops_kernel.providers.kuberay.api.errors import RBAC_FILE
+from llmops_kernel.providers.kuberay.api.paths import ACCESS_REVIEWS
+from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
+from llmops_kernel.providers.protocol import ClusterAction
+
+
+@dataclass(frozen=True)
+class Right:
+    """A verb on a resource (`services/proxy` includes its subresource)."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    rule: int = 0
+    """Number of the rule in rbac.yaml that grants it."""
+
+
+RAY: Final = "ray.io"
+CREATE: Final = Right("create", "rayclusters", RAY, rule=1)
+PATCH: Final = Right("patch", "rayclusters", RAY, rule=1)
+DELETE: Final = Right("delete", "rayclusters", RAY, rule=1)
+PODS: Final = Right("list", "pods", rule=3)
+EVENTS: Final = Right("list", "events", rule=5)
+PROXY: Final = Right("get", "services/proxy", rule=8)
+SUBMIT: Final = Right("create", "services/proxy", rule=8)
+SECRETS: Final = Right("get", "secrets", rule=9)
+FILES: Final = Right("create", "configmaps", rule=10)
+ALL: Final = (CREATE, PATCH, DELETE, PODS, EVENTS, PROXY, SUBMIT, SECRETS, FILES)
+NEEDED: Final = {
+    ClusterAction.SUSPEND: PATCH,
+    ClusterAction.RESUME: PATCH,
+    ClusterAction.SCALE: PATCH,
+    ClusterAction.DELETE: DELETE,
+}
+_ANSWER_S: Final = 3.0
+# Rights change rarely, and a user who gets one looks again within minutes.
+_reviews: RefreshingCache[dict[Right, bool]] = RefreshingCache(
+    fresh_s=300.0, patience_s=0.5, stale_s=3600.0
+)
+
+
+def missing(kube: Kube, namespace: str, *, until_s: float | None = None) -> frozenset[Right]:
+    """Return the rights that are missing; unknown ones count as granted.
+
+    Asked once per process and namespace, all at the same time.
+    """
+    key = (id(kube), namespace)
+    known = _reviews.get(key, lambda: _review(kube, namespace), until_s=until_s)
+    return frozenset(right for right, is_given in (known or {}).items() if not is_given)
+
+
+def refusal(right: Right, namespace: str) -> str:
+    """Return `Needs patch on rayclusters in namespace ml: rule 1 of cluster_templates/rbac.yaml`"""
+    return (
+        f"Needs {right.verb} on {right.resource} in namespace {namespace}:"
+        f" rule {right.rule} of {RBAC_FILE}"
+    )
+
+
+def refusals(lacking: frozenset[Right], namespace: str) -> dict[ClusterAction, str]:
+    """Return the actions that are not allowed, each with the reason."""
+    return {
+        action: refusal(right, namespace) for action, right in NEEDED.items() if right in lacking
+    }
+
+
+def _review(kube: Kube, namespace: str) -> dict[Right, bool]:
+    answers: dict[Right, bool] = {}
+
+    def ask(right: Right) -> None:
+        try:
+            answers[right] = is_allowed(kube, namespace, right)
+        except KubeError:
+            return
+
+    threads = [threading.Thread(target=ask, args=(right,), daemon=True) for right in ALL]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_ANSWER_S)
+    return dict(answers)
+
+
+def is_allowed(kube: Kube, namespace: str, right: Right) -> bool:
+    """Return whether the user has that right. Raises KubeError."""
+    resource, _, subresource = right.resource.partition("/")
+    attributes = {
+        "namespace": namespace,
+        "verb": right.verb,
+        "group": right.group,
+        "resource": resource,
+        "subresource": subresource,
+    }
+    answer = kube.create(
+        ACCESS_REVIEWS,
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
+        },
+        strict=False,
+    )
+    return bool((answer.get("status") or {}).get("allowed"))

@@ -1,0 +1,177 @@
+"""Applies a changed template to a cluster by server-side apply, and says what that would do."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.errors import ClusterStateError
+from llmops_kernel.providers.capabilities import EditEffect, EditKind
+from llmops_kernel.providers.dashboard.jobs import described_job
+from llmops_kernel.providers.dashboard.rest import is_active
+from llmops_kernel.providers.kuberay.api import features
+from llmops_kernel.providers.kuberay.api.client import FIELD_MANAGER, KubeError
+from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
+from llmops_kernel.providers.kuberay.edit.spec_changes import changes
+from llmops_kernel.providers.kuberay.life.create import ensure_owned
+from llmops_kernel.providers.kuberay.render.manifest import Manifest, render
+from llmops_kernel.providers.kuberay.resource import names, status
+from llmops_kernel.providers.kuberay.resource.objects import labels
+from llmops_kernel.providers.kuberay.resource.worker_groups import worker_groups
+from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
+from llmops_kernel.providers.kuberay.state.info import pods_of_cluster
+from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray, jobs_of
+
+Raw = dict[str, Any]
+_GROUPS: Final = ".spec.workerGroupSpecs"
+
+
+def is_changed(located: LocatedCluster, template: KubeRayTemplate) -> bool:
+    """Return whether the cluster was made from another template; always True if others made it."""
+    return status.template_of(located.raycluster) != template
+
+
+def effect_of(located: LocatedCluster, template: KubeRayTemplate) -> EditEffect:
+    """Return what applying the template would do. Raises KubeError, ConfigError."""
+    manifest = _rendered(located, template)
+    pods = pods_of_cluster(located)
+    return effect_of_edit(
+        located.kube.get(located.path),  # The cache keeps no managedFields: the field owners.
+        manifest.raycluster,
+        jobs=_jobs(located),
+        pods=None if pods is None else _counted(pods),
+    )
+
+
+def apply(located: LocatedCluster, template: KubeRayTemplate, *, force: bool = False) -> None:
+    """Apply a changed template; `force` takes over fields that others own.
+
+    Raises ClusterStateError for what cannot be changed, and KubeError, which for a conflict names
+    the other owners.
+    """
+    effect = effect_of(located, template)
+    if effect.kind is EditKind.REPLACE:
+        raise ClusterStateError(
+            f"Cluster {located.name!r} cannot be changed to match the template: {effect.sentence}",
+            remedy=effect.safe_way,
+        )
+    manifest = _rendered(located, template)
+    body = _body(located, manifest)
+    _take_back(located)
+    try:
+        changed = located.kube.apply(located.path, body, force=force)
+    except KubeError as error:
+        if force or not _is_harmless(error, located):
+            raise
+        # Fields set by scale or resume belong to us under another operation, and the autoscaler
+        # owns the whole list of groups because of the replicas, which we keep.
+        # the autoscaler owns the whole list of groups for the replicas that we keep.
+        changed = located.kube.apply(located.path, body, force=True)
+    located.cache.put(changed)
+    for companion in manifest.companions:
+        ensure_owned(located.kube, companion, changed)
+    invalidate_ray(located)
+
+
+def _rendered(located: LocatedCluster, template: KubeRayTemplate) -> Manifest:
+    lacks = features.lacking(located.kube)
+    if lacks is None:
+        spec = located.raycluster["spec"]
+        lacks = frozenset(name for name in features.OPTIONAL if name not in spec)
+    return render(template, namespace=located.scope.namespace, lacks=lacks)
+
+
+def _body(located: LocatedCluster, manifest: Manifest) -> Raw:
+    """Return the manifest with the cluster's own annotations and the autoscaler's replicas."""
+    body = copy.deepcopy(manifest.raycluster)
+    own = labels(located.raycluster, "metadata", "annotations")
+    for name in (names.CREATED_BY, names.CHOSEN):
+        if name in own:
+            body["metadata"]["annotations"][name] = own[name]
+    if body["spec"].get("enableInTreeAutoscaling"):
+        now = located.kube.get(located.path)  # The cached object may be some seconds old.
+        live = {group.get("groupName"): group for group in worker_groups(now)}
+        for group in body["spec"]["workerGroupSpecs"]:
+            if group["groupName"] in live:
+                # The list is replaced as a whole: if left out, the value would become 0.
+                group["replicas"] = live[group["groupName"]].get("replicas") or 0
+    return body
+
+
+def _take_back(located: LocatedCluster) -> None:
+    """Make apply the owner of our fields, so that a field that left the template is removed.
+
+    The cluster was created by a plain request, and a later apply would never remove that request's
+    fields (`kubectl` does the same when it migrates to server-side apply).
+    """
+    live = located.kube.get(located.path)
+    entries = (live["metadata"].get("managedFields")) or []
+    ours = [entry for entry in entries if _is_our_update(entry)]
+    if not ours:
+        return
+    applied = [entry for entry in entries if _is_our_apply(entry)]
+    fields: Raw = {}
+    for entry in (*ours, *applied):
+        fields = _union(fields, entry.get("fieldsV1") or {})
+    kept = [entry for entry in entries if entry not in ours and entry not in applied]
+    kept.append({**ours[-1], "operation": "Apply", "fieldsV1": fields})
+    version = live["metadata"]["resourceVersion"]
+    patch = {"metadata": {"managedFields": kept, "resourceVersion": version}}
+    located.kube.merge(located.path, patch)
+
+
+def _is_our_update(entry: Mapping[str, Any]) -> bool:
+    return _is_ours(entry) and entry.get("operation") == "Update"
+
+
+def _is_our_apply(entry: Mapping[str, Any]) -> bool:
+    return _is_ours(entry) and entry.get("operation") == "Apply"
+
+
+def _is_ours(entry: Mapping[str, Any]) -> bool:
+    return entry.get("manager") == FIELD_MANAGER and not entry.get("subresource")
+
+
+def _union(one: Raw, other: Mapping[str, Any]) -> Raw:
+    merged = dict(one)
+    for name, fields in other.items():
+        merged[name] = _union(merged.get(name) or {}, fields or {})
+    return merged
+
+
+def _is_harmless(error: KubeError, located: LocatedCluster) -> bool:
+    """Return whether it conflicts only with our other operations or the autoscaler's replicas."""
+    others = [
+        field for field, what in error.causes or [("", "")] if f'"{FIELD_MANAGER}"' not in what
+    ]
+    if error.reason != "Conflict":
+        return False
+    return not others or (set(others) == {_GROUPS} and _only_replicas_differ(located))
+
+
+def _only_replicas_differ(located: LocatedCluster) -> bool:
+    """Return whether only the autoscaler has changed the worker groups since our last apply."""
+    recorded = status.template_of(located.raycluster)
+    if not isinstance(recorded, KubeRayTemplate) or not recorded.autoscaling.enabled:
+        return False
+    was = _rendered(located, recorded).raycluster
+    return not any(change.group for change in changes(located.kube.get(located.path), was))
+
+
+def _jobs(located: LocatedCluster) -> list[str] | None:
+    if status.phase_of(located.raycluster).state == "stopped":
+        return []
+    jobs = jobs_of(located)
+    return None if jobs is None else [described_job(job) for job in jobs if is_active(job)]
+
+
+def _counted(pods: list[dict[str, Any]]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for pod in pods:
+        own = labels(pod, "metadata", "labels")
+        is_head = own.get(names.RAY_NODE_TYPE_LABEL) == "head"
+        counts["head" if is_head else own.get(names.RAY_GROUP_LABEL, "")] += 1
+    return dict(counts)

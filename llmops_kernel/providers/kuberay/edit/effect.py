@@ -1,0 +1,322 @@
+"""Computes what applying a changed template would do to a running cluster, before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llmops_kernel.providers.capabilities import EditEffect, EditKind
+from llmops_kernel.providers.kuberay.edit.spec_changes import ABSENT, Change, changes
+from llmops_kernel.providers.kuberay.edit.words import described, listed_pods, short
+from llmops_kernel.providers.kuberay.resource import names
+from llmops_kernel.providers.kuberay.resource.objects import text
+from llmops_kernel.providers.kuberay.resource.status import is_autoscaled
+from llmops_kernel.providers.kuberay.resource.worker_groups import (
+    expected_pods,
+    expected_pods_by_group,
+    worker_groups,
+)
+
+Raw = Mapping[str, Any]
+_HASHLESS: Final = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
+"""Fields of a worker group that `Recreate` does not compare."""
+_LIVE: Final = (*_HASHLESS, "idleTimeoutSeconds", "priority")
+_LIVE_OPTIONS: Final = ("idleTimeoutSeconds", "upscalingMode")
+_SIZES: Final = (("replicas",), ("minReplicas",), ("maxReplicas",))
+"""Fields that set the number of pods of a group."""
+_IMMUTABLE: Final = (("managedBy",), ("gcsFaultToleranceOptions", "backend"))
+_HEAD_SERVICE: Final = ("serviceType", "headService", "enableIngress", "ingressOptions")
+_WAIT: Final = "wait until no job runs, then apply"
+_SUSPEND: Final = (
+    "stop the runs (each saves a checkpoint), suspend, apply, resume; retry the runs then"
+)
+
+
+def effect_of_edit(
+    live: Raw,
+    rendered: Raw,
+    *,
+    jobs: Sequence[str] | None,
+    pods: Mapping[str, int] | None = None,
+) -> EditEffect:
+    """Compare `live`, the RayCluster on the API server, with `rendered`, the one to apply.
+
+    `jobs` names what runs on it (`run lora-...`); None if that is unknown. `pods` counts the
+    existing pods by group, the head's as `head`; None takes the requested replicas.
+    """
+    edit = _Edit(live, rendered, jobs=jobs, pods=pods)
+    return edit.effect()
+
+
+@dataclass
+class _Edit:
+    live: Raw
+    rendered: Raw
+    jobs: Sequence[str] | None
+    counts: dict[str, int]
+
+    def __init__(
+        self,
+        live: Raw,
+        rendered: Raw,
+        *,
+        jobs: Sequence[str] | None,
+        pods: Mapping[str, int] | None,
+    ) -> None:
+        self.live, self.rendered, self.jobs = live, rendered, jobs
+        self.counts = dict(_asked_for(live) if pods is None else pods)
+        self.spec = changes(live, rendered)
+        self.labels = _label_changes(live, rendered)
+
+    def effect(self) -> EditEffect:
+        if reason := self._new_name():
+            return self._made(EditKind.REPLACE, reason)
+        if refused := [change for change in self.spec if _is_immutable(change)]:
+            fields = " and ".join(".".join(change.path) for change in refused)
+            return self._made(EditKind.REPLACE, f"{fields} cannot be changed")
+        if not self.spec and not self.labels:
+            return EditEffect(
+                kind=EditKind.NOTHING,
+                sentence="nothing changes: the cluster matches the template",
+            )
+        if _is_asleep(self.live, self.counts):
+            text = "nothing restarts: the cluster has no pods, new ones follow the template"
+            return EditEffect(kind=EditKind.LIVE, sentence=text, lines=self._lines())
+        if why := self._restart_reason():
+            return self._made(EditKind.RESTART, why)
+        if stale := self._stale():
+            return self._new_pods(stale)
+        return self._live()
+
+    def _new_name(self) -> str:
+        for field in ("name", "namespace"):
+            old = (self.live.get("metadata") or {}).get(field)
+            new = (self.rendered.get("metadata") or {}).get(field)
+            if old and new and old != new:
+                return f"its {field} would be {new} instead of {old}"
+        return ""
+
+    def _restart_reason(self) -> str:
+        queue = names.QUEUE_LABEL
+        if queue in self.labels:
+            return "Kueue takes another queue only while the cluster is suspended"
+        held = bool(_labels(self.live).get(queue)) and not self._is_elastic()
+        if held and any(_is_counted_by_kueue(change) for change in self.spec):
+            return "Kueue must admit the changed pods again and suspends the cluster for that"
+        strategy = _strategy(self.rendered)
+        if strategy != "Recreate":
+            return ""
+        if _strategy(self.live) != "Recreate":
+            return "with upgradeStrategy Recreate KubeRay applies earlier edits as well"
+        return (
+            "upgradeStrategy Recreate replaces all pods" if any(map(_is_hashed, self.spec)) else ""
+        )
+
+    def _is_elastic(self) -> bool:
+        annotations = (self.live.get("metadata") or {}).get("annotations") or {}
+        return bool(annotations.get(names.ELASTIC_ANNOTATION) == "true")
+
+    def _stale(self) -> list[Change]:
+        """Return the changes that running pods do not get."""
+        groups = {
+            change.path[1] for change in self.spec if _comes(change) or _is_terminating(change)
+        }
+        return [c for c in self.spec if c.group not in groups and not _is_live(c)]
+
+    def _new_pods(self, stale: Sequence[Change]) -> EditEffect:
+        whole = [change for change in stale if change.group is None and not _of_head(change)]
+        groups = [name for name in self.counts if name != "head"]
+        touched = dict.fromkeys(c.group for c in stale if c.group) if not whole else groups
+        head = whole or any(_of_head(change) for change in stale)
+        parts = []
+        if touched:
+            fields = [c for c in stale if c.group] or list(whole)
+            running = sum(self.counts.get(name, 0) for name in touched)
+            parts.append(
+                f"only new pods of {_groups(touched)} get {described(fields)};"
+                f" {listed_pods(running)} the old"
+            )
+        if head:
+            fields = [c for c in stale if c.group is None]
+            parts.append(f"the head gets {described(fields)} only when it is recreated")
+        return EditEffect(
+            kind=EditKind.NEW_PODS,
+            sentence="; ".join(parts),
+            lines=self._lines(),
+            stops=self._lost_pods(),
+            safe_way=f"for all pods at once: {_SUSPEND}",
+        )
+
+    def _live(self) -> EditEffect:
+        lost = self._lost_pods()
+        first = [short(change) for change in self.spec[:2]] or self._label_lines()[:2]
+        more = len(self.spec) - len(first)
+        text = "; ".join(first) + (f" and {more} more" if more > 0 else "")
+        ends = f"nothing restarts: {text}" if not lost else f"{' and '.join(lost)} end: {text}"
+        left = self._left_behind()
+        return EditEffect(
+            kind=EditKind.LIVE,
+            sentence="; ".join([ends, *left]),
+            lines=self._lines(),
+            stops=lost,
+            safe_way=self._way_down(lost, left),
+        )
+
+    def _way_down(self, lost: Sequence[str], left: Sequence[str]) -> str:
+        if left:
+            return "give the group `replicas: 0, max_replicas: 0` and apply that first"
+        return f"{_WAIT}: deleting a pod ends the work on it" if lost else ""
+
+    def _left_behind(self) -> list[str]:
+        """Report the pods of groups that leave the spec.
+
+        KubeRay forgets such a group, and its pods keep running (kuberay#1739).
+        """
+        gone = [c.path[1] for c in self.spec if _is_terminating(c) and self.counts.get(c.path[1])]
+        return [
+            f"{listed_pods(self.counts[name], verb='of')} group {name} are left behind, for KubeRay"
+            " does not delete pods of a group that it no longer knows"
+            for name in gone
+        ]
+
+    def _lost_pods(self) -> tuple[str, ...]:
+        found = []
+        resized = [c.group for c in self.spec if c.group and c.path[2:] in _SIZES]
+        expected = self._expected_pods()
+        for group in dict.fromkeys(resized):
+            over = self.counts.get(group, 0) - expected.get(group, 0)
+            if over > 0:
+                found.append(f"{over} pod{'s' * (over > 1)} of group {group}")
+        return tuple(found)
+
+    def _expected_pods(self) -> dict[str, int]:
+        """Return the pods of each group after the apply, which keeps the autoscaler's replicas."""
+        if not is_autoscaled(self.rendered):
+            return expected_pods_by_group(self.rendered)
+        now = {text(group, "groupName"): group for group in worker_groups(self.live)}
+        return {
+            name: expected_pods({**group, "replicas": now.get(name, group).get("replicas")})
+            for group in worker_groups(self.rendered)
+            if (name := text(group, "groupName"))
+        }
+
+    def _made(self, kind: EditKind, why: str) -> EditEffect:
+        pods, jobs = self._running()
+        lost = "the head" + (f", {pods}" if pods else "") + f" and {jobs}"
+        verb = "deletes" if kind is EditKind.RESTART else "not possible on this cluster"
+        if kind is EditKind.RESTART:
+            sentence = f"{verb} {lost}: {why}"
+        else:
+            sentence = f"{verb}: {why}; a new cluster would cost {lost}"
+        safe = _SUSPEND if kind is EditKind.RESTART else (
+            "stop the runs (each saves a checkpoint), `llmops delete`, `llmops up`, retry the runs"
+        )  # fmt: skip
+        idle = self.jobs is not None and not self.jobs
+        return EditEffect(
+            kind=kind,
+            sentence=sentence,
+            lines=self._lines(),
+            stops=("the head", *([pods] if pods else []), *(self.jobs or ([] if idle else [jobs]))),
+            safe_way=safe if not idle else "nothing runs now: apply loses Ray's list of ended jobs",
+        )
+
+    def _running(self) -> tuple[str, str]:
+        workers = sum(count for name, count in self.counts.items() if name != "head")
+        pods = f"{workers} worker pod{'s' * (workers != 1)}" if workers else ""
+        if self.jobs is None:
+            return pods, "whatever runs on it (its jobs are unknown)"
+        if not self.jobs:
+            return pods, "no running job"
+        count = len(self.jobs)
+        shown = ", ".join(self.jobs[:3]) + (", ..." if count > 3 else "")
+        return pods, f"{count} running job{'s' * (count > 1)} ({shown})"
+
+    def _lines(self) -> tuple[str, ...]:
+        return (*(short(change) for change in self.spec), *self._label_lines())
+
+    def _label_lines(self) -> list[str]:
+        return [f"label {key}: {old} -> {new}" for key, (old, new) in self.labels.items()]
+
+
+def _asked_for(live: Raw) -> dict[str, int]:
+    spec = live.get("spec") or {}
+    if spec.get("suspend"):
+        return {}
+    return {"head": 1, **expected_pods_by_group(live)}
+
+
+def _is_asleep(live: Raw, counts: Mapping[str, int]) -> bool:
+    return bool((live.get("spec") or {}).get("suspend")) and not any(counts.values())
+
+
+def _labels(obj: Raw) -> dict[str, str]:
+    return (obj.get("metadata") or {}).get("labels") or {}
+
+
+def _label_changes(live: Raw, rendered: Raw) -> dict[str, tuple[str, str]]:
+    """Return changed labels of the RayCluster, and what the template sets in annotations."""
+    old, new = _labels(live), _labels(rendered)
+    found = {
+        key: (old.get(key, "none"), value) for key, value in new.items() if old.get(key) != value
+    }
+    if names.QUEUE_LABEL in old and names.QUEUE_LABEL not in new:
+        found[names.QUEUE_LABEL] = (old[names.QUEUE_LABEL], "none")
+    notes = {
+        o: (x.get("metadata") or {}).get("annotations") or {}
+        for o, x in (("old", live), ("new", rendered))
+    }
+    for key in (names.IDLE, names.ACCESS):
+        before, after = notes["old"].get(key), notes["new"].get(key)
+        if names.TEMPLATE in notes["old"] and before != after:
+            found[key] = (before or "none", after or "none")
+    return found
+
+
+def _strategy(obj: Raw) -> str:
+    return ((obj.get("spec") or {}).get("upgradeStrategy") or {}).get("type") or "None"
+
+
+def _is_immutable(change: Change) -> bool:
+    both = change.old is not ABSENT and change.new is not ABSENT
+    return both and any(change.path == path for path in _IMMUTABLE)
+
+
+def _comes(change: Change) -> bool:
+    return change.group is not None and len(change.path) == 2 and change.old is ABSENT
+
+
+def _is_terminating(change: Change) -> bool:
+    return change.group is not None and len(change.path) == 2 and change.new is ABSENT
+
+
+def _is_live(change: Change) -> bool:
+    if change.path[0] == "upgradeStrategy":
+        return True
+    if change.path[0] == "autoscalerOptions":
+        return change.path[1:2] != () and change.path[1] in _LIVE_OPTIONS
+    if change.group is not None:
+        return len(change.path) == 3 and change.path[2] in _LIVE
+    return _of_head(change) and change.path[1:2] != () and change.path[1] in _HEAD_SERVICE
+
+
+def _of_head(change: Change) -> bool:
+    return change.path[0] in ("headGroupSpec", "enableInTreeAutoscaling", "autoscalerOptions")
+
+
+def _is_hashed(change: Change) -> bool:
+    if change.path[0] == "upgradeStrategy" or "tolerations" in change.path:
+        return False
+    return change.group is None or len(change.path) != 3 or change.path[2] not in _HASHLESS
+
+
+def _is_counted_by_kueue(change: Change) -> bool:
+    """Return whether Kueue's Workload holds it: the number of pods by group, and their requests."""
+    if change.group is not None and len(change.path) <= 3:
+        return len(change.path) == 2 or change.path[2] in ("replicas", "numOfHosts")
+    return "template" in change.path
+
+
+def _groups(touched: Mapping[Any, Any] | Sequence[Any]) -> str:
+    names_of = list(touched)
+    return f"group{'s' * (len(names_of) > 1)} {', '.join(map(str, names_of))}"

@@ -1,0 +1,203 @@
+"""What a pod requests, what a node has left, and which nodes accept the pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from llmops_kernel.providers.kuberay.resource.objects import (
+    Obj,
+    condition,
+    dig,
+    fields,
+    labels,
+    name_of,
+    objects,
+    quantities,
+    text,
+    texts,
+)
+
+Amounts = Mapping[str, Decimal]
+_ENDED = ("Succeeded", "Failed")
+_ZERO = Decimal(0)
+_HARD = ("NoSchedule", "NoExecute")
+
+
+def requests_of(spec: Obj) -> dict[str, Decimal]:
+    """Return what the scheduler reserves for a pod with that `spec`, by its own rule."""
+    total: dict[str, Decimal] = {}
+    for container in objects(spec, "containers"):
+        _add(total, _container(container))
+    sidecars: dict[str, Decimal] = {}
+    for container in objects(spec, "initContainers"):
+        asked = _container(container)
+        if container.get("restartPolicy") == "Always":
+            _add(sidecars, asked)
+            _add(total, asked)
+            continue
+        for name, value in asked.items():
+            total[name] = max(total.get(name, _ZERO), value + sidecars.get(name, _ZERO))
+    _add(total, quantities(spec, "overhead"))
+    return {name: value for name, value in total.items() if value > 0}
+
+
+def _container(container: Obj) -> dict[str, Decimal]:
+    """Return a container's requests; a limit without a request is the request."""
+    limits = quantities(container, "resources", "limits")
+    return limits | quantities(container, "resources", "requests")
+
+
+def _add(total: dict[str, Decimal], more: Amounts) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, _ZERO) + value
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node and its free resources; `free` is None if they could not be seen."""
+
+    name: str
+    obj: Obj
+    allocatable: Amounts
+    free: Amounts | None
+    num_pods: int | None = None
+
+    def has(self, asked: Amounts) -> bool:
+        """Return whether the node would be large enough if it were empty."""
+        return all(self.allocatable.get(name, _ZERO) >= value for name, value in asked.items())
+
+    def fits(self, asked: Amounts) -> bool:
+        free = self.free
+        if free is None or free.get("pods", Decimal(1)) < 1:
+            return False
+        return all(free.get(name, _ZERO) >= value for name, value in asked.items())
+
+    def minus(self, asked: Amounts) -> Node:
+        """Return the node with one more pod on it."""
+        free = dict(self.free or {})
+        _add(free, {name: -value for name, value in asked.items()})
+        if "pods" in free:
+            free["pods"] -= 1
+        return Node(self.name, self.obj, self.allocatable, free, (self.num_pods or 0) + 1)
+
+
+def nodes_with_free_capacity(nodes: Iterable[Obj], pods: Iterable[Obj] | None) -> list[Node]:
+    """Return the nodes with their free resources.
+
+    `pods` are those of all namespaces; None if they cannot be seen.
+    """
+    used: dict[str, dict[str, Decimal]] = {}
+    counts: dict[str, int] = {}
+    for pod in pods or ():
+        on = text(pod, "spec", "nodeName")
+        if not on or text(pod, "status", "phase") in _ENDED:
+            continue
+        _add(used.setdefault(on, {}), requests_of(fields(pod, "spec")))
+        counts[on] = counts.get(on, 0) + 1
+    return [
+        _node(node, None if pods is None else used.get(name_of(node), {}), counts) for node in nodes
+    ]
+
+
+def _node(node: Obj, used: Amounts | None, counts: Mapping[str, int]) -> Node:
+    name, allocatable = name_of(node), quantities(node, "status", "allocatable")
+    if used is None:
+        return Node(name, node, allocatable, None)
+    free = {key: value - used.get(key, _ZERO) for key, value in allocatable.items()}
+    if "pods" in free:
+        free["pods"] -= counts.get(name, 0)
+    return Node(name, node, allocatable, free, counts.get(name, 0))
+
+
+def why_not(spec: Obj, node: Obj) -> str:
+    """Return why a node rejects such a pod, whatever its free capacity; empty if it does not."""
+    if condition(node, "Ready").get("status") in ("False", "Unknown"):
+        return "not ready"
+    if dig(node, "spec", "unschedulable") is True:
+        return "closed to new pods (cordoned)"
+    if missing := _missing_label(spec, node):
+        return missing
+    for taint in objects(node, "spec", "taints"):
+        if taint.get("effect") in _HARD and not _tolerated(taint, objects(spec, "tolerations")):
+            return f"has the taint {_taint(taint)}"
+    return ""
+
+
+def _missing_label(spec: Obj, node: Obj) -> str:
+    has = labels(node, "metadata", "labels")
+    for name, value in labels(spec, "nodeSelector").items():
+        if has.get(name) != value:
+            return f"has no label {name}={value}"
+    terms = objects(
+        spec,
+        "affinity",
+        "nodeAffinity",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "nodeSelectorTerms",
+    )
+    if not terms:
+        return ""
+    faults = [_unmet(term, node) for term in terms]
+    return "" if "" in faults else faults[0]
+
+
+def _unmet(term: Obj, node: Obj) -> str:
+    has = labels(node, "metadata", "labels")
+    for rule in objects(term, "matchExpressions"):
+        if not _matches(rule, has):
+            return f"does not match {_rule(rule)}"
+    own = {"metadata.name": name_of(node)}
+    for rule in objects(term, "matchFields"):
+        if not _matches(rule, own):
+            return f"does not match {_rule(rule)}"
+    return ""
+
+
+def _matches(rule: Obj, has: Mapping[str, str]) -> bool:
+    key, values, operator = text(rule, "key"), texts(rule, "values"), text(rule, "operator")
+    found = has.get(key)
+    if operator == "In":
+        return found in values
+    if operator == "NotIn":
+        return found not in values
+    if operator == "Exists":
+        return found is not None
+    if operator == "DoesNotExist":
+        return found is None
+    if operator in ("Gt", "Lt") and values:
+        return _compares(found, values[0], is_greater=operator == "Gt")
+    return True  # A rule that we do not know excludes no node.
+
+
+def _compares(found: str | None, limit: str, *, is_greater: bool) -> bool:
+    try:
+        number, bound = int(found or ""), int(limit)
+    except ValueError:
+        return False
+    return number > bound if is_greater else number < bound
+
+
+def _rule(rule: Obj) -> str:
+    values = texts(rule, "values")
+    listed = f" {', '.join(values)}" if values else ""
+    return f"{text(rule, 'key')} {text(rule, 'operator')}{listed}"
+
+
+def _taint(taint: Obj) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{text(taint, 'key')}{value}:{text(taint, 'effect')}"
+
+
+def _tolerated(taint: Obj, tolerations: Sequence[Obj]) -> bool:
+    return any(_tolerates(one, taint) for one in tolerations)
+
+
+def _tolerates(toleration: Obj, taint: Obj) -> bool:
+    effect, key = toleration.get("effect"), toleration.get("key")
+    if effect and effect != taint.get("effect"):
+        return False
+    if (toleration.get("operator") or "Equal") == "Exists":
+        return not key or key == taint.get("key")
+    return key == taint.get("key") and (toleration.get("value") or "") == (taint.get("value") or "")

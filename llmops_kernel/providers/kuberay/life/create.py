@@ -1,0 +1,159 @@
+"""`up`: creates a RayCluster, or finds the existing one."""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import secrets
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.errors import ClusterStartError, LLMOpsError
+from llmops_kernel.providers.kuberay.api import kubeconfig
+from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kube
+from llmops_kernel.providers.kuberay.api.paths import object_path
+from llmops_kernel.providers.kuberay.life.choose import find_or_choose
+from llmops_kernel.providers.kuberay.render.dry_run import accepted_manifest
+from llmops_kernel.providers.kuberay.render.manifest import Manifest
+from llmops_kernel.providers.kuberay.resource import names
+from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
+from llmops_kernel.providers.kuberay.state.scopes import KubeScope, remember
+from llmops_kernel.providers.protocol import Progress
+
+TOKEN_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class CreatedCluster:
+    """The result of `up`."""
+
+    located: LocatedCluster
+    is_new: bool
+
+
+def create_or_find(template: KubeRayTemplate, *, home: Path, tell: Progress) -> CreatedCluster:
+    """Create the cluster, or return the existing one unchanged.
+
+    Raises ClusterStartError, KubeError, ConfigError.
+    """
+    there = find_or_choose(template, candidate_scopes(template), tell=tell)
+    if isinstance(there, LocatedCluster):
+        remember(home, there.scope)
+        return CreatedCluster(there, is_new=False)
+    scope, why = there.scope, there.why
+    if why:
+        tell(why)
+    kube = open_kube(scope.context)
+    manifest = accepted_manifest(kube, template, namespace=scope.namespace, ask=_dry_run)
+    tell(f"Creating RayCluster {template.name} in {scope}")
+    try:
+        raycluster = kube.create(
+            object_path(manifest.raycluster, named=False), _signed(manifest.raycluster, why)
+        )
+    except KubeError as error:
+        # Another process was faster: its cluster is the one that was asked for.
+        located = fetched(scope, template.name) if error.reason == "AlreadyExists" else None
+        if located is None:
+            raise
+        return CreatedCluster(located, is_new=False)
+    _make_companions(kube, manifest, raycluster)
+    remember(home, scope)
+    located = fetched(scope, template.name)
+    if located is None:
+        raise ClusterStartError(
+            f"RayCluster {template.name} was deleted immediately after it was created in {scope}",
+            remedy=f"find out who deleted it: kubectl --context {scope.context} get events"
+            f" --namespace {scope.namespace}",
+        )
+    return CreatedCluster(located, is_new=True)
+
+
+def candidate_scopes(template: KubeRayTemplate) -> list[KubeScope]:
+    """Return the template's scopes in its order. Raises KubeError for an unknown context."""
+    contexts = [kubeconfig.context_named(name) for name in template.contexts or (None,)]
+    return [KubeScope(one.name, template.namespace or one.namespace) for one in contexts]
+
+
+def _dry_run(kube: Kube, manifest: Manifest) -> None:
+    for body in (manifest.raycluster, *manifest.companions):
+        try:
+            kube.create(object_path(body, named=False), body, dry_run=True)
+        except KubeError as error:
+            # An earlier cluster of that name left it behind; it is replaced.
+            if error.reason != "AlreadyExists" or body is manifest.raycluster:
+                raise
+
+
+def _signed(raycluster: Mapping[str, Any], why: str) -> dict[str, Any]:
+    """Add annotations that are known only at creation, and so are not in the rendered manifest."""
+    metadata = dict(raycluster["metadata"])
+    metadata["annotations"] = {
+        **metadata.get("annotations", {}),
+        names.CREATED_BY: _who(),
+        **({names.CHOSEN: why} if why else {}),
+    }
+    return {**raycluster, "metadata": metadata}
+
+
+def _who() -> str:
+    user = "unknown"
+    with suppress(OSError, KeyError, ImportError):
+        user = getpass.getuser()
+    return f"{user}@{socket.gethostname()}"
+
+
+def _make_companions(kube: Kube, manifest: Manifest, raycluster: Mapping[str, Any]) -> None:
+    """Create the objects that the RayCluster owns and that are deleted with it.
+
+    If one of them cannot be created, the RayCluster is deleted too.
+    """
+    bodies = list(manifest.companions)
+    if manifest.needs_token:
+        bodies.append(_token_secret(manifest.raycluster))
+    try:
+        for body in bodies:
+            ensure_owned(kube, body, raycluster)
+    except LLMOpsError:
+        with suppress(LLMOpsError):
+            kube.delete(object_path(manifest.raycluster), uid=raycluster["metadata"]["uid"])
+        raise
+
+
+def ensure_owned(kube: Kube, body: Mapping[str, Any], raycluster: Mapping[str, Any]) -> None:
+    """Create an object owned by the RayCluster, or update one that an earlier cluster left."""
+    meta = raycluster["metadata"]
+    owner = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }
+    owned = {**body, "metadata": {**body["metadata"], "ownerReferences": [owner]}}
+    try:
+        kube.create(object_path(owned, namespace=meta["namespace"], named=False), owned)
+    except KubeError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        kube.merge(object_path(owned, namespace=meta["namespace"]), owned)
+
+
+def _token_secret(raycluster: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Secret that the operator creates itself if the CRD has token authentication."""
+    meta = raycluster["metadata"]
+    value = base64.b64encode(secrets.token_hex(TOKEN_BYTES).encode()).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": {
+            "name": names.token_secret(meta["name"]),
+            "namespace": meta["namespace"],
+            "labels": dict(meta.get("labels", {})),
+        },
+        "data": {names.TOKEN_KEY: value},
+    }

@@ -1,0 +1,155 @@
+"""What idle guards read from and write to a RayCluster, so that several guards do no harm."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.providers.capabilities import Act, GuardState
+from llmops_kernel.providers.dashboard.rest import Dashboard
+from llmops_kernel.providers.kuberay.api.client import KubeError
+from llmops_kernel.providers.kuberay.life.lifecycle import delete, suspend
+from llmops_kernel.providers.kuberay.resource import names, status
+from llmops_kernel.providers.kuberay.resource.objects import fields, labels, objects, text
+from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
+from llmops_kernel.providers.kuberay.state.idle_policy import (
+    Activity,
+    activity,
+    decide,
+    guard_input,
+)
+from llmops_kernel.providers.kuberay.state.info import pods_of_cluster
+from llmops_kernel.providers.kuberay.state.ray_probe import connection_of
+
+_ASK_S: Final = 10.0
+_TRIES: Final = 3
+_NOTE_S: Final = 60.0
+"""Idle times that differ by less are equal: several guards must not overwrite each other."""
+
+
+@dataclass(frozen=True)
+class GuardedRayCluster:
+    """A RayCluster as idle guards see it."""
+
+    located: LocatedCluster
+
+    @property
+    def name(self) -> str:
+        return self.located.name
+
+    def guard_state(self) -> GuardState | None:
+        """Return what is due; None without an idle policy."""
+        return look(self.located)
+
+    def record_idle(self, state: GuardState) -> None:
+        """Record since when it is idle. Raises KubeError."""
+        note(self.located, state)
+
+    def act(self, state: GuardState) -> bool:
+        """Suspend or delete it if it is unchanged since it was seen. Raises KubeError."""
+        return act(self.located, state)
+
+
+def look(located: LocatedCluster) -> GuardState | None:
+    """Ask Ray what runs, and return what is due; None without a policy. Silence raises nothing."""
+    cluster = guard_input(located.raycluster)
+    if cluster is None:
+        return None
+    now = activity_of(located) if cluster.is_up else Activity(False)
+    return decide(cluster, now, now_s=time.time())
+
+
+def activity_of(located: LocatedCluster) -> Activity:
+    try:
+        with Dashboard(connection_of(located), timeout_s=_ASK_S) as dashboard:
+            jobs, activities = dashboard.jobs(), dashboard.activities()
+    except LLMOpsError:
+        return Activity(None)
+    return activity(jobs, activities, ready_s=status.ready_since_s(located.raycluster))
+
+
+def note(located: LocatedCluster, state: GuardState) -> None:
+    """Record since when it is idle, for lists of clusters. Losing a race is not an error."""
+    known = status.seconds_of(located.raycluster, names.IDLE_SINCE)
+    now = state.idle_since_s
+    if known == now or (known and now and abs(known - now) < _NOTE_S):
+        return
+    value = None if now is None else f"{now:.0f}"
+    try:
+        located.cache.put(
+            located.kube.merge(located.path, _guarded(located, {names.IDLE_SINCE: value}))
+        )
+    except KubeError as error:
+        if error.reason not in ("Conflict", "NotFound"):
+            raise
+
+
+def _guarded(located: LocatedCluster, annotations: dict[str, str | None]) -> dict[str, object]:
+    """Limit the patch to the object as it was seen: it may have been kept or changed meanwhile."""
+    meta = located.raycluster["metadata"]
+    return {
+        "metadata": {
+            "annotations": annotations,
+            "uid": meta.get("uid"),
+            "resourceVersion": meta.get("resourceVersion"),
+        }
+    }
+
+
+def act(located: LocatedCluster, state: GuardState) -> bool:
+    """Check again, then suspend or delete that very object as it was seen.
+
+    Returns False if it has changed: another guard was faster, or a user kept it or works on it.
+    """
+    for _ in range(_TRIES):
+        fresh = fetched(located.scope, located.own_name, label=located.name)
+        if fresh is None or fresh.uid != located.uid:
+            return False
+        again = look(fresh)
+        if again is None or again.act is not state.act:
+            return False
+        if _acted(fresh, state.act):
+            return True
+    return False
+
+
+def _acted(located: LocatedCluster, what: Act) -> bool:
+    """Return False if it was changed at the last moment."""
+    if what is Act.DELETE:
+        delete(located)
+        return True
+    if status.queue_of(located.raycluster):
+        suspend(located)  # Kueue owns `suspend`: zero workers, for this version only.
+        return True
+    patch = {**_guarded(located, {names.IDLE_SINCE: None}), "spec": {"suspend": True}}
+    try:
+        located.cache.put(located.kube.merge(located.path, patch))
+    except KubeError as error:
+        if error.reason == "Conflict":
+            return False
+        raise
+    return True
+
+
+def head_is_gone(located: LocatedCluster) -> bool:
+    """Return whether no container of Ray's head runs, so that what was in its pod is lost."""
+    pods = pods_of_cluster(located)
+    if pods is None:
+        return False
+    heads = [
+        pod
+        for pod in pods
+        if labels(pod, "metadata", "labels").get(names.RAY_NODE_TYPE_LABEL) == "head"
+    ]
+    return not any(_runs(pod) for pod in heads)
+
+
+def _runs(pod: object) -> bool:
+    if text(pod, "status", "phase") in ("Failed", "Succeeded"):
+        return False
+    statuses = objects(pod, "status", "containerStatuses")
+    if not statuses:
+        return text(pod, "status", "phase") == "Running"
+    return bool(fields(statuses[0], "state", "running"))

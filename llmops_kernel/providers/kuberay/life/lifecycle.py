@@ -1,0 +1,182 @@
+"""Actions on an existing RayCluster: suspend, resume, scale, keep, delete."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from llmops_kernel.errors import ClusterError, ClusterStateError
+from llmops_kernel.providers.kuberay.api.client import KubeError
+from llmops_kernel.providers.kuberay.resource import names, status
+from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
+from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
+from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray
+
+Raw = dict[str, Any]
+_TRIES: Final = 5
+_GONE_S: Final = 120.0
+
+
+def suspend(located: LocatedCluster) -> None:
+    """Delete its pods and keep its definition. Under Kueue it is scaled to zero workers instead."""
+    if status.queue_of(located.raycluster):
+        change(located, _to_zero)
+        return
+    patch = {"spec": {"suspend": True}, "metadata": _annotated({names.IDLE_SINCE: None})}
+    _merged(located, patch)
+
+
+def resume(located: LocatedCluster) -> None:
+    """Restore its replicas, and unset `suspend` unless Kueue owns that."""
+    change(located, _from_zero)
+
+
+def scale(located: LocatedCluster, workers: Mapping[str, int]) -> None:
+    """Resize groups. Raises ClusterStateError for an unknown group or one beyond its limit."""
+    change(located, lambda raycluster: _resized(raycluster, located.name, workers))
+
+
+def keep(located: LocatedCluster, *, for_s: float) -> None:
+    until = None if for_s <= 0 else f"{time.time() + for_s:.0f}"
+    _merged(located, {"metadata": _annotated({names.KEPT_UNTIL: until})})
+
+
+def delete(located: LocatedCluster, *, foreground: bool = False, wait_s: float = _GONE_S) -> None:
+    """Delete that very cluster, not a newer one of the same name, and wait until it is gone.
+
+    Raises ClusterError when something holds it.
+    """
+    propagation = "Foreground" if foreground else "Background"
+    try:
+        located.kube.delete(located.path, uid=located.uid, propagation=propagation)
+    except KubeError as error:
+        if error.code == 404:
+            located.cache.drop(located.own_name, uid=located.uid)
+            return
+        raise
+    deadline_s = time.monotonic() + wait_s
+    pause_s = 0.1
+    while (left := _same(located)) is not None:
+        if time.monotonic() > deadline_s:
+            raise ClusterError(
+                f"Cluster {located.name!r} is still being deleted after {wait_s:.0f} s:"
+                f" {status.phase_of(left.raycluster).message}",
+                remedy=f"kubectl --context {located.scope.context} -n {located.scope.namespace}"
+                f" describe raycluster {located.own_name}",
+            )
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 2.0)
+    located.cache.drop(located.own_name, uid=located.uid)
+    invalidate_ray(located)
+
+
+def change(located: LocatedCluster, make: Callable[[Raw], Raw]) -> None:
+    """Patch a cluster.
+
+    `make` takes the newest object and returns a merge patch; empty for no change.
+
+    A merge patch replaces lists as a whole, so it is valid for that version only and is made again
+    if another writer was faster. Raises KubeError.
+    """
+    raycluster = located.raycluster
+    for last in (False,) * (_TRIES - 1) + (True,):
+        patch = make(copy.deepcopy(dict(raycluster)))
+        if not patch:
+            return
+        version = raycluster["metadata"].get("resourceVersion")
+        patch.setdefault("metadata", {})["resourceVersion"] = version
+        try:
+            _merged(located, patch)
+            return
+        except KubeError as error:
+            if error.reason != "Conflict" or last:
+                raise
+        raycluster = located.kube.get(located.path)
+
+
+def _merged(located: LocatedCluster, patch: Raw) -> None:
+    located.cache.put(located.kube.merge(located.path, patch))
+    invalidate_ray(located)
+
+
+def _same(located: LocatedCluster) -> LocatedCluster | None:
+    now = fetched(located.scope, located.own_name)
+    return now if now is not None and now.uid == located.uid else None
+
+
+def _to_zero(raycluster: Raw) -> Raw:
+    groups = raycluster["spec"].get("workerGroupSpecs") or []
+    if not total_expected_pods(raycluster):
+        return {}
+    before = {
+        group["groupName"]: [status.number(group.get("replicas")), _least(group)]
+        for group in groups
+    }
+    for group in groups:
+        group["replicas"] = group["minReplicas"] = 0
+    remembered = {names.REPLICAS: json.dumps(before), names.IDLE_SINCE: None}
+    return {"spec": {"workerGroupSpecs": groups}, "metadata": _annotated(remembered)}
+
+
+def _from_zero(raycluster: Raw) -> Raw:
+    patch: Raw = {}
+    before = status.remembered_replicas(raycluster)
+    if before:
+        groups = raycluster["spec"].get("workerGroupSpecs") or []
+        for group in groups:
+            if group["groupName"] in before:
+                group["replicas"], group["minReplicas"] = before[group["groupName"]]
+        patch["spec"] = {"workerGroupSpecs": groups}
+    if raycluster["spec"].get("suspend") is True and not status.queue_of(raycluster):
+        patch.setdefault("spec", {})["suspend"] = False
+    if not patch:
+        return {}
+    patch["metadata"] = _annotated(
+        {
+            names.REPLICAS: None,
+            names.IDLE_SINCE: None,
+            names.RESUMED_AT: f"{time.time():.0f}",
+        }
+    )
+    return patch
+
+
+def _resized(raycluster: Raw, name: str, workers: Mapping[str, int]) -> Raw:
+    groups = raycluster["spec"].get("workerGroupSpecs") or []
+    by_name = {group["groupName"]: group for group in groups}
+    for group_name, replicas in workers.items():
+        group = by_name.get(group_name)
+        if group is None:
+            known = ", ".join(by_name) or "none"
+            raise ClusterStateError(
+                f"Cluster {name!r} has no worker group {group_name!r}; known: {known}",
+                remedy=f"llmops status {name}",
+            )
+        _refuse_outside(name, group, replicas)
+    if all(status.number(by_name[one].get("replicas")) == n for one, n in workers.items()):
+        return {}
+    for group_name, replicas in workers.items():
+        by_name[group_name]["replicas"] = replicas
+    return {"spec": {"workerGroupSpecs": groups}}
+
+
+def _refuse_outside(name: str, group: Raw, replicas: int) -> None:
+    least, most = _least(group), group.get("maxReplicas", 2**31 - 1)
+    if not least <= replicas <= most:
+        raise ClusterStateError(
+            f"Worker group {group['groupName']!r} of cluster {name!r} may have {least} to {most}"
+            f" replicas, not {replicas}",
+            remedy="other bounds are set in the cluster template (`min_replicas`,"
+            " `max_replicas`): `llmops cluster apply`",
+        )
+
+
+def _least(group: Mapping[str, Any]) -> int:
+    return status.number(group.get("minReplicas"))
+
+
+def _annotated(annotations: Mapping[str, str | None]) -> Raw:
+    return {"annotations": dict(annotations)}

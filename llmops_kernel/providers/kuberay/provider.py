@@ -1,0 +1,374 @@
+"""The provider for clusters on Kubernetes. The RayCluster resources are the only records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llmops_kernel.config.models.cluster import AnyTemplate
+from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.errors import (
+    ClusterNotFoundError,
+    ClusterStateError,
+    ConfigError,
+    LLMOpsError,
+)
+from llmops_kernel.providers.capabilities import (
+    EditEffect,
+    GuardedCluster,
+    RenderedTemplate,
+    require_possible,
+)
+from llmops_kernel.providers.kuberay.state import scopes as scopes
+from llmops_kernel.providers.protocol import (
+    ActionPreview,
+    ClusterAction,
+    ClusterInfo,
+    ClusterProvider,
+    Connection,
+    Progress,
+    Survey,
+)
+from llmops_kernel.providers.registry import names_before
+
+if TYPE_CHECKING:
+    from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
+
+_GET_S = 0.9
+"""Timeout for questions about a cluster that were never asked before: a kernel must not hang."""
+
+
+class KubeRayProvider(ClusterProvider):
+    """Keeps no state except watches, which the whole process shares.
+
+    Modules that use HTTP are imported only when there is a server to talk to, so users without a
+    kubeconfig pay nothing.
+    """
+
+    name = "kuberay"
+
+    def __init__(
+        self, home: Path | None = None, *, taken: Callable[[], Collection[str]] | None = None
+    ) -> None:
+        """`taken` returns names of other providers' clusters; default: those seen before."""
+        self._home = (home or scopes.default_home()).absolute()
+        self._taken = taken or (lambda: names_before(self.name, home=self._home))
+
+    def up(
+        self,
+        template: AnyTemplate,
+        *,
+        template_path: Path | None = None,
+        progress: Progress | None = None,
+        wait: bool = True,
+    ) -> ClusterInfo:
+        """Attach to the RayCluster of that name, or create it; a suspended one is resumed.
+
+        A cluster that runs with another template is not changed; the message says what applying
+        this one would do. Raises ClusterStartError, KubeError, ConfigError.
+        """
+        from llmops_kernel.providers.kuberay.edit import apply as applying
+        from llmops_kernel.providers.kuberay.life import create as creating
+        from llmops_kernel.providers.kuberay.life import lifecycle as changing
+
+        own, tell = _own(template), progress or _silent
+        made = creating.create_or_find(own, home=self._home, tell=tell)
+        located, note = made.located, ""
+        if not made.is_new:
+            if applying.is_changed(located, own):
+                note = _unlike(located, own)
+                tell(note)
+            changing.resume(located)
+        name = self._name_of(located)
+        info = self.wait(name, progress=progress) if wait else self.get(name)
+        return info.model_copy(update={"message": note}) if note else info
+
+    def get(self, name: str) -> ClusterInfo:
+        """Return the cluster's info. Raises ClusterNotFoundError, KubeError."""
+        from llmops_kernel.providers.kuberay.state.info import info_of
+
+        located = self._find(name)
+        return info_of(located, until_s=time.monotonic() + _GET_S)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all clusters. Raises KubeError when no namespace can be asked."""
+        if not scopes.is_available():
+            return ()
+        from llmops_kernel.providers.kuberay.state.discovery import survey
+
+        looked = survey(self._home, taken=self._taken())
+        if looked.troubles and not looked.found:
+            raise looked.troubles[0]
+        return tuple(located.name for located in looked.found)
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether clusters were created with it in this home."""
+        return scopes.is_available() and scopes.has_any(self._home)
+
+    def locate(self, name: str) -> bool:
+        """Return whether there is a cluster of that name, short or in full, listed or not.
+
+        Raises KubeError, and ClusterNotFoundError when several have that name.
+        """
+        if not scopes.is_available():
+            return False
+        from llmops_kernel.providers.kuberay.state.discovery import is_there
+
+        return is_there(name, self._home, taken=self._taken())
+
+    def list(self) -> list[ClusterInfo]:
+        """Return all clusters. Raises KubeError when no namespace can be asked."""
+        seen = self.survey()
+        if seen.errors and not seen.infos:
+            raise seen.errors[0]
+        return [*seen.infos]
+
+    def survey(self) -> Survey:
+        """Return all clusters, and the errors of namespaces that could not be asked."""
+        if not scopes.is_available():
+            return Survey(())
+        from llmops_kernel.providers.kuberay.state.discovery import survey
+        from llmops_kernel.providers.kuberay.state.info import infos_of
+
+        looked = survey(self._home, taken=self._taken())
+        return Survey(tuple(infos_of(looked.found)), looked.troubles)
+
+    def down(self, name: str) -> None:
+        """Suspend a cluster; no effect if it is suspended.
+
+        Raises ClusterNotFoundError, KubeError.
+        """
+        self.suspend(name)
+
+    def preview(self, name: str, action: ClusterAction) -> ActionPreview:
+        """Return what an action would do.
+
+        Raises ClusterNotFoundError, ClusterStateError, KubeError.
+        """
+        from llmops_kernel.providers.kuberay.state.info import info_of
+        from llmops_kernel.providers.kuberay.state.preview import preview_of
+
+        located = self._find(name)
+        info = info_of(located)
+        require_possible(info, action)
+        return preview_of(located, info, action)
+
+    def suspend(self, name: str) -> None:
+        """Suspend a cluster: its pods are deleted, its definition stays.
+
+        Under Kueue only the workers are deleted. Raises ClusterNotFoundError, KubeError.
+        """
+        from llmops_kernel.providers.kuberay.life import lifecycle as changing
+
+        changing.suspend(self._find(name))
+
+    def resume(
+        self, name: str, *, progress: Progress | None = None, wait: bool = True
+    ) -> ClusterInfo:
+        """Resume a suspended cluster.
+
+        Raises ClusterNotFoundError, KubeError, and what `wait` raises.
+        """
+        from llmops_kernel.providers.kuberay.life import lifecycle as changing
+
+        changing.resume(self._find(name))
+        return self.wait(name, progress=progress) if wait else self.get(name)
+
+    def scale(
+        self,
+        name: str,
+        *,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        workers: Mapping[str, int] | None = None,
+        progress: Progress | None = None,
+        wait: bool = True,
+    ) -> ClusterInfo:
+        """Change the number of replicas of the worker groups named in `workers`.
+
+        Raises ClusterNotFoundError, ClusterStateError, KubeError, and what `wait` raises.
+        """
+        from llmops_kernel.providers.kuberay.life import lifecycle as changing
+        from llmops_kernel.providers.kuberay.state.info import info_of
+
+        located = self._find(name)
+        info = info_of(located)
+        if not workers or num_cpus is not None or num_gpus is not None:
+            groups = ", ".join(f"{group.name} ({group.replicas})" for group in info.groups)
+            raise ClusterStateError(
+                f"Cluster {name!r} is made of worker groups: {groups or 'none'}",
+                remedy=f"llmops scale {name} --workers GROUP=NUMBER",
+            )
+        require_possible(info, ClusterAction.SCALE)
+        changing.scale(located, workers)
+        return self.wait(name, progress=progress) if wait else self.get(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a cluster and return when it is gone.
+
+        Raises ClusterNotFoundError, ClusterError, KubeError.
+        """
+        from llmops_kernel.providers.kuberay.life import lifecycle as changing
+
+        changing.delete(self._find(name))
+
+    def wait(
+        self, name: str, *, timeout_s: float | None = None, progress: Progress | None = None
+    ) -> ClusterInfo:
+        """Wait until a cluster is ready.
+
+        Raises ClusterNotFoundError, ClusterDeadError, ClusterStartError, KubeError.
+        """
+        from llmops_kernel.providers.kuberay.waiting.wait import wait_until_ready
+
+        return wait_until_ready(
+            lambda: self.get(name),
+            self._find(name).cache,
+            timeout_s=timeout_s,
+            tell=progress or _silent,
+        )
+
+    def keep(self, name: str, *, for_s: float) -> ClusterInfo:
+        """Protect a cluster from its idle guard for `for_s` seconds.
+
+        Raises ClusterNotFoundError, KubeError.
+        """
+        from llmops_kernel.providers.kuberay.life import lifecycle as changing
+
+        changing.keep(self._find(name), for_s=for_s)
+        return self.get(name)
+
+    def connect(self, name: str) -> Connection:
+        """Connect to a cluster. Raises ClusterNotFoundError, ClusterUnreachableError, KubeError."""
+        from llmops_kernel.providers.kuberay.resource import status
+        from llmops_kernel.providers.kuberay.state import ray_probe
+
+        located = self._find(name)
+        phase = status.phase_of(located.raycluster)
+        if phase.state == "stopped":
+            raise ClusterNotFoundError(
+                f"Cluster {name!r} is stopped: {phase.message}", remedy=f"llmops resume {name}"
+            )
+        return ray_probe.connection_of(located)
+
+    def guarded(self) -> tuple[GuardedCluster, ...]:
+        """Return the clusters with an idle policy, in all namespaces that answer."""
+        if not scopes.is_available():
+            return ()
+        from llmops_kernel.providers.kuberay.life.guard import GuardedRayCluster
+        from llmops_kernel.providers.kuberay.state.discovery import survey
+        from llmops_kernel.providers.kuberay.state.idle_policy import guard_input
+
+        looked = survey(self._home, taken=self._taken()).found
+        return tuple(
+            GuardedRayCluster(located)
+            for located in looked
+            if guard_input(located.raycluster) is not None
+        )
+
+    def guarded_cluster(self, name: str) -> GuardedCluster:
+        """Return the cluster as guards see it. Raises ClusterNotFoundError, KubeError."""
+        from llmops_kernel.providers.kuberay.life.guard import GuardedRayCluster
+
+        return GuardedRayCluster(self._find(name))
+
+    def head_is_gone(self, name: str) -> bool:
+        """Return whether the head's pod, and what was only in it, is lost.
+
+        Raises ClusterNotFoundError.
+        """
+        from llmops_kernel.providers.kuberay.life.guard import head_is_gone
+
+        return head_is_gone(self._find(name))
+
+    def render(self, template: AnyTemplate, *, namespace: str | None = None) -> RenderedTemplate:
+        """Return the manifest that `up` would create, without asking the API server."""
+        from llmops_kernel.providers.kuberay.render import dry_run, manifest
+
+        own = _own(template)
+        return manifest.render(own, namespace=namespace or dry_run.usual_namespace(own))
+
+    def dry_run(
+        self, template: AnyTemplate, *, namespace: str | None = None
+    ) -> tuple[RenderedTemplate, str]:
+        """Return the manifest that the API server accepts, and its context and namespace.
+
+        Raises KubeError with every field that is refused.
+        """
+        from llmops_kernel.providers.kuberay.render import dry_run
+
+        return dry_run.accepted(_own(template), namespace=namespace)
+
+    def effect(self, template: AnyTemplate, *, name: str | None = None) -> EditEffect:
+        """Return what `apply` would do. Raises ClusterNotFoundError, KubeError."""
+        from llmops_kernel.providers.kuberay.edit import apply as applying
+
+        return applying.effect_of(self._find(name or template.name), _own(template))
+
+    def apply(
+        self, template: AnyTemplate, *, name: str | None = None, force: bool = False
+    ) -> ClusterInfo:
+        """Make it what the template says; `force` takes over fields that others own.
+
+        Raises ClusterNotFoundError, ClusterStateError, KubeError.
+        """
+        from llmops_kernel.providers.kuberay.edit import apply as applying
+
+        located = self._find(name or template.name)
+        applying.apply(located, _own(template), force=force)
+        return self.get(located.name)
+
+    def _find(self, name: str) -> LocatedCluster:
+        if not scopes.is_available():
+            raise ClusterNotFoundError(
+                f"There is no cluster {name!r}: no kubeconfig is found, or the package"
+                " `kubernetes` is not installed",
+                remedy="put a kubeconfig at ~/.kube/config (or KUBECONFIG), and"
+                " `pip install 'llmops-kernel[kubernetes]'`",
+            )
+        from llmops_kernel.providers.kuberay.state.discovery import find
+
+        return find(name, self._home, taken=self._taken())
+
+    def _name_of(self, located: LocatedCluster) -> str:
+        """Return the name to show: its own name unless another cluster has the same."""
+        from llmops_kernel.providers.kuberay.state.discovery import survey
+
+        for other in survey(self._home, taken=self._taken()).found:
+            if other.uid == located.uid:
+                return other.name
+        return f"{located.scope}/{located.own_name}"
+
+
+def _own(template: AnyTemplate) -> KubeRayTemplate:
+    """Return the template. Raises ConfigError for a template of another provider."""
+    if not isinstance(template, KubeRayTemplate):
+        raise ConfigError(
+            f"Template {template.name} is for provider {template.provider}: it has no manifest",
+            remedy="llmops cluster init NAME --kind kuberay writes one for Kubernetes",
+        )
+    return template
+
+
+def _unlike(located: LocatedCluster, template: KubeRayTemplate) -> str:
+    """Return what to do if the template differs from the one the cluster was created from."""
+    from llmops_kernel.providers.kuberay.edit.apply import effect_of
+
+    try:
+        effect = effect_of(located, template)
+    except LLMOpsError as error:
+        return "It was created from another template; the effect of applying this one is"
+        f" unknown: {error}"
+    if effect.kind == "nothing":
+        return ""
+    return (
+        f"It runs as it was created, and the template differs. `llmops cluster apply`:"
+        f" {effect.sentence}"
+    )
+
+
+def _silent(line: str) -> None:
+    """Ignore the line: there is no listener."""

@@ -1,0 +1,144 @@
+"""Renders a cluster template as a RayCluster: pure and stable, without times or random names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.config.models.kuberay_fields import IdlePolicy
+from llmops_kernel.config.models.kuberay_pods import WorkerGroup
+from llmops_kernel.config.reading.yaml_dialect import dump
+from llmops_kernel.providers.kuberay.render import warm_files
+from llmops_kernel.providers.kuberay.render.overlay import overlaid
+from llmops_kernel.providers.kuberay.render.pods import head_pod, ray_start_params, worker_pod
+from llmops_kernel.providers.kuberay.resource import names
+
+Raw = dict[str, Any]
+AUTH_FIELD: Final = "authOptions"
+_RESOURCES: Final = ("num-cpus", "num-gpus", "memory", "resources")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The objects that are sent to the API server."""
+
+    raycluster: Raw
+    companions: tuple[Raw, ...] = ()
+    """Objects that the pods need. The RayCluster becomes their owner once it has a uid."""
+    needs_token: bool = False
+    """The CRD has no token authentication: a Secret with the token must be created too."""
+
+    def to_yaml(self, *, with_companions: bool = True) -> str:
+        """Return the YAML for `kubectl apply --server-side -f -`, the RayCluster first."""
+        companions = self.companions if with_companions else ()
+        return "---\n".join(dump(one) for one in (self.raycluster, *companions))
+
+
+def render(template: KubeRayTemplate, *, namespace: str, lacks: Iterable[str] = ()) -> Manifest:
+    """Render a template; `lacks` names fields of the spec that the installed CRD does not have."""
+    own_token = AUTH_FIELD in set(lacks)
+    raycluster = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {
+            "name": template.name,
+            "namespace": namespace,
+            "labels": _labels(template),
+            "annotations": _annotations(template),
+        },
+        "spec": _without_double_resources(
+            overlaid(_spec(template, own_token=own_token), template.raycluster)
+        ),
+    }
+    companions = (
+        warm_files.config_map(template.name, namespace=namespace, labels=_own_labels(template)),
+    )
+    return Manifest(
+        raycluster=raycluster,
+        companions=companions if template.warm.enabled else (),
+        needs_token=own_token,
+    )
+
+
+def _own_labels(template: KubeRayTemplate) -> dict[str, str]:
+    return {
+        **template.labels,
+        names.MANAGED_BY_LABEL: names.MANAGED_BY,
+        names.CLUSTER_NAME_LABEL: template.name,
+    }
+
+
+def _labels(template: KubeRayTemplate) -> dict[str, str]:
+    labels = _own_labels(template)
+    if template.queue:
+        labels[names.QUEUE_LABEL] = template.queue
+    if template.queue_priority:
+        labels[names.QUEUE_PRIORITY_LABEL] = template.queue_priority
+    return labels
+
+
+def _annotations(template: KubeRayTemplate) -> dict[str, str]:
+    annotations = {
+        names.TEMPLATE: _compact(template.model_dump(mode="json")),
+        names.ACCESS: _compact(template.access.model_dump(mode="json")),
+    }
+    if template.idle != IdlePolicy():
+        annotations[names.IDLE] = _compact(template.idle.model_dump(mode="json"))
+    if template.queue and template.autoscaling.enabled:
+        # Kueue lets a queued cluster change its size only as an elastic job.
+        annotations[names.ELASTIC_ANNOTATION] = "true"
+    return annotations
+
+
+def _compact(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+
+
+def _spec(template: KubeRayTemplate, *, own_token: bool) -> Raw:
+    spec: Raw = {"rayVersion": template.ray_version}
+    if not own_token:
+        spec[AUTH_FIELD] = {"mode": "token"}
+    if template.managed_by:
+        spec["managedBy"] = template.managed_by
+    if template.autoscaling.enabled:
+        spec["enableInTreeAutoscaling"] = True
+        spec["autoscalerOptions"] = {
+            "version": "v2",
+            "upscalingMode": "Default",
+            "idleTimeoutSeconds": template.autoscaling.idle_timeout_s,
+        }
+    spec["headGroupSpec"] = {
+        "rayStartParams": ray_start_params(template.head),
+        "template": head_pod(template, own_token=own_token),
+    }
+    spec["workerGroupSpecs"] = [
+        _group(template, group, own_token=own_token) for group in template.worker_groups
+    ]
+    return spec
+
+
+def _without_double_resources(spec: Raw) -> Raw:
+    """Remove double settings: KubeRay rejects `resources` next to the same start parameters."""
+    for group in (spec.get("headGroupSpec"), *(spec.get("workerGroupSpecs") or ())):
+        if isinstance(group, dict) and group.get("resources"):
+            params = group.get("rayStartParams") or {}
+            group["rayStartParams"] = {k: v for k, v in params.items() if k not in _RESOURCES}
+    return spec
+
+
+def _group(template: KubeRayTemplate, group: WorkerGroup, *, own_token: bool) -> Raw:
+    spec: Raw = {
+        "groupName": group.name,
+        "replicas": group.replicas,
+        "minReplicas": group.min_replicas,
+        "maxReplicas": group.highest,
+        "numOfHosts": group.num_hosts,
+    }
+    if group.idle_timeout_s is not None:
+        spec["idleTimeoutSeconds"] = group.idle_timeout_s
+    spec["rayStartParams"] = ray_start_params(group)
+    spec["template"] = worker_pod(template, group, own_token=own_token)
+    return spec

@@ -1,0 +1,68 @@
+"""Names that we write into Kubernetes objects, and names that KubeRay and Kueue use."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "ray.io"
+VERSION: Final = "v1"
+API_VERSION: Final = "ray.io/v1"
+KIND: Final = "RayCluster"
+
+FIELD_MANAGER: Final = "llmops"
+PREFIX: Final = "llmops.dev/"
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "llmops-kernel"
+CLUSTER_NAME_LABEL: Final = "app.kubernetes.io/instance"
+
+TEMPLATE: Final = PREFIX + "template"
+"""The whole template as compact JSON; it contains only references to secrets."""
+IDLE: Final = PREFIX + "idle"
+"""IdlePolicy as JSON."""
+KEPT_UNTIL: Final = PREFIX + "kept-until"
+"""Unix seconds."""
+IDLE_SINCE: Final = PREFIX + "idle-since"
+"""Unix seconds, set by a guard."""
+RESUMED_AT: Final = PREFIX + "resumed-at"
+"""Unix seconds."""
+CHOSEN: Final = PREFIX + "chosen"
+"""One sentence: why this context got the cluster."""
+CREATED_BY: Final = PREFIX + "created-by"
+ACCESS: Final = PREFIX + "access"
+"""Access as JSON."""
+REPLICAS: Final = PREFIX + "replicas"
+"""JSON group -> replicas, stored when scaled to zero."""
+
+# KubeRay's.
+RAY_CLUSTER_LABEL: Final = "ray.io/cluster"
+RAY_NODE_TYPE_LABEL: Final = "ray.io/node-type"
+RAY_GROUP_LABEL: Final = "ray.io/group"
+HEAD_CONTAINER: Final = "ray-head"
+WORKER_CONTAINER: Final = "ray-worker"
+DASHBOARD_PORT_NAME: Final = "dashboard"
+DASHBOARD_PORT: Final = 8265
+TOKEN_KEY: Final = "auth_token"
+
+# Kueue's.
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+QUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
+ELASTIC_ANNOTATION: Final = "kueue.x-k8s.io/elastic-job"
+MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+
+# Warm workers in pods.
+WARM_CODE_DIR: Final = "/opt/llmops"
+WARM_DIR: Final = "/var/run/llmops"
+
+
+def head_service(cluster: str) -> str:
+    """Return KubeRay's default name of the head service; prefer status.head.serviceName."""
+    return f"{cluster}-head-svc"
+
+
+def token_secret(cluster: str) -> str:
+    """Return the operator's Secret for `authOptions.mode: token` without a secretName."""
+    return cluster
+
+
+def warm_config_map(cluster: str) -> str:
+    return f"{cluster}-warm"

@@ -1,0 +1,152 @@
+"""Reads Kubernetes objects defensively: any field may be missing, null or of another type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from llmops_kernel.config.models.quantity import amount
+
+Obj = Mapping[str, Any]
+_MAX_DIGITS = 20
+_INT64 = 2**63
+
+
+def dig(obj: Any, *path: str) -> Any:
+    """Return the value at that path; None if a step of it is missing."""
+    for step in path:
+        # `dict` first: asking an abstract class takes ten times as long.
+        if not isinstance(obj, dict | Mapping):
+            return None
+        obj = obj.get(step)
+    return obj
+
+
+def text(obj: Any, *path: str) -> str:
+    found = dig(obj, *path)
+    return found if isinstance(found, str) else ""
+
+
+def fields(obj: Any, *path: str) -> dict[str, Any]:
+    """Return an object; empty if there is none. Keys that are not strings are omitted."""
+    found = dig(obj, *path)
+    if not isinstance(found, dict | Mapping):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(name, str)}
+
+
+def labels(obj: Any, *path: str) -> dict[str, str]:
+    return {name: value for name, value in fields(obj, *path).items() if isinstance(value, str)}
+
+
+def objects(obj: Any, *path: str) -> list[Obj]:
+    """Return a list of objects; other items are omitted."""
+    found = dig(obj, *path)
+    if not isinstance(found, list | tuple):
+        return []
+    return [item for item in found if isinstance(item, dict | Mapping)]
+
+
+def texts(obj: Any, *path: str) -> list[str]:
+    found = dig(obj, *path)
+    return [t for t in found if isinstance(t, str)] if isinstance(found, list | tuple) else []
+
+
+def whole(obj: Any, *path: str) -> int | None:
+    """Return an integer within the range of Kubernetes."""
+    found = dig(obj, *path)
+    if not isinstance(found, int) or isinstance(found, bool):
+        return None
+    return found if -_INT64 <= found < _INT64 else None
+
+
+def quantity(value: Any) -> Decimal | None:
+    """Return a quantity; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        found = amount(value)
+    except (ValueError, ArithmeticError):
+        return None
+    return found if found.is_finite() and abs(found.adjusted()) < _MAX_DIGITS else None
+
+
+def quantities(obj: Any, *path: str) -> dict[str, Decimal]:
+    read = {name: quantity(value) for name, value in fields(obj, *path).items()}
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def time_s(value: Any) -> float | None:
+    """Return the Unix seconds of an RFC 3339 time."""
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def name_of(obj: Any) -> str:
+    return text(obj, "metadata", "name")
+
+
+def created_s(obj: Any) -> float | None:
+    return time_s(dig(obj, "metadata", "creationTimestamp"))
+
+
+def condition(obj: Any, kind: str) -> Obj:
+    """Return the condition of that type in `status`; empty if there is none."""
+    found = objects(obj, "status", "conditions")
+    return next((item for item in found if item.get("type") == kind), {})
+
+
+def event_time_s(event: Obj) -> float:
+    """Return when the event was last seen; 0 if it does not say."""
+    times = (
+        dig(event, "series", "lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        dig(event, "metadata", "creationTimestamp"),
+    )
+    return next((found for value in times if (found := time_s(value)) is not None), 0.0)
+
+
+def event_text(event: Obj) -> str:
+    """Return the message, in either spelling of the API."""
+    return text(event, "message") or text(event, "note")
+
+
+def event_about(event: Obj) -> Obj:
+    return fields(event, "involvedObject") or fields(event, "regarding")
+
+
+def shown(name: str, value: Decimal) -> str:
+    """Return an amount of a resource in readable form: `8 nvidia.com/gpu`, `600 GiB memory`."""
+    if name == "memory" or name.endswith("storage"):
+        return f"{_bytes(value)} {name}"
+    return f"{plain(value)} {name}"
+
+
+def short(name: str, value: Decimal) -> str:
+    """Return the amount without the resource's name."""
+    return _bytes(value) if name == "memory" or name.endswith("storage") else plain(value)
+
+
+def plain(value: Decimal) -> str:
+    return f"{round(value, 3).normalize():f}"
+
+
+def _bytes(value: Decimal) -> str:
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB")):
+        if abs(value) >= 1024**power:
+            return f"{plain(round(value / 1024**power, 1))} {unit}"
+    return f"{plain(value)} bytes"
+
+
+def one_line(message: str, *, limit: int = 300) -> str:
+    line = " ".join(message.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"

@@ -1,0 +1,271 @@
+"""What a RayCluster reports about itself, and the state that follows from it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.config.models.kuberay_fields import Access
+from llmops_kernel.config.models.section import WITHOUT_RULES
+from llmops_kernel.providers.kuberay.resource import names
+from llmops_kernel.providers.kuberay.resource.objects import Obj, dig, fields, labels, objects, text
+from llmops_kernel.providers.kuberay.resource.worker_groups import (
+    expected_replicas,
+    max_replicas,
+    min_replicas,
+    total_expected_pods,
+    total_least_pods,
+    worker_groups,
+)
+from llmops_kernel.providers.protocol import ClusterState, GroupInfo
+
+SUSPENDED: Final = "RayClusterSuspended"
+SUSPENDING: Final = "RayClusterSuspending"
+PROVISIONED: Final = "RayClusterProvisioned"
+HEAD_READY: Final = "HeadPodReady"
+FAILURE: Final = "ReplicaFailure"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A state and one sentence why."""
+
+    state: ClusterState
+    message: str = ""
+    asks_ray: bool = False
+    """The operator has nothing more to do: Ray's own answer decides."""
+
+
+def annotation(raycluster: Obj, name: str) -> str:
+    return labels(raycluster, "metadata", "annotations").get(name, "")
+
+
+def seconds_of(raycluster: Obj, name: str) -> float | None:
+    """Return an annotation that is a time in Unix seconds."""
+    try:
+        return float(annotation(raycluster, name))
+    except ValueError:
+        return None
+
+
+def queue_of(raycluster: Obj) -> str | None:
+    return labels(raycluster, "metadata", "labels").get(names.QUEUE_LABEL) or None
+
+
+def is_ours(raycluster: Obj) -> bool:
+    found = labels(raycluster, "metadata", "labels").get(names.MANAGED_BY_LABEL)
+    return found == names.MANAGED_BY
+
+
+def is_autoscaled(raycluster: Obj) -> bool:
+    return dig(raycluster, "spec", "enableInTreeAutoscaling") is True
+
+
+def created_s(raycluster: Obj) -> float | None:
+    try:
+        return datetime.fromisoformat(text(raycluster, "metadata", "creationTimestamp")).timestamp()
+    except ValueError:
+        return None
+
+
+def condition(raycluster: Obj, kind: str) -> Obj:
+    for one in objects(raycluster, "status", "conditions"):
+        if one.get("type") == kind:
+            return one
+    return {}
+
+
+def holds(raycluster: Obj, kind: str) -> bool:
+    return condition(raycluster, kind).get("status") == "True"
+
+
+def number(found: Any) -> int:
+    """Return the number; Kubernetes omits zeros."""
+    return found if isinstance(found, int) else 0
+
+
+def workers_ready(raycluster: Obj) -> int:
+    return number(dig(raycluster, "status", "readyWorkerReplicas"))
+
+
+def generation_behind(raycluster: Obj) -> bool:
+    """Return whether the operator has written no status since the newest change of the spec."""
+    generation = number(dig(raycluster, "metadata", "generation"))
+    return number(dig(raycluster, "status", "observedGeneration")) < generation
+
+
+def is_behind(raycluster: Obj) -> bool:
+    """Return whether the operator has not seen the newest change of the spec either.
+
+    The operator writes no status when only `observedGeneration` would differ (another image changes
+    nothing in it, because running pods stay as they are), so its counts must differ too.
+    """
+    if not generation_behind(raycluster):
+        return False
+    asked = (total_expected_pods(raycluster), total_least_pods(raycluster))
+    seen = tuple(
+        number(dig(raycluster, "status", field))
+        for field in ("desiredWorkerReplicas", "minWorkerReplicas")
+    )
+    return asked != seen
+
+
+def group_infos(raycluster: Obj, pods: Sequence[Obj] | None) -> tuple[GroupInfo, ...]:
+    """Return the worker groups; `ready` is counted from the pods if these are known."""
+    ready = Counter(_group_of(pod) for pod in pods or () if pod_is_ready(pod))
+    return tuple(
+        GroupInfo(
+            name=text(group, "groupName"),
+            replicas=expected_replicas(group),
+            ready=None if pods is None else ready[text(group, "groupName")],
+            min_replicas=min_replicas(group),
+            max_replicas=max_replicas(group),
+        )
+        for group in worker_groups(raycluster)
+    )
+
+
+def _group_of(pod: Obj) -> str:
+    found = (pod["metadata"].get("labels") or {}).get(names.RAY_GROUP_LABEL)
+    return str(found)
+
+
+def pod_is_ready(pod: Obj) -> bool:
+    # Each look reads up to a thousand pods: skip the checks that single objects get.
+    for one in (pod.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "Ready":
+            return bool(one.get("status") == "True")
+    return False
+
+
+def ready_since_s(raycluster: Obj) -> float | None:
+    """Return when the current head became ready: before any job, idle time counts from there."""
+    found = condition(raycluster, HEAD_READY)
+    try:
+        return datetime.fromisoformat(text(found, "lastTransitionTime")).timestamp()
+    except ValueError:
+        return created_s(raycluster)
+
+
+def access_of(raycluster: Obj) -> Access:
+    """Return how its dashboard is reached, from its template; an adopted cluster has no setting."""
+    try:
+        return Access.model_validate_json(annotation(raycluster, names.ACCESS) or "{}")
+    except ValueError:
+        return Access()
+
+
+def template_of(raycluster: Obj) -> KubeRayTemplate | None:
+    """Return the template that it was made from, maybe by another release; None if adopted."""
+    written = annotation(raycluster, names.TEMPLATE)
+    try:
+        return KubeRayTemplate.model_validate_json(written, context=WITHOUT_RULES)
+    except ValueError:
+        return None
+
+
+def ray_version(raycluster: Obj) -> str | None:
+    return text(raycluster, "spec", "rayVersion") or None
+
+
+def image_of(raycluster: Obj) -> str | None:
+    """Return the image of the head's first container, which is Ray's."""
+    containers = objects(raycluster, "spec", "headGroupSpec", "template", "spec", "containers")
+    return text(containers[0], "image") or None if containers else None
+
+
+def remembered_replicas(raycluster: Obj) -> dict[str, list[int]]:
+    """Return group -> [replicas, minReplicas] from before it was scaled to zero; else empty."""
+    try:
+        found = json.loads(annotation(raycluster, names.REPLICAS) or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        group: value if isinstance(value, list) else [value, 0] for group, value in found.items()
+    }
+
+
+def phase_of(raycluster: Obj) -> Phase:
+    """Return the phase from the operator's conditions and counts.
+
+    `status.state` is sticky and not used.
+    """
+    if text(raycluster, "metadata", "deletionTimestamp"):
+        return Phase(ClusterState.STOPPING, _leaving(raycluster))
+    if dig(raycluster, "spec", "suspend") is True:
+        return _suspended(raycluster)
+    if remembered_replicas(raycluster) and not total_expected_pods(raycluster):
+        return Phase(
+            ClusterState.STOPPED, "It is scaled to zero workers; its head stays up under Kueue"
+        )
+    return _coming(raycluster)
+
+
+def _leaving(raycluster: Obj) -> str:
+    finalizers = dig(raycluster, "metadata", "finalizers") or []
+    own = [one for one in finalizers if one not in ("foregroundDeletion", "orphan")]
+    return f"It is being deleted; {', '.join(own)} holds it" if own else "It is being deleted"
+
+
+def _suspended(raycluster: Obj) -> Phase:
+    if queue := queue_of(raycluster):
+        # Kueue owns `suspend`: the cluster is not stopped, it waits in a queue.
+        return Phase(ClusterState.STARTING, f"It waits in queue {queue} for Kueue to admit it")
+    has_conditions = bool(objects(raycluster, "status", "conditions"))
+    said = text(raycluster, "status", "state") == "suspended"
+    if holds(raycluster, SUSPENDED) or (said and not has_conditions):
+        return Phase(ClusterState.STOPPED, "It is suspended")
+    if not fields(raycluster, "status"):
+        return Phase(ClusterState.STOPPED, "It is suspended, and never ran")
+    return Phase(ClusterState.STOPPING, "It is being suspended")
+
+
+def _coming(raycluster: Obj) -> Phase:
+    if not fields(raycluster, "status"):
+        return Phase(ClusterState.STARTING, "The operator has not processed it yet")
+    if is_behind(raycluster):
+        return Phase(ClusterState.STARTING, "The operator has not processed its latest change yet")
+    was_up = holds(raycluster, PROVISIONED)
+    if not _head_is_ready(raycluster):
+        return Phase(ClusterState.STARTING, _head_message(raycluster, was_up=was_up))
+    ready, wanted = workers_ready(raycluster), _needed(raycluster)
+    if ready < wanted:
+        return Phase(ClusterState.STARTING, f"{ready} of {wanted} workers are ready")
+    if holds(raycluster, FAILURE):
+        said = text(condition(raycluster, FAILURE), "message")
+        return Phase(ClusterState.STARTING, f"The operator could not create its pods: {said}")
+    return Phase(ClusterState.READY, asks_ray=True)
+
+
+def _needed(raycluster: Obj) -> int:
+    """Return the workers to wait for.
+
+    With the autoscaler, workers come only when there is work, and waiting for all of them would
+    never end.
+    """
+    wanted = total_expected_pods(raycluster)
+    return min(wanted, total_least_pods(raycluster)) if is_autoscaled(raycluster) else wanted
+
+
+def _head_is_ready(raycluster: Obj) -> bool:
+    if objects(raycluster, "status", "conditions"):
+        return holds(raycluster, HEAD_READY)
+    # An operator from before the conditions (1.2) reports nothing else.
+    return text(raycluster, "status", "state") == "ready"
+
+
+def _head_message(raycluster: Obj, *, was_up: bool) -> str:
+    found = condition(raycluster, HEAD_READY)
+    reason, said = text(found, "reason"), text(found, "message")
+    why = ": ".join(part for part in (reason, said) if part and part != "HeadPodNotFound")
+    told = f" ({why})" if why else ""
+    if was_up:
+        return f"The head pod, which was ready before, is not ready any more{told}"
+    return f"The head pod is not ready yet{told}"

@@ -1,0 +1,203 @@
+"""A dashboard behind a Kubernetes API server: two credentials, each sent only to its own server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+import time
+from collections.abc import AsyncGenerator, Generator
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+
+if TYPE_CHECKING:
+    from llmops_kernel.providers.kuberay.api.client import Kube
+
+TOKEN_HEADER: Final = "X-Ray-Authorization"
+REREAD_PAUSE_S: Final = 2.0
+_REFUSED: Final = frozenset({401, 403})
+_BUSY: Final = frozenset({429, 500, 502, 503, 504})
+
+
+class GatewayRefusal(httpx.TransportError):
+    """The API server in front of Ray answered instead of Ray, and a retry will not help."""
+
+    def __init__(self, message: str, *, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class GatewayBusy(httpx.NetworkError):
+    """The API server in front of Ray answered instead of Ray: it cannot reach Ray now."""
+
+    def __init__(self, message: str, *, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RayToken:
+    """Ray's token from the Secret. Thread-safe."""
+
+    def __init__(self, kube: Kube, *, path: str, key: str) -> None:
+        self._kube = kube
+        self._path = path
+        self._key = key
+        self._lock = threading.Lock()
+        self._read_s = 0.0
+        self._value: str | None = None
+
+    def __repr__(self) -> str:
+        return f"RayToken({self._path!r})"
+
+    def value(self) -> str:
+        """Return the token. Raises KubeError."""
+        with self._lock:
+            return self._value or self._read()
+
+    def renewed(self, refused: str) -> str:
+        """Return the Secret's new token if it has one, for example after the head was recreated."""
+        with self._lock:
+            # A head that is only starting rejects tokens; that must not cause polling of the
+            # Secret.
+            if self._value == refused and time.monotonic() - self._read_s > REREAD_PAUSE_S:
+                self._read()
+            return self._value or refused
+
+    def _read(self) -> str:
+        self._read_s = time.monotonic()
+        data = self._kube.get(self._path).get("data") or {}
+        self._value = base64.b64decode(data.get(self._key, "")).decode().strip()
+        return self._value
+
+
+class DashboardRoute:
+    """Implements `Route`; `is_proxied` if requests go through the API server."""
+
+    def __init__(
+        self, kube: Kube, *, token: RayToken | None, how: str, is_proxied: bool = False
+    ) -> None:
+        self._kube = kube
+        self._token = token
+        self._how = how
+        self._is_proxied = is_proxied
+
+    def __repr__(self) -> str:
+        return f"DashboardRoute({self._how!r})"
+
+    def auth(self) -> httpx.Auth:
+        gate = self._kube.auth() if self._is_proxied else None
+        return RouteAuth(gate, gate_url=self._kube.server, token=self._token)
+
+    def verify(self) -> Any:
+        return self._kube.verify() if self._is_proxied else True
+
+    def proxy(self) -> str | None:
+        return self._kube.proxy if self._is_proxied else None
+
+    def describe(self) -> str:
+        return self._how
+
+
+class RouteAuth(httpx.Auth):
+    """Sends the API server's credentials only to it, and Ray's token in a separate header.
+
+    Raises GatewayRefusal and GatewayBusy for answers that are not Ray's, so that a missing Service
+    is not mistaken for a missing job.
+    """
+
+    def __init__(self, gate: httpx.Auth | None, *, gate_url: str, token: RayToken | None) -> None:
+        self._gate = gate
+        self._origin = _origin(httpx.URL(gate_url))
+        self._token = token
+
+    def sync_auth_flow(
+        self, request: httpx.Request
+    ) -> Generator[httpx.Request, httpx.Response, None]:
+        sent = self._token.value() if self._token else None
+        self._set(request, sent)
+        response = yield from self._through_gate(request)
+        if self._token and sent and _asks_for_another_token(request, response):
+            renewed = self._token.renewed(sent)
+            if renewed != sent:
+                self._set(request, renewed)
+                yield from self._through_gate(request)
+
+    def _through_gate(
+        self, request: httpx.Request
+    ) -> Generator[httpx.Request, httpx.Response, httpx.Response]:
+        flow = self._gate_for(request).sync_auth_flow(request)
+        try:
+            passed = next(flow)
+            while True:
+                response = yield passed
+                passed = flow.send(response)
+        except StopIteration:
+            pass
+        if _may_be_status(response):
+            response.read()
+            _raise_for_gate(response)
+        return response
+
+    async def async_auth_flow(
+        self, request: httpx.Request
+    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        # Secrets and credential plug-ins may take a second: do not read them on the event loop.
+        sent = await asyncio.to_thread(self._token.value) if self._token else None
+        for is_second in (False, True):
+            self._set(request, sent)
+            flow = self._gate_for(request).async_auth_flow(request)
+            try:
+                passed = await anext(flow)
+                while True:
+                    response = yield passed
+                    passed = await flow.asend(response)
+            except StopAsyncIteration:
+                pass
+            if _may_be_status(response):
+                await response.aread()
+                _raise_for_gate(response)
+            refused = sent
+            if is_second or not refused or not _asks_for_another_token(request, response):
+                return
+            assert self._token is not None
+            sent = await asyncio.to_thread(self._token.renewed, refused)
+            if sent == refused:
+                return
+
+    def _gate_for(self, request: httpx.Request) -> httpx.Auth:
+        if self._gate is None or _origin(request.url) != self._origin:
+            return httpx.Auth()  # Other servers never get the API server's credentials.
+        return self._gate
+
+    def _set(self, request: httpx.Request, token: str | None) -> None:
+        if token:
+            request.headers[TOKEN_HEADER] = f"Bearer {token}"
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    port = url.port or {"https": 443, "http": 80}.get(url.scheme)
+    return url.scheme, url.host, port
+
+
+def _asks_for_another_token(request: httpx.Request, response: httpx.Response) -> bool:
+    # A streamed body was read already and cannot be sent again.
+    return response.status_code in _REFUSED and isinstance(request.stream, httpx.ByteStream)
+
+
+def _may_be_status(response: httpx.Response) -> bool:
+    kind = response.headers.get("Content-Type", "")
+    return response.is_error and kind.startswith("application/json")
+
+
+def _raise_for_gate(response: httpx.Response) -> None:
+    """Raise if the API server answered: of the two, only Kubernetes sends a Status object."""
+    try:
+        status = response.json()
+    except ValueError:
+        return
+    if not isinstance(status, dict) or status.get("kind") != "Status":
+        return
+    code = response.status_code
+    what = f"the Kubernetes API server says {code}: {status.get('message') or status.get('reason')}"
+    raise (GatewayBusy if code in _BUSY else GatewayRefusal)(what, code=code)

@@ -1,0 +1,309 @@
+"""The route from this process to a RayCluster's dashboard, wherever each of them runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from llmops_kernel.config.models.kuberay_fields import Access
+from llmops_kernel.errors import ClusterUnreachableError, MissingDependencyError
+from llmops_kernel.providers.kuberay.api.paths import (
+    pods_path,
+    secrets_path,
+    service_proxy_path,
+)
+from llmops_kernel.providers.kuberay.resource import names
+from llmops_kernel.providers.kuberay.resource.objects import dig, fields, objects, text
+from llmops_kernel.providers.kuberay.route.in_cluster import is_inside, resolves, service_host
+from llmops_kernel.providers.kuberay.route.port_forward import PortForward
+from llmops_kernel.providers.kuberay.route.service_proxy import (
+    DashboardRoute,
+    GatewayBusy,
+    GatewayRefusal,
+    RayToken,
+)
+from llmops_kernel.providers.protocol import Connection
+
+if TYPE_CHECKING:
+    from llmops_kernel.providers.kuberay.api.client import Kube
+
+Raw = Mapping[str, Any]
+PROBE_S: Final = 5.0
+SECOND_CHOICE_S: Final = 60.0
+"""How long a route is used that was taken only because a better one failed temporarily."""
+_FOREVER: Final = float("inf")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A RayCluster's dashboard, as Kubernetes describes it."""
+
+    namespace: str
+    name: str
+    uid: str
+    service: str
+    port_name: str
+    port: int
+    secret: str | None
+    """The Secret with Ray's token; None if the cluster requires none."""
+
+    @classmethod
+    def of(cls, raycluster: Raw, *, namespace: str) -> Target:
+        """Read the target.
+
+        Raises ClusterUnreachableError for a cluster that accepts no token of ours.
+        """
+        meta = raycluster.get("metadata") or {}
+        name = str(meta.get("name", ""))
+        head = (raycluster.get("spec") or {}).get("headGroupSpec") or {}
+        status_head = (raycluster.get("status") or {}).get("head") or {}
+        port = int((head.get("rayStartParams") or {}).get("dashboard-port") or names.DASHBOARD_PORT)
+        return cls(
+            namespace=str(meta.get("namespace") or namespace),
+            name=name,
+            uid=str(meta.get("uid", "")),
+            service=str(status_head.get("serviceName") or _named(head) or names.head_service(name)),
+            port_name=_port_name(head, port=port),
+            port=port,
+            secret=_secret(raycluster, name=name),
+        )
+
+
+@dataclass
+class _Open:
+    connection: Connection
+    good_until_s: float = _FOREVER
+    forward: PortForward | None = None
+    uid: str = ""
+
+
+_Key = tuple[str, str, str, str, str, str | None]
+_lock = threading.Lock()
+_locks: dict[_Key, threading.Lock] = {}
+_opened: dict[_Key, _Open] = {}
+
+
+def open_route(kube: Kube, raycluster: Raw, access: Access | None = None) -> Connection:
+    """Open a connection that recovers from expired credentials, a new token and a new head pod.
+
+    The route is chosen once per cluster and process, then remembered. Raises
+    ClusterUnreachableError with the error of each route when none works, KubeError, and
+    MissingDependencyError.
+    """
+    access = access or Access()
+    target = Target.of(raycluster, namespace=kube.namespace)
+    key = (kube.server, kube.context, target.namespace, target.name, *_asked(access))
+    with _lock:
+        own_lock = _locks.setdefault(key, threading.Lock())
+    with own_lock:
+        known = _opened.get(key)
+        if known is not None and known.uid != target.uid:
+            _drop(key)  # Another cluster of that name, with another token.
+            known = None
+        if known is None or time.monotonic() > known.good_until_s:
+            known = _find(kube, target, access, forward=known.forward if known else None)
+            known.uid = target.uid
+            _opened[key] = known
+        return known.connection
+
+
+def _drop(key: _Key) -> None:
+    gone = _opened.pop(key, None)
+    if gone is not None and gone.forward is not None:
+        gone.forward.close()
+
+
+def close_routes() -> None:
+    """Close the port-forwards of this process, for example at the end of a test."""
+    with _lock:
+        opened = list(_opened.values())
+        _opened.clear()
+        _locks.clear()
+    for one in opened:
+        if one.forward is not None:
+            one.forward.close()
+
+
+def _asked(access: Access) -> tuple[str, str | None]:
+    return access.way, access.url
+
+
+def _find(kube: Kube, target: Target, access: Access, *, forward: PortForward | None) -> _Open:
+    way = _Routes(kube, target, access, forward)
+    made: dict[str, Callable[[], _Open]] = {
+        "in-cluster": way.in_cluster,
+        "service-proxy": way.service_proxy,
+        "port-forward": way.port_forward,
+        "url": way.url,
+    }
+    if access.way != "auto":
+        return made[access.way]()
+    return way.best()
+
+
+class _Routes:
+    """All routes to one dashboard."""
+
+    def __init__(
+        self, kube: Kube, target: Target, access: Access, forward: PortForward | None
+    ) -> None:
+        self._kube = kube
+        self._target = target
+        self._access = access
+        self._forward = forward
+        self._token: RayToken | None = None
+        if target.secret is not None:
+            path = secrets_path(target.namespace, target.secret)
+            self._token = RayToken(kube, path=path, key=names.TOKEN_KEY)
+
+    def best(self) -> _Open:
+        """Return the first route that works; each is tried once."""
+        told: list[str] = []
+        good_until_s = _FOREVER
+        for name, make in self._candidates():
+            try:
+                found = make()
+                _probe(found.connection)
+            except (GatewayRefusal, GatewayBusy) as error:
+                told.append(f"{name}: {error}")
+                if isinstance(error, GatewayBusy):
+                    good_until_s = time.monotonic() + SECOND_CHOICE_S
+            except (ClusterUnreachableError, MissingDependencyError) as error:
+                told.append(f"{name}: {error.message}")
+            else:
+                found.good_until_s = good_until_s
+                return found
+        raise ClusterUnreachableError(
+            f"Cannot reach the dashboard by any route: RayCluster {self._target.name} in namespace"
+            f" {self._target.namespace}: {'; '.join(told)}",
+            remedy="the head pod may still be starting (`llmops status`); else allow"
+            " services/proxy (get, create, update, delete), or set `access` in the template",
+        )
+
+    def _candidates(self) -> Iterator[tuple[str, Callable[[], _Open]]]:
+        target = self._target
+        if is_inside(self._kube) and resolves(
+            service_host(target.service, namespace=target.namespace)
+        ):
+            yield "inside the cluster", self.in_cluster
+        yield "service proxy", self.service_proxy
+        yield "port-forward", self.port_forward
+        if self._access.url:
+            yield self._access.url, self.url
+
+    def in_cluster(self) -> _Open:
+        host = service_host(self._target.service, namespace=self._target.namespace)
+        return self._made(f"http://{host}:{self._target.port}", how="the cluster's own network")
+
+    def service_proxy(self) -> _Open:
+        target = self._target
+        path = service_proxy_path(target.namespace, target.service, target.port_name)
+        return self._made(
+            f"{self._kube.server}{path}",
+            how=f"the service proxy of context {self._kube.context}",
+            is_proxied=True,
+        )
+
+    def port_forward(self) -> _Open:
+        forward = self._forward or PortForward(
+            self._kube,
+            namespace=self._target.namespace,
+            pod=self._head_pod,
+            port=self._target.port,
+        )
+        how = f"a port-forward of context {self._kube.context}"
+        found = self._made(forward.url, how=how)
+        found.forward = forward
+        return found
+
+    def url(self) -> _Open:
+        if self._access.url is None:
+            raise ClusterUnreachableError(
+                "access.way is `url`, and there is no access.url",
+                remedy="put the address of the Ingress or Route into the cluster template",
+            )
+        return self._made(self._access.url.rstrip("/"), how="the address in its template")
+
+    def _made(self, url: str, *, how: str, is_proxied: bool = False) -> _Open:
+        route = DashboardRoute(self._kube, token=self._token, how=how, is_proxied=is_proxied)
+        token = self._token.value() if self._token else None
+        return _Open(Connection(dashboard_url=url, token=token, route=route))
+
+    def _head_pod(self) -> str:
+        """Return the name of the running head pod. Raises KubeError, ClusterUnreachableError."""
+        selector = f"{names.RAY_CLUSTER_LABEL}={self._target.name},{names.RAY_NODE_TYPE_LABEL}=head"
+        pods, _ = self._kube.list(pods_path(self._target.namespace), label_selector=selector)
+        for pod in pods:
+            is_leaving = "deletionTimestamp" in pod["metadata"]
+            if (pod.get("status") or {}).get("phase") == "Running" and not is_leaving:
+                return str(pod["metadata"]["name"])
+        raise ClusterUnreachableError(
+            f"RayCluster {self._target.name} has no running head pod",
+            remedy="`llmops status` shows what it waits for",
+        )
+
+
+def _probe(connection: Connection) -> None:
+    """Ask for Ray's version. Raises ClusterUnreachableError, GatewayRefusal, GatewayBusy."""
+    import httpx
+
+    from llmops_kernel.providers.dashboard.http import open_http
+
+    try:
+        with open_http(connection, timeout=PROBE_S) as http:
+            answer = http.get("/api/version")
+    except (GatewayRefusal, GatewayBusy):
+        raise
+    except httpx.HTTPError as error:
+        raise _no_answer(connection, str(error) or type(error).__name__) from error
+    if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR or answer.status_code == 404:
+        raise _no_answer(connection, f"status {answer.status_code}")
+
+
+def _no_answer(connection: Connection, why: str) -> ClusterUnreachableError:
+    return ClusterUnreachableError(f"no answer at {connection.dashboard_url} ({why})")
+
+
+def _named(head: Raw) -> str | None:
+    meta = (head.get("headService") or {}).get("metadata") or {}
+    return meta.get("name")
+
+
+def _port_name(head: Raw, *, port: int) -> str:
+    """Return the name of the head's dashboard port: the Service uses the container's names."""
+    spec = (head.get("template") or {}).get("spec") or {}
+    containers = spec.get("containers") or [{}]
+    ports = containers[0].get("ports") or []
+    found = {str(one.get("name")): one.get("containerPort") for one in ports}
+    if names.DASHBOARD_PORT_NAME in found:
+        return names.DASHBOARD_PORT_NAME
+    return next((name for name, number in found.items() if number == port), None) or (
+        names.DASHBOARD_PORT_NAME
+    )
+
+
+def _secret(raycluster: Raw, *, name: str) -> str | None:
+    options = (raycluster.get("spec") or {}).get("authOptions") or {}
+    if options.get("enableK8sTokenAuth"):
+        raise ClusterUnreachableError(
+            f"RayCluster {name} takes Kubernetes credentials in place of Ray's token, and ours"
+            " are shown to nobody but the API server",
+            remedy="set authOptions.mode: token without enableK8sTokenAuth",
+        )
+    if options.get("mode") == "token":
+        return str(options.get("secretName") or names.token_secret(name))
+    return _secret_of_pod(raycluster)
+
+
+def _secret_of_pod(raycluster: Raw) -> str | None:
+    """Return the Secret in the head's variables: a CRD without authentication needs them."""
+    pod = dig(raycluster, "spec", "headGroupSpec", "template", "spec")
+    for variable in objects(next(iter(objects(pod, "containers")), {}), "env"):
+        if variable.get("name") == "RAY_AUTH_TOKEN":
+            reference = fields(variable, "valueFrom", "secretKeyRef")
+            if reference.get("key") == names.TOKEN_KEY:
+                return text(reference, "name") or None
+    return None

@@ -1,0 +1,182 @@
+"""Finds RayClusters in all known contexts and namespaces, and gives each a unique name."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmops_kernel.errors import ClusterNotFoundError, LLMOpsError
+from llmops_kernel.providers.kuberay.api.cache import Cache, Obj, Snapshot, rayclusters_of
+from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kube
+from llmops_kernel.providers.kuberay.api.paths import raycluster_path
+from llmops_kernel.providers.kuberay.state.scopes import KubeScope, is_remembered, known_scopes
+
+_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class LocatedCluster:
+    """A RayCluster, where it is, and how current that is."""
+
+    name: str
+    """The name that is shown: unique among all clusters that this user knows."""
+    scope: KubeScope
+    kube: Kube
+    raycluster: Obj
+    cache: Cache
+    error: KubeError | None = None
+    """Why it may be out of date."""
+    old_s: float = 0.0
+
+    @property
+    def own_name(self) -> str:
+        return str(self.raycluster["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.raycluster["metadata"].get("uid", ""))
+
+    @property
+    def path(self) -> str:
+        return raycluster_path(self.scope.namespace, self.own_name)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All clusters of all namespaces, and the errors of namespaces that cannot be asked."""
+
+    found: tuple[LocatedCluster, ...]
+    troubles: tuple[LLMOpsError, ...] = ()
+
+    def named(self, name: str) -> list[LocatedCluster]:
+        exact = [one for one in self.found if one.name == name]
+        return exact or [one for one in self.found if one.own_name == name]
+
+
+def survey(home: Path, *, taken: Collection[str] = (), patience_s: float = _PATIENCE_S) -> Survey:
+    """Return all clusters.
+
+    `taken` names belong to clusters of other providers: ours of that name are qualified.
+    """
+    deadline_s = time.monotonic() + patience_s
+    opened, troubles = _opened(home)
+    for _, _, cache in opened:
+        cache.start()
+    seen: list[tuple[KubeScope, Kube, Cache, Snapshot]] = []
+    for scope, kube, cache in opened:
+        try:
+            left_s = max(0.05, deadline_s - time.monotonic())
+            seen.append((scope, kube, cache, cache.look(patience_s=left_s)))
+        except KubeError as error:
+            # A user whose kubeconfig is for other things need not see errors about KubeRay.
+            if error.reason != "ApiNotFound" or is_remembered(home, scope):
+                troubles.append(error)
+    return Survey(_named(seen, taken), tuple(troubles))
+
+
+def find(name: str, home: Path, *, taken: Collection[str] = ()) -> LocatedCluster:
+    """Return a cluster by its name, or by `context/namespace/name` wherever it is.
+
+    Raises ClusterNotFoundError, and KubeError when it may be in a namespace that cannot be asked.
+    """
+    looked = survey(home, taken=taken)
+    found = looked.named(name)
+    if not found:
+        found = _asked(name, home)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(f"{one.scope}/{one.own_name}" for one in found)
+        raise ClusterNotFoundError(
+            f"{len(found)} clusters have the name {name!r}: {names}",
+            remedy="use the full name",
+        )
+    if looked.troubles:
+        raise looked.troubles[0]
+    known = ", ".join(one.name for one in looked.found) or "none"
+    scopes = ", ".join(map(str, known_scopes(home))) or "nowhere: there is no kubeconfig"
+    raise ClusterNotFoundError(
+        f"There is no RayCluster {name!r}; known: {known} (searched in {scopes})",
+        remedy=f"llmops up {name}",
+    )
+
+
+def is_there(name: str, home: Path, *, taken: Collection[str] = ()) -> bool:
+    """Return whether it exists.
+
+    Raises KubeError if unknown, ClusterNotFoundError for an ambiguous name.
+    """
+    looked = survey(home, taken=taken)
+    return bool(looked.named(name) or _asked(name, home))
+
+
+def scope_of(name: str) -> tuple[KubeScope, str] | None:
+    """Split `context/namespace/name`; the context may contain slashes itself."""
+    parts = name.rsplit("/", 2)
+    if len(parts) != 3 or not all(parts):
+        return None
+    return KubeScope(parts[0], parts[1]), parts[2]
+
+
+def fetched(scope: KubeScope, name: str, *, label: str | None = None) -> LocatedCluster | None:
+    """Read it from the API server, not from the watch; None if it does not exist.
+
+    Raises KubeError.
+    """
+    kube = open_kube(scope.context)
+    cache = rayclusters_of(kube, scope.namespace)
+    try:
+        raycluster = kube.get(raycluster_path(scope.namespace, name))
+    except KubeError as error:
+        if error.code == 404 and error.reason == "NotFound":
+            return None
+        raise
+    cache.put(raycluster)
+    return LocatedCluster(label or name, scope, kube, raycluster, cache)
+
+
+def _opened(home: Path) -> tuple[list[tuple[KubeScope, Kube, Cache]], list[LLMOpsError]]:
+    opened: list[tuple[KubeScope, Kube, Cache]] = []
+    troubles: list[LLMOpsError] = []
+    for scope in known_scopes(home):
+        try:
+            kube = open_kube(scope.context)
+        except LLMOpsError as error:
+            troubles.append(error)
+        else:
+            opened.append((scope, kube, rayclusters_of(kube, scope.namespace)))
+    return opened, troubles
+
+
+def _named(
+    seen: Sequence[tuple[KubeScope, Kube, Cache, Snapshot]], taken: Collection[str]
+) -> tuple[LocatedCluster, ...]:
+    counts = Counter(name for *_, snapshot in seen for name in snapshot.items)
+    found = []
+    for scope, kube, cache, snapshot in seen:
+        for own, raycluster in snapshot.items.items():
+            is_unique = counts[own] == 1 and own not in taken
+            name = own if is_unique else f"{scope}/{own}"
+            found.append(
+                LocatedCluster(name, scope, kube, raycluster, cache, snapshot.error, snapshot.old_s)
+            )
+    return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _asked(name: str, home: Path) -> list[LocatedCluster]:
+    """Return what the watches have not reported yet, or what is in a namespace not looked at."""
+    whole = scope_of(name)
+    if whole is not None:
+        one = fetched(*whole, label=name)
+        return [one] if one is not None else []
+    found = []
+    for scope in known_scopes(home):
+        try:
+            one = fetched(scope, name)
+        except LLMOpsError:
+            continue
+        found += [one] if one is not None else []
+    return found

@@ -1,0 +1,230 @@
+"""Builds ClusterInfo for a RayCluster: from the operator, from Ray, and why it waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from llmops_kernel.providers.kuberay.api import rights
+from llmops_kernel.providers.kuberay.api.cache import Obj, pods_of
+from llmops_kernel.providers.kuberay.api.client import KubeError
+from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
+from llmops_kernel.providers.kuberay.resource import names, status
+from llmops_kernel.providers.kuberay.resource.status import Phase
+from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
+from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
+from llmops_kernel.providers.kuberay.state.idle_policy import guard_times
+from llmops_kernel.providers.kuberay.state.ray_probe import RayAnswer, ask_ray, is_known
+from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterState, Waiting
+
+PROVIDER: Final = "kuberay"
+_reasons: RefreshingCache[tuple[Waiting, ...]] = RefreshingCache(
+    fresh_s=2.0, patience_s=0.9, stale_s=15.0
+)
+_PODS_S: Final = 2.0
+_NEXT_S: Final = 0.05
+"""Wait for the reasons of the next phase of a cluster that was explained before."""
+_MAX_EXPLAINED: Final = 10_000
+_explained: set[str] = set()
+_ASKED_AT_ONCE: Final = 8
+"""Number of clusters of a long list that one look asks about; the next look asks about others."""
+_LIST_S: Final = 0.8
+_LONG_LIST_S: Final = 0.25
+_QUIET_S: Final = 3.0
+"""A watch that breaks and recovers sooner is not reported."""
+_NOT_NOW: Final[Mapping[ClusterAction, Mapping[ClusterState, str]]] = {
+    ClusterAction.SUSPEND: {
+        ClusterState.STOPPED: "It is suspended already",
+        ClusterState.STOPPING: "It is being stopped",
+    },
+    ClusterAction.RESUME: {
+        ClusterState.READY: "It is running",
+        ClusterState.STARTING: "It is starting",
+    },
+    ClusterAction.SCALE: {
+        ClusterState.STOPPING: "It is being stopped",
+        ClusterState.STOPPED: "It is suspended: resume it first",
+    },
+}
+
+
+def info_of(
+    located: LocatedCluster,
+    *,
+    until_s: float | None = None,
+    in_list: bool = False,
+    asks: bool = True,
+) -> ClusterInfo:
+    """Return the info at once, or within a second if something was never asked before.
+
+    Without `asks` it contains only what the watch knows.
+    """
+    raycluster = located.raycluster
+    phase = status.phase_of(raycluster)
+    answer = ask_ray(located, until_s=until_s) if phase.asks_ray and asks else None
+    phase = _with_ray(phase, answer, is_away=located.error is not None, in_list=in_list)
+    reasons = _reasons_for(located, phase, answer, until_s=until_s) if asks else ()
+    ready, wanted = status.workers_ready(raycluster), total_expected_pods(raycluster)
+    message, remedy = _words(located, phase, reasons)
+    is_incomplete = asks and ready != wanted and phase.state is not ClusterState.STOPPED
+    pods = _known_pods(located, in_list=in_list) if is_incomplete else None
+    usage = answer.usage if answer and answer.lives else None
+    return ClusterInfo(
+        name=located.name,
+        provider=PROVIDER,
+        state=phase.state,
+        message=message,
+        remedy=remedy,
+        dashboard_url=answer.url if answer else None,
+        created_s=status.created_s(raycluster),
+        actions=actions_of(located, phase.state, until_s=until_s),
+        workers_ready=ready,
+        workers_wanted=wanted,
+        groups=status.group_infos(raycluster, pods),
+        waiting=(*reasons, *usage.waiting) if usage else reasons,
+        kept_until_s=_future(status.seconds_of(raycluster, names.KEPT_UNTIL)),
+        **_definition(located),
+        **guard_times(raycluster, usage, now_s=time.time()),
+        **usage.figures() if usage else {},
+    )
+
+
+def _known_pods(located: LocatedCluster, *, in_list: bool) -> list[Obj] | None:
+    """Return the pods; in a list only if the watch has them, since the first look takes time."""
+    return pods_of_cluster(located, patience_s=0.0 if in_list else _NEXT_S)
+
+
+def _definition(located: LocatedCluster) -> dict[str, Any]:
+    """Return what does not change while it runs."""
+    raycluster = located.raycluster
+    return {
+        "context": located.scope.context,
+        "namespace": located.scope.namespace,
+        "ray_version": status.ray_version(raycluster),
+        "queue": status.queue_of(raycluster),
+        "image": status.image_of(raycluster),
+        "is_adopted": not status.is_ours(raycluster),
+    }
+
+
+def infos_of(located: Sequence[LocatedCluster]) -> list[ClusterInfo]:
+    """Return the info of many clusters, asked in parallel; of a long list a few at a time."""
+    is_long = len(located) > _ASKED_AT_ONCE
+    until_s = time.monotonic() + (_LONG_LIST_S if is_long else _LIST_S)
+    unknown = [one for one in located if _is_unknown(one)]
+    later = {one.uid for one in unknown[_ASKED_AT_ONCE:]}
+    for one in located:
+        if one.uid not in later and status.phase_of(one.raycluster).asks_ray:
+            ask_ray(one, until_s=0.0)
+    return [
+        info_of(one, until_s=until_s, in_list=True, asks=one.uid not in later) for one in located
+    ]
+
+
+def _is_unknown(located: LocatedCluster) -> bool:
+    """Return whether there is something to ask about it that was never asked."""
+    phase = status.phase_of(located.raycluster)
+    if phase.asks_ray:
+        return not is_known(located)
+    return phase.state is ClusterState.STARTING and located.uid not in _explained
+
+
+def actions_of(
+    located: LocatedCluster, state: ClusterState, *, until_s: float | None = None
+) -> dict[ClusterAction, str]:
+    """Return each action with the reason why it is not possible now, or an empty text."""
+    lacking = rights.missing(located.kube, located.scope.namespace, until_s=until_s)
+    denied = rights.refusals(lacking, located.scope.namespace)
+    is_leaving = bool(located.raycluster["metadata"].get("deletionTimestamp"))
+    gone = "It is being deleted" if is_leaving else ""
+    return {
+        action: denied.get(action) or gone or _NOT_NOW.get(action, {}).get(state, "")
+        for action in ClusterAction
+    }
+
+
+def pods_of_cluster(located: LocatedCluster, *, patience_s: float = _PODS_S) -> list[Obj] | None:
+    """Return its pods from the namespace's one watch of pods; None if they may not be seen."""
+    try:
+        seen = pods_of(located.kube, located.scope.namespace).look(patience_s=patience_s)
+    except KubeError:
+        return None
+    own, label = located.own_name, names.RAY_CLUSTER_LABEL
+    pods = seen.items.values()
+    return [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(label) == own]
+
+
+def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list: bool) -> Phase:
+    """Combine it with Ray's answer: if the operator is satisfied, only Ray makes it ready."""
+    if not phase.asks_ray:
+        return phase
+    # Ray is reached through the same API server: if that is silent, it says nothing about Ray.
+    if is_away or (answer is not None and answer.lives):
+        return Phase(ClusterState.READY)
+    if answer is not None:
+        return Phase(ClusterState.STARTING, answer.why, asks_ray=True)
+    if in_list:
+        return Phase(ClusterState.READY, "Ray's API was not checked in time")
+    return Phase(ClusterState.STARTING, "Ray's API has not answered yet")
+
+
+def _reasons_for(
+    located: LocatedCluster, phase: Phase, answer: RayAnswer | None, *, until_s: float | None
+) -> tuple[Waiting, ...]:
+    raycluster = located.raycluster
+    short = status.workers_ready(raycluster) < total_expected_pods(raycluster)
+    # A change that breaks the operator's own rules shows up only in an event.
+    short = short or status.generation_behind(raycluster)
+    waits = phase.state in (ClusterState.STARTING, ClusterState.STOPPING)
+    if located.error is not None or not (waits or (short and phase.state is ClusterState.READY)):
+        return ()
+    lives = None if answer is None else answer.lives
+    # Another phase has other reasons; another count of the same reasons may wait a moment.
+    step = "".join(char for char in phase.message if not char.isdigit())
+    generation = raycluster["metadata"].get("generation")
+    key = (id(located.kube), located.uid, generation, step)
+    patience_s = _NEXT_S if located.uid in _explained else None
+    reasons = _reasons.get(
+        key, lambda: _find_reasons(located, lives), until_s=until_s, patience_s=patience_s
+    )
+    if reasons is None:
+        return ()
+    if len(_explained) > _MAX_EXPLAINED:
+        _explained.clear()
+    _explained.add(located.uid)
+    return reasons
+
+
+def _find_reasons(located: LocatedCluster, ray_answers: bool | None) -> tuple[Waiting, ...]:
+    from llmops_kernel.providers.kuberay.fit.observation import observe
+    from llmops_kernel.providers.kuberay.waiting.reasons import waiting
+
+    try:
+        observation = observe(
+            located.kube,
+            located.scope.namespace,
+            located.own_name,
+            raycluster=located.raycluster,
+            pods=pods_of_cluster(located),
+            ray_answers=ray_answers,
+        )
+    except KubeError as error:
+        return (Waiting(message=error.message, remedy=error.remedy, kind="permission"),)
+    return waiting(observation)
+
+
+def _words(located: LocatedCluster, phase: Phase, reasons: tuple[Waiting, ...]) -> tuple[str, str]:
+    if located.error is not None and located.old_s > _QUIET_S:
+        message = f"Last known state, {located.old_s:.0f} s old: {located.error.message}"
+        return message, located.error.remedy
+    if reasons and phase.state is not ClusterState.STOPPING:
+        also = f" ({phase.message})" if phase.asks_ray else ""
+        return f"{reasons[0].message}{also}", reasons[0].remedy
+    if phase.state is ClusterState.STOPPED:
+        return phase.message, f"llmops resume {located.name}"
+    return phase.message, ""
+
+
+def _future(moment_s: float | None) -> float | None:
+    return moment_s if moment_s is not None and moment_s > time.time() else None

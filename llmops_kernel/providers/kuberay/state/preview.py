@@ -1,0 +1,78 @@
+"""Shows what an action would do to a RayCluster, before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from llmops_kernel.providers.dashboard.jobs import described_job
+from llmops_kernel.providers.dashboard.rest import is_active
+from llmops_kernel.providers.kuberay.resource import status
+from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
+from llmops_kernel.providers.kuberay.state.info import pods_of_cluster
+from llmops_kernel.providers.kuberay.state.ray_probe import jobs_of
+from llmops_kernel.providers.protocol import ActionPreview, ClusterAction, ClusterInfo, ClusterState
+
+_RUNS: Final = "runs with their journals, and what they wrote to storage outside the pods"
+_LOST: Final = "Ray's list of jobs and its logs"
+
+
+def preview_of(located: LocatedCluster, info: ClusterInfo, action: ClusterAction) -> ActionPreview:
+    """Return the preview. Asks Ray what runs, and says so if that is unknown."""
+    lives = info.state in (ClusterState.READY, ClusterState.STARTING)
+    jobs = jobs_of(located) if lives and info.is_ready else None
+    pods = pods_of_cluster(located) if lives else []
+    ends = action in (ClusterAction.SUSPEND, ClusterAction.DELETE)
+    stops = [*_work(info, jobs), *_pods(pods, located, action)] if ends and lives else []
+    is_busy = jobs is None or any(map(is_active, jobs))
+    return ActionPreview(
+        cluster=info.name,
+        action=action,
+        summary=_summary(located, action),
+        stops=tuple(stops),
+        keeps=(_RUNS,) if action is ClusterAction.DELETE else (_RUNS, "its definition"),
+        needs_confirmation=action is ClusterAction.DELETE or bool(stops and is_busy),
+    )
+
+
+def _summary(located: LocatedCluster, action: ClusterAction) -> str:
+    name, queue = located.name, status.queue_of(located.raycluster)
+    if action is ClusterAction.SUSPEND and queue:
+        return (
+            f"Scales cluster {name} to zero workers. Kueue owns its suspension (queue {queue}),"
+            " so the head stays up; delete the cluster to release all of its quota."
+        )
+    return {
+        ClusterAction.SUSPEND: f"Deletes all pods of cluster {name}; `resume` creates new ones.",
+        ClusterAction.RESUME: f"Creates the pods of cluster {name} again.",
+        ClusterAction.SCALE: (
+            f"Gives worker groups of cluster {name} another number of pods; other pods keep"
+            " running."
+        ),
+        ClusterAction.DELETE: (
+            f"Deletes RayCluster {located.own_name} in {located.scope}, with its pods and its"
+            " service."
+        ),
+    }[action]
+
+
+def _work(info: ClusterInfo, jobs: Sequence[dict[str, Any]] | None) -> list[str]:
+    if jobs is not None:
+        return [described_job(job) for job in jobs if is_active(job)]
+    if info.state is ClusterState.STARTING:
+        return ["its start, which is in progress"]
+    return ["whatever runs on it: Ray did not report its jobs"]
+
+
+def _pods(pods: Sequence[Any] | None, located: LocatedCluster, action: ClusterAction) -> list[str]:
+    stays = action is ClusterAction.SUSPEND and status.queue_of(located.raycluster)
+    workers = None if pods is None else sum(not _is_head(pod) for pod in pods)
+    if workers is None:
+        return [] if stays else ["the head pod and all worker pods", _LOST]
+    counted = f"{workers} worker pod{'' if workers == 1 else 's'}"
+    return [counted] if stays else [f"the head pod and {counted}", _LOST]
+
+
+def _is_head(pod: Any) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return bool(labels.get("ray.io/node-type") == "head")

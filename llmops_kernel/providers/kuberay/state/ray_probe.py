@@ -1,0 +1,86 @@
+"""Asks Ray itself, through the tunnel: whether it is alive, what it has and what runs on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.providers.dashboard.rest import Dashboard, Usage
+from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
+from llmops_kernel.providers.kuberay.resource import status
+from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
+from llmops_kernel.providers.protocol import Connection
+
+_TIMEOUT_S: Final = 2.0
+
+
+@dataclass(frozen=True)
+class RayAnswer:
+    """Ray's answer; `why` explains a missing one."""
+
+    lives: bool
+    usage: Usage = field(default_factory=Usage)
+    why: str = ""
+    url: str | None = None
+
+
+_answers: RefreshingCache[RayAnswer] = RefreshingCache(fresh_s=2.0, patience_s=1.0, stale_s=10.0)
+
+
+def ask_ray(located: LocatedCluster, *, until_s: float | None = None) -> RayAnswer | None:
+    """Return the answer; None if none came in time, which says nothing about Ray."""
+    return _answers.get(_key(located), lambda: _ask(located), until_s=until_s)
+
+
+def is_known(located: LocatedCluster) -> bool:
+    """Return whether Ray has answered before, or a request has failed."""
+    return _answers.known(_key(located))
+
+
+def invalidate_ray(located: LocatedCluster) -> None:
+    """Forget what is known about its Ray, after a change that invalidates it."""
+    _answers.forget(_key(located))
+
+
+def connection_of(located: LocatedCluster) -> Connection:
+    """Connect to it. Raises KubeError, ClusterUnreachableError, MissingDependencyError."""
+    from llmops_kernel.providers.kuberay.route.tunnel import open_route
+
+    return open_route(located.kube, located.raycluster, access=status.access_of(located.raycluster))
+
+
+def jobs_of(located: LocatedCluster) -> list[dict[str, Any]] | None:
+    """Return all jobs that Ray remembers; None if it does not answer."""
+    try:
+        with Dashboard(connection_of(located), timeout_s=_TIMEOUT_S) as dashboard:
+            return dashboard.jobs()
+    except LLMOpsError:
+        return None
+
+
+def _key(located: LocatedCluster) -> tuple[int, str]:
+    return id(located.kube), located.uid
+
+
+def _shared(located: LocatedCluster) -> Any:
+    """Return what all clusters of an API server share: the connections to it."""
+    connection = connection_of(located)
+    return (
+        located.kube.transport()
+        if connection.dashboard_url.startswith(located.kube.server)
+        else None
+    )
+
+
+def _ask(located: LocatedCluster) -> RayAnswer:
+    try:
+        connection = connection_of(located)
+        with Dashboard(connection, timeout_s=_TIMEOUT_S, transport=_shared(located)) as dashboard:
+            if dashboard.session_name() is None:
+                why = f": {dashboard.trouble}" if dashboard.trouble else ""
+                return RayAnswer(False, why=f"Ray's API does not answer{why}")
+            usage = dashboard.usage(ready_s=status.ready_since_s(located.raycluster))
+    except LLMOpsError as error:
+        return RayAnswer(False, why=error.message)
+    return RayAnswer(True, usage=usage, url=connection.dashboard_url)

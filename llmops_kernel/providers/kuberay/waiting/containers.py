@@ -1,0 +1,253 @@
+"""Why a pod that has a node does not run: images, references, crashes, probes, mounts."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation, last_end, newest
+from llmops_kernel.providers.kuberay.resource.objects import (
+    Obj,
+    condition,
+    event_text,
+    event_time_s,
+    fields,
+    name_of,
+    objects,
+    one_line,
+    text,
+    whole,
+)
+from llmops_kernel.providers.kuberay.waiting.images import image_reason, stuck
+from llmops_kernel.providers.protocol import Waiting
+
+_IMAGE: Final = {
+    "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName",
+    "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed",
+}  # fmt: skip
+_REFERENCE: Final = re.compile(
+    r"(?P<kind>secret|configmap) \"?(?P<name>[\w.-]+(?:/[\w.-]+)?)\"? not found", re.I
+)
+_KEY: Final = re.compile(
+    r"couldn't find key (?P<key>\S+) in (?P<kind>Secret|ConfigMap) (?P<name>\S+)", re.I
+)
+
+
+def container_reason(pod: Obj, observation: ClusterObservation) -> Waiting | None:
+    spec = fields(pod, "spec")
+    for group, listed in (
+        ("initContainerStatuses", "initContainers"),
+        ("containerStatuses", "containers"),
+    ):
+        for status in objects(pod, "status", group):
+            if found := _of_status(status, pod, observation, objects(spec, listed)):
+                return found
+    return (
+        _mount(pod, observation)
+        or _pulling(pod, observation)
+        or _init(pod, observation)
+        or _probe(pod, observation)
+    )
+
+
+def _of_status(
+    status: Obj, pod: Obj, observation: ClusterObservation, containers: list[Obj]
+) -> Waiting | None:
+    waits = fields(status, "state", "waiting")
+    reason, message = text(waits, "reason"), text(waits, "message")
+    if reason in _IMAGE:
+        container = next((c for c in containers if name_of_container(c) == status.get("name")), {})
+        image = text(container, "image") or text(status, "image")
+        return image_reason(image, reason, message, pod, observation)
+    if reason in ("CreateContainerConfigError", "CreateContainerError"):
+        return reference_reason(message) or stuck(
+            "config", f"a container cannot be created: {one_line(message) or reason}"
+        )
+    if reason in ("RunContainerError", "StartError"):
+        return stuck("crash", f"a container cannot start: {one_line(message) or reason}")
+    if reason == "PostStartHookError":
+        return _post_start(message, pod, observation)
+    ended = fields(status, "state", "terminated")
+    if reason == "CrashLoopBackOff" or (ended and ended.get("exitCode") not in (0, None)):
+        return _crash(status, pod, observation)
+    return None
+
+
+def name_of_container(container: Obj) -> str:
+    return text(container, "name")
+
+
+# Crashes
+
+
+def ended_reason(pod: Obj, observation: ClusterObservation) -> Waiting:
+    """Explain a pod that has ended: evicted, or its container ended and is not restarted."""
+    reason = text(pod, "status", "reason")
+    if reason in ("Evicted", "Preempting", "Preempted", "NodeLost", "Shutdown", "NodeShutdown"):
+        why = one_line(text(pod, "status", "message"))
+        return Waiting(
+            message=f"the pod was evicted from its node ({reason}{f': {why}' if why else ''})",
+            remedy="KubeRay creates a new pod; if the node ran out of disk or memory, ask for"
+            " `disk` or"
+            " `memory` in the template",
+            kind="evicted",
+        )
+    disrupted = condition(pod, "DisruptionTarget")
+    if disrupted.get("status") == "True":
+        why = one_line(text(disrupted, "message") or text(disrupted, "reason"))
+        return Waiting(
+            message=f"the pod was removed from its node: {why}",
+            remedy="wait: KubeRay creates a new pod",
+            kind="evicted",
+        )
+    for status in objects(pod, "status", "containerStatuses"):
+        if fields(status, "state", "terminated").get("exitCode") not in (0, None):
+            return _crash(status, pod, observation)
+    why = one_line(text(pod, "status", "message") or reason)
+    return Waiting(
+        message=f"the pod has failed{f': {why}' if why else ''}",
+        remedy=f"`kubectl describe pod {name_of(pod)}`",
+        kind="crash",
+    )
+
+
+def _crash(status: Obj, pod: Obj, observation: ClusterObservation) -> Waiting:
+    ended = fields(status, "state", "terminated") or fields(status, "lastState", "terminated")
+    if text(ended, "reason") == "OOMKilled":
+        return stuck(
+            "memory",
+            f"its container was killed for memory{_limit(status, pod)}{_times(status)}",
+            "give the group more `memory` in the template",
+        )
+    code = whole(ended, "exitCode")
+    how = f"with exit code {code}" if code is not None else "(exit code unknown)"
+    said = _last_line(ended, pod, observation)
+    return stuck(
+        "crash",
+        f"its container ended {how}{_times(status)}{f': {said}' if said else ''}",
+        f"`kubectl logs {name_of(pod)} --previous` shows its output",
+    )
+
+
+def _times(status: Obj) -> str:
+    count = whole(status, "restartCount")
+    return f", restarted {count} time{'' if count == 1 else 's'}" if count else ""
+
+
+def _limit(status: Obj, pod: Obj) -> str:
+    for container in objects(pod, "spec", "containers"):
+        if text(container, "name") == text(status, "name"):
+            limit = fields(container, "resources", "limits").get("memory")
+            return f" (limit {limit})" if isinstance(limit, str) else ""
+    return ""
+
+
+def _last_line(ended: Obj, pod: Obj, observation: ClusterObservation) -> str:
+    said = text(ended, "message") or observation.logs.get(name_of(pod), "")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return one_line(lines[-1]) if lines and last_end(pod) else ""
+
+
+def _post_start(message: str, pod: Obj, observation: ClusterObservation) -> Waiting:
+    event = newest(observation.events_about(pod, kind="Pod"), "FailedPostStartHook")
+    why = one_line(event_text(event) if event else message)
+    return stuck(
+        "crash",
+        f"a command of after_start failed{f': {why}' if why else ''}",
+        "correct after_start in the template",
+    )
+
+
+# What is missing
+
+
+def reference_reason(message: str) -> Waiting | None:
+    """Explain a missing Secret or ConfigMap, or a missing key of it."""
+    if found := _KEY.search(message):
+        kind, name = _KINDS[found["kind"].lower()], found["name"].rpartition("/")[2]
+        return stuck(
+            "reference",
+            f"{kind} {name} has no key {found['key']}",
+            f"add it to {kind} {name}, or change `key` under `secrets` in the template",
+        )
+    if found := _REFERENCE.search(message):
+        kind, name = _KINDS[found["kind"].lower()], found["name"].rpartition("/")[2]
+        made = "generic " if kind == "Secret" else ""
+        return stuck(
+            "reference",
+            f"there is no {kind} {name} in the namespace",
+            f"`kubectl create {found['kind'].lower()} {made}{name} ...`",
+        )
+    return None
+
+
+_KINDS: Final = {"secret": "Secret", "configmap": "ConfigMap"}
+
+
+def _mount(pod: Obj, observation: ClusterObservation) -> Waiting | None:
+    if _has_begun(pod):
+        return None
+    reasons = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
+    event = newest(observation.events_about(pod, kind="Pod"), *reasons)
+    if event is None:
+        return None
+    message = event_text(event)
+    if found := reference_reason(message):
+        return found
+    if text(event, "reason") == "FailedCreatePodSandBox":
+        return Waiting(
+            message=f"the node cannot set the pod up: {one_line(message)}",
+            remedy="an admin looks at the node's network plug-in",
+            kind="node",
+        )
+    if "Multi-Attach" in message:
+        return stuck(
+            "volume",
+            f"its volume is in use on another node: {one_line(message)}",
+            "take a claim with access mode ReadWriteMany for what several pods mount",
+        )
+    return Waiting(
+        message=f"a volume cannot be mounted: {one_line(message)}",
+        remedy=f"`kubectl describe pod {name_of(pod)}`; check storage.volumes of the template",
+        kind="volume",
+    )
+
+
+def _has_begun(pod: Obj) -> bool:
+    statuses = [
+        *objects(pod, "status", "initContainerStatuses"),
+        *objects(pod, "status", "containerStatuses"),
+    ]
+    return any(fields(s, "state", "running") or fields(s, "state", "terminated") for s in statuses)
+
+
+# What only takes time
+
+
+def _pulling(pod: Obj, observation: ClusterObservation) -> Waiting | None:
+    event = newest(observation.events_about(pod, kind="Pod"), "Pulling", "Pulled")
+    if event is None or text(event, "reason") != "Pulling":
+        return None
+    image = re.search(r'image "([^"]+)"', event_text(event))
+    since_s = event_time_s(event)
+    passed = f" for {observation.now_s - since_s:.0f} s" if 0 < since_s <= observation.now_s else ""
+    named = f" {image[1]}" if image else ""
+    return Waiting(message=f"the node pulls image{named}{passed}", kind="progress")
+
+
+def _init(pod: Obj, observation: ClusterObservation) -> Waiting | None:
+    for status in objects(pod, "status", "initContainerStatuses"):
+        if not fields(status, "state", "running"):
+            continue
+        if text(status, "name") == "wait-gcs-ready":
+            return Waiting(message="for the head", kind="head")
+        return Waiting(message=f"init container {text(status, 'name')} runs", kind="progress")
+    return None
+
+
+def _probe(pod: Obj, observation: ClusterObservation) -> Waiting | None:
+    if text(pod, "status", "phase") != "Running":
+        return None
+    event = newest(observation.events_about(pod, kind="Pod"), "Unhealthy")
+    why = f": {one_line(event_text(event))}" if event else ""
+    return Waiting(message=f"Ray starts in the pod and is not healthy yet{why}", kind="progress")

@@ -1,0 +1,222 @@
+"""What a queued cluster waits for in Kueue."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from llmops_kernel.providers.kuberay.fit.capacity import Fit, podsets_of, queue_verdict
+from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation
+from llmops_kernel.providers.kuberay.fit.queues import cluster_queue, local_queue, usage_text
+from llmops_kernel.providers.kuberay.resource.objects import (
+    Obj,
+    condition,
+    created_s,
+    event_text,
+    name_of,
+    objects,
+    one_line,
+    quantities,
+    text,
+    whole,
+)
+from llmops_kernel.providers.protocol import Waiting
+
+_PATIENCE_S: Final = 10.0
+"""Patience with Kueue, which creates the workload within a second or two."""
+
+
+def queue_reasons(observation: ClusterObservation) -> list[Waiting]:
+    """Return the reasons; empty for a cluster without a queue and for one that was admitted."""
+    if not observation.queue:
+        return []
+    workload = workload_of(observation)
+    if workload is not None and condition(workload, "Admitted").get("status") == "True":
+        return []
+    if not _is_held(observation):
+        return []
+    found = _queue_fault(observation) or _workload_waits(workload, observation)
+    return [found] if found else []
+
+
+def _is_held(observation: ClusterObservation) -> bool:
+    spec = observation.raycluster.get("spec")
+    return isinstance(spec, dict) and (spec.get("suspend") is True or observation.is_elsewhere)
+
+
+def workload_of(observation: ClusterObservation) -> Obj | None:
+    """Return the newest Workload that Kueue has created for this very cluster."""
+    uid = text(observation.raycluster, "metadata", "uid")
+    own = [
+        workload
+        for workload in observation.workloads or ()
+        for owner in objects(workload, "metadata", "ownerReferences")
+        if owner.get("kind") == "RayCluster"
+        and owner.get("name") == observation.name
+        and (not uid or owner.get("uid") in (uid, None, ""))
+    ]
+    return max(own, key=lambda workload: created_s(workload) or 0.0, default=None)
+
+
+# The queue itself
+
+
+def _queue_fault(observation: ClusterObservation) -> Waiting | None:
+    name = observation.queue
+    if observation.kueue is not None and not observation.kueue:
+        return _stuck(
+            f"it asks for queue {name}, but Kueue is not installed",
+            "have Kueue installed, or take `queue` out of the template",
+        )
+    if observation.local_queues is None:
+        return None
+    queue = local_queue(observation)
+    if queue is None:
+        there = ", ".join(sorted(name_of(q) for q in observation.local_queues if name_of(q)))
+        return _stuck(
+            f"there is no queue {name} in the namespace (there is: {there or 'none'})",
+            "change `queue` in the template"
+            + (f" to one of {there}" if there else ", or have an admin make a LocalQueue"),
+        )
+    behind = text(queue, "spec", "clusterQueue")
+    if observation.cluster_queues is not None and behind:
+        target = cluster_queue(observation)
+        if target is None:
+            return _stuck(
+                f"queue {name} refers to ClusterQueue {behind}, which does not exist",
+                "an admin makes the ClusterQueue or corrects the LocalQueue",
+            )
+        if fault := _inactive(target, f"ClusterQueue {behind}"):
+            return fault
+    return _inactive(queue, f"queue {name}")
+
+
+def _inactive(queue: Obj, what: str) -> Waiting | None:
+    policy = text(queue, "spec", "stopPolicy")
+    if policy and policy != "None":
+        return _stuck(f"{what} is stopped (stopPolicy {policy})", "an admin starts it again")
+    active = condition(queue, "Active")
+    if active.get("status") != "False":
+        return None
+    why = one_line(text(active, "message") or text(active, "reason"))
+    return _stuck(f"{what} is not active{f': {why}' if why else ''}", "an admin repairs it")
+
+
+# The workload
+
+
+def _workload_waits(workload: Obj | None, observation: ClusterObservation) -> Waiting | None:
+    if workload is None:
+        return _no_workload(observation)
+    spec = workload.get("spec")
+    if isinstance(spec, dict) and spec.get("active") is False:
+        return _stuck(
+            f"its workload was removed from queue {observation.queue} (deactivated)"
+            f"{_said(workload)}",
+            "`llmops resume` queues it again; a user or too many evictions removed it",
+        )
+    if check := _check(workload, observation):
+        return check
+    reserved = condition(workload, "QuotaReserved")
+    if reserved.get("status") == "True":
+        return Waiting(
+            message=f"queue {observation.queue} has reserved its quota; Kueue is about to start it",
+            kind="queue",
+        )
+    return _no_quota(workload, observation)
+
+
+def _no_workload(observation: ClusterObservation) -> Waiting | None:
+    if observation.workloads is None or (observation.age_s or 0.0) < _PATIENCE_S:
+        return Waiting(message=f"it waits for queue {observation.queue}", kind="queue")
+    event = next((e for e in observation.own_events() if text(e, "type") == "Warning"), None)
+    why = f": {one_line(event_text(event))}" if event else ""
+    return _stuck(
+        f"Kueue has created no workload for it in {observation.age_s:.0f} s{why}",
+        "an admin turns integration ray.io/raycluster on in Kueue's configuration",
+    )
+
+
+def _check(workload: Obj, observation: ClusterObservation) -> Waiting | None:
+    """Return an admission check of Kueue (a worker cluster, new nodes) that has not passed yet."""
+    if condition(workload, "QuotaReserved").get("status") != "True":
+        return None
+    for check in objects(workload, "status", "admissionChecks"):
+        state = text(check, "state")
+        if state == "Ready":
+            continue
+        why = one_line(text(check, "message"))
+        told = f"admission check {text(check, 'name')} is {state or 'not known'}"
+        return Waiting(
+            message=f"queue {observation.queue} has reserved its quota; {told}"
+            f"{f': {why}' if why else ''}",
+            remedy="wait for it; an admin can look at `kubectl get admissionchecks`",
+            kind="queue",
+            is_stuck=state == "Rejected",
+        )
+    return None
+
+
+def _no_quota(workload: Obj, observation: ClusterObservation) -> Waiting:
+    reserved = condition(workload, "QuotaReserved")
+    why = one_line(text(reserved, "message"))
+    parts = [_evicted(workload), _use(workload, observation), why, _behind(observation)]
+    never = "maximum capacity" in why or _is_too_much(observation)
+    first = f"it waits for quota of queue {observation.queue}"
+    return Waiting(
+        message="; ".join([first, *filter(None, parts)]),
+        remedy="ask for less, or take another queue: this one can never give so much"
+        if never
+        else "wait, suspend a cluster of the queue (`llmops ls`), ask for less, or take"
+        " another queue or queue_priority",
+        kind="quota",
+        is_stuck=never,
+    )
+
+
+def _is_too_much(observation: ClusterObservation) -> bool:
+    """Return whether even the empty queue, including all that others lend, could not provide it."""
+    podsets = podsets_of(observation.raycluster)
+    found = queue_verdict(
+        podsets, observation.queue, observation.local_queues, observation.cluster_queues
+    )
+    return found.fit is Fit.NEVER
+
+
+def _evicted(workload: Obj) -> str:
+    evicted = condition(workload, "Evicted")
+    if evicted.get("status") != "True":
+        return ""
+    preempted = condition(workload, "Preempted")
+    told = preempted if preempted.get("status") == "True" else evicted
+    why = one_line(text(told, "message") or text(told, "reason"))
+    what = "preempted" if text(evicted, "reason") == "Preempted" else "evicted"
+    return f"it was {what}{f': {why}' if why else ''}"
+
+
+def _said(workload: Obj) -> str:
+    evicted = condition(workload, "Evicted")
+    why = one_line(text(evicted, "message"))
+    return f": {why}" if why else ""
+
+
+def _use(workload: Obj, observation: ClusterObservation) -> str:
+    """Return the use of the scarcest resource that it requests: accelerators before CPUs."""
+    asked: dict[str, None] = {}
+    for podset in objects(workload, "spec", "podSets"):
+        for container in objects(podset, "template", "spec", "containers"):
+            asked |= dict.fromkeys(quantities(container, "resources", "requests"))
+            asked |= dict.fromkeys(quantities(container, "resources", "limits"))
+    for resource in sorted(asked, key=lambda name: ("/" not in name, name)):
+        if told := usage_text(observation, resource):
+            return f"{told} {resource}"
+    return ""
+
+
+def _behind(observation: ClusterObservation) -> str:
+    """Return how many wait in the queue; Kueue counts this one too."""
+    pending = whole(local_queue(observation), "status", "pendingWorkloads")
+    return f"{pending} wait in the queue" if pending and pending > 1 else ""
+
+
+def _stuck(message: str, remedy: str) -> Waiting:
+    return Waiting(message=message, remedy=remedy, kind="queue", is_stuck=True)

@@ -1,0 +1,97 @@
+"""Why a cluster is not ready: one sentence per reason, the most informative first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from llmops_kernel.providers.dashboard.demand import demand_reasons
+from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation
+from llmops_kernel.providers.kuberay.resource.objects import (
+    fields,
+)
+from llmops_kernel.providers.kuberay.waiting.cluster import deletion_reasons, operator_reasons
+from llmops_kernel.providers.kuberay.waiting.pods import (
+    heads,
+    is_ready,
+    pod_reasons,
+    ready_counts,
+)
+from llmops_kernel.providers.kuberay.waiting.queue import queue_reasons
+from llmops_kernel.providers.protocol import Waiting
+
+_MAX = 6
+
+
+def waiting(observation: ClusterObservation) -> tuple[Waiting, ...]:
+    """Return the reasons; empty for a cluster that is ready or was suspended on purpose."""
+    found = deletion_reasons(observation) or operator_reasons(observation)
+    if not found:
+        found = queue_reasons(observation)
+        if not found and fields(observation.raycluster, "spec").get("suspend") is True:
+            found = _suspending(observation)
+        elif not found and not observation.is_elsewhere:
+            found = [
+                *pod_reasons(observation),
+                *_ray_reasons(observation),
+                *_demand_reasons(observation),
+            ]
+    reasons = [reason.model_copy(update={"message": _sentence(reason.message)}) for reason in found]
+    return tuple([*_once(reasons)[:_MAX], *(_unknowns(observation) if reasons else [])])
+
+
+def _once(reasons: Iterable[Waiting]) -> list[Waiting]:
+    return list({reason.message: reason for reason in reversed([*reasons])}.values())[::-1]
+
+
+def _sentence(message: str) -> str:
+    return f"{message[:1].upper()}{message[1:]}"
+
+
+def _suspending(observation: ClusterObservation) -> list[Waiting]:
+    left = len(observation.pods)
+    if not left:
+        return []
+    message = f"it is being suspended: {left} pod{'' if left == 1 else 's'} left"
+    return [Waiting(message=message, kind="progress")]
+
+
+def _ray_reasons(observation: ClusterObservation) -> list[Waiting]:
+    """Return the reason if the head pod is ready, but Ray does not answer."""
+    if observation.ray_answers is not False or not any(map(is_ready, heads(observation))):
+        return []
+    return [
+        Waiting(
+            message="the head pod is ready, but Ray's API does not answer",
+            remedy="wait a few seconds; if it stays so: check the route to it (`access` of the"
+            " template, right services/proxy) and the head's log",
+            kind="ray",
+        )
+    ]
+
+
+def _demand_reasons(observation: ClusterObservation) -> list[Waiting]:
+    """Return the resources that Ray waits for on a complete cluster."""
+    ready, wanted = ready_counts(observation)
+    report = fields(observation.ray_status, "data", "clusterStatus", "loadMetricsReport")
+    return [] if ready < wanted else [*demand_reasons(report)]
+
+
+def _unknowns(observation: ClusterObservation) -> list[Waiting]:
+    found = []
+    if observation.denied:
+        found.append(
+            Waiting(
+                message=f"Missing permission to read: {', '.join(observation.denied)}",
+                remedy="cluster_templates/rbac.yaml has the rules that grant it",
+                kind="permission",
+            )
+        )
+    if observation.silent:
+        found.append(
+            Waiting(
+                message=f"Did not answer in time: {', '.join(observation.silent)}",
+                remedy="try again",
+                kind="permission",
+            )
+        )
+    return found

@@ -1,0 +1,95 @@
+"""Blocks until a cluster is ready, and reports why it is not."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from llmops_kernel.errors import ClusterDeadError, ClusterStartError
+from llmops_kernel.providers.kuberay.api.cache import Cache
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Progress, Waiting
+
+STUCK_S: Final = 60.0
+"""How long to wait on a hopeless reason: a node, a quota or an image may still appear."""
+_COUNTS: Final = re.compile(r"\d of \d+ workers?\b")
+_EVERY_S: Final = 10.0
+_POLL_S: Final = 0.5
+
+
+def wait_until_ready(
+    ask: Callable[[], ClusterInfo],
+    cache: Cache,
+    *,
+    timeout_s: float | None,
+    tell: Progress,
+    stuck_s: float = STUCK_S,
+) -> ClusterInfo:
+    """Wait until it is ready.
+
+    Raises ClusterStartError with the reasons, ClusterDeadError, and what `ask` raises.
+    """
+    began_s = time.monotonic()
+    stuck_since_s: float | None = None
+    reporter = _ProgressReporter(tell, began_s)
+    while True:
+        info = ask()
+        now_s = time.monotonic()
+        if info.is_ready:
+            return info
+        if info.state in (ClusterState.STOPPED, ClusterState.DEAD):
+            raise ClusterDeadError(
+                f"Cluster {info.name!r} is {info.state}: {info.message}",
+                remedy=info.remedy or f"llmops resume {info.name}",
+            )
+        stuck_since_s = (stuck_since_s or now_s) if _is_stuck(info) else None
+        if stuck_since_s is not None and now_s - stuck_since_s >= stuck_s:
+            raise _given_up(info, f"and waiting alone will not help ({stuck_s:.0f} s of it)")
+        if timeout_s is not None and now_s - began_s >= timeout_s:
+            raise _given_up(info, f"after {timeout_s:.0f} s")
+        reporter.look(info)
+        cache.wait(_POLL_S)
+
+
+class _ProgressReporter:
+    """Reports each change of the sentence, and now and then that the wait continues."""
+
+    def __init__(self, tell: Progress, began_s: float) -> None:
+        self._tell = tell
+        self._began_s = began_s
+        self._text = ""
+        self._told_s = 0.0
+
+    def look(self, info: ClusterInfo) -> None:
+        sentence = sentence_of(info)
+        now_s = time.monotonic()
+        if sentence == self._text and now_s - self._told_s < _EVERY_S:
+            return
+        self._text, self._told_s = sentence, now_s
+        self._tell(f"{sentence} ({now_s - self._began_s:.0f} s)")
+
+
+def sentence_of(info: ClusterInfo) -> str:
+    """Return why it is not ready, in one line."""
+    counted = ""
+    if info.workers_wanted and info.state is ClusterState.STARTING:
+        counted = f"{info.workers_ready or 0} of {info.workers_wanted} workers are ready"
+    message = info.message
+    if counted and not _COUNTS.search(message):
+        return f"{counted}; {message[:1].lower()}{message[1:]}" if message else counted
+    return message or f"It is {info.state}"
+
+
+def _is_stuck(info: ClusterInfo) -> bool:
+    return any(reason.is_stuck for reason in info.waiting)
+
+
+def _given_up(info: ClusterInfo, how: str) -> ClusterStartError:
+    reasons = info.waiting or (Waiting(message=info.message or str(info.state)),)
+    lines = "".join(f"\n  {reason.message}" for reason in reasons)
+    remedies = dict.fromkeys(reason.remedy for reason in reasons if reason.remedy)
+    return ClusterStartError(
+        f"Cluster {info.name!r} is not ready, {how}:{lines}",
+        remedy="; ".join(remedies) or f"`llmops status {info.name}` shows its state",
+    )

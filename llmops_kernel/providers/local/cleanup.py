@@ -1,0 +1,31 @@
+"""Removes what a local head leaves behind: processes, sockets, its temp dir."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Final
+
+from llmops_kernel.errors import ClusterError
+from llmops_kernel.providers.local import launch
+from llmops_kernel.providers.local.logs import keep_logs
+from llmops_kernel.providers.local.processes import stop_processes
+from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
+
+STOP_GRACE_S: Final = 15.0
+
+
+def clear(record: HeadRecord, folder: ClusterFolder) -> None:
+    """End the processes, move Ray's logs to the cluster's folder, remove the temp dir.
+
+    Raises ClusterError when a process does not end.
+    """
+    left = stop_processes(record, grace_s=STOP_GRACE_S)
+    launch.reap()
+    if left:
+        pids = " ".join(str(process.pid) for process in left)
+        raise ClusterError(
+            f"Processes of cluster {record.name!r} do not end, not even killed: {pids}",
+            remedy=f"they hang in the kernel (a network disk, a GPU driver?); see ps -l {pids}",
+        )
+    keep_logs(record, folder)
+    shutil.rmtree(record.temp_dir, ignore_errors=True)

@@ -1,0 +1,284 @@
+"""How a local head is started: its command line, its environment, its folders and ports."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+
+from llmops_kernel.config.models.cluster import ClusterTemplate
+from llmops_kernel.errors import ClusterStartError, MissingDependencyError
+from llmops_kernel.providers.local.processes import MARK_ENV_VAR
+from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
+from llmops_kernel.store import paths
+from llmops_kernel.warm.files import WarmFolder
+from llmops_kernel.warm.launcher import DIR_ENV_VAR
+from llmops_kernel.warm.start_hook import PRELOAD_ENV_VAR
+
+# Training data and weights go through files and process groups, not through Ray's object
+# store; Ray's own default of 30 % of the memory would only be missed elsewhere.
+_MAX_STORE_BYTES = 512 * 1024**2
+_MIN_STORE_BYTES = 75 * 1024**2  # Ray refuses less.
+_NEEDED_DISK_BYTES = 500 * 1024**2
+
+_NOT_FOR_JOBS = ("MPLBACKEND", "PYTHONDONTWRITEBYTECODE")
+
+# Popen objects of the heads started here, so that none is collected (with a warning) while its
+# head lives, and none stays a zombie after it died.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def check_installed() -> None:
+    """Check that Ray is installed, without importing it. Raises MissingDependencyError."""
+    # aiohttp_cors comes only with ray[default], which has the dashboard and so the Jobs API.
+    missing = [name for name in ("ray", "aiohttp_cors") if find_spec(name) is None]
+    if missing:
+        what = "Ray is" if "ray" in missing else "Ray's dashboard (ray[default]) is"
+        raise MissingDependencyError(
+            f"{what} not installed in {sys.prefix}, so no cluster can be started here",
+            remedy='pip install "llmops-kernel[train]"',
+        )
+
+
+def new_temp_dir(name: str) -> Path:
+    """Create a new private folder with a short name.
+
+    The paths of Ray's unix sockets are 67 characters longer and may have 107 in all.
+    """
+    parent = Path("/tmp") / f"llmops-{os.getuid()}"
+    try:
+        parent.mkdir(mode=0o700, exist_ok=True)
+        status = parent.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            raise ClusterStartError(
+                f"{parent} is not a folder of yours, so it cannot hold the cluster's sockets",
+                remedy=f"remove {parent}, or ask its owner to",
+            )
+        parent.chmod(0o700)
+        folder = parent / f"{name[:10]}-{secrets.token_hex(2)}"
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise ClusterStartError(
+            f"Cannot make a temp dir in {parent}: {error.strerror}",
+            remedy="free some space in /tmp or fix its permissions",
+        ) from error
+    _check_disk(folder)
+    return folder
+
+
+def _check_disk(folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < _NEEDED_DISK_BYTES:
+        folder.rmdir()
+        raise ClusterStartError(
+            f"{folder.parent} has {free / 1e6:.0f} MB free; a head needs"
+            f" {_NEEDED_DISK_BYTES / 1e6:.0f} MB for logs and packages",
+            remedy="free some space in /tmp",
+        )
+
+
+def dashboard_port(template: ClusterTemplate) -> int:
+    """Return the template's port if it is free, else a free one from the kernel."""
+    wanted = template.dashboard_port or 0
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError as error:
+            raise ClusterStartError(
+                f"Port {wanted} for the dashboard is not available: {error.strerror}"
+                f"{_listener(wanted)}",
+                remedy="leave dashboard_port out of the template: a free one is chosen then",
+            ) from error
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _listener(port: int) -> str:
+    for process in psutil.process_iter(["name"]):
+        try:
+            listens = any(
+                c.status == psutil.CONN_LISTEN and c.laddr.port == port
+                for c in process.net_connections("tcp")
+            )
+        except psutil.Error:
+            continue
+        if listens:
+            return f" ({process.info['name']}, pid {process.pid}, listens there)"
+    return ""
+
+
+def object_store_bytes(template: ClusterTemplate) -> int:
+    if template.object_store_memory_bytes is not None:
+        return template.object_store_memory_bytes
+    return max(_MIN_STORE_BYTES, min(_MAX_STORE_BYTES, psutil.virtual_memory().total // 8))
+
+
+def small_shm(template: ClusterTemplate) -> str:
+    """Return a warning if /dev/shm cannot hold the object store, as in many containers."""
+    try:
+        free = shutil.disk_usage("/dev/shm").free
+    except OSError:
+        return ""
+    wanted = object_store_bytes(template)
+    if free >= wanted:
+        return ""
+    return (
+        f"/dev/shm has {free / 1e6:.0f} MB free, the object store wants {wanted / 1e6:.0f} MB: it"
+        " goes to the temp dir. Training does not mind; docker run --shm-size=1g avoids it"
+    )
+
+
+def command(record: HeadRecord, template: ClusterTemplate) -> list[str]:
+    line = [
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        "--node-ip-address=127.0.0.1",
+        # 0 lets each server bind a port that is free: no race, no clash with another Ray.
+        *("--port=0", "--dashboard-agent-listen-port=0"),
+        *("--min-worker-port=0", "--max-worker-port=0"),
+        *("--dashboard-host=127.0.0.1", f"--dashboard-port={record.dashboard_port}"),
+        "--include-dashboard=true",  # The Jobs API lives in it.
+        f"--temp-dir={record.temp_dir}",
+        f"--object-store-memory={object_store_bytes(template)}",
+        *("--disable-usage-stats", "--log-color=false", "--log-style=record"),
+    ]
+    if template.num_cpus is not None:
+        line.append(f"--num-cpus={template.num_cpus}")
+    if template.num_gpus is not None:
+        line.append(f"--num-gpus={template.num_gpus}")
+    if small_shm(template):
+        # Said outright, Ray does not warn about its own choice of the same.
+        line.append(f"--plasma-directory={record.temp_dir}")
+    return line
+
+
+def environment(
+    user: Mapping[str, str],
+    *,
+    record: HeadRecord,
+    folder: ClusterFolder,
+    template: ClusterTemplate,
+    home: Path,
+) -> dict[str, str]:
+    """Return the environment of the head and so of every job; the user's own is not changed."""
+    # The template alone describes a head: RAY_ADDRESS, RAY_AUTH_TOKEN and the like of the shell
+    # (or of a job that this runs in) are about another Ray. A kernel's plotting backend and
+    # Jupyter's secrets have no place in a job, and without byte code every process of every run
+    # would compile our package again.
+    env = {
+        key: value
+        for key, value in user.items()
+        if not key.startswith(("RAY_", "JPY_", "JUPYTER_", "LLMOPS_WARM"))
+        and key not in _NOT_FOR_JOBS
+    }
+    env.setdefault("TORCH_EXTENSIONS_DIR", str(paths.cache() / "torch_extensions"))
+    env |= template.env
+    env |= {
+        MARK_ENV_VAR: str(record.temp_dir),
+        # `python` in an entrypoint is the interpreter that started the head.
+        "PATH": os.pathsep.join([*_binaries(record, template), env.get("PATH") or os.defpath]),
+        "PYTHONPATH": os.pathsep.join(filter(None, [_lazy_imports(), env.get("PYTHONPATH")])),
+        paths.HOME_ENV_VAR: str(home),
+        paths.CACHE_ENV_VAR: str(paths.cache()),
+    }
+    return env | _warm_settings(record, template) | _ray_settings(folder, template)
+
+
+def warm_folder(record: HeadRecord) -> WarmFolder:
+    return WarmFolder(record.temp_dir / "warm")
+
+
+def _binaries(record: HeadRecord, template: ClusterTemplate) -> list[str]:
+    own = [str(Path(sys.executable).parent)]
+    return [str(warm_folder(record).bin), *own] if template.warm.enabled else own
+
+
+def _warm_settings(record: HeadRecord, template: ClusterTemplate) -> dict[str, str]:
+    if not template.warm.enabled:
+        return {}
+    return {
+        DIR_ENV_VAR: str(warm_folder(record).root),
+        PRELOAD_ENV_VAR: " ".join(template.warm.preload),
+    }
+
+
+def _ray_settings(folder: ClusterFolder, template: ClusterTemplate) -> dict[str, str]:
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(folder.token),
+        "RAY_START_HOOK": "llmops_kernel.providers.local.start_hook.configure",
+        # Without it Ray on Linux replaces 127.0.0.1 by the address of a network card and
+        # listens on all of them.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        # The default ports are fixed, so a second Ray on the host would log errors.
+        "DASHBOARD_METRIC_PORT": "0",
+        "AUTOSCALER_METRIC_PORT": "0",
+        # A stopped run needs time for its checkpoint; Ray's default is 3 s. Whole seconds only.
+        "RAY_JOB_STOP_WAIT_TIME_S": str(max(1, round(template.stop_wait_s))),
+        "RAY_STREAM_RUNTIME_ENV_LOG_TO_JOB_DRIVER_LOG": "1",
+        # No other node could take over, so draining before the end would only take time.
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+    }
+
+
+def _lazy_imports() -> str | None:
+    """Return the folder that makes `import ray` three times as fast; see the module in it."""
+    stands_for = "rfc3987_syntax"
+    return str(Path(__file__).parent / "lazy_imports") if find_spec(stands_for) else None
+
+
+def spawn(
+    line: list[str], env: Mapping[str, str], *, record: HeadRecord, folder: ClusterFolder
+) -> HeadRecord:
+    """Start the head in a session of its own: it outlives this process and its terminal."""
+    reap()
+    try:
+        with folder.head_log.open("wb") as output:
+            process = subprocess.Popen(
+                line,
+                env=dict(env),
+                # The current folder is on sys.path of `python -m`: a user's socks.py there
+                # would be imported in place of the library's.
+                cwd=record.temp_dir,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise ClusterStartError(
+            f"Cannot run {line[0]}: {error.strerror}", remedy="run llmops doctor"
+        ) from error
+    _started.append(process)
+    with suppress(psutil.Error):  # It may be gone already; then there is no time to note.
+        created_s = psutil.Process(process.pid).create_time()
+        record = record.model_copy(update={"pid": process.pid, "pid_created_s": created_s})
+    folder.write(record)
+    return record
+
+
+def how_it_ended(pid: int) -> str:
+    """Return how a head of this process ended: "with exit code 1", "by SIGSEGV"; else empty.
+
+    Some ends leave no message in any log.
+    """
+    for process in _started:
+        if process.pid == pid and (code := process.poll()) is not None:
+            return f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+    return ""
+
+
+def reap() -> None:
+    """Take the exit status of heads started here that have ended."""
+    _started[:] = [process for process in _started if process.poll() is None]

@@ -1,0 +1,396 @@
+"""Ray heads on this machine that outlive the process that starts them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from llmops_kernel.config.models.cluster import AnyTemplate, ClusterTemplate
+from llmops_kernel.errors import (
+    ClusterDeadError,
+    ClusterError,
+    ClusterNotFoundError,
+    ClusterStartError,
+    ClusterStateError,
+    ClusterUnreachableError,
+    ConfigError,
+)
+from llmops_kernel.providers.capabilities import require_possible
+from llmops_kernel.providers.dashboard.rest import Dashboard
+from llmops_kernel.providers.local import launch
+from llmops_kernel.providers.local.actions import preview_of
+from llmops_kernel.providers.local.cleanup import STOP_GRACE_S, clear
+from llmops_kernel.providers.local.compilation import announcement
+from llmops_kernel.providers.local.definition import (
+    Definition,
+    definition_of,
+    difference,
+    recordable,
+)
+from llmops_kernel.providers.local.logs import exited_part, job_logs
+from llmops_kernel.providers.local.processes import cluster_processes, head_process, stop_processes
+from llmops_kernel.providers.local.record import (
+    ClusterFolder,
+    HeadRecord,
+    cluster_folder,
+    cluster_names,
+)
+from llmops_kernel.providers.local.start import StartCutShort, wait_until_ready
+from llmops_kernel.providers.local.status import look
+from llmops_kernel.providers.protocol import (
+    ActionPreview,
+    ClusterAction,
+    ClusterInfo,
+    ClusterProvider,
+    ClusterState,
+    Connection,
+    JobLogs,
+    Progress,
+)
+from llmops_kernel.store import paths
+
+_ANSWER_TIMEOUT_S = 60.0
+
+
+class LocalProvider(ClusterProvider):
+    """Heads are found by their record in `<home>/clusters/<name>/`; no daemon of ours runs."""
+
+    name = "local"
+    shares_disk = True
+
+    def __init__(self, home: Path | None = None, *, start_timeout_s: float = 180.0) -> None:
+        self._home = (home or paths.home()).absolute()
+        self._start_timeout_s = start_timeout_s
+
+    def up(
+        self,
+        template: AnyTemplate,
+        *,
+        template_path: Path | None = None,
+        progress: Progress | None = None,
+        wait: bool = True,
+    ) -> ClusterInfo:
+        """Attach to the head of that name when it lives, else start one.
+
+        A local start takes seconds and is always waited for. Safe from several processes at
+        once: one starts, the others wait and attach.
+        Raises ClusterStartError, ClusterUnreachableError, MissingDependencyError.
+        """
+        assert isinstance(template, ClusterTemplate)
+        return self._up(Definition(template=template, path=template_path), progress=progress)
+
+    def _up(self, wanted: Definition, *, progress: Progress | None) -> ClusterInfo:
+        tell = progress or _silent
+        template = wanted.template
+        folder = self._folder(template.name)
+        folder.create()
+        if not self._is_ready(folder):
+            with folder.lock(
+                timeout_s=self._start_timeout_s + _ANSWER_TIMEOUT_S,
+                waiting=lambda: tell("Another process is starting or stopping it; waiting"),
+            ):
+                if not self._attach(folder, tell=tell):
+                    self._clean_up_dead(folder, tell=tell)
+                    self._start(wanted, folder=folder, tell=tell)
+        info = self.get(template.name)
+        unlike = difference(folder.read(), template)
+        return info.model_copy(update={"message": unlike}) if unlike else info
+
+    def get(self, name: str) -> ClusterInfo:
+        """Return the current state. A busy head gets 5 s to answer; a dead one is reported at once.
+
+        Raises ClusterNotFoundError.
+        """
+        folder = self._folder(name)
+        return look(self._record(name), folder)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(cluster_names(self._home))
+
+    def job_logs(self, name: str, submission_id: str) -> JobLogs:
+        """Return the log in Ray's session, and the one that is kept when the head ends."""
+        with suppress(ConfigError):
+            return job_logs(self._folder(name), submission_id)
+        return JobLogs()
+
+    def list(self) -> list[ClusterInfo]:
+        return [self.get(name) for name in self.names()]
+
+    def preview(self, name: str, action: ClusterAction) -> ActionPreview:
+        """Return what an action would do.
+
+        Raises ClusterNotFoundError, and ClusterStateError if it is not possible now.
+        """
+        folder = self._folder(name)
+        record = self._record(name)
+        info = look(record, folder)
+        require_possible(info, action)
+        jobs = None
+        if info.is_ready:
+            with Dashboard(_connection(record, folder)) as dashboard:
+                jobs = dashboard.jobs()
+        return preview_of(info, action, jobs=jobs, num_processes=len(cluster_processes(record)))
+
+    def suspend(self, name: str) -> None:
+        """Stop it and keep its definition, which is what `down` leaves."""
+        self.down(name)
+
+    def resume(
+        self, name: str, *, progress: Progress | None = None, wait: bool = True
+    ) -> ClusterInfo:
+        """Start it again from its definition; attach if it is alive.
+
+        `env` is not on disk: it is read again from the template's file, and a message says so if
+        that is not possible. Raises ClusterNotFoundError, ConfigError, and what `up` raises.
+        """
+        return self._up(definition_of(self._record(name)), progress=progress)
+
+    def scale(
+        self,
+        name: str,
+        *,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        workers: Mapping[str, int] | None = None,
+        progress: Progress | None = None,
+        wait: bool = True,
+    ) -> ClusterInfo:
+        """Restart the head with other numbers; all that runs on it is stopped.
+
+        Raises ClusterNotFoundError, ClusterStateError, ConfigError, and what `up` raises.
+        """
+        if workers:
+            raise ClusterStateError(
+                f"Cluster {name!r} is local: it has no worker groups, but one head",
+                remedy=f"llmops scale {name} --num-cpus N --num-gpus N",
+            )
+        wanted = definition_of(self._record(name)).resized(num_cpus=num_cpus, num_gpus=num_gpus)
+        info = self.get(name)
+        require_possible(info, ClusterAction.SCALE)
+        if num_cpus in (None, info.num_cpus) and num_gpus in (None, info.num_gpus):
+            return info.model_copy(update={"message": "It already has these numbers"})
+        if progress is not None:
+            progress(f"Stopping cluster {name}, to start it with the new numbers")
+        self.down(name)
+        return self._up(wanted, progress=progress)
+
+    def delete(self, name: str) -> None:
+        """Stop it, then forget its record and its logs. Runs stay.
+
+        Raises ClusterNotFoundError, ClusterStateError, and what `down` raises.
+        """
+        folder = self._folder(name)
+        self.down(name)
+        with folder.lock(timeout_s=60.0):
+            record = folder.read()
+            if record is not None and record.stopped_s is None:
+                raise ClusterStateError(
+                    f"Cluster {name!r} was started again while it was being deleted",
+                    remedy=f"`llmops delete {name}` once more, or leave it to whoever started it",
+                )
+            folder.remove()
+
+    def down(self, name: str) -> None:
+        """Stop exactly the processes of this head, whatever state it is in; twice is no error.
+
+        Raises ClusterNotFoundError, and ClusterError when something would not die.
+        """
+        folder = self._folder(name)
+        record = self._record(name)
+        if record.is_elsewhere:
+            raise ClusterError(
+                f"Cluster {name!r} was started on host {record.host}; this is"
+                f" {socket.gethostname()}",
+                remedy=f"run `llmops down {name}` there, or `llmops resume {name}` for one here",
+            )
+        self._tell_stopping(record, folder)
+        # Before taking the lock: a start that is under way ends when its head does.
+        stop_processes(record, grace_s=STOP_GRACE_S)
+        with folder.lock(timeout_s=60.0):
+            clear(record, folder)
+            now = folder.read()
+            if now is not None and now.temp_dir == record.temp_dir and now.stopped_s is None:
+                folder.write(now.model_copy(update={"stopped_s": time.time()}))
+
+    def _tell_stopping(self, record: HeadRecord, folder: ClusterFolder) -> None:
+        """Record the stop, so that the end of its processes is not reported as a crash."""
+        # Before there is a process its starter is about to write the record itself.
+        if record.pid is not None and record.stopped_s is None:
+            with suppress(ClusterError):  # A full disk must not keep it from being stopped.
+                folder.write(record.model_copy(update={"stopping_s": time.time()}))
+
+    def wait(
+        self, name: str, *, timeout_s: float | None = None, progress: Progress | None = None
+    ) -> ClusterInfo:
+        """Wait for a start in another process; one by `up` has already been waited for.
+
+        Raises ClusterNotFoundError, ClusterDeadError, ClusterStartError.
+        """
+        deadline_s = time.monotonic() + (timeout_s or self._start_timeout_s)
+        while (info := self.get(name)).state is ClusterState.STARTING:
+            if time.monotonic() > deadline_s:
+                raise ClusterStartError(
+                    f"Cluster {name!r} is still starting ({info.message})",
+                    remedy=f"`llmops status {name}` shows its state",
+                )
+            time.sleep(0.2)
+        if not info.is_ready:
+            raise ClusterDeadError(
+                f"Cluster {name!r} is {info.state}: {info.message}", remedy=info.remedy
+            )
+        return info
+
+    def keep(self, name: str, *, for_s: float) -> ClusterInfo:
+        """Raise ClusterStateError: nothing suspends a local cluster."""
+        raise ClusterStateError(
+            f"Cluster {name!r} is local: no idle guard watches it",
+            remedy="nothing to do; it stays up until `llmops suspend`",
+        )
+
+    def connect(self, name: str) -> Connection:
+        """Connect to the cluster. Raises ClusterNotFoundError, ClusterDeadError."""
+        folder = self._folder(name)
+        record = self._record(name)
+        if record.stopped_s is not None:
+            raise ClusterNotFoundError(
+                f"Cluster {name!r} is stopped", remedy=f"llmops resume {name}"
+            )
+        if head_process(record) is None:
+            info = look(record, folder)
+            raise ClusterDeadError(info.message, remedy=info.remedy)
+        return _connection(record, folder)
+
+    def _folder(self, name: str) -> ClusterFolder:
+        return cluster_folder(self._home, name)
+
+    def _record(self, name: str) -> HeadRecord:
+        record = self._folder(name).read()
+        if record is None:
+            known = ", ".join(cluster_names(self._home)) or "none yet"
+            raise ClusterNotFoundError(
+                f"There is no local cluster {name!r}; known: {known}", remedy=f"llmops up {name}"
+            )
+        return record
+
+    def _is_ready(self, folder: ClusterFolder) -> bool:
+        record = folder.read()
+        return record is not None and look(record, folder, patience_s=1.0).num_nodes is not None
+
+    def _attach(self, folder: ClusterFolder, *, tell: Progress) -> bool:
+        """Wait for a head that lives; False when there is none.
+
+        Its starter may have been killed before it was ready, or it may be too busy to answer.
+        """
+        record = folder.read()
+        if record is None or record.stopped_s is not None or head_process(record) is None:
+            return False
+        tell(f"A head is running (pid {record.pid}); waiting until it answers")
+        is_up = record.ray_address is not None
+        timeout_s = _ANSWER_TIMEOUT_S if is_up else self._start_timeout_s
+        try:
+            wait_until_ready(
+                record, folder, connection=_connection(record, folder), timeout_s=timeout_s
+            )
+        except StartCutShort:
+            if head_process(record) is None:
+                return False
+            raise ClusterUnreachableError(
+                f"The head of cluster {record.name!r} lives (pid {record.pid}), but its dashboard"
+                f" {record.dashboard_url} has not answered for {timeout_s:.0f} s",
+                remedy=f"`llmops suspend {record.name}`, then `llmops resume {record.name}`",
+            ) from None
+        return True
+
+    def _clean_up_dead(self, folder: ClusterFolder, *, tell: Progress) -> None:
+        record = folder.read()
+        if record is None or record.is_elsewhere:
+            return
+        if record.stopped_s is None:
+            why = exited_part(record, folder) or "its processes are gone"
+            tell(f"The previous head died ({why}); cleaning up")
+        clear(record, folder)
+
+    def _start(self, wanted: Definition, *, folder: ClusterFolder, tell: Progress) -> None:
+        launch.check_installed()
+        template = wanted.template
+        for last_try in (False, True):
+            record = self._new_record(wanted)
+            try:
+                self._start_once(record, template, folder=folder, tell=tell)
+                return
+            except StartCutShort as error:
+                # The chosen port was taken in between, or Ray's own 30 s for its raylet were
+                # too short on a busy machine.
+                if last_try or not error.worth_another_try or template.dashboard_port:
+                    raise error.as_start_error() from None
+                tell(f"{error.reason}; trying once more")
+
+    def _start_once(
+        self,
+        record: HeadRecord,
+        template: ClusterTemplate,
+        *,
+        folder: ClusterFolder,
+        tell: Progress,
+    ) -> None:
+        """Leaves nothing behind when it fails or is interrupted."""
+        try:
+            folder.new_token()
+            folder.write(record)
+            tell(f"Starting Ray {record.ray_version}, dashboard {record.dashboard_url}")
+            if warning := launch.small_shm(template):
+                tell(warning)
+            env = launch.environment(
+                os.environ, record=record, folder=folder, template=template, home=self._home
+            )
+            line = launch.command(record, template)
+            record = launch.spawn(line, env, record=record, folder=folder)
+            wait_until_ready(
+                record,
+                folder,
+                connection=_connection(record, folder),
+                timeout_s=self._start_timeout_s,
+                tell=tell,
+            )
+            if later := announcement(record.template.get("warm") or {}):
+                tell(later)
+        except BaseException:
+            clear(record, folder)
+            folder.write(record.model_copy(update={"stopped_s": time.time()}))
+            raise
+
+    def _new_record(self, wanted: Definition) -> HeadRecord:
+        template = wanted.template
+        return HeadRecord(
+            name=template.name,
+            host=socket.gethostname(),
+            dashboard_port=launch.dashboard_port(template),
+            temp_dir=launch.new_temp_dir(template.name),
+            started_s=time.time(),
+            ray_version=importlib.metadata.version("ray"),
+            template=recordable(template),
+            template_path=wanted.path,
+            env_names=tuple(sorted(template.env)),
+            note=wanted.note,
+        )
+
+
+def _connection(record: HeadRecord, folder: ClusterFolder) -> Connection:
+    try:
+        token = folder.token.read_text()
+    except OSError as error:
+        raise ClusterDeadError(
+            f"The token of cluster {record.name!r} cannot be read ({folder.token}):"
+            f" {error.strerror}",
+            remedy=f"`llmops suspend {record.name}`, then `llmops resume {record.name}`",
+        ) from error
+    return Connection(dashboard_url=record.dashboard_url, token=token)
+
+
+def _silent(line: str) -> None:
+    """Nobody listens."""

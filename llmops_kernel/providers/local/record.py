@@ -1,0 +1,241 @@
+"""The record of a local head on disk, so that any process finds it again."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from llmops_kernel.errors import ClusterStartError, ConfigError
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+class HeadRecord(BaseModel):
+    """The record of one head.
+
+    It is written before the process starts, with the process, and at the stop.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str
+    host: str
+    temp_dir: Path
+    dashboard_port: int
+    started_s: float
+    pid: int | None = None
+    pid_created_s: float | None = None
+    """Identifies one process, together with `pid`: pids are reused, times are not."""
+    stopping_s: float | None = None
+    """When stopping began."""
+    stopped_s: float | None = None
+    ray_version: str
+    template: dict[str, Any]
+    """The template without `env`, which may hold a secret."""
+    template_path: Path | None = None
+    """The file that it was read from; `env` can be read there again."""
+    env_names: tuple[str, ...] | None = None
+    """Names of the variables that the template sets; None in a record of an older version."""
+    note: str = ""
+    """What users should know about this head for as long as it runs."""
+
+    @property
+    def dashboard_url(self) -> str:
+        return f"http://127.0.0.1:{self.dashboard_port}"
+
+    @property
+    def session(self) -> Path:
+        return self.temp_dir / "session_latest"
+
+    @property
+    def ray_address(self) -> str | None:
+        """Return Ray's address.
+
+        `ray start` writes this file last, so its presence also shows that the start is over.
+        """
+        with suppress(OSError):
+            return (self.temp_dir / "ray_current_cluster").read_text().strip() or None
+        return None
+
+    @property
+    def ready_s(self) -> float | None:
+        """When its start was over."""
+        with suppress(OSError):
+            return (self.temp_dir / "ray_current_cluster").stat().st_mtime
+        return None
+
+    @property
+    def session_name(self) -> str | None:
+        with suppress(OSError):
+            return os.path.basename(os.readlink(self.session))
+        return None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Return whether the head is on another host that shares the home folder.
+
+        This process cannot see such a head.
+        """
+        return self.host != socket.gethostname()
+
+
+@dataclass(frozen=True)
+class ClusterFolder:
+    """`<home>/clusters/<name>/`."""
+
+    root: Path
+
+    @property
+    def token(self) -> Path:
+        return self.root / "token"
+
+    @property
+    def head_log(self) -> Path:
+        """The file with the output of `ray start` itself."""
+        return self.root / "head.log"
+
+    @property
+    def kept_logs(self) -> Path:
+        """Ray's logs of the last head that is gone."""
+        return self.root / "logs"
+
+    @property
+    def _record(self) -> Path:
+        return self.root / "cluster.json"
+
+    def create(self) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise _not_writable(self.root, error) from error
+
+    def read(self) -> HeadRecord | None:
+        """Return the record; None if there is none, or none that can be read."""
+        try:
+            return HeadRecord.model_validate_json(self._record.read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def write(self, record: HeadRecord) -> None:
+        _write_private(self._record, record.model_dump_json(indent=2))
+
+    def remove(self) -> None:
+        """Forget the cluster with its logs; to be called by the lock's holder."""
+        # Renamed first, so that no process finds half a cluster.
+        gone = self.root.with_name(f".deleted-{self.root.name}-{secrets.token_hex(2)}")
+        try:
+            self.root.rename(gone)
+        except OSError as error:
+            raise _not_writable(self.root, error) from error
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def new_token(self) -> None:
+        _write_private(self.token, secrets.token_hex(32))
+
+    @contextmanager
+    def lock(
+        self, *, timeout_s: float, waiting: Callable[[], None] | None = None
+    ) -> Iterator[None]:
+        """Hold the lock for a start or a cleanup; the kernel frees it when its holder dies."""
+        deadline = time.monotonic() + timeout_s
+        told = False
+        with ExitStack() as stack:
+            while (file := self._locked_file()) is None:
+                if waiting is not None and not told:
+                    waiting()
+                    told = True
+                if time.monotonic() > deadline:
+                    raise ClusterStartError(
+                        f"Another process has been busy with this cluster for {timeout_s:.0f} s",
+                        remedy=f"see who holds it: fuser {self.root / 'lock'}",
+                    )
+                time.sleep(0.1)
+            stack.enter_context(file)
+            yield
+
+    def _locked_file(self) -> TextIO | None:
+        """Return the file; None while another process holds the lock, or deleted the folder."""
+        self.create()
+        try:
+            file = (self.root / "lock").open("w")
+        except OSError as error:
+            raise _not_writable(self.root / "lock", error) from error
+        with ExitStack() as stack:
+            stack.enter_context(file)
+            if _try_lock(file.fileno()) and _is_at(file, self.root / "lock"):
+                stack.pop_all()
+                return file
+        return None
+
+    def is_locked(self) -> bool:
+        with suppress(OSError), (self.root / "lock").open("r") as file:
+            return not _try_lock(file.fileno())
+        return False
+
+
+def cluster_folder(home: Path, name: str) -> ClusterFolder:
+    """Return the folder.
+
+    Raises ConfigError for a name that cannot be a folder (or a Kubernetes object).
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot be the name of a cluster",
+            remedy="use 1 to 40 lower-case letters, digits and dashes, such as 'local'",
+        )
+    return ClusterFolder(home / "clusters" / name)
+
+
+def cluster_names(home: Path) -> list[str]:
+    found = (home / "clusters").glob("*/cluster.json")
+    return sorted(path.parent.name for path in found if _NAME.fullmatch(path.parent.name))
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    """Return False for a file that was deleted, with its folder, while we waited for it."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace `path` in one step by a file that only its owner can read."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(fd)
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise _not_writable(path, error) from error
+
+
+def _not_writable(path: Path, error: OSError) -> ClusterStartError:
+    return ClusterStartError(
+        f"Cannot write {path}: {error.strerror}",
+        remedy="free some space or fix the permissions, or point LLMOPS_HOME at another folder",
+    )

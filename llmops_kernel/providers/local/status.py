@@ -1,0 +1,116 @@
+"""The state of a local head, determined reliably and within a few seconds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+from llmops_kernel.providers.dashboard.rest import Dashboard, Usage
+from llmops_kernel.providers.local.actions import possible_actions
+from llmops_kernel.providers.local.compilation import compilation_state
+from llmops_kernel.providers.local.logs import exited_part, log_tail
+from llmops_kernel.providers.local.processes import head_process
+from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
+from llmops_kernel.providers.local.warm_status import WarmStatus, warm_status
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
+
+PROVIDER = "local"
+_PATIENCE_S = 5.0
+# Whoever was stopping it may have been killed: after this long it is what its processes are.
+_STOP_S = 60.0
+
+
+def look(
+    record: HeadRecord, folder: ClusterFolder, *, patience_s: float = _PATIENCE_S
+) -> ClusterInfo:
+    """Processes first, then the dashboard, which gets `patience_s` to answer."""
+    if record.stopped_s is not None:
+        return _info(record, ClusterState.STOPPED, remedy=f"llmops resume {record.name}")
+    if record.stopping_s is not None and time.time() - record.stopping_s < _STOP_S:
+        return _info(record, ClusterState.STOPPING)
+    if head_process(record) is None:
+        # A start between its two records has no process yet, but holds the lock.
+        if record.pid is None and folder.is_locked():
+            return _info(record, ClusterState.STARTING)
+        return _dead(record, folder)
+    if record.ray_address is None:
+        return _info(record, ClusterState.STARTING, message=f"pid {record.pid}")
+    return _ask(record, folder, patience_s=patience_s)
+
+
+def _ask(record: HeadRecord, folder: ClusterFolder, *, patience_s: float) -> ClusterInfo:
+    deadline = time.monotonic() + patience_s
+    connection = Connection(dashboard_url=record.dashboard_url, token=_token(folder))
+    with Dashboard(connection) as dashboard:
+        while True:
+            ours = dashboard.session_name() == record.session_name
+            usage = dashboard.usage(ready_s=record.ready_s) if ours else Usage()
+            if usage.num_nodes:
+                message = "; ".join(filter(None, [record.note, compilation_state()]))
+                return _info(record, ClusterState.READY, message=message, usage=usage)
+            # A part that died takes the head with it, about a second later.
+            if head_process(record) is None:
+                return _dead(record, folder)
+            if time.monotonic() > deadline:
+                return _silent(record, answers=ours, patience_s=patience_s)
+            time.sleep(0.2)
+
+
+def _silent(record: HeadRecord, *, answers: bool, patience_s: float) -> ClusterInfo:
+    """Report a head that is alive but silent: work may continue in it, so it is not dead."""
+    what = "Ray's node list is" if answers else f"the dashboard {record.dashboard_url} is"
+    return _info(
+        record,
+        ClusterState.READY,
+        message=f"{what} not answering for {patience_s:.0f} s; the head is running (pid"
+        f" {record.pid})",
+        remedy=f"wait if the machine is busy; else `llmops down {record.name}` and `up`",
+    )
+
+
+def _dead(record: HeadRecord, folder: ClusterFolder) -> ClusterInfo:
+    if record.is_elsewhere:
+        why = f"was started on host {record.host} and cannot be seen from here"
+    elif part := exited_part(record, folder):
+        why = f"died: {part}"
+    else:
+        why = f"died: its head (pid {record.pid}) is gone"
+    return _info(
+        record,
+        ClusterState.DEAD,
+        message=f"Cluster {record.name!r} {why}",
+        remedy=f"`llmops resume {record.name}` starts a new one",
+    ).model_copy(update={"log_tail": log_tail(record, folder)})
+
+
+def _info(
+    record: HeadRecord,
+    state: ClusterState,
+    *,
+    message: str = "",
+    remedy: str = "",
+    usage: Usage | None = None,
+) -> ClusterInfo:
+    lives = state in (ClusterState.READY, ClusterState.STARTING)
+    is_ready = state is ClusterState.READY
+    return ClusterInfo(
+        name=record.name,
+        provider=PROVIDER,
+        state=state,
+        message=message,
+        remedy=remedy,
+        dashboard_url=record.dashboard_url if lives else None,
+        ray_address=record.ray_address if lives else None,
+        created_s=record.started_s,
+        actions=possible_actions(record, state),
+        ray_version=record.ray_version,
+        **asdict(warm_status(record) if is_ready else WarmStatus()),
+        **(usage or Usage()).figures(),
+    )
+
+
+def _token(folder: ClusterFolder) -> str | None:
+    try:
+        return folder.token.read_text()
+    except OSError:
+        return None

@@ -1,0 +1,336 @@
+"""The interface of everything that starts and stops Ray clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from llmops_kernel.config.models.cluster import AnyTemplate
+from llmops_kernel.errors import LLMOpsError
+
+Progress = Callable[[str], None]
+"""Takes one line of readable text."""
+
+
+class ClusterState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "stopping"
+    DEAD = "dead"
+    STOPPED = "stopped"
+
+
+class ClusterAction(StrEnum):
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    SCALE = "scale"
+    DELETE = "delete"
+
+
+@runtime_checkable
+class Route(Protocol):
+    """How a client reaches a dashboard: with its own credentials and certificates."""
+
+    def auth(self) -> Any:
+        """Return an `httpx.Auth` (sync and async) that renews its credentials; None without any."""
+
+    def verify(self) -> Any:
+        """Return httpx's `verify`: a context with authorities and client certificate, or True."""
+
+    def proxy(self) -> str | None:
+        """Return the HTTP proxy on the route, if any."""
+
+    def describe(self) -> str:
+        """Return a description for errors: `the service proxy of context gcp-us`."""
+
+
+class ActionPreview(BaseModel):
+    """What an action would do to a cluster, computed before it is done."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    cluster: str
+    action: ClusterAction
+    summary: str
+    """One sentence for people."""
+    stops: tuple[str, ...] = ()
+    """Running runs, other jobs, nodes and processes. What is unknown is named as unknown."""
+    keeps: tuple[str, ...] = ()
+    """What is still there afterwards."""
+    needs_confirmation: bool = False
+    """True when work or files are lost, or when that cannot be known."""
+
+
+class Waiting(BaseModel):
+    """One reason why a cluster is not in the state that was asked for."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    message: str
+    """One sentence with the numbers: what waits, for what, and why."""
+    remedy: str = ""
+    """What to do about it."""
+    kind: str = ""
+    """For machines: `quota`, `capacity`, `image`, `volume`, `operator`, `permission`, ..."""
+    is_stuck: bool = False
+    """True when waiting alone will not end it."""
+
+
+class GroupInfo(BaseModel):
+    """One worker group: how many replicas there are and may be."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    name: str
+    replicas: int
+    """As asked for."""
+    ready: int | None = None
+    """Pods that are ready."""
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+
+
+class ClusterInfo(BaseModel):
+    """State and figures of a cluster; `None` is unknown, never a guess."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    name: str
+    provider: str
+    state: ClusterState
+    message: str = ""
+    """For people: why it is in this state, or what is unusual about it."""
+    remedy: str = ""
+    dashboard_url: str | None = None
+    ray_address: str | None = None
+    """`host:port` of the GCS, as `RAY_ADDRESS` wants it."""
+    created_s: float | None = None
+    num_nodes: int | None = None
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    memory_bytes: int | None = None
+    """Main memory of the hosts of all nodes."""
+    memory_used_bytes: int | None = None
+    """Main memory in use, by any process of these hosts."""
+    cpus_used: float | None = None
+    """Reserved by running work; Ray refreshes it every 5 s."""
+    gpus_used: float | None = None
+    jobs_running: int | None = None
+    """Pending ones too."""
+    jobs_total: int | None = None
+    """All that Ray remembers since the cluster's start, ended ones too."""
+    idle_s: float | None = None
+    """Since the last job ended, or since the cluster was ready when none ran; None while one
+    runs."""
+    actions: dict[ClusterAction, str] = {}
+    """What its provider can do to it now: empty text, or the reason why not."""
+    ray_version: str | None = None
+    context: str | None = None
+    """kubeconfig context; None for a local cluster."""
+    namespace: str | None = None
+    queue: str | None = None
+    """Kueue's LocalQueue."""
+    image: str | None = None
+    workers_ready: int | None = None
+    """Worker pods that are ready; None for a local cluster."""
+    workers_wanted: int | None = None
+    groups: tuple[GroupInfo, ...] = ()
+    """Worker groups, which `scale` gives other numbers; empty for a local cluster."""
+    waiting: tuple[Waiting, ...] = ()
+    """Why it is not in the state that was asked for, the most important reason first."""
+    suspends_at_s: float | None = None
+    """Unix time at which the idle guard suspends it if nothing runs until then."""
+    ends_at_s: float | None = None
+    """Unix time at which its time to live is over."""
+    kept_until_s: float | None = None
+    """Unix time until which no idle guard acts on it (`llmops keep`)."""
+    is_adopted: bool = False
+    """Made by others: kubectl, CI, a pipeline."""
+    warm: str = ""
+    """`warm`, `starting`, `off (why)` or `cold: why`: how processes of jobs start; empty when the
+    cluster does not live or cannot be asked."""
+    warm_modules: int | None = None
+    """Modules that the head's fork server has loaded."""
+    warm_missing: tuple[str, ...] = ()
+    """Modules that it could not load, each with the reason."""
+    warm_forked: int | None = None
+    """Processes forked by the server that runs now."""
+    warm_cold_starts: int | None = None
+    """Processes that were started cold on the head's node since the cluster's start."""
+    warm_cold_reason: str = ""
+    """Why the newest of them was."""
+    log_tail: str = ""
+    """Last lines of the logs of a cluster that died or would not start."""
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state is ClusterState.READY
+
+
+class Connection(BaseModel):
+    """Where a cluster's dashboard is, and the token and route to reach it."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    dashboard_url: str
+    token: str | None = Field(default=None, repr=False)
+    route: Route | None = Field(default=None, repr=False)
+    """How to reach the dashboard if plain HTTP does not."""
+
+    def headers(self) -> dict[str, str]:
+        if self.token is None:
+            return {}
+        # Ray reads `Authorization` first, so a netrc entry cannot interfere. On a route, that
+        # header belongs to the gateway (the Kubernetes API server).
+        name = "Authorization" if self.route is None else "X-Ray-Authorization"
+        return {name: f"Bearer {self.token}"}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Clusters, and the errors of the namespaces or machines that could not be asked."""
+
+    infos: tuple[ClusterInfo, ...]
+    errors: tuple[LLMOpsError, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobLogs:
+    """Where the driver log of a job may be on this machine; the files need not exist."""
+
+    live: Path | None = None
+    """The file while the cluster runs."""
+    kept: Path | None = None
+    """The file after the job has ended."""
+
+
+class ClusterProvider(Protocol):
+    """Starts, lists and stops Ray clusters of one kind.
+
+    Keeps no state of its own: any process finds the clusters again. A provider inherits from
+    this class, so that what it leaves out has a default, and is registered in `registry.py`.
+    What only some providers can do is in `capabilities.py`.
+    """
+
+    name: str
+    shares_disk: bool = False
+    """Whether processes of a run write straight into the run folder of this machine."""
+
+    def __init__(self, home: Path | None = None) -> None:
+        """`home` holds this user's state; default the usual folder."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether clusters were made with it here, so that its errors concern this user."""
+        return True
+
+    def locate(self, name: str) -> bool:
+        """Return whether it has a cluster of that name, also one that `names` does not list yet.
+
+        Raises an LLMOpsError when that cannot be known.
+        """
+        return name in self.names()
+
+    def survey(self) -> Survey:
+        """Return all clusters, and the errors of what could not be asked."""
+        return Survey(tuple(self.list()))
+
+    def head_is_gone(self, name: str) -> bool:
+        """Return whether the head no longer runs, so that what only it had is lost already."""
+        return False
+
+    def job_logs(self, name: str, submission_id: str) -> JobLogs:
+        """Return where a job's driver log may be on this machine."""
+        return JobLogs()
+
+    def up(
+        self,
+        template: AnyTemplate,
+        *,
+        template_path: Path | None = None,
+        progress: Progress | None = None,
+        wait: bool = True,
+    ) -> ClusterInfo:
+        """Attach to the cluster when it is there, else start it; blocks until it is ready.
+
+        `wait=False` returns as soon as it has been asked for, where a start takes minutes.
+
+        `template_path` is the file that the template was read from: `resume` reads `env` there
+        again. Raises ClusterStartError, ClusterUnreachableError, MissingDependencyError.
+        """
+
+    def get(self, name: str) -> ClusterInfo:
+        """Return the cluster's info.
+
+        Raises ClusterNotFoundError if there never was such a cluster.
+        """
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all clusters that this provider knows; asks none of the clusters."""
+
+    def list(self) -> list[ClusterInfo]:
+        """Return all clusters that this provider knows, dead and stopped ones too, by name."""
+
+    def down(self, name: str) -> None:
+        """Stop it. Stopping a stopped or dead one cleans up what is left.
+
+        Raises ClusterNotFoundError when there never was such a cluster.
+        """
+
+    def preview(self, name: str, action: ClusterAction) -> ActionPreview:
+        """Return what the action would stop and keep.
+
+        Raises ClusterNotFoundError, ClusterStateError.
+        """
+
+    def suspend(self, name: str) -> None:
+        """Stop its processes and keep its definition. Raises ClusterNotFoundError."""
+
+    def resume(
+        self, name: str, *, progress: Progress | None = None, wait: bool = True
+    ) -> ClusterInfo:
+        """Start it again from its recorded definition; blocks until it is ready if `wait`.
+
+        Raises ClusterNotFoundError, and what `up` raises.
+        """
+
+    def scale(
+        self,
+        name: str,
+        *,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        workers: Mapping[str, int] | None = None,
+        progress: Progress | None = None,
+        wait: bool = True,
+    ) -> ClusterInfo:
+        """Change the cluster's size; None leaves a number as it is. Blocks until ready if `wait`.
+
+        Raises ClusterNotFoundError, ClusterStateError, ConfigError, and what `up` raises.
+        """
+
+    def delete(self, name: str) -> None:
+        """Stop it and forget it, with its logs; runs stay. Raises ClusterNotFoundError."""
+
+    def wait(
+        self, name: str, *, timeout_s: float | None = None, progress: Progress | None = None
+    ) -> ClusterInfo:
+        """Block until it is ready, and report why it is not each time that changes.
+
+        Raises ClusterNotFoundError, ClusterDeadError, and ClusterStartError with the reasons
+        when the time is up or waiting alone will not help.
+        """
+
+    def keep(self, name: str, *, for_s: float) -> ClusterInfo:
+        """Keep idle guards from acting on it for so long from now; 0 ends that.
+
+        Raises ClusterNotFoundError, ClusterStateError.
+        """
+
+    def connect(self, name: str) -> Connection:
+        """Connect to the cluster. Raises ClusterNotFoundError, ClusterDeadError."""

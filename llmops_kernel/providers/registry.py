@@ -1,0 +1,172 @@
+"""Which providers there are, and which of them has which cluster.
+
+A provider is registered by the dotted path of its class, which is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from llmops_kernel.config.models.cluster import AnyTemplate
+from llmops_kernel.errors import (
+    ClusterNotFoundError,
+    ConfigError,
+    LLMOpsError,
+    MissingDependencyError,
+)
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider, Survey
+
+_CLASSES: Final = {
+    # Local ones first: their names are known without any network.
+    "local": "llmops_kernel.providers.local.provider:LocalProvider",
+    "kuberay": "llmops_kernel.providers.kuberay.provider:KubeRayProvider",
+}
+"""Name of a provider -> `package.module:Class`."""
+
+Providers = Callable[[], Sequence[ClusterProvider]]
+"""Returns the providers to ask, in place of the registered ones."""
+
+
+def register(name: str, target: str) -> None:
+    """Add a provider, or replace the one of that name.
+
+    `target` is `package.module:Class`. The class inherits from ClusterProvider and is called
+    with the folder of this user's state, or None for the usual one.
+    """
+    _CLASSES[name] = target
+
+
+def unregister(name: str) -> None:
+    """Remove a provider."""
+    _CLASSES.pop(name, None)
+
+
+def provider_names() -> tuple[str, ...]:
+    """Return the names of all providers, in the order in which they are asked."""
+    return tuple(_CLASSES)
+
+
+def provider_named(name: str, *, home: Path | None = None) -> ClusterProvider:
+    """Return the provider of that name. Raises ConfigError when there is none."""
+    return _class_of(name)(home)
+
+
+def providers(*, home: Path | None = None) -> list[ClusterProvider]:
+    """Return all providers, in the order in which they are asked."""
+    return [provider_named(name, home=home) for name in _CLASSES]
+
+
+def shares_disk(provider: str) -> bool:
+    """Return whether runs on that provider's clusters write into the run folder themselves.
+
+    False for a provider that is not registered here.
+    """
+    return provider in _CLASSES and _class_of(provider).shares_disk
+
+
+def names_before(provider: str, *, home: Path | None = None) -> tuple[str, ...]:
+    """Return names of clusters of the providers that are asked before this one."""
+    known: list[str] = []
+    for name in _CLASSES:
+        if name == provider:
+            break
+        with suppress(LLMOpsError):
+            known += provider_named(name, home=home).names()
+    return tuple(known)
+
+
+def provider_for(template: AnyTemplate | str, *, among: Providers | None = None) -> ClusterProvider:
+    """Return the provider that a template names, or that has the cluster of that name.
+
+    Raises ClusterNotFoundError if no provider knows a cluster of that name.
+    """
+    if isinstance(template, str):
+        return provider_for_name(template, among=among)
+    if among is None:
+        return provider_named(template.provider)
+    return next(provider for provider in among() if provider.name == template.provider)
+
+
+def provider_for_name(name: str, *, among: Providers | None = None) -> ClusterProvider:
+    """Return the provider of the cluster with that name.
+
+    Raises ClusterNotFoundError, and the error of a provider in use that could not be asked.
+    """
+    known: list[str] = []
+    error: LLMOpsError | None = None
+    for opened in _openers(among):
+        provider = opened()
+        try:
+            names = provider.names()
+            if name in names or provider.locate(name):
+                return provider
+        except LLMOpsError as failed:
+            error = failed
+            # Whoever has a kubeconfig for other things must not see its errors at each typo.
+            if provider.is_used:
+                raise
+        else:
+            known += names
+    listed = ", ".join(sorted(known)) or "none yet"
+    also = f". Could not be checked: {error.message}" if error is not None else ""
+    raise ClusterNotFoundError(
+        f"There is no cluster {name!r}; known: {listed}{also}", remedy=f"llmops up {name}"
+    )
+
+
+def find_cluster(name: str) -> ClusterInfo:
+    """Return one cluster. Raises ClusterNotFoundError."""
+    return provider_for_name(name).get(name)
+
+
+def all_clusters() -> list[ClusterInfo]:
+    """Return all clusters that could be listed; `survey` has the errors of the others."""
+    return [*survey().infos]
+
+
+def survey(*, among: Providers | None = None) -> Survey:
+    """Return the clusters of all providers; one provider's error hides no other's clusters."""
+    infos: list[ClusterInfo] = []
+    errors: list[LLMOpsError] = []
+    for opened in _openers(among):
+        try:
+            seen = opened().survey()
+        except LLMOpsError as error:
+            seen = Survey((), (error,))
+        infos += seen.infos
+        errors += seen.errors
+    return Survey(tuple(infos), tuple(errors))
+
+
+def _openers(among: Providers | None) -> list[Callable[[], ClusterProvider]]:
+    """Return one function a provider: a provider that cannot be loaded must not hide others."""
+    if among is None:
+        return [partial(provider_named, name) for name in provider_names()]
+    return [partial(_itself, provider) for provider in among()]
+
+
+def _itself(provider: ClusterProvider) -> ClusterProvider:
+    return provider
+
+
+def _class_of(name: str) -> type[ClusterProvider]:
+    try:
+        module, _, attribute = _CLASSES[name].partition(":")
+    except KeyError:
+        raise ConfigError(
+            f"There is no provider {name!r}; known: {', '.join(_CLASSES)}",
+            remedy="change `provider` in the cluster template",
+        ) from None
+    try:
+        found: type[ClusterProvider] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise MissingDependencyError(
+            f"Provider {name!r} cannot be loaded from {_CLASSES[name]}: {error}",
+            remedy="install the package that provides it",
+        ) from error
+    return found

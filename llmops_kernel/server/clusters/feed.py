@@ -1,0 +1,203 @@
+"""Topic `clusters`: all clusters of all providers, each asked in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from llmops_kernel.errors import ClusterNotFoundError, LLMOpsError
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider, ClusterState
+from llmops_kernel.providers.registry import providers as all_providers
+from llmops_kernel.server.live.feeds import Cursor, Frame, Json, frame
+from llmops_kernel.server.live.operations import Operations
+from llmops_kernel.server.wire.clusters import ClusterList, ClusterRow
+from llmops_kernel.server.wire.common import OperationInfo
+
+KINDS = ("up", "suspend", "resume", "scale", "delete")
+"""Kinds of operations that change a cluster; `what` is then its name."""
+PATIENCE_S = 1.0
+"""How long a round waits for slow clusters; their rows are updated once they have answered."""
+_MIN_PERIOD_S = 1.0
+_SLOW_S = 4.0
+_THREADS = 16
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class _Known:
+    provider: ClusterProvider
+    info: ClusterInfo | None = None
+    checked_s: float | None = None
+    error: LLMOpsError | None = None
+    asked_s: float = 0.0
+    asking: Future[ClusterInfo] | None = None
+    again: bool = field(default=False)
+    """Whether it changed while it was being asked."""
+
+
+class ClustersFeed:
+    """Polls the clusters.
+
+    A slow or dead one hides no other: its last state stays, marked as old.
+    """
+
+    period_s = 2.0
+
+    def __init__(
+        self,
+        operations: Operations,
+        *,
+        providers: Callable[[], Sequence[ClusterProvider]] = all_providers,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._operations = operations
+        self._providers = providers
+        self._patience_s = patience_s
+        self._known: dict[str, _Known] = {}
+        self._running: list[OperationInfo] = []
+        self._rows: list[ClusterRow] = []
+        self._version = 0
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="llmops-cluster")
+
+    def poll(self) -> None:
+        """Poll all providers, then raise the error of one that cannot even name its clusters."""
+        began_s = time.time()
+        error = self._find()
+        self._ask(began_s, changed=self._look_at_operations())
+        asking = [known.asking for known in self._known.values() if known.asking is not None]
+        wait(asking, timeout=self._patience_s)
+        self._collect()
+        self._show(self._compose(time.time()))
+        if error is not None:
+            raise error
+
+    def rows(self) -> list[ClusterRow]:
+        return self._rows
+
+    def news(self, cursor: Cursor, have: Json) -> tuple[list[Frame], Cursor]:
+        """Return the whole list whenever anything in it changed."""
+        # Before the first look there is no list: an empty one would be a lie.
+        if cursor == self._version or self._version == 0:
+            return [], cursor
+        listing = ClusterList(clusters=self._rows, now_s=time.time())
+        return [frame("clusters", listing)], self._version
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _find(self) -> LLMOpsError | None:
+        """Which clusters there are; those of a provider in trouble stay."""
+        present: dict[str, ClusterProvider] = {}
+        error: LLMOpsError | None = None
+        for provider in self._providers():
+            try:
+                names: Sequence[str] = provider.names()
+            except LLMOpsError as trouble:
+                error = trouble
+                names = [n for n, k in self._known.items() if k.provider.name == provider.name]
+                for name in names:
+                    self._known[name].error = trouble
+            present |= dict.fromkeys(names, provider)
+        for name in self._known.keys() - present.keys():
+            del self._known[name]
+        for name, provider in present.items():
+            self._known.setdefault(name, _Known(provider)).provider = provider
+        return error
+
+    def _look_at_operations(self) -> set[str]:
+        """Names of clusters of which an operation began or ended since the last look."""
+        before = {(info.what, info.id) for info in self._running}
+        self._running = [info for kind in KINDS for info in self._operations.running(kind)]
+        now = {(info.what, info.id) for info in self._running}
+        return {name for name, _ in before ^ now}
+
+    def _ask(self, now_s: float, *, changed: set[str]) -> None:
+        for name, known in self._known.items():
+            known.again |= name in changed
+            # Progress lines wake the feed often; that is no reason to ask Ray as often.
+            if known.asking is None and (known.again or now_s - known.asked_s >= _MIN_PERIOD_S):
+                known.again = False
+                known.asked_s = now_s
+                known.asking = self._threads.submit(known.provider.get, name)
+
+    def _collect(self) -> None:
+        for name, known in list(self._known.items()):
+            if known.asking is None or not known.asking.done():
+                continue
+            answer, known.asking = known.asking, None
+            try:
+                known.info, known.error = answer.result(), None
+                known.checked_s = time.time()
+            except ClusterNotFoundError:
+                del self._known[name]
+            except LLMOpsError as error:
+                known.error = error
+            except Exception as error:
+                # A provider's bug must not hide the other clusters.
+                _LOG.exception("cluster %s", name)
+                known.error = LLMOpsError(repr(error), remedy="see the Jupyter server's log")
+
+    def _compose(self, now_s: float) -> list[ClusterRow]:
+        doing = {info.what: info for info in self._running}
+        rows = [_row(name, known, doing.get(name), now_s) for name, known in self._known.items()]
+        rows += [_coming(info) for name, info in doing.items() if _is_new(info, self._known)]
+        return sorted(rows, key=lambda row: row.name)
+
+    def _show(self, rows: list[ClusterRow]) -> None:
+        with self._lock:
+            if self._version == 0 or _told(rows) != _told(self._rows):
+                self._version += 1
+            self._rows = rows
+
+
+def _told(rows: list[ClusterRow]) -> list[Json]:
+    # Both times change with every look and would make news of nothing.
+    return [row.model_dump(exclude={"info": {"idle_s"}, "checked_s": True}) for row in rows]
+
+
+def _row(name: str, known: _Known, doing: OperationInfo | None, now_s: float) -> ClusterRow:
+    info, error = known.info, known.error
+    is_slow = known.asking is not None and now_s - known.asked_s > _SLOW_S
+    stale = error.message if error else "It has not answered yet" if is_slow else ""
+    idle_since_s = None
+    if info is not None and info.idle_s is not None and known.checked_s is not None:
+        # Whole seconds: the same moment, measured twice, must be the same number.
+        idle_since_s = float(round(known.checked_s - info.idle_s))
+    return ClusterRow(
+        name=name,
+        provider=known.provider.name,
+        info=info,
+        stale=stale,
+        remedy=error.remedy if error else "",
+        checked_s=known.checked_s,
+        idle_since_s=idle_since_s,
+        **_operation(doing),
+    )
+
+
+def _is_new(info: OperationInfo, known: dict[str, _Known]) -> bool:
+    return info.kind == "up" and info.what not in known
+
+
+def _coming(doing: OperationInfo) -> ClusterRow:
+    """Return the row of a cluster that is being started and has no record yet."""
+    info = ClusterInfo(name=doing.what, provider="", state=ClusterState.STARTING)
+    return ClusterRow(
+        name=doing.what,
+        provider="",
+        info=info,
+        checked_s=doing.started_s,
+        **_operation(doing),
+    )
+
+
+def _operation(doing: OperationInfo | None) -> dict[str, str]:
+    if doing is None:
+        return {}
+    progress = doing.lines[-1] if doing.lines else ""
+    return {"operation_id": doing.id, "doing": doing.kind, "progress": progress}

@@ -1,0 +1,188 @@
+"""Work of the cluster routes: list templates, start operations, one at a time per cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config.assist.template import cluster_template
+from llmops_kernel.config.models.cluster import AnyTemplate, ClusterTemplate
+from llmops_kernel.config.reading.templates import (
+    BUILT_IN,
+    FOLDER,
+    is_template,
+    load_cluster_template,
+    shipped,
+    template_from,
+)
+from llmops_kernel.config.reading.yaml_source import parse_yaml
+from llmops_kernel.errors import ClusterStateError, ConfigError
+from llmops_kernel.jobs.history import Way
+from llmops_kernel.providers.capabilities import require_possible
+from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, Progress
+from llmops_kernel.server.base import RequestError, below
+from llmops_kernel.server.clusters.feed import KINDS, ClustersFeed
+from llmops_kernel.server.live.operations import Operations, Work
+from llmops_kernel.server.wire.clusters import ClusterRow, ScaleBody, TemplateInfo, UpBody
+from llmops_kernel.server.wire.common import OperationInfo, trouble
+from llmops_kernel.services import clusters
+from llmops_kernel.services.backend import Backend
+
+_LOOK_S = 6.0
+"""How long a single list waits for slow clusters; the live feed reports them later."""
+_PATTERNS = (f"{FOLDER}/*.yaml", f"{FOLDER}/*.yml", "*.cluster.yaml", "*.cluster.yml")
+_MAX_TEMPLATE_BYTES = 256 * 1024
+_TYPED = "the form"
+
+
+def list_clusters(operations: Operations, backend: Backend) -> list[ClusterRow]:
+    """Return all clusters, after waiting a little for slow ones."""
+    feed = ClustersFeed(operations, providers=backend.providers, patience_s=_LOOK_S)
+    try:
+        feed.poll()
+        return feed.rows()
+    finally:
+        feed.close()
+
+
+def list_templates(root: Path) -> list[TemplateInfo]:
+    """Return built-in templates, then files below Jupyter's root and the working folder.
+
+    Shipped templates without a file of that name come last.
+    """
+    found: dict[str, TemplateInfo] = {}
+    for path in _files(root):
+        name = _name_of(path)
+        if name not in found and path.stat().st_size <= _MAX_TEMPLATE_BYTES:
+            found[name] = _described(name, path, root)
+    built_in = [
+        TemplateInfo(name=name, text=cluster_template(name=name))
+        for name in BUILT_IN
+        if name not in found
+    ]
+    examples = [
+        TemplateInfo(name=name, text=path.read_text(encoding="utf-8"))
+        for name, path in shipped().items()
+        if name not in found
+    ]
+    in_order = sorted(found, key=lambda name: (name not in BUILT_IN, name))
+    return [*built_in, *(found[name] for name in in_order), *examples]
+
+
+def read_template(body: UpBody, root: Path) -> tuple[AnyTemplate, Path | None]:
+    """Return the requested template and its file. Raises ConfigError, RequestError."""
+    if body.yaml is not None:
+        return template_from(parse_yaml(body.yaml, file=_TYPED)), None
+    path = below(root, body.path) if body.path is not None else _named(body.template or "", root)
+    return (load_cluster_template(path), path) if path else (ClusterTemplate(), None)
+
+
+def start_up(
+    operations: Operations, backend: Backend, template: AnyTemplate, path: Path | None
+) -> OperationInfo:
+    """Start a cluster in the background. Raises ClusterStateError while it is busy."""
+    _refuse_second(operations, template.name)
+
+    def work(report: Progress) -> dict[str, Any]:
+        info = clusters.up(template, path=path, wait=False, progress=report, backend=backend)
+        return _outcome(info)
+
+    return operations.start("up", template.name, work)
+
+
+def refuse_now(backend: Backend, name: str, action: ClusterAction) -> None:
+    """Raise ClusterNotFoundError or ClusterStateError when the action cannot be done now."""
+    require_possible(clusters.find(name, backend=backend).info, action)
+
+
+def start_action(
+    operations: Operations,
+    backend: Backend,
+    name: str,
+    action: ClusterAction,
+    *,
+    numbers: ScaleBody | None = None,
+    force: bool = False,
+) -> OperationInfo:
+    """Start an action in the background; `force`: also when its runs cannot be archived."""
+    _refuse_second(operations, name)
+    work = _work(backend, name, action, numbers or ScaleBody(), force=force)
+    return operations.start(str(action), name, work)
+
+
+def _work(
+    backend: Backend, name: str, action: ClusterAction, numbers: ScaleBody, *, force: bool
+) -> Work:
+    def work(report: Progress) -> dict[str, Any]:
+        cluster = clusters.find(name, backend=backend)
+        if action in (ClusterAction.DELETE, ClusterAction.SUSPEND):
+            report("Stopping its processes")
+            way: Way = "delete" if action is ClusterAction.DELETE else "suspend"
+            cluster.stop(way, store=backend.store, force=force)
+            return {} if action is ClusterAction.DELETE else _outcome(cluster.info)
+        if action is ClusterAction.RESUME:
+            return _outcome(cluster.resume(wait=False, progress=report))
+        info = cluster.scale(
+            num_cpus=numbers.num_cpus,
+            num_gpus=numbers.num_gpus,
+            workers=numbers.workers,
+            wait=False,
+            progress=report,
+        )
+        return _outcome(info)
+
+    return work
+
+
+def _outcome(info: ClusterInfo) -> dict[str, Any]:
+    return {"state": str(info.state), "message": info.message}
+
+
+def _refuse_second(operations: Operations, name: str) -> None:
+    for kind in KINDS:
+        if any(info.what == name for info in operations.running(kind)):
+            raise ClusterStateError(
+                f"Cluster {name!r} is busy: `{kind}` is in progress",
+                remedy="wait until it has finished; the list of clusters shows its progress",
+            )
+
+
+def _files(root: Path) -> Iterable[Path]:
+    # Both may be the same folder. A link out of the root is not followed from the browser.
+    for folder in dict.fromkeys((root, Path.cwd().resolve())):
+        for pattern in _PATTERNS:
+            for path in sorted(folder.glob(pattern)):
+                if is_template(path) and path.resolve().is_relative_to(folder):
+                    yield path
+
+
+def _name_of(path: Path) -> str:
+    return path.name.split(".")[0]
+
+
+def _named(name: str, root: Path) -> Path | None:
+    for path in _files(root):
+        if _name_of(path) == name:
+            return path
+    if name in BUILT_IN:
+        return None
+    if name in shipped():
+        return shipped()[name]
+    known = ", ".join(sorted({*BUILT_IN, *shipped(), *map(_name_of, _files(root))}))
+    raise RequestError(
+        f"No cluster template has the name {name!r}; known: {known}",
+        remedy=f"write {FOLDER}/NAME.yaml below the Jupyter root folder, or use 'local'",
+        status=404,
+    )
+
+
+def _described(name: str, path: Path, root: Path) -> TemplateInfo:
+    shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else None
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        load_cluster_template(path)
+    except ConfigError as error:
+        problems = tuple(trouble(error).problems)
+        return TemplateInfo(name=name, path=shown, text=text, problems=problems)
+    return TemplateInfo(name=name, path=shown, text=text)

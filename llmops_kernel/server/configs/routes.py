@@ -1,0 +1,157 @@
+"""Routes that help to write configs: check, complete, hover, forms, templates."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config import assist
+from llmops_kernel.config.assist.file_kinds import KINDS, Kind, kind_named, kind_of
+from llmops_kernel.config.reading.templates import FOLDER
+from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
+from llmops_kernel.server.wire.configs import (
+    CheckBody,
+    ConfigCheck,
+    ConfigCompletion,
+    ConfigDiagnostic,
+    ConfigHover,
+    ConfigKind,
+    ConfigTarget,
+    ConfigText,
+    CursorBody,
+    MergeBody,
+    RenderBody,
+)
+
+
+class ConfigHandler(LLMOpsHandler):
+    """Finds the kind and the folder of what a request is about."""
+
+    def kind(self, body: ConfigTarget) -> Kind:
+        if body.kind is not None:
+            return kind_named(body.kind)
+        found = kind_of(body.path) if body.path is not None else None
+        if found is None:
+            globs = ", ".join(glob for kind in KINDS.values() for glob in kind.globs[:1])
+            raise RequestError(
+                f"{body.path or 'This text'} is no config that is known here",
+                remedy=f"name its kind, or name the file as one of {globs}, or below {FOLDER}/",
+                status=422,
+            )
+        return found
+
+    def folder(self, body: ConfigTarget) -> Path | None:
+        """Return the folder that the config's relative paths start from."""
+        if body.path is None:
+            return None
+        return self.os_path(body.path, must_exist=False).parent
+
+
+class KindsHandler(ConfigHandler):
+    @protected
+    async def get(self) -> None:
+        self.reply([_kind_info(kind) for kind in KINDS.values()])
+
+
+class SchemaHandler(ConfigHandler):
+    @protected
+    async def get(self) -> None:
+        kind, provider = kind_named(self.query("kind")), self.query("provider", "")
+        self.reply(await self.run(assist.form_schema, kind, provider=provider))
+
+
+class TemplateHandler(ConfigHandler):
+    @protected
+    async def get(self) -> None:
+        text = await self.run(kind_named(self.query("kind")).template)
+        self.reply(ConfigText(text=text))
+
+
+class CheckHandler(ConfigHandler):
+    @protected
+    async def post(self) -> None:
+        body = self.body(CheckBody)
+        kind, folder = self.kind(body), await self.run(self.folder, body)
+        self.reply(await self.run(_checked, kind, body, folder))
+
+
+class CompleteHandler(ConfigHandler):
+    @protected
+    async def post(self) -> None:
+        body = self.body(CursorBody)
+        found = await self.run(
+            assist.complete,
+            self.kind(body),
+            body.text,
+            line=body.line,
+            column=body.column,
+            folder=await self.run(self.folder, body),
+        )
+        self.reply([ConfigCompletion(**asdict(item)) for item in found])
+
+
+class HoverHandler(ConfigHandler):
+    @protected
+    async def post(self) -> None:
+        body = self.body(CursorBody)
+        found = await self.run(
+            assist.hover, self.kind(body), body.text, line=body.line, column=body.column
+        )
+        self.reply(None if found is None else ConfigHover(**asdict(found)))
+
+
+class RenderHandler(ConfigHandler):
+    @protected
+    async def post(self) -> None:
+        body = self.body(RenderBody)
+        text = await self.run(assist.render, kind_named(body.kind), body.data)
+        self.reply(ConfigText(text=text))
+
+
+class MergeHandler(ConfigHandler):
+    @protected
+    async def post(self) -> None:
+        body = self.body(MergeBody)
+        kind = kind_named(body.kind)
+        text = await self.run(assist.merge, kind, body.text, body.data, whole=body.whole)
+        self.reply(ConfigText(text=text))
+
+
+def _kind_info(kind: Kind) -> ConfigKind:
+    return ConfigKind(
+        name=kind.name, title=kind.title, globs=list(kind.globs), new_file=kind.new_file
+    )
+
+
+def _checked(kind: Kind, body: CheckBody, folder: Path | None) -> ConfigCheck:
+    found = assist.examine(
+        kind,
+        body.text,
+        path=body.path,
+        folder=folder,
+        with_files=body.with_files,
+        overrides=body.overrides,
+    )
+    diagnostics = assist.located(found.problems, body.text)
+    valid = found.config is not None and not diagnostics
+    return ConfigCheck(
+        kind=kind.name,
+        valid=valid,
+        effect=kind.effect(found.config) if valid else [],
+        name=getattr(found.config, "name", None),
+        values=found.values,
+        diagnostics=[ConfigDiagnostic(**asdict(item)) for item in diagnostics],
+    )
+
+
+ROUTES: list[tuple[str, Any]] = [
+    (r"configs/kinds", KindsHandler),
+    (r"configs/schema", SchemaHandler),
+    (r"configs/template", TemplateHandler),
+    (r"configs/check", CheckHandler),
+    (r"configs/complete", CompleteHandler),
+    (r"configs/hover", HoverHandler),
+    (r"configs/render", RenderHandler),
+    (r"configs/merge", MergeHandler),
+]

@@ -1,0 +1,116 @@
+"""What passes between a browser and a Ray Dashboard: paths, headers, redirects. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote, urljoin, urlsplit
+
+from llmops_kernel.errors import LLMOpsError
+
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+_TO_RAY = (
+    *("Accept", "Accept-Encoding", "Accept-Language", "If-None-Match", "If-Modified-Since"),
+    *("If-Range", "Range"),
+)
+_TO_RAY_WITH_BODY = ("Content-Type", "Content-Length")
+_TO_BROWSER = (
+    *("Accept-Ranges", "Cache-Control", "Content-Disposition", "Content-Encoding"),
+    *("Content-Language", "Content-Length", "Content-Range", "Content-Type", "ETag", "Expires"),
+    *("Last-Modified", "Retry-After", "Vary"),
+)
+# Ours: Ray has no use for them, and they may open the Jupyter server.
+_NOT_FOR_RAY = frozenset({"token", "_xsrf", "no_track_activity"})
+# Ray hides environment variables from clients that look like a browser, and accepts changes only
+# from clients that do not.
+_BROWSER_AGENT = "Mozilla/5.0 (llmops-kernel)"
+_CLIENT_AGENT = "llmops-kernel"
+_CLOSED = {
+    "api/v0/logs/stream": (
+        "Ray's log streams are not passed on: each reader that leaves keeps a slot of the"
+        " cluster's head, until its whole state API hangs"
+    ),
+    "api/v0/delay": "This holds a slot of the cluster's head for as long as it is told to",
+    "test/dump": "This writes the memory of the cluster's head to its disk",
+}
+
+
+class ProxyRefusal(LLMOpsError):
+    """The request does not pass."""
+
+    def __init__(self, message: str, *, remedy: str = "", status: int = 400) -> None:
+        super().__init__(message, remedy=remedy)
+        self.status = status
+
+
+def target_path(path: str, query: str) -> str:
+    """Path and query for Ray. `path` is as it came, still encoded, relative to the dashboard.
+
+    Raises ProxyRefusal for whatever could mean another path than it seems to.
+    """
+    decoded = unquote(path)
+    parts = decoded.split("/")
+    is_odd = (
+        unquote(decoded) != decoded  # Encoded twice: who decodes once more sees another path.
+        or decoded.count("/") != path.count("/")
+        or any(part in (".", "..") or not part for part in parts[:-1])
+        or parts[-1] in (".", "..")
+        or any(ord(char) < 32 or char in "\\\x7f" for char in decoded)
+    )
+    if path and is_odd:
+        raise ProxyRefusal(f"{path!r} is no path of the Ray Dashboard")
+    _refuse_closed(decoded)
+    kept = [pair for pair in query.split("&") if pair and _name(pair) not in _NOT_FOR_RAY]
+    return f"/{path}?{'&'.join(kept)}" if kept else f"/{path}"
+
+
+def request_headers(
+    incoming: Mapping[str, str], own: Mapping[str, str], *, method: str
+) -> dict[str, str]:
+    """Return only the headers that Ray needs, and `own` for access to it."""
+    is_safe = method in SAFE_METHODS
+    names = _TO_RAY if is_safe else (*_TO_RAY, *_TO_RAY_WITH_BODY)
+    passed = {name: incoming[name] for name in names if name in incoming}
+    # httpx would else ask for encodings of its own, which the browser may not know.
+    passed.setdefault("Accept-Encoding", "identity")
+    return {**passed, "User-Agent": _BROWSER_AGENT if is_safe else _CLIENT_AGENT, **own}
+
+
+def response_headers(
+    incoming: Mapping[str, str], *, url: str, base: str, prefix: str
+) -> Iterable[tuple[str, str]]:
+    """Remove cookies and Ray's policies, and keep a redirect only to a path below `prefix`."""
+    for name in _TO_BROWSER:
+        if name in incoming:
+            yield name, incoming[name]
+    if location := _own_location(incoming.get("Location", ""), url=url, base=base, prefix=prefix):
+        yield "Location", location
+
+
+def _own_location(location: str, *, url: str, base: str, prefix: str) -> str:
+    """Return the address of a redirect; empty for any other target."""
+    if not location or any(ord(char) < 32 or char == "\\" for char in location):
+        return ""
+    found, home = urlsplit(urljoin(url, location)), urlsplit(base)
+    root = home.path.rstrip("/") + "/"
+    if (found.scheme, found.netloc) != (home.scheme, home.netloc) or not found.path.startswith(
+        root
+    ):
+        return ""
+    rest = found.path.removeprefix(root).lstrip("/")
+    query = f"?{found.query}" if found.query else ""
+    fragment = f"#{found.fragment}" if found.fragment else ""
+    return f"{prefix}{rest}{query}{fragment}"
+
+
+def _refuse_closed(decoded: str) -> None:
+    for closed, why in _CLOSED.items():
+        if f"{decoded}/".startswith(f"{closed}/"):
+            raise ProxyRefusal(
+                why,
+                remedy="the log of a run is in its own panel, and `llmops logs RUN` prints it",
+                status=501,
+            )
+
+
+def _name(pair: str) -> str:
+    return unquote(pair.partition("=")[0])

@@ -1,0 +1,105 @@
+"""Several runs side by side: figures with their ratios, and what differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from llmops_kernel.server.base import RequestError
+from llmops_kernel.server.runs.followers import Followers
+from llmops_kernel.server.runs.rows import read_row
+from llmops_kernel.server.wire.runs import (
+    Change,
+    CodeChange,
+    ComparedFigure,
+    Comparison,
+    RunDifference,
+)
+from llmops_kernel.services import comparison
+from llmops_kernel.store.diff import Difference, RunDiff
+from llmops_kernel.store.journal.summary import FigureValue
+from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.views import format as fmt
+from llmops_kernel.views.compare import phase_names, phase_seconds
+from llmops_kernel.views.figures import compared_figures
+from llmops_kernel.views.snapshot import elapsed_s
+
+MAX_RUNS = 8
+
+
+def compare(followers: Followers, refs: Sequence[str], *, base: str | None = None) -> Comparison:
+    """Compare runs, oldest first: each with the next, or `base` with all others."""
+    if not 2 <= len(refs) <= MAX_RUNS:
+        raise RequestError(f"compare 2 to {MAX_RUNS} runs, not {len(refs)}", status=422)
+    with ExitStack() as stack:
+        watched = {w.run.id: w for w in (stack.enter_context(followers.watching(r)) for r in refs)}
+        compared = comparison.compare(followers.store, list(watched), base=base)
+        ordered = [watched[run_id] for run_id in compared.run_ids]
+        for item in ordered:
+            stack.enter_context(item.lock)
+        return Comparison(
+            runs=[read_row(item, followers.store) for item in ordered],
+            figures=figures([item.view for item in ordered]),
+            differences=[_difference(diff) for diff in compared.diffs],
+        )
+
+
+def figures(views: Sequence[RunView]) -> list[ComparedFigure]:
+    """Return one entry per figure of at least one run, then the time taken and each phase."""
+    by_run = [{figure.key: figure for figure in compared_figures(view)} for view in views]
+    keys = dict.fromkeys(key for mine in by_run for key in mine)
+    compared = [_figure([mine.get(key) for mine in by_run]) for key in keys]
+    compared.append(_seconds("took", [elapsed_s(view) for view in views]))
+    phases = [phase_seconds(view) for view in views]
+    for name in phase_names([("", view) for view in views]):
+        took = [mine.get(name) for mine in phases]
+        compared.append(_seconds(f"phase {name.replace('_', ' ')}", took))
+    return [figure for figure in compared if any(text != fmt.DASH for text in figure.texts)]
+
+
+def _figure(values: Sequence[FigureValue | None]) -> ComparedFigure:
+    """One figure of all runs; None for a run whose kind does not have it."""
+    return ComparedFigure(
+        label=next(value.label for value in values if value is not None),
+        texts=[fmt.DASH if value is None else value.text for value in values],
+        ratios=_ratios([None if value is None else value.value for value in values]),
+    )
+
+
+def _seconds(label: str, values: Sequence[float | None]) -> ComparedFigure:
+    return ComparedFigure(
+        label=label, texts=[fmt.seconds(value) for value in values], ratios=_ratios(values)
+    )
+
+
+def _ratios(values: Sequence[float | None]) -> list[float | None]:
+    """Each value to the first run's; None where one of the two is unknown."""
+    first = values[0] if fmt.known(values[0]) else None
+    return [
+        value / first if first and value is not None and fmt.known(value) else None
+        for value in values
+    ]
+
+
+def _difference(diff: RunDiff) -> RunDifference:
+    return RunDifference(
+        before=diff.a,
+        after=diff.b,
+        config=[_change(row) for row in diff.config],
+        environment=[_change(row) for row in diff.environment],
+        code=[
+            CodeChange(path=change.path, kind=change.kind, unified_diff=change.unified_diff)
+            for change in diff.code
+        ],
+    )
+
+
+def _change(row: Difference) -> Change:
+    path, before, after = row
+    return Change(path=path, before=_text(before), after=_text(after))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

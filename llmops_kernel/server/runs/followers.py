@@ -1,0 +1,167 @@
+"""One follower per run, shared by all of its users: browsers, the list of runs, requests."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from llmops_kernel.api.run_handle import Run
+from llmops_kernel.jobs.follow import Follower
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.server.live.feeds import Json
+from llmops_kernel.server.runs.kept_panels import MIN_ROWS, KeptPanel, keep, read_kept
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.store.journal.summary import RunSummary
+from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.store import RunStore
+from llmops_kernel.views.columns import PackedRows, row_bytes
+from llmops_kernel.views.snapshot import snapshot
+from llmops_kernel.views.summary import summarise
+
+
+class Watched:
+    """A run that is being read; `poll` first, then look.
+
+    A long run that has ended is shown from its saved panel, until its journal grows.
+    """
+
+    def __init__(self, run: Run, store: RunStore, *, min_rows: int = MIN_ROWS) -> None:
+        self.run = run
+        self._min_rows = min_rows
+        self.lock = threading.RLock()
+        self.version = 0
+        """Counts polls that brought something."""
+        self._store = store
+        self._kept = read_kept(run.id, fingerprint=store.fingerprint(run.id))
+        self._follower: Follower | None = None
+        self.columns = kind_named(run.record.kind).columns
+        self._packed = PackedRows(self.columns)
+        self._row_bytes = row_bytes(self.columns)
+        self._name = secrets.token_hex(4)
+
+    @property
+    def view(self) -> RunView:
+        """The run's view; the journal is read on first use."""
+        return self._followed().view
+
+    @property
+    def is_over(self) -> bool:
+        return self._kept is not None or self._followed().is_over
+
+    @property
+    def generation(self) -> str:
+        """Identifies the rows: those of one generation only grow, another one has other rows."""
+        number = "kept" if self._kept is not None else self._packed.generation
+        return f"{self._name}-{number}"
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._packed) if self._kept is None else len(self._kept.rows) // self._row_bytes
+
+    def rows(self, first: int = 0) -> bytes:
+        if self._kept is not None:
+            return self._kept.rows[first * self._row_bytes :]
+        return self._packed.rows(first)
+
+    def summary(self) -> RunSummary:
+        if self._kept is not None:
+            return self._kept.summary
+        return summarise(self.run.record, self.view, self.run.attempts)
+
+    def eta_s(self, now_s: float) -> float | None:
+        return None if self._kept is not None else self.view.eta_s(now_s)
+
+    def panel(self, now_s: float) -> Json:
+        """What the notebook's panel shows."""
+        if self._kept is not None:
+            return self._kept.panel
+        return snapshot(self.view, self.run.record, now_s=now_s)
+
+    def poll(self) -> None:
+        with self.lock:
+            fingerprint = self._store.fingerprint(self.run.id)
+            if self._kept is not None:
+                if self._kept.fingerprint == fingerprint:
+                    return
+                self._kept = None
+                self.version += 1
+            self._poll(self._followed(), fingerprint)
+
+    def _poll(self, follower: Follower, fingerprint: str) -> None:
+        news = bool(follower.poll())
+        if follower.is_over and news:
+            follower.drain()
+        first = self._packed.sync(follower.view)
+        if news or first is not None:
+            self.version += 1
+            if follower.is_over and len(self._packed) >= self._min_rows:
+                self._keep(fingerprint)
+
+    def _keep(self, fingerprint: str) -> None:
+        """Once, when its end is read; `fingerprint` is from before that."""
+        if self._store.fingerprint(self.run.id) == fingerprint:
+            panel, rows = self.panel(time.time()), self._packed.rows()
+            kept = KeptPanel(
+                fingerprint=fingerprint, summary=self.summary(), panel=panel, rows=rows
+            )
+            keep(self.run.id, kept)
+
+    def _followed(self) -> Follower:
+        with self.lock:
+            if self._follower is None:
+                self._follower = self.run.follower()
+                if self._kept is not None:
+                    self._follower.poll()
+            return self._follower
+
+    def close(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+
+
+class Followers:
+    """Shared followers, counted: `take` one and `give_back`; the last user closes it."""
+
+    def __init__(self, backend: Backend, *, min_rows: int = MIN_ROWS) -> None:
+        self.store = backend.store
+        self._backend = backend
+        self._min_rows = min_rows
+        self._lock = threading.Lock()
+        self._open: dict[str, Watched] = {}
+        self._users: dict[str, int] = {}
+
+    def take(self, ref: str) -> Watched:
+        """Return the run's follower; call `give_back` after use. Raises RunNotFoundError."""
+        run_id = self.store.resolve(ref)
+        with self._lock:
+            if run_id not in self._open:
+                self._open[run_id] = Watched(
+                    Run(self._backend, run_id), self.store, min_rows=self._min_rows
+                )
+            self._users[run_id] = self._users.get(run_id, 0) + 1
+            return self._open[run_id]
+
+    def give_back(self, watched: Watched) -> None:
+        run_id = watched.run.id
+        with self._lock:
+            self._users[run_id] -= 1
+            if self._users[run_id]:
+                return
+            del self._users[run_id], self._open[run_id]
+        watched.close()
+
+    @contextmanager
+    def watching(self, ref: str) -> Iterator[Watched]:
+        """Yield the follower for one request, already polled."""
+        watched = self.take(ref)
+        try:
+            watched.poll()
+            yield watched
+        finally:
+            self.give_back(watched)
+
+    def __len__(self) -> int:
+        return len(self._open)

@@ -1,0 +1,202 @@
+"""The list of runs, kept up to date from one look to the next."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import asdict, dataclass
+
+from llmops_kernel.errors import LLMOpsError, RunNotFoundError
+from llmops_kernel.kinds.kind import Action, RunKind
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.metrics.events import TERMINAL, RunState
+from llmops_kernel.server.runs.followers import Followers, Watched
+from llmops_kernel.server.runs.kept_panels import forget
+from llmops_kernel.server.wire.runs import RunProgress, RunRow
+from llmops_kernel.store.journal.summary import RunSummary
+from llmops_kernel.store.paths import RunFolder
+from llmops_kernel.store.record.notes import RunNotes
+from llmops_kernel.store.store import RunStore
+
+MAX_RUNS = 1000
+LOOK_S = 1.5
+"""How long one look reads journals that no summary is kept of; the rest comes with the next."""
+
+Stamp = tuple[int, ...]
+
+
+@dataclass
+class _Known:
+    row: RunRow
+    stamp: Stamp
+    version: int
+    watched: Watched | None = None
+
+
+class RunRows:
+    """A run that has ended costs two file stamps a look; a running one has a shared follower."""
+
+    def __init__(self, store: RunStore, followers: Followers) -> None:
+        self._store = store
+        self._followers = followers
+        self._lock = threading.Lock()
+        self._known: dict[str, _Known] = {}
+        self._removed: dict[str, int] = {}
+        self._users = 0
+        self.version = 0
+        """Counts looks; 0 before the first."""
+        self.read_version = 0
+        """The number of the first look that had all runs."""
+
+    def look(self) -> None:
+        """Bring the rows up to date. Raises StoreError, and what was known stays."""
+        with self._lock:
+            ids = self._store.ids()[:MAX_RUNS]
+            self.version += 1
+            self._forget(set(ids))
+            kept = self._store.cached_summaries() if len(self._known) < len(ids) else {}
+            until_s = time.monotonic() + LOOK_S
+            for run_id in ids:
+                if run_id in self._known or run_id in kept or time.monotonic() < until_s:
+                    self._look_at(run_id, kept.get(run_id))
+                else:
+                    self.read_version = self.version + 1  # The rest comes with a later look.
+            self.read_version = self.read_version or self.version
+
+    def rows(self, *, hidden: bool = True) -> list[RunRow]:
+        """Newest first; `hidden` includes runs of benchmarks and self-tests."""
+        with self._lock:
+            rows = [known.row for known in self._known.values() if hidden or not known.row.hidden]
+        return sorted(rows, key=lambda row: (row.created_s, row.run_id), reverse=True)
+
+    def since(self, version: int) -> tuple[list[RunRow], list[str], int]:
+        """Rows that changed after `version`, ids that went, and the version now."""
+        with self._lock:
+            changed = [known.row for known in self._known.values() if known.version > version]
+            gone = [run_id for run_id, at in self._removed.items() if at > version]
+            return changed, gone, self.version
+
+    def open(self) -> None:
+        """Register a user of the rows, who calls `close` at the end."""
+        with self._lock:
+            self._users += 1
+
+    def close(self) -> None:
+        """Unregister a user; the last one closes the followers of running runs."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            for known in self._known.values():
+                self._let_go(known)
+            self._known.clear()
+
+    def _forget(self, present: set[str]) -> None:
+        for run_id in self._known.keys() - present:
+            self._let_go(self._known.pop(run_id))
+            forget(run_id)
+            self._removed[run_id] = self.version
+
+    def _let_go(self, known: _Known) -> None:
+        if known.watched is not None:
+            self._followers.give_back(known.watched)
+            known.watched = None
+
+    def _look_at(self, run_id: str, kept: RunSummary | None) -> None:
+        known = self._known.get(run_id)
+        folder = RunFolder(self._store.root / "runs" / run_id)
+        stamp = _stamp(folder)
+        if known is not None and known.watched is None and known.stamp[:2] == stamp[:2]:
+            if known.stamp != stamp:
+                self._renote(known, stamp)
+            return
+        try:
+            if known is None and kept is not None and kept.state in TERMINAL:
+                row, watched = row_of(kept, self._store), None
+            else:
+                row, watched = self._read(run_id, known.watched if known else None)
+        except (LLMOpsError, OSError):
+            return  # Being deleted, or broken: opening it by name reports the reason.
+        version = known.version if known is not None and known.row == row else self.version
+        self._known[run_id] = _Known(row=row, stamp=stamp, version=version, watched=watched)
+
+    def _renote(self, known: _Known, stamp: Stamp) -> None:
+        notes = _notes(self._store.notes(known.row.run_id))
+        known.row, known.stamp = known.row.model_copy(update=notes), stamp
+        known.version = self.version
+
+    def _read(self, run_id: str, watched: Watched | None) -> tuple[RunRow, Watched | None]:
+        fingerprint = self._store.fingerprint(run_id)
+        watched = watched or self._followers.take(run_id)
+        try:
+            watched.poll()
+            with watched.lock:
+                row, is_over = read_row(watched, self._store), watched.is_over
+        except BaseException:
+            self._followers.give_back(watched)
+            raise
+        if not is_over:
+            return row, watched
+        self._store.cache_summary(watched.summary(), fingerprint=fingerprint)
+        self._followers.give_back(watched)
+        return row, None
+
+
+def read_row(watched: Watched, store: RunStore) -> RunRow:
+    """Return the row of a run that has been polled."""
+    return row_of(watched.summary(), store, eta_s=watched.eta_s(time.time()))
+
+
+def row_of(summary: RunSummary, store: RunStore, *, eta_s: float | None = None) -> RunRow:
+    run_id = summary.run_id
+    attempts = store.attempts(run_id)
+    shared = {"run_id", "kind", "name", "cluster", "created_s", "hidden", "state", "attempt"}
+    shared |= {"message", "remedy", "figures", "curve", "parent"}
+    kind, progress = kind_named(summary.kind), summary.progress
+    column = kind.column(kind.curve)
+    return RunRow(
+        **summary.model_dump(include=shared),
+        **_notes(store.notes(run_id)),
+        progress=RunProgress(**asdict(progress)) if progress else None,
+        fraction=progress.fraction if progress else None,
+        eta_s=eta_s,
+        curve_label="" if column is None else column.label,
+        actions=actions_now(kind, summary.state),
+        submission_id=attempts[-1].submission_id if attempts else None,
+    )
+
+
+def actions_now(kind: RunKind, state: RunState) -> list[Action]:
+    """Return what can be done to a run of that kind in that state."""
+    has_ended = state in TERMINAL
+    possible: dict[Action, bool] = {
+        "stop": not has_ended and state != "STOPPING",
+        "retry": has_ended,
+        "resubmit": True,
+        "compare": True,
+        "delete": has_ended,
+    }
+    return [name for name, is_possible in possible.items() if is_possible and name in kind.actions]
+
+
+def _notes(notes: RunNotes) -> dict[str, str | bool]:
+    return {"title": notes.title, "starred": notes.starred}
+
+
+def _stamp(folder: RunFolder) -> Stamp:
+    """Changes when an ended run is tried again (a new stream) or gets other notes."""
+    return tuple(_changed_ns(path) for path in (folder.journal, folder.attempts, folder.notes))
+
+
+def _changed_ns(path: str | os.PathLike[str]) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def missing(run_id: str) -> RunNotFoundError:
+    return RunNotFoundError(
+        f"Run {run_id} is not there any more", remedy="it was deleted; close its panel"
+    )

@@ -1,0 +1,109 @@
+"""Messages of the live websocket: what a page asks, and what each topic sends."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from llmops_kernel.server.wire.clusters import ClusterList
+from llmops_kernel.server.wire.common import Body, OperationInfo, Trouble, Wire
+from llmops_kernel.server.wire.runs import RunColumn, RunRow
+
+
+class LiveRequest(Body):
+    """What a page sends."""
+
+    op: Literal["subscribe", "unsubscribe", "ping"]
+    topic: str = ""
+    have: dict[str, Any] = {}
+    """What the page has from an earlier connection and need not be sent again."""
+
+
+class OperationsNews(Wire):
+    """Topic `operations`."""
+
+    operations: list[OperationInfo]
+    """Those that changed."""
+    whole: bool
+    """These are all that the server knows; forget any other."""
+
+
+class RunsNews(Wire):
+    """Topic `runs`."""
+
+    runs: list[RunRow]
+    """New and changed ones."""
+    removed: list[str]
+    """Ids of deleted runs."""
+    whole: bool
+    """These are all runs; forget any other."""
+    reading: bool
+    """The list is still being read: a run that is new here has not just ended."""
+
+
+class RunState(Wire):
+    """Topic `run/<id>`: everything but the rows of its steps."""
+
+    panel: dict[str, Any]
+    """What the notebook's panel shows."""
+    row: RunRow
+    note: str
+    is_over: bool
+    attempts: list[int]
+    log_size: int | None
+    """Bytes; null when the log is not on the server's disk."""
+
+
+class RunRows(Wire):
+    """Topic `run/<id>`: rows of steps, 32-bit floats in the payload of the same message."""
+
+    columns: list[RunColumn]
+    """What each row consists of; the first column is the x axis."""
+    first: int
+    """Number of the first row in the payload."""
+    generation: str
+    """Rows of one generation only grow; on another one all earlier rows are void."""
+    count: int
+    """Rows in all, those in the payload included."""
+
+
+class LiveError(Wire):
+    """The answer to a request that could not be understood."""
+
+    message: str
+    remedy: str
+
+
+class Nothing(Wire):
+    """No data."""
+
+
+class LivePayloads(Wire):
+    """Data of a message, by its `kind`."""
+
+    clusters: ClusterList
+    operations: OperationsNews
+    runs: RunsNews
+    state: RunState
+    rows: RunRows
+    trouble: Trouble
+    """The topic cannot be read now; what was sent before stays, and may be out of date."""
+    fine: Nothing
+    """The topic can be read again."""
+    error: LiveError
+    pong: Nothing
+
+
+class LiveHeader(Wire):
+    """The JSON part of every message that a page gets."""
+
+    seq: int
+    """Counts up by one with each message of a connection."""
+    topic: str
+    kind: str
+    """A key of LivePayloads."""
+    data: dict[str, Any]
+
+
+WIRE_MODELS: tuple[type[BaseModel], ...] = (LiveRequest, LivePayloads, LiveHeader)

@@ -1,0 +1,1 @@
+"""Services shared by the Python API, the command line and the Jupyter server."""

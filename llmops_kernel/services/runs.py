@@ -1,0 +1,174 @@
+"""Operations on one run: follow, read its log, stop, retry, delete."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+
+from llmops_kernel.errors import (
+    ClusterError,
+    ClusterNotFoundError,
+    RunNotFoundError,
+    RunStateError,
+)
+from llmops_kernel.jobs.control import retry_run, stop_run
+from llmops_kernel.jobs.follow import Follower
+from llmops_kernel.jobs.log_source import log_on_disk, log_over_http
+from llmops_kernel.jobs.observe import Observer
+from llmops_kernel.metrics.events import TERMINAL, RunState
+from llmops_kernel.providers.protocol import ClusterProvider
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.store.deletion import DeletionPreview, preview
+from llmops_kernel.store.logs.text import LogText
+from llmops_kernel.store.record.record import Attempt, RunRecord
+
+
+class RunAccess:
+    """One run of a store. Asks the run's cluster only where it must."""
+
+    def __init__(
+        self, backend: Backend, run_id: str, *, provider: ClusterProvider | None = None
+    ) -> None:
+        self.id = run_id
+        self.store = backend.store
+        self._backend = backend
+        self._provider = provider
+
+    @cached_property
+    def record(self) -> RunRecord:
+        return self.store.record(self.id)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return self.store.attempts(self.id)
+
+    # State
+
+    @cached_property
+    def source(self) -> Follower:
+        """The follower from which this object reads the run's state."""
+        return self.follower()
+
+    @property
+    def state(self) -> RunState:
+        self.source.poll()
+        view = self.source.view
+        # Until a new attempt has reported anything, the view still shows the end of the last one.
+        return "PENDING" if view.is_terminal and not self.source.is_over else view.state
+
+    def is_over(self) -> bool:
+        self.source.poll()
+        return self.source.is_over
+
+    def settle(self) -> None:
+        """Check with the cluster whether the run has ended unobserved, and save its log."""
+        provider = self.find_provider()
+        if provider is not None:
+            Observer(self.store, self.id, provider=provider).check()
+
+    def require_ended(self) -> None:
+        """Raise RunStateError while the run has not ended: it cannot be deleted."""
+        with suppress(ClusterError):
+            self.settle()
+        if self.attempts and self.state not in TERMINAL:
+            raise RunStateError(
+                f"Run {self.id} is {self.state}; only a run that has ended can be deleted",
+                remedy=f"stop it first (llmops stop {self.id}) and wait until it has ended",
+            )
+
+    def follower(self) -> Follower:
+        """Return a new source of events: two views must not take each other's events.
+
+        It also notices when the driver or the cluster died without reporting it.
+        """
+        provider = self.find_provider()
+        if provider is None:
+            return Follower(self.store, self.id)
+        observer = Observer(self.store, self.id, provider=provider)
+        # Called in the follower's thread: it may take seconds, or fail now and work later.
+        return Follower(
+            self.store,
+            self.id,
+            connection=lambda: provider.connect(self._full_cluster_name()),
+            on_silence=observer.nudge,
+        )
+
+    # Log
+
+    def log(self, attempt: int | None = None) -> LogText:
+        """Return the log of an attempt, by default the newest.
+
+        Raises RunNotFoundError for an unknown attempt, and ClusterError when the run has not
+        ended and its cluster does not answer.
+        """
+        attempts = self.attempts
+        if not attempts and attempt is None:
+            return LogText(b"")
+        chosen = next((a for a in reversed(attempts) if attempt in (None, a.number)), None)
+        if chosen is None:
+            raise RunNotFoundError(
+                f"Run {self.id} has no attempt {attempt}",
+                remedy=f"use one of: {', '.join(str(a.number) for a in attempts)}",
+            )
+        on_disk = log_on_disk(self.store.folder(self.id), self.record, chosen)
+        return on_disk if on_disk is not None else self._log_of_cluster(chosen)
+
+    def _log_of_cluster(self, attempt: Attempt) -> LogText:
+        try:
+            with self.cluster(attempt.cluster).client() as client:
+                return log_over_http(client, attempt)
+        except ClusterError:
+            if not self.source.is_over:
+                raise
+            return LogText(b"")
+
+    # Actions
+
+    def stop(self) -> bool:
+        """Request a stop and return at once; False when the run had already ended."""
+        attempts = self.attempts
+        if not attempts or self.is_over():
+            return False
+        with self.cluster(attempts[-1].cluster).client() as client:
+            return stop_run(self.store, self.id, client=client)
+
+    def retry(self) -> Attempt:
+        """Start a new attempt from the last checkpoint. Raises RunStateError while it runs."""
+        cluster = self.cluster(self.record.cluster)
+        self.settle()
+        with cluster.client() as client:
+            return retry_run(self.store, self.id, cluster=cluster.info, client=client)
+
+    def deletion(self) -> DeletionPreview:
+        """Return what `delete` would remove and keep."""
+        return preview(self.store, self.id)
+
+    def delete(self) -> None:
+        """Remove the run's folder. Raises RunStateError while the run has not ended."""
+        self.require_ended()
+        self.source.close()
+        self.store.delete(self.id)
+
+    # Cluster
+
+    def find_provider(self) -> ClusterProvider | None:
+        """Return the provider of the run's cluster; None when this version has no such one."""
+        if self._provider is None:
+            self._provider = self._backend.provider_named(self.record.provider)
+        return self._provider
+
+    def cluster(self, name: str) -> ClusterAccess:
+        """Return a cluster of the run's provider. Raises ClusterNotFoundError without one."""
+        provider = self.find_provider()
+        if provider is None:
+            raise ClusterNotFoundError(
+                f"Run {self.id} ran on a {self.record.provider!r} cluster, which this "
+                "installation does not support",
+                remedy="install the version of llmops-kernel that submitted it",
+            )
+        return ClusterAccess(name, provider=provider)
+
+    def _full_cluster_name(self) -> str:
+        attempts = self.attempts
+        return attempts[-1].full_name if attempts else self.record.cluster

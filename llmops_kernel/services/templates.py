@@ -1,0 +1,100 @@
+"""Cluster templates for Kubernetes: write one, render its manifest, compare and apply it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmops_kernel.config.assist.template import cluster_template
+from llmops_kernel.config.models.cluster import TEMPLATES
+from llmops_kernel.config.problems import did_you_mean, listed
+from llmops_kernel.config.reading.templates import load_cluster_template, shipped, template_from
+from llmops_kernel.config.reading.yaml_source import parse_yaml
+from llmops_kernel.errors import ConfigError
+from llmops_kernel.providers.capabilities import EditEffect, editor_of
+from llmops_kernel.providers.protocol import ClusterInfo
+from llmops_kernel.services.backend import Backend, current
+from llmops_kernel.services.clusters import ClusterAccess
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A manifest as YAML."""
+
+    yaml: str
+    accepted_by: str = ""
+    """Context and namespace whose API server accepted it in a dry run; empty without one."""
+
+
+def render(
+    template: str | Path,
+    *,
+    namespace: str | None = None,
+    validate: bool = False,
+    with_companions: bool = True,
+    backend: Backend | None = None,
+) -> Rendered:
+    """Render the manifest that `up` would create. The same template gives the same text.
+
+    `validate` requires that the API server accepts it. Raises ConfigError, ClusterStateError
+    for a provider without manifests, and an LLMOpsError with every field that is refused.
+    """
+    loaded = load_cluster_template(template)
+    editor = editor_of((backend or current()).provider_for(loaded))
+    if validate:
+        made, where = editor.dry_run(loaded, namespace=namespace)
+    else:
+        made, where = editor.render(loaded, namespace=namespace), ""
+    return Rendered(made.to_yaml(with_companions=with_companions), where)
+
+
+def cluster_of(template: str | Path, *, backend: Backend | None = None) -> ClusterAccess:
+    """Return the cluster that a template describes. Raises ConfigError."""
+    loaded = load_cluster_template(template)
+    return ClusterAccess(loaded.name, provider=(backend or current()).provider_for(loaded))
+
+
+def effect(cluster: ClusterAccess, template: str | Path | None = None) -> EditEffect:
+    """Return what `apply` would change: restarts, stopped jobs.
+
+    `template` defaults to the one with the cluster's own name.
+    """
+    loaded = load_cluster_template(template or _own_name(cluster))
+    return editor_of(cluster.provider).effect(loaded, name=cluster.name)
+
+
+def apply(
+    cluster: ClusterAccess, template: str | Path | None = None, *, force: bool = False
+) -> ClusterInfo:
+    """Change a cluster to what a template says; `force` overwrites fields that others have set."""
+    loaded = load_cluster_template(template or _own_name(cluster))
+    return editor_of(cluster.provider).apply(loaded, name=cluster.name, force=force)
+
+
+def new_template(kind: str, *, name: str, file: str) -> str:
+    """Return the text of a new template: of a provider, or a copy of a shipped one.
+
+    Raises ConfigError for an unknown kind or a name that no cluster can have.
+    """
+    text = _text_of(kind, name)
+    template_from(parse_yaml(text, file=file))
+    return text
+
+
+def _own_name(cluster: ClusterAccess) -> str:
+    return cluster.name.rpartition("/")[2]
+
+
+def _text_of(kind: str, name: str) -> str:
+    if kind in TEMPLATES:
+        return cluster_template(provider=kind, name=name)
+    if kind not in shipped():
+        known = [*TEMPLATES, *shipped()]
+        raise ConfigError(
+            f"There is no cluster template {kind!r} to start from",
+            remedy=did_you_mean(kind, known) or f"one of {listed(known)}",
+        )
+    text = shipped()[kind].read_text(encoding="utf-8")
+    # The name also occurs where pods are selected by the label of their cluster.
+    return re.sub(rf"^(name:|.*\bray\.io/cluster:) {kind}\b", rf"\1 {name}", text, flags=re.M)

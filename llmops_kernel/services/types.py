@@ -1,0 +1,35 @@
+"""The types that services take and return, for callers that only name them."""
+
+from __future__ import annotations
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.jobs.guard import Report as GuardReport
+from llmops_kernel.jobs.history import Way as StopWay
+from llmops_kernel.metrics.events import AnyEvent, EvalEvent, FailureEvent
+from llmops_kernel.providers.capabilities import EditEffect
+from llmops_kernel.providers.protocol import ActionPreview, ClusterInfo, Progress
+from llmops_kernel.store.deletion import DeletionPreview
+from llmops_kernel.store.journal.spans import PhaseSpan
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.store import RunSummary
+
+__all__ = [
+    "ActionPreview",
+    "AnyEvent",
+    "ClusterInfo",
+    "DeletionPreview",
+    "EditEffect",
+    "EvalEvent",
+    "FailureEvent",
+    "GuardReport",
+    "PhaseSpan",
+    "Progress",
+    "RunRecord",
+    "RunSummary",
+    "RunView",
+    "StopWay",
+    "TrainingConfig",
+    "TrainingView",
+]

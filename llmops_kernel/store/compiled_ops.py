@@ -1,0 +1,82 @@
+"""DeepSpeed's compiled operations in this user's cache: there, being compiled, or still missing."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from llmops_kernel.store.paths import cache
+
+FOLDER_ENV_VAR: Final = "TORCH_EXTENSIONS_DIR"
+USUAL_TIME: Final = "usually 1 to 3 minutes, once per machine"
+SHARED_MEMORY: Final = "ShareMemCommBuilder"
+"""The operation that every ZeRO run on CPUs loads."""
+_FOLDERS: Final = {SHARED_MEMORY: "*shm_comm*", "CPUAdamBuilder": "*cpu_adam*"}
+_LOCK: Final = ".llmops.lock"
+_MARK: Final = ".llmops.compiling"
+_GPU: Final = Path("/dev/nvidia0")
+
+
+def ops_folder() -> Path:
+    """Return where torch keeps what it compiles; `TORCH_EXTENSIONS_DIR` moves it."""
+    return Path(os.environ.get(FOLDER_ENV_VAR) or cache() / "torch_extensions")
+
+
+def lock_file(folder: Path) -> Path:
+    """Return the file that is locked while operations are compiled or loaded."""
+    return folder / _LOCK
+
+
+def is_compiled(names: tuple[str, ...], *, folder: Path | None = None) -> bool:
+    """Return whether all these operations are in the cache. `names` are DeepSpeed's builders."""
+    root = folder or ops_folder()
+    return all(any(root.glob(f"{_FOLDERS.get(name, name)}/*.so")) for name in names)
+
+
+def will_compile() -> bool:
+    """Return whether `up` on this machine compiles: DeepSpeed, a compiler and no GPU are there."""
+    if is_compiled((SHARED_MEMORY,)) or _GPU.exists():
+        return False
+    return shutil.which("c++") is not None and find_spec("deepspeed") is not None
+
+
+@contextmanager
+def marked(folder: Path) -> Iterator[None]:
+    """Record that operations are compiled meanwhile. The caller holds the lock."""
+    mark = folder / _MARK
+    with suppress(OSError):  # Only what people read depends on it.
+        mark.write_text(json.dumps({"began_s": time.time()}))
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def compiling_since_s(*, folder: Path | None = None) -> float | None:
+    """Return since when (Unix seconds) operations are being compiled; None if no process does."""
+    root = folder or ops_folder()
+    try:
+        began_s = float(json.loads((root / _MARK).read_text())["began_s"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return began_s if _is_locked(lock_file(root)) else None
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock: a killed one leaves only its mark behind."""
+    try:
+        with path.open("r") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,134 @@
+"""A SQLite index of the run folders: a cache that is discarded whenever it is in doubt."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs_v2 (
+    run_id TEXT PRIMARY KEY,
+    created_s REAL NOT NULL,
+    name TEXT NOT NULL,
+    cluster TEXT NOT NULL,
+    hidden INTEGER NOT NULL,
+    fingerprint TEXT NOT NULL,
+    summary TEXT NOT NULL
+)
+"""
+_LOCK_WAIT_S = 10.0
+_BROKEN = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexRow:
+    run_id: str
+    created_s: float
+    name: str
+    cluster: str
+    hidden: bool = False
+    fingerprint: str = ""
+    """Sizes of the files that `summary` was made from; empty before there is one."""
+    summary: str = ""
+    """A run summary as JSON."""
+
+
+_COLUMNS = tuple(field.name for field in fields(IndexRow))
+
+
+def _row(values: dict[str, Any]) -> IndexRow:
+    return IndexRow(**{**values, "hidden": bool(values["hidden"])})
+
+
+class RunIndex:
+    """Rows by run id. No method raises: without a usable database, lists are only slower."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def rows(self) -> dict[str, IndexRow]:
+        def read(db: sqlite3.Connection) -> dict[str, IndexRow]:
+            rows = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs_v2")
+            named = (dict(zip(_COLUMNS, values, strict=True)) for values in rows)
+            return {values["run_id"]: _row(values) for values in named}
+
+        return self._with_db(read, {})
+
+    def put(self, rows: Iterable[IndexRow]) -> None:
+        values = [tuple(getattr(row, name) for name in _COLUMNS) for row in rows]
+        marks = ", ".join("?" for _ in _COLUMNS)
+        columns = ", ".join(_COLUMNS)
+        self._change(f"INSERT OR REPLACE INTO runs_v2 ({columns}) VALUES ({marks})", values)
+
+    def remove(self, run_ids: Iterable[str]) -> None:
+        self._change("DELETE FROM runs_v2 WHERE run_id = ?", [(run_id,) for run_id in run_ids])
+
+    def _change(self, statement: str, values: Sequence[tuple[object, ...]]) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            with db:
+                db.executemany(statement, values)
+
+        if values:
+            self._with_db(write, None)
+
+    def _with_db(self, work: Callable[[sqlite3.Connection], T], default: T) -> T:
+        for _ in range(2):
+            try:
+                with closing(self._connect()) as db:
+                    return work(db)
+            except sqlite3.DatabaseError as error:
+                if getattr(error, "sqlite_errorname", "") not in _BROKEN:
+                    return default  # Locked, read-only or disk full: continue without it.
+                self._rename_broken()
+            except OSError:
+                return default
+        return default
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open a connection for one operation: safe across threads and forks."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(self.path, timeout=_LOCK_WAIT_S)
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.execute(_SCHEMA)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _rename_broken(self) -> None:
+        """Rename the broken file, unless another process has just done so."""
+        with self._rebuild_lock():
+            if not self._is_broken():
+                return
+            suffix = f".broken-{time.strftime('%y%m%d-%H%M%S')}-{os.getpid()}"
+            for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm"):
+                path = self.path.with_name(name)
+                if path.exists():
+                    path.rename(path.with_name(name + suffix))
+
+    def _is_broken(self) -> bool:
+        try:
+            with closing(sqlite3.connect(self.path, timeout=_LOCK_WAIT_S)) as db:
+                return bool(db.execute("PRAGMA quick_check").fetchone()[0] != "ok")
+        except sqlite3.DatabaseError as error:
+            return getattr(error, "sqlite_errorname", "") in _BROKEN
+
+    @contextmanager
+    def _rebuild_lock(self) -> Iterator[None]:
+        fd = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)

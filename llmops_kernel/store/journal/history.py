@@ -1,0 +1,201 @@
+"""Steps, evaluations and checkpoints that remain after restarts and retries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from llmops_kernel.metrics.events import (
+    CheckpointEvent,
+    EvalEvent,
+    Event,
+    RestartEvent,
+    StartEvent,
+    StepEvent,
+)
+
+Key = tuple[int, int]
+"""(attempt, worker group)."""
+
+
+T = TypeVar("T", StepEvent, EvalEvent, CheckpointEvent)
+
+
+@dataclass
+class Generation:
+    """What one worker group reported."""
+
+    key: Key
+    starts: list[StartEvent] = field(default_factory=list)
+    steps: dict[int, StepEvent] = field(default_factory=dict)
+    evals: list[EvalEvent] = field(default_factory=list)
+    checkpoints: list[CheckpointEvent] = field(default_factory=list)
+    first_done: int | None = None
+    """Number of its first step, kept so that the steps need not be searched."""
+    first_done_s: float | None = None
+    """When it made its earliest step."""
+
+    def add_steps(self, events: Sequence[StepEvent]) -> None:
+        numbers = [event.step for event in events]
+        first, first_s = min(numbers), min([event.time_s for event in events])
+        self.first_done = first if self.first_done is None else min(self.first_done, first)
+        self.first_done_s = (
+            first_s if self.first_done_s is None else min(self.first_done_s, first_s)
+        )
+        by_number = dict(zip(numbers, events, strict=True))
+        if len(by_number) == len(events) and self.steps.keys().isdisjoint(by_number):
+            self.steps |= by_number
+            return
+        for event in events:
+            known = self.steps.get(event.step)
+            if known is None or _order(known) < _order(event):
+                self.steps[event.step] = event
+
+    @property
+    def start(self) -> StartEvent | None:
+        return max(self.starts, key=_order, default=None)
+
+    @property
+    def first_step(self) -> int | None:
+        """Return the number of its first step, past or expected; None while nothing is known."""
+        first = [start.first_step for start in self.starts]
+        return min(first if self.first_done is None else [*first, self.first_done], default=None)
+
+
+@dataclass
+class History:
+    """One event per step; steps that a newer worker group repeated replace the older ones."""
+
+    steps: list[StepEvent] = field(default_factory=list)
+    evals: list[EvalEvent] = field(default_factory=list)
+    checkpoints: list[CheckpointEvent] = field(default_factory=list)
+    warmups: set[tuple[str, int]] = field(default_factory=set)
+    """(stream, step) of each group's first step, which is slow and left out of averages."""
+    loss: float | None = None
+    """The loss of the last step that has one, NaN included."""
+    nan_since: int | None = None
+    """First step of the NaN (or infinite) losses that reach up to the newest known loss."""
+    peak_memory_bytes: int | None = None
+    is_outdated: bool = False
+    """True while all steps have to be made again and none has been so far: these are the last
+    known ones."""
+
+    def takes(self, event: EvalEvent | CheckpointEvent, restarts: Sequence[RestartEvent]) -> bool:
+        """Add an event of the newest group if it comes after all others; else return False."""
+        kept: list[Any] = self.evals if isinstance(event, EvalEvent) else self.checkpoints
+        if any(known.step >= event.step for known in kept):
+            return False
+        if any(_undoes(restart, event) for restart in restarts):
+            return False
+        kept.append(event)
+        return True
+
+    def extend(self, events: Sequence[StepEvent]) -> None:
+        """Add steps that follow those that are here."""
+        self.steps += events
+        self.add_up(events)
+
+    def add_up(self, events: Sequence[StepEvent]) -> None:
+        """Update the totals, so that the steps need not be searched for them."""
+        for event in events:
+            loss = event.loss
+            if loss is None:
+                continue
+            self.loss = loss
+            if math.isfinite(loss):
+                self.nan_since = None
+            elif self.nan_since is None:
+                self.nan_since = event.step
+        peaks = [e.peak_memory_bytes for e in events if e.peak_memory_bytes is not None]
+        known = [] if self.peak_memory_bytes is None else [self.peak_memory_bytes]
+        self.peak_memory_bytes = max(peaks + known, default=None)
+
+
+def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) -> History:
+    """Lay the generations over each other, oldest first.
+
+    A newer group replaces all from its first step on; a restart removes what its attempt did
+    after the checkpoint even before the new group has reported anything. Where that leaves no
+    step, the last known ones stay until the first new step.
+    """
+    history = History()
+    generations = sorted(generations, key=lambda generation: generation.key)
+    for generation in generations:
+        first = generation.first_step
+        if first is not None:
+            history.steps = [event for event in history.steps if event.step < first]
+            history.evals = [event for event in history.evals if event.step < first]
+            history.checkpoints = [event for event in history.checkpoints if event.step < first]
+        redone = {event.step for event in generation.evals}
+        history.evals = [event for event in history.evals if event.step not in redone]
+        history.steps += _standing(generation.steps.values(), restarts)
+        history.evals += _standing(generation.evals, restarts)
+        history.checkpoints += _standing(generation.checkpoints, restarts)
+        if generation.first_done is not None:
+            step = generation.steps[generation.first_done]
+            history.warmups.add((step.stream, step.step))
+    if not history.steps:
+        history.steps = _last_known_steps(generations)
+        history.is_outdated = bool(history.steps)
+    history.add_up(history.steps)
+    return history
+
+
+def _last_known_steps(generations: Iterable[Generation]) -> list[StepEvent]:
+    """Return the steps of all generations, as if no restart had removed any."""
+    steps: list[StepEvent] = []
+    for generation in generations:
+        first = generation.first_done
+        if first is not None:
+            steps = [event for event in steps if event.step < first]
+            steps += _standing(generation.steps.values(), ())
+    return steps
+
+
+def _standing(events: Iterable[T], restarts: Sequence[RestartEvent]) -> list[T]:
+    """Return them in order of step, without those that a later restart of the attempt removed."""
+    kept = list(events)
+    if restarts:
+        kept = [event for event in kept if not any(_undoes(r, event) for r in restarts)]
+    if any(a.step >= b.step for a, b in pairwise(kept)):
+        kept.sort(key=lambda event: (event.step, *_order(event)))
+    return kept
+
+
+def _order(event: Event) -> tuple[int, float, str]:
+    """Order inside a worker group: it has one stream, so the sequence number decides."""
+    return (event.seq, event.time_s, event.stream)
+
+
+def _undoes(restart: RestartEvent, event: StepEvent | EvalEvent | CheckpointEvent) -> bool:
+    return (
+        event.attempt == restart.attempt
+        and event.step > restart.from_step
+        and event.time_s <= restart.time_s
+    )
+
+
+def extends(
+    history: History, events: Sequence[StepEvent], restarts: Sequence[RestartEvent]
+) -> bool:
+    """Return True if these events of the newest group only continue `history`."""
+    return (
+        bool(history.steps)
+        and not history.is_outdated
+        and all(
+            last.stream == event.stream
+            and last.seq < event.seq
+            and last.step < event.step
+            and not any(_undoes(restart, event) for restart in restarts)
+            for last, event in pairwise([history.steps[-1], *events])
+        )
+    )
+
+
+def worker_group(stream: str) -> int:
+    """Return 3 for `2-worker-3`; other streams belong to no worker group."""
+    head, _, number = stream.rpartition("-")
+    return int(number) if head.endswith("-worker") and number.isdigit() else 0

@@ -1,0 +1,350 @@
+"""The append-only journal of a run: one writer a stream, any number of readers."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import itertools
+import json
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from llmops_kernel.metrics.events import AnyEvent, Event, parse_event, parse_events
+
+E = TypeVar("E", bound=Event)
+
+_TAIL_BYTES = 64 * 1024
+_PARSE_BYTES = 64 * 1024
+_MANY_BYTES = 1024**2
+_STEP_HEAD = re.compile(
+    rb'\{"stream":"[^"{}\\]*","seq":(\d+),"time_s":[-+.\deE]+,"attempt":\d+,"kind":"step","step":\d+,'
+)
+
+
+class JournalWriter:
+    """Appends events to one stream, in every folder that can be reached.
+
+    A line is one `write(2)` on an `O_APPEND` descriptor: what was written survives
+    `kill -9` of the writer. On a full or absent disk the lines wait in memory and are
+    tried again with the next event, so training continues; `num_waiting` counts them.
+
+    Time never steps back inside a stream, whatever the clock does; an event that brings
+    its own `time_s` keeps it. Safe for threads and in signal handlers. Client and
+    observer streams may also be written by several processes at once.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        *,
+        stream: str,
+        attempt: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.stream = stream
+        self._attempt = attempt
+        self._clock = clock
+        # Re-entrant: a signal handler may emit while its own thread is inside `emit`.
+        self._lock = threading.RLock()
+        self._files = [_AppendFile(folder / f"{stream}.jsonl") for folder in folders]
+        # A driver or worker stream has one writer by construction and is on the training
+        # path, so it is spared the lock (milliseconds on a network file system).
+        self._is_shared = stream.endswith(("-client", "-observer"))
+        self._time_s = 0.0
+        self._seqs = itertools.count(1)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Count and date on from what is in the files, also from another writer."""
+        ends = [file.read_end() for file in self._files]
+        last = max((seq for seq, _ in ends), default=0)
+        self._seqs = itertools.count(last + 1)
+        self._time_s = max([self._time_s, *(time_s for _, time_s in ends)])
+
+    def emit(self, event: E) -> E:
+        """Number, stamp and append the event; returns it as written. Never raises `OSError`."""
+        with self._lock, self._alone():
+            written = event.model_copy(
+                update={
+                    "stream": self.stream,
+                    "seq": next(self._seqs),  # One step even for a signal handler.
+                    "time_s": event.time_s or self._now(),
+                    "attempt": self._attempt,
+                }
+            )
+            line = _encode(written)
+            for file in self._files:
+                file.append(line)
+        return written
+
+    def _now(self) -> float:
+        self._time_s = max(self._time_s, self._clock())
+        return self._time_s
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._is_shared or not self._files:
+            yield
+            return
+        with self._files[0].locked():
+            if any(file.has_grown() for file in self._files):
+                self._go_on()
+            yield
+
+    @property
+    def paths(self) -> list[Path]:
+        """Its file in each folder."""
+        return [file.path for file in self._files]
+
+    @property
+    def num_waiting(self) -> int:
+        """Lines that no folder has taken yet; more than 0 means that every disk refuses."""
+        return min((len(file.pending) for file in self._files), default=0)
+
+    def close(self) -> None:
+        with self._lock:
+            for file in self._files:
+                file.close()
+
+
+def _encode(event: Event) -> bytes:
+    try:
+        return event.model_dump_json(exclude_none=True).encode() + b"\n"
+    except PydanticSerializationError:
+        # Lone surrogates, as in a file name that is not UTF-8: write the rest.
+        text = json.dumps(event.model_dump(exclude_none=True), ensure_ascii=False, default=str)
+        return text.encode(errors="replace") + b"\n"
+
+
+class _AppendFile:
+    """One file of one writer, with the lines that could not be written yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.pending: deque[bytes] = deque()
+        self.path = path
+        self._fd = -1
+        self._end = 0
+        self._is_writing = False
+        self._flush()
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        size = os.fstat(self._fd).st_size
+        if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            self.pending.appendleft(b"\n")  # Close off the half line of a killed writer.
+
+    def has_grown(self) -> bool:
+        return self._fd >= 0 and os.fstat(self._fd).st_size != self._end
+
+    def read_end(self) -> tuple[int, float]:
+        """Sequence number and time of the last event in the file; 0 when there is none."""
+        if self._fd < 0:
+            return 0, 0.0
+        self._end = os.fstat(self._fd).st_size
+        for start in (max(0, self._end - _TAIL_BYTES), 0):
+            # The last line may lack nothing but its newline, which is still pending.
+            events = read_lines(os.pread(self._fd, self._end - start, start) + b"\n")
+            if events:
+                return max(e.seq for e in events), max(e.time_s for e in events)
+        return 0, 0.0
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        fd = self._fd
+        try:
+            if fd >= 0:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError:
+            fd = -1  # A file system without locks: one writer at a time must do.
+        try:
+            yield
+        finally:
+            if fd >= 0:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def append(self, line: bytes) -> None:
+        self.pending.append(line)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._is_writing:
+            return  # In a signal handler: the interrupted `_flush` continues with the new line.
+        self._is_writing = True
+        try:
+            if self._fd < 0:
+                self._open()
+            while self.pending:
+                line = self.pending[0]
+                written = os.write(self._fd, line)
+                self._end += written
+                if written < len(line):
+                    self.pending[0] = line[written:]
+                else:
+                    self.pending.popleft()
+        except OSError:
+            pass  # ENOSPC, EDQUOT, EIO, no folder: keep what is left, try with the next event.
+        finally:
+            self._is_writing = False
+
+    def close(self) -> None:
+        self._flush()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_lines(data: bytes) -> list[AnyEvent]:
+    """Parse whole lines; a last line without its newline, and unreadable ones, are left out."""
+    end = data.rfind(b"\n") + 1
+    if end < _MANY_BYTES:
+        return _parsed(data, end)
+    with _uncollected():
+        return _parsed(data, end)
+
+
+def numbered_lines(data: bytes) -> list[tuple[int, bytes]]:
+    """(sequence number, line) of each whole line that is an event; the others are left out.
+
+    For those who copy lines. A step's number is read without parsing its line.
+    """
+    numbered = []
+    for line in data.split(b"\n"):
+        seq = _seq_of(line)
+        if seq is not None:
+            numbered.append((seq, line))
+    return numbered
+
+
+def _seq_of(line: bytes) -> int | None:
+    # A step has no text and no nested object: one that ends with a brace is whole.
+    head = _STEP_HEAD.match(line)
+    if head is not None and line.endswith(b"}") and b"{" not in line[1:]:
+        return int(head[1])
+    event = _parse_line(line) if line else None
+    return None if event is None else event.seq
+
+
+def _parsed(data: bytes, end: int) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    begin = 0
+    while begin < end:
+        # Small parts stay in the processor's cache, and one broken line slows down only its own.
+        cut = data.rfind(b"\n", begin, begin + _PARSE_BYTES) + 1 or data.find(b"\n", begin) + 1
+        events += _parse_part(data[begin:cut])
+        begin = cut
+    return events
+
+
+def _parse_part(lines: bytes) -> list[AnyEvent]:
+    try:
+        return parse_events(lines)
+    except ValidationError:
+        return [event for line in lines.split(b"\n") if (event := _parse_line(line)) is not None]
+
+
+def _parse_line(line: bytes) -> AnyEvent | None:
+    try:
+        return parse_event(line)
+    except ValidationError:
+        return None  # Empty, a kind of a newer version, or the half line of a killed writer.
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage is made here, yet the collector would look through all events again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            if not gc.get_freeze_count():
+                # All young objects become old at once, without a collection.
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
+
+
+class StreamTail:
+    """Reads what was appended to one journal file since the last call."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+
+    def read(self) -> list[AnyEvent]:
+        try:
+            if self.path.stat().st_size == self._offset:
+                return []
+            with self.path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    self._offset = 0  # Replaced by another file: begin again.
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return read_lines(whole)
+
+
+class FolderTail:
+    """Reads what was appended to any stream of a journal folder since the last call."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tails: dict[Path, StreamTail] = {}
+
+    def read(self) -> list[AnyEvent]:
+        """New events of all streams, by time; each line of a file exactly once."""
+        for path in self._streams():
+            self._tails.setdefault(path, StreamTail(path))
+        return merge(tail.read() for tail in self._tails.values())
+
+    def _streams(self) -> list[Path]:
+        """Return the streams; empty for a run that is deleted during the read."""
+        try:
+            return sorted(self._folder.glob("*.jsonl"))
+        except FileNotFoundError:
+            return []
+
+
+def merge(batches: Iterable[Sequence[AnyEvent]]) -> list[AnyEvent]:
+    """Sort all events by time, then by stream; each batch is in the order of its stream."""
+    ordered = sorted((batch for batch in batches if batch), key=lambda batch: batch[0].stream)
+    events = [event for batch in ordered for event in batch]
+    events.sort(key=attrgetter("time_s"))  # Stable, and quick where much is in order already.
+    return events
+
+
+class Deduplicator:
+    """Passes each (stream, seq) once, whatever source it came from and however often."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, set[int]] = {}
+
+    def new(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        unseen = []
+        for event in events:
+            seen = self._seen.setdefault(event.stream, set())
+            if event.seq not in seen:
+                seen.add(event.seq)
+                unseen.append(event)
+        return unseen
+
+    def gaps(self) -> dict[str, list[int]]:
+        """Sequence numbers still missing below the highest seen, by stream; empty is whole."""
+        missing = {s: sorted(set(range(1, max(seen) + 1)) - seen) for s, seen in self._seen.items()}
+        return {stream: numbers for stream, numbers in missing.items() if numbers}

@@ -1,0 +1,59 @@
+"""One line of a list of runs, as data; `views/summary.py` makes it from record and view."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from llmops_kernel.metrics.events import RunState
+from llmops_kernel.store.journal.view import Progress
+
+Unit = Literal["loss", "fraction", "per_second", "seconds", "bytes", "count", "exponent", "number"]
+"""What a number counts; it decides how the number is written."""
+Better = Literal["lower", "higher"] | None
+
+
+class FigureValue(BaseModel):
+    """One figure of one run: the number, and the same as text for people."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    label: str
+    value: float | None = None
+    """In base units; None for unknown or NaN, which `text` distinguishes."""
+    text: str
+    unit: Unit
+    better: Better = None
+    hint: str = ""
+    listed: bool = False
+    """Whether lists of runs show it."""
+
+
+class RunSummary(BaseModel):
+    """One line of `llmops runs`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    kind: str = "train"
+    name: str
+    cluster: str
+    created_s: float
+    hidden: bool = False
+    """Left out of lists unless asked for: runs of benchmarks and self-tests."""
+    state: RunState
+    attempt: int
+    progress: Progress | None = None
+    figures: tuple[FigureValue, ...] = ()
+    """In the order of the kind's list."""
+    curve: tuple[float | None, ...] = ()
+    """Values of the kind's curve from the first to the last row, evenly spread."""
+    parent: str | None = None
+    message: str = ""
+    """Why it ended; empty while it runs."""
+    remedy: str = ""
+
+    def figure(self, key: str) -> FigureValue | None:
+        return next((figure for figure in self.figures if figure.key == key), None)

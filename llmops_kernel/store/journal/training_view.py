@@ -1,0 +1,258 @@
+"""The view of a run that makes steps: loss, speed, evaluations and checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from statistics import median
+from typing import Any, TypeVar
+
+from llmops_kernel.metrics.events import (
+    AnyEvent,
+    CheckpointEvent,
+    EvalEvent,
+    Event,
+    RestartEvent,
+    StartEvent,
+    StepEvent,
+)
+from llmops_kernel.metrics.mfu import REJECTED_PEAK
+from llmops_kernel.store.journal import history as folding
+from llmops_kernel.store.journal.history import Generation, History, Key
+from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
+
+RECENT_STEPS = 10
+_LOWER_IS_BETTER = ("loss", "perplexity", "error", "wer", "cer")
+
+B = TypeVar("B", EvalEvent, CheckpointEvent)
+
+
+class TrainingView(RunView):
+    """A RunView with the steps, evaluations and checkpoints that remain after restarts."""
+
+    def __init__(self, events: Iterable[AnyEvent] = (), *, kind: str = "train") -> None:
+        self._groups: dict[str, int] = {}
+        self._generations: dict[Key, Generation] = {}
+        self._history: History | None = None
+        super().__init__(events, kind=kind)
+
+    def _take(self, events: Sequence[AnyEvent]) -> None:
+        # The few other events first, so that the steps of a long journal are added at once;
+        # the order does not change the result.
+        steps = [event for event in events if type(event) is StepEvent]
+        if len(steps) < len(events):
+            super()._take([event for event in events if type(event) is not StepEvent])
+        for _, group in groupby(steps, attrgetter("attempt", "stream")):
+            batch = list(group)
+            self._note(batch[0], last_s=max([event.time_s for event in batch]))
+            self._add_steps(batch)
+
+    def _add(self, event: AnyEvent) -> None:
+        if isinstance(event, StartEvent):
+            self._generation(event).starts.append(event)
+        elif isinstance(event, EvalEvent):
+            self._add_beside(event, among=self._generation(event).evals)
+        elif isinstance(event, CheckpointEvent):
+            self._add_beside(event, among=self._generation(event).checkpoints)
+        else:
+            super()._add(event)
+        if isinstance(event, StartEvent | RestartEvent):
+            self._history = None
+
+    def _generation(self, event: Event) -> Generation:
+        group = self._groups.get(event.stream)
+        if group is None:
+            group = self._groups[event.stream] = folding.worker_group(event.stream)
+        key = (event.attempt, group)
+        generation = self._generations.get(key)
+        if generation is None:
+            generation = self._generations[key] = Generation(key)
+            self._history = None
+        return generation
+
+    def _add_steps(self, events: list[StepEvent]) -> None:
+        """Add steps of one stream and attempt."""
+        generation = self._generation(events[0])
+        generation.add_steps(events)
+        history = self._history
+        # The usual case while following: some more steps, without folding all again.
+        if (
+            history is not None
+            and generation.key == max(self._generations)
+            and folding.extends(history, events, self.restarts)
+        ):
+            history.extend(events)
+        else:
+            self._history = None
+
+    def _add_beside(self, event: B, *, among: list[B]) -> None:
+        """Add an evaluation or a checkpoint; the newest group's usually come last."""
+        among.append(event)
+        history = self._history
+        is_newest = self._generation(event).key == max(self._generations)
+        if history is not None and not (is_newest and history.takes(event, self.restarts)):
+            self._history = None
+
+    def _folded(self) -> History:
+        if self._history is None:
+            self._history = folding.fold(self._generations.values(), self.restarts)
+        return self._history
+
+    @property
+    def steps(self) -> list[StepEvent]:
+        """Return one event per step number, in order; after a restart the newest wins.
+
+        Do not change the list.
+        """
+        return self._folded().steps
+
+    @property
+    def rows(self) -> Sequence[Event]:
+        return self.steps
+
+    @property
+    def evals(self) -> list[EvalEvent]:
+        return self._folded().evals
+
+    @property
+    def checkpoints(self) -> list[CheckpointEvent]:
+        return self._folded().checkpoints
+
+    @property
+    def start(self) -> StartEvent | None:
+        """What the newest worker group reported before its first step."""
+        for key in sorted(self._generations, reverse=True):
+            if self._generations[key].start is not None:
+                return self._generations[key].start
+        return None
+
+    @property
+    def last_step(self) -> int | None:
+        if self.steps:
+            return self.steps[-1].step
+        return None if self.start is not None else super().last_step
+
+    @property
+    def total_steps(self) -> int | None:
+        return self.start.total_steps if self.start else None
+
+    @property
+    def progress(self) -> Progress | None:
+        """Steps done; a resumed attempt begins at its checkpoint. None before any report."""
+        start, steps = self.start, self.steps
+        if start is None and not steps:
+            return super().progress
+        done = steps[-1].step if steps else start.first_step - 1 if start else 0
+        total = start.total_steps if start is not None and start.total_steps > 0 else None
+        return Progress(done, total, "steps")
+
+    @property
+    def is_outdated(self) -> bool:
+        return self._folded().is_outdated or super().is_outdated
+
+    def eta_s(self, now_s: float) -> float | None:
+        """Seconds until the last step at the recent pace; None unless steps are being made."""
+        total, step_time_s = self.total_steps, self.step_time_s
+        if self.state != "RUNNING" or total is None or step_time_s is None or self.is_outdated:
+            return None
+        last = self.steps[-1]
+        if last.step >= total:
+            return None  # The rest (evaluation, saving) has no steps to measure a pace by.
+        # At most one step is credited: a stalled run does not count down to zero.
+        under_way_s = min(max(0.0, now_s - last.time_s), step_time_s)
+        return max(0.0, (total - last.step) * step_time_s - under_way_s)
+
+    def _recent(self, value: Callable[[StepEvent], float | None]) -> float | None:
+        history = self._folded()
+        window = history.steps[-RECENT_STEPS - 1 :]
+        settled = [event for event in window if (event.stream, event.step) not in history.warmups]
+        values = [number for event in settled if (number := value(event)) is not None]
+        return median(values[-RECENT_STEPS:]) if values else None
+
+    @property
+    def step_time_s(self) -> float | None:
+        """Median of the last 10 steps without a worker group's first; so are the next two."""
+        return self._recent(lambda event: event.step_time_s)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return self._recent(lambda event: event.tokens_per_second)
+
+    @property
+    def mfu(self) -> float | None:
+        """Return the MFU.
+
+        None also if a step was faster than the peak, which proves the peak wrong.
+        """
+        if self.start is not None and self.start.peak_source == REJECTED_PEAK:
+            return None
+        return self._recent(lambda event: event.mfu)
+
+    @property
+    def loss(self) -> float | None:
+        """The loss of the last step that reported one; NaN when that step diverged."""
+        return self._folded().loss
+
+    @property
+    def nan_since(self) -> int | None:
+        """First step of the newest unbroken stretch of NaN or infinite losses, else None."""
+        return self._folded().nan_since
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        return self._folded().peak_memory_bytes
+
+    @property
+    def submit_to_first_step_s(self) -> float | None:
+        """Seconds from the newest attempt's first phase at the client to its first step."""
+        begins = [e.time_s for e in self._phase_events(self.attempt) if e.name in SUBMIT_PHASES]
+        ends = [
+            generation.first_done_s
+            for (attempt, _), generation in self._generations.items()
+            if attempt == self.attempt and generation.first_done_s is not None
+        ]
+        return max(0.0, min(ends) - min(begins)) if begins and ends else None
+
+    @property
+    def last_eval_loss(self) -> float | None:
+        losses = [e.metrics["eval_loss"] for e in self.evals if "eval_loss" in e.metrics]
+        return losses[-1] if losses else None
+
+    @property
+    def best_metrics(self) -> dict[str, float]:
+        """Best value of each evaluation metric: lowest of losses and errors, else highest."""
+        best: dict[str, float] = {}
+        for event in self.evals:
+            for name, value in event.metrics.items():
+                if not math.isfinite(value):
+                    continue
+                pick = min if lower_is_better(name) else max
+                best[name] = pick(best.get(name, value), value)
+        return best
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            **super().summary(),
+            "last_step": self.last_step,
+            "total_steps": self.total_steps,
+            "loss": finite(self.loss),
+            "nan_since": self.nan_since,
+            "step_time_s": self.step_time_s,
+            "tokens_per_second": self.tokens_per_second,
+            "mfu": self.mfu,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "submit_to_first_step_s": self.submit_to_first_step_s,
+            "device": self.start.device if self.start else None,
+            "best_metrics": self.best_metrics,
+            "evals": [
+                {"step": e.step, "metrics": {k: finite(v) for k, v in e.metrics.items()}}
+                for e in self.evals
+            ],
+        }
+
+
+def lower_is_better(metric: str) -> bool:
+    """Return whether an evaluation metric of this name improves when it falls."""
+    return metric.endswith(_LOWER_IS_BETTER)

@@ -1,0 +1,292 @@
+"""The current state of a run of any kind: a pure fold of its journal, in any order of events."""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from llmops_kernel.metrics.events import (
+    TERMINAL,
+    AnyEvent,
+    CheckpointEvent,
+    EndEvent,
+    EvalEvent,
+    Event,
+    FailureEvent,
+    OutputEvent,
+    PhaseEvent,
+    ProcessEvent,
+    ProgressEvent,
+    RestartEvent,
+    RunState,
+    StartEvent,
+    StepEvent,
+    WarningEvent,
+)
+from llmops_kernel.store.journal.spans import PhaseSpan, phase_spans, when
+from llmops_kernel.store.journal.warmth import Warmth, warmth
+
+STOP_PHASE = "stop"
+"""A stop request journals the begin of this phase: STOPPING until the end event."""
+SUBMIT_PHASES = frozenset({"snapshot", "upload", "pending"})
+
+_BEFORE_DRIVER = SUBMIT_PHASES | {"runtime_env", STOP_PHASE}
+_FROM_DRIVER = (
+    StartEvent,
+    StepEvent,
+    EvalEvent,
+    CheckpointEvent,
+    ProgressEvent,
+    RestartEvent,
+    OutputEvent,
+)
+
+E = TypeVar("E", bound=Event)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, in a unit of its kind."""
+
+    done: int
+    total: int | None = None
+    """None while unknown."""
+    unit: str = "steps"
+
+    @property
+    def fraction(self) -> float | None:
+        """0..1; None while the total is unknown."""
+        if not self.total or self.total < 0:
+            return None
+        return min(1.0, max(0.0, self.done / self.total))
+
+
+class RunView:
+    """Pass it events with `apply`, in any order and any number of times; read the properties.
+
+    The same set of events gives the same view. An event seen before (same stream and
+    sequence number) changes nothing.
+    """
+
+    def __init__(self, events: Iterable[AnyEvent] = (), *, kind: str = "") -> None:
+        self.kind = kind
+        """The run's kind, by which screens choose its figures and words."""
+        self._seen: dict[str, set[int]] = {}
+        self._events: dict[type[Event], list[Event]] = {}
+        self._spans: dict[int, list[PhaseSpan]] = {}
+        self._last_s: dict[int, float] = {}
+        self._driven: set[int] = set()
+        self.attempt = 1
+        """The newest attempt that has reported anything."""
+        self.apply(events)
+
+    def apply(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        """Return the events that were not seen before, in the order given."""
+        unseen = self._unseen(events)
+        self._take(unseen)
+        return unseen
+
+    def _unseen(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
+        unseen, stream = [], None
+        seen: set[int] = set()
+        for event in events:
+            if event.stream != stream:
+                stream = event.stream
+                seen = self._seen.setdefault(stream, set())
+            seq = event.seq
+            if seq:  # An event without a number cannot be recognised when it comes again.
+                if seq in seen:
+                    continue
+                seen.add(seq)
+            unseen.append(event)
+        return unseen
+
+    def _take(self, events: Sequence[AnyEvent]) -> None:
+        """Add events that were not seen before."""
+        for event in events:
+            self._note(event, last_s=event.time_s)
+            self._add(event)
+
+    def _note(self, event: AnyEvent, *, last_s: float) -> None:
+        """Keep which attempt reported when."""
+        attempt = event.attempt
+        if attempt > self.attempt:
+            self.attempt = attempt
+        if last_s > self._last_s.get(attempt, float("-inf")):
+            self._last_s[attempt] = last_s
+        if attempt < self.attempt:
+            self._spans.clear()  # Open phases of an old attempt end with its last event.
+        if _is_from_driver(event):
+            self._driven.add(attempt)
+
+    def _add(self, event: AnyEvent) -> None:
+        insort(self._events.setdefault(type(event), []), event, key=when)
+        self._spans.clear()
+
+    def _of(self, kind: type[E]) -> list[E]:
+        return [event for event in self._events.get(kind, ()) if isinstance(event, kind)]
+
+    @property
+    def warnings(self) -> list[WarningEvent]:
+        """Return all attempts' warnings, by time; failures, restarts and outputs are alike."""
+        return self._of(WarningEvent)
+
+    @property
+    def failures(self) -> list[FailureEvent]:
+        return self._of(FailureEvent)
+
+    @property
+    def restarts(self) -> list[RestartEvent]:
+        return self._of(RestartEvent)
+
+    @property
+    def outputs(self) -> list[OutputEvent]:
+        return self._of(OutputEvent)
+
+    @property
+    def checkpoints(self) -> list[CheckpointEvent]:
+        """Return the checkpoints by time; a retry resumes from the last one."""
+        return self._of(CheckpointEvent)
+
+    @property
+    def end(self) -> EndEvent | None:
+        """How the newest attempt ended; None while it runs."""
+        return self.end_of(self.attempt)
+
+    def end_of(self, attempt: int) -> EndEvent | None:
+        """How one attempt ended; None while no end was reported."""
+        ends = [event for event in self._of(EndEvent) if event.attempt == attempt]
+        # An observer only infers the end; what the run itself reported takes precedence.
+        return max(
+            ends, key=lambda event: ("-observer" not in event.stream, when(event)), default=None
+        )
+
+    @property
+    def state(self) -> RunState:
+        end = self.end
+        if end is not None:
+            return end.state
+        if any(event.name == STOP_PHASE for event in self._phase_events(self.attempt)):
+            return "STOPPING"
+        return "RUNNING" if self.attempt in self._driven else "PENDING"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def message(self) -> str:
+        """Why the newest attempt ended; empty while it runs."""
+        return self._from_end("message")
+
+    @property
+    def remedy(self) -> str:
+        return self._from_end("remedy")
+
+    def _from_end(self, name: str) -> str:
+        end = self.end
+        if end is None:
+            return ""
+        failures = [event for event in self.failures if event.attempt == self.attempt]
+        text: str = getattr(end, name)
+        if not text and end.state == "FAILED" and failures:
+            text = getattr(failures[-1], name)
+        return text
+
+    def _phase_events(self, attempt: int) -> list[PhaseEvent]:
+        return [event for event in self._of(PhaseEvent) if event.attempt == attempt]
+
+    def phases(self, attempt: int | None = None) -> list[PhaseSpan]:
+        """The waterfall of one attempt (default the newest), by begin time."""
+        attempt = self.attempt if attempt is None else attempt
+        if attempt not in self._spans:
+            self._spans[attempt] = self._phases(attempt)
+        return list(self._spans[attempt])
+
+    def _phases(self, attempt: int) -> list[PhaseSpan]:
+        end = self.end_of(attempt)
+        ended_s = end.time_s if end is not None else None
+        if ended_s is None and attempt < self.attempt:
+            # Its end was not reported; a newer attempt shows that it ended.
+            ended_s = self._last_s.get(attempt)
+        restarts_s = [event.time_s for event in self.restarts if event.attempt == attempt]
+        return phase_spans(self._phase_events(attempt), restarts_s=restarts_s, ended_s=ended_s)
+
+    @property
+    def rows(self) -> Sequence[Event]:
+        """Return one event per row of the chart columns, in order; do not change it."""
+        return self._of(ProgressEvent)
+
+    @property
+    def progress(self) -> Progress | None:
+        """Return the progress; None until the run has reported any."""
+        reported = self._of(ProgressEvent)
+        if not reported:
+            return None
+        return Progress(reported[-1].done, reported[-1].total, reported[-1].unit)
+
+    @property
+    def last_step(self) -> int | None:
+        """How many steps (or other units of work) are done; None before the first report."""
+        return self.progress.done if self.progress else None
+
+    @property
+    def reported_by(self) -> int | None:
+        """The attempt that the shown progress comes from; a new one reports nothing at first."""
+        rows = self.rows
+        return rows[-1].attempt if rows else None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return True if the progress is from an earlier attempt or from before a restart."""
+        reported_by = self.reported_by
+        return reported_by is not None and reported_by < self.attempt
+
+    def eta_s(self, now_s: float) -> float | None:
+        """Seconds until the end at the recent pace; None where the pace is unknown."""
+        return None
+
+    @property
+    def submit_to_first_step_s(self) -> float | None:
+        """Seconds from submit to the first step of the newest attempt; None without steps."""
+        return None
+
+    @property
+    def warmth(self) -> Warmth | None:
+        """How the newest attempt's processes were started; None until one has reported."""
+        return warmth([e for e in self._of(ProcessEvent) if e.attempt == self.attempt])
+
+    def summary(self) -> dict[str, Any]:
+        """Return the view as JSON-able numbers and words, base units; unknown and NaN as None."""
+        warmth = self.warmth
+        return {
+            "state": self.state,
+            "attempt": self.attempt,
+            "message": self.message,
+            "remedy": self.remedy,
+            "progress": None if self.progress is None else asdict(self.progress),
+            "warmth": None if warmth is None else asdict(warmth),
+            "checkpoint": self.checkpoints[-1].path if self.checkpoints else None,
+            "outputs": [{"what": e.what, "path": e.path} for e in self.outputs],
+            "phases": [
+                {"name": s.name, "begin_s": s.begin_s, "end_s": s.end_s, "detail": s.detail}
+                for s in self.phases()
+            ],
+            "num_warnings": len(self.warnings),
+            "num_failures": len(self.failures),
+            "num_restarts": len(self.restarts),
+        }
+
+
+def finite(value: float | None) -> float | None:
+    """Return the number, or None for NaN and infinity, which JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _is_from_driver(event: AnyEvent) -> bool:
+    if isinstance(event, PhaseEvent):
+        return event.name not in _BEFORE_DRIVER
+    return isinstance(event, _FROM_DRIVER)

@@ -1,0 +1,201 @@
+"""The workspace as it is now: every file that travels, with the hash of its content.
+
+Links are followed as long as they stay inside the workspace. One that leaves it is refused: its
+target, such as a data disk or `~/.ssh`, would be uploaded without having been asked for.
+"""
+
+from __future__ import annotations
+
+import ntpath
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from llmops_kernel.errors import WorkspaceError
+from llmops_kernel.store.package.hashes import HashCache
+from llmops_kernel.store.package.ignore import IgnoreRules
+
+MAX_FILES = 20_000
+MAX_BYTES = 1024**3
+"""Before compression; a package may have 100 MiB after it."""
+
+_TRIM = "name what the run does not need in .llmopsignore (same syntax as .gitignore)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    size_bytes: int
+    sha256_16: str
+    """First 16 hex digits of the content's SHA-256."""
+    executable: bool = False
+
+
+@dataclass(frozen=True)
+class Workspace:
+    root: Path
+    files: dict[str, FileEntry]
+    """The files by path relative to `root`, with `/`, sorted."""
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """Relative path -> content hash, as the run record keeps them."""
+        return {rel: entry.sha256_16 for rel, entry in self.files.items()}
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(entry.size_bytes for entry in self.files.values())
+
+
+def scan(root: Path | str, *, cache: Path | None = None) -> Workspace:
+    """List and hash the files of the workspace that its ignore rules let through.
+
+    Hashes are remembered below `cache` (default the user's cache folder). Raises
+    WorkspaceError for a missing folder, unreadable files, links that leave the
+    workspace, names that cannot travel, and a folder too large to be meant.
+    """
+    base = Path(root).absolute()
+    if not base.is_dir():
+        raise WorkspaceError(
+            f"Workspace {base} is not a folder.", remedy="name the folder that holds your code"
+        )
+    walk = _Walk(base)
+    walk.run()
+    files: dict[str, FileEntry] = {}
+    with HashCache(base, folder=cache) as hashes:
+        for rel, found in sorted(walk.found.items()):
+            entry = _hashed(rel, found, hashes=hashes, problems=walk.problems)
+            if entry is not None:
+                files[rel] = entry
+    _raise_problems(walk.problems, base)
+    return Workspace(base, files)
+
+
+@dataclass(frozen=True)
+class _Found:
+    path: Path
+    info: os.stat_result
+
+
+@dataclass
+class _Walk:
+    """Collects files and the problems of others, so that all problems are reported at once."""
+
+    root: Path
+    found: dict[str, _Found] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def run(self) -> None:
+        self.real_root = self.root.resolve()
+        self._folder(self.root, "", IgnoreRules.default(), (self.real_root,))
+
+    def _folder(self, folder: Path, rel: str, rules: IgnoreRules, above: tuple[Path, ...]) -> None:
+        entries = self._entries(folder, rel)
+        rules = rules.inside(folder, rel=rel, names={entry.name for entry in entries})
+        for entry in entries:
+            path = f"{rel}/{entry.name}" if rel else entry.name
+            is_folder = entry.is_dir()
+            if rules.ignores(path, is_folder=is_folder):
+                continue
+            if entry.is_symlink() and not self._stays_inside(entry, path):
+                continue
+            if not is_folder:
+                self._file(entry, path)
+                continue
+            real = Path(entry.path).resolve() if entry.is_symlink() else above[-1] / entry.name
+            if real not in above:  # A link to a folder above it would be followed forever.
+                self._folder(Path(entry.path), path, rules, (*above, real))
+
+    def _entries(self, folder: Path, rel: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            self.problems.append(f"{rel or '.'}: cannot be read ({error.strerror})")
+            return []
+
+    def _stays_inside(self, entry: os.DirEntry[str], rel: str) -> bool:
+        target = Path(entry.path).resolve()
+        if not target.exists():
+            self.problems.append(f"{rel}: link to {os.readlink(entry.path)}, which does not exist")
+            return False
+        if not target.is_relative_to(self.real_root):
+            self.problems.append(f"{rel}: link that leaves the workspace, to {target}")
+            return False
+        return True
+
+    def _file(self, entry: os.DirEntry[str], rel: str) -> None:
+        try:
+            info = entry.stat()
+        except OSError:
+            return  # Gone since the folder was listed: an editor's temporary file.
+        if not stat.S_ISREG(info.st_mode):
+            return  # Sockets and pipes have no content to send.
+        if not _can_travel(rel):
+            self.problems.append(f"{rel!r}: the name has characters that cannot travel in a zip")
+            return
+        self.found[rel] = _Found(Path(entry.path), info)
+        self.size_bytes += info.st_size
+        if len(self.found) > MAX_FILES or self.size_bytes > MAX_BYTES:
+            raise self._too_large()
+
+    def _too_large(self) -> WorkspaceError:
+        count, size = len(self.found), mebibytes(self.size_bytes)
+        tops = Counter(rel.partition("/")[0] for rel in self.found)
+        most = ", ".join(f"{name} ({number:,} files)" for name, number in tops.most_common(3))
+        sizes = {rel: found.info.st_size for rel, found in self.found.items()}
+        return WorkspaceError(
+            f"Workspace {self.root} is too large: {count:,} files with {size} seen so far "
+            f"(limits {MAX_FILES:,} files, {mebibytes(MAX_BYTES)}). Most files: {most}. "
+            f"Biggest: {biggest(sizes)}.",
+            remedy=f"use the folder that holds only this project's code, or {_TRIM}",
+        )
+
+
+def _hashed(rel: str, found: _Found, *, hashes: HashCache, problems: list[str]) -> FileEntry | None:
+    try:
+        digest = hashes.of(rel, path=found.path, info=found.info)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problems.append(f"{rel}: cannot be read ({error.strerror})")
+        return None
+    return FileEntry(
+        size_bytes=found.info.st_size,
+        sha256_16=digest,
+        executable=bool(found.info.st_mode & stat.S_IXUSR),
+    )
+
+
+def _can_travel(rel: str) -> bool:
+    """Return False for names with backslashes or drive letters: Ray's unzip silently omits them."""
+    try:
+        rel.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\\" not in rel and "\0" not in rel and not ntpath.splitdrive(rel)[0]
+
+
+def _raise_problems(problems: list[str], root: Path) -> None:
+    if not problems:
+        return
+    shown = "\n".join(f"  {problem}" for problem in problems[:10])
+    more = f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""
+    raise WorkspaceError(
+        f"The workspace {root} cannot travel:\n{shown}{more}",
+        remedy=f"make the files readable and links point inside the workspace, or {_TRIM}; "
+        "give large data by an absolute path or a URL in the config",
+    )
+
+
+def biggest(sizes: dict[str, int], *, count: int = 5) -> str:
+    """Return the largest files as text for messages."""
+    top: Iterable[tuple[str, int]] = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{rel} ({mebibytes(size)})" for rel, size in list(top)[:count])
+
+
+def mebibytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1024**2:.1f} MiB"

@@ -1,0 +1,81 @@
+"""Where files are on disk: one home folder, one folder per run, one cache."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+HOME_ENV_VAR = "LLMOPS_HOME"
+CACHE_ENV_VAR = "LLMOPS_CACHE"
+RUN_STORAGE_ENV_VAR = "LLMOPS_RUN_STORAGE"
+"""Set on the nodes of a cluster that keeps runs in another folder or bucket."""
+
+
+def home() -> Path:
+    """Runs and cluster records; `LLMOPS_HOME` moves it."""
+    return Path(os.environ.get(HOME_ENV_VAR) or platformdirs.user_data_dir("llmops")).absolute()
+
+
+def cache() -> Path:
+    """Converted models, measured peaks; may be deleted at any time. `LLMOPS_CACHE` moves it."""
+    return Path(os.environ.get(CACHE_ENV_VAR) or platformdirs.user_cache_dir("llmops")).absolute()
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run below `<home>/runs/<run id>/`."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """The immutable record; its presence also proves that a folder is this run's."""
+        return self.root / "record.json"
+
+    @property
+    def attempts(self) -> Path:
+        """`attempts.jsonl`: one line an attempt, appended."""
+        return self.root / "attempts.jsonl"
+
+    @property
+    def config(self) -> Path:
+        """The resolved training config as YAML."""
+        return self.root / "config.yaml"
+
+    @property
+    def notes(self) -> Path:
+        """What users add: title, star, note. The only file here that changes."""
+        return self.root / "notes.json"
+
+    @property
+    def git_diff(self) -> Path:
+        return self.root / "git.diff"
+
+    @property
+    def journal(self) -> Path:
+        """One `<stream>.jsonl` a writer."""
+        return self.root / "journal"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output"
+
+    @property
+    def logs(self) -> Path:
+        """`driver-<attempt>.log` once an attempt has ended."""
+        return self.root / "logs"
+
+
+def runs_root() -> Path:
+    return home() / "runs"
+
+
+def run_folder(run_id: str) -> RunFolder:
+    return RunFolder(runs_root() / run_id)

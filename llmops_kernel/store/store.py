@@ -1,0 +1,341 @@
+"""The run store: one folder per run is the source of truth; an index makes listing fast."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from llmops_kernel.errors import RunNotFoundError, RunStateError, StoreError
+from llmops_kernel.metrics.events import AnyEvent
+from llmops_kernel.store.files import store_errors, write_new, write_whole
+from llmops_kernel.store.index import IndexRow, RunIndex
+from llmops_kernel.store.journal.journal import Deduplicator, FolderTail
+from llmops_kernel.store.journal.summary import RunSummary
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.paths import RunFolder, home
+from llmops_kernel.store.record.notes import RunNotes, read_notes, write_notes
+from llmops_kernel.store.record.record import Attempt, RunRecord
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
+_LAST = re.compile(r"last(?:~(\d+))?\Z")
+__all__ = ["RunStore", "RunSummary"]
+_list = list  # `RunStore.list` hides the built-in inside the class.
+
+
+class RunStore:
+    """All runs below one home folder. Safe for any number of processes at once."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = home() if root is None else Path(root).absolute()
+        self._runs = self.root / "runs"
+        self._index = RunIndex(self.root / "runs.sqlite")
+
+    @property
+    def packages(self) -> Path:
+        """Where built packages are kept for `diff`."""
+        return self.root / "packages"
+
+    def create(self, record: RunRecord, *, config_yaml: str, git_diff: str = "") -> RunFolder:
+        """Make the run's folder. The record comes last: with it the folder is a run.
+
+        Raises StoreError when the run exists or the disk refuses.
+        """
+        if not _RUN_ID.match(record.run_id):
+            raise StoreError(
+                f"{record.run_id!r} cannot name a run.",
+                remedy="use letters, digits, dashes, dots and underscores",
+            )
+        folder = RunFolder(self._runs / record.run_id)
+        is_new = not folder.root.exists()
+        try:
+            self._write_run(folder, record, config_yaml=config_yaml, git_diff=git_diff)
+        except StoreError:
+            if is_new:
+                shutil.rmtree(folder.root, ignore_errors=True)
+            raise
+        self._index.put([_row(record)])
+        return folder
+
+    def _write_run(
+        self, folder: RunFolder, record: RunRecord, *, config_yaml: str, git_diff: str
+    ) -> None:
+        if folder.record.exists():
+            raise _exists(record.run_id)
+        with store_errors("write run", folder.root):
+            folder.journal.mkdir(parents=True, exist_ok=True)
+            write_whole(folder.config, config_yaml.encode())
+            if git_diff:
+                write_whole(folder.git_diff, git_diff.encode(errors="surrogateescape"))
+            try:
+                write_new(folder.record, record.model_dump_json(indent=2).encode())
+            except FileExistsError:
+                raise _exists(record.run_id) from None
+
+    def resolve(self, ref: str) -> str:
+        """The run id behind a full id, a unique prefix, `last` or `last~1`.
+
+        Raises RunNotFoundError with near matches.
+        """
+        if _RUN_ID.match(ref) and RunFolder(self._runs / ref).record.exists():
+            return ref
+        run_ids = [row.run_id for row in self._rows()]
+        if back := _LAST.match(ref):
+            position = int(back[1] or 0)
+            if position < len(run_ids):
+                return run_ids[position]
+            raise _not_found(ref, f"there are {len(run_ids)} runs", run_ids[:5])
+        found = [run_id for run_id in run_ids if ref and run_id.startswith(ref)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise _not_found(ref, f"it begins {len(found)} run ids", found[:5])
+        near = difflib.get_close_matches(ref, run_ids, n=5, cutoff=0.5)
+        raise _not_found(ref, "no run has that id", near or run_ids[:5])
+
+    def folder(self, ref: str) -> RunFolder:
+        return RunFolder(self._runs / self.resolve(ref))
+
+    def record(self, ref: str) -> RunRecord:
+        path = self.folder(ref).record
+        try:
+            with store_errors("read run record", path):
+                return RunRecord.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise StoreError(
+                f"Run record {path} is broken: {error.errors()[0]['msg']}",
+                remedy=f"restore the file, or delete the folder {path.parent}",
+            ) from error
+
+    def add_attempt(self, run_id: str, attempt: Attempt) -> None:
+        """Append an attempt. Raises RunStateError when its number is taken."""
+        path = self.folder(run_id).attempts
+        with store_errors("write", path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                # Two people may press "retry" at once: one of them gets the number.
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                _append_attempt(fd, attempt, path=path)
+            finally:
+                os.close(fd)
+
+    def attempts(self, run_id: str) -> _list[Attempt]:
+        path = self.folder(run_id).attempts
+        with store_errors("read", path):
+            return _parse_attempts(path.read_bytes() if path.exists() else b"")
+
+    def list(
+        self,
+        summarise: Callable[[str], RunSummary | None],
+        *,
+        name: str | None = None,
+        cluster: str | None = None,
+        starred: bool | None = None,
+        hidden: bool = False,
+        limit: int | None = None,
+    ) -> _list[RunSummary]:
+        """Return summaries, newest first; `hidden` includes the hidden runs.
+
+        `summarise` is called only for runs whose journal has grown since the last call;
+        `views.summary.list_runs` passes the one that knows the kinds of run.
+        """
+        rows = [
+            row
+            for row in self._rows()
+            if name in (None, row.name)
+            and cluster in (None, row.cluster)
+            and (hidden or not row.hidden)
+            and starred in (None, self._notes(row.run_id).starred)
+        ]
+        summaries, changed = [], []
+        for row in rows[:limit]:
+            fingerprint = _fingerprint(RunFolder(self._runs / row.run_id))
+            summary = _cached(row, fingerprint) or summarise(row.run_id)
+            if summary is None:
+                continue
+            summaries.append(summary)
+            if row.fingerprint != fingerprint:
+                changed.append(_row_of(summary, fingerprint))
+        self._index.put(changed)
+        return summaries
+
+    def cached_summaries(self) -> dict[str, RunSummary]:
+        """Return the summaries that are still up to date; reads no journal."""
+        summaries = {}
+        for row in self._rows():
+            summary = _cached(row, self.fingerprint(row.run_id)) if row.summary else None
+            if summary is not None:
+                summaries[row.run_id] = summary
+        return summaries
+
+    def fingerprint(self, run_id: str) -> str:
+        """Return a text that changes whenever the run's journal grows."""
+        return _fingerprint(RunFolder(self._runs / run_id))
+
+    def cache_summary(self, summary: RunSummary, *, fingerprint: str) -> None:
+        """Cache a summary for `list`; `fingerprint` is from before the journal was read."""
+        self._index.put([_row_of(summary, fingerprint)])
+
+    def events(self, run_id: str) -> _list[AnyEvent]:
+        """The whole journal, all streams, by time; each event once."""
+        return Deduplicator().new(FolderTail(self.folder(run_id).journal).read())
+
+    def view(self, run_id: str) -> TrainingView:
+        """Read the whole journal; `kinds.registry.view_of` gives the view of the run's kind."""
+        return TrainingView(self.events(run_id), kind=self.record(run_id).kind)
+
+    def notes(self, ref: str) -> RunNotes:
+        """Return what users have added to the run: title, star, note."""
+        return read_notes(self.folder(ref))
+
+    def _notes(self, run_id: str) -> RunNotes:
+        return read_notes(RunFolder(self._runs / run_id))
+
+    def annotate(self, ref: str, **changes: str | bool) -> RunNotes:
+        """Change `title`, `starred` or `note`; the rest stays. Any process may."""
+        return write_notes(self.folder(ref), **changes)
+
+    def ids(self) -> _list[str]:
+        """All runs, newest first; reads no journal."""
+        return [row.run_id for row in self._rows()]
+
+    def children(self, run_id: str) -> _list[str]:
+        """Runs that were re-submitted from a run, newest first."""
+        children = []
+        for other in self.ids():
+            with suppress(StoreError, RunNotFoundError):  # Broken or deleted meanwhile.
+                if self.record(other).parent == run_id:
+                    children.append(other)
+        return children
+
+    def delete(self, run_id: str) -> None:
+        """Remove the run's folder with its checkpoints and output."""
+        run_id = self.resolve(run_id)
+        folder = self._runs / run_id
+        # Renamed first, so that no process sees half a run.
+        gone = self._runs / f".deleted-{run_id}-{secrets.token_hex(2)}"
+        with store_errors("delete", folder):
+            folder.rename(gone)
+            self._index.remove([run_id])
+            shutil.rmtree(gone)
+
+    def _rows(self) -> _list[IndexRow]:
+        """Return one row per run folder, newest first; updates the index."""
+        with store_errors("read", self._runs):
+            present = self._present()
+        known = self._index.rows()
+        self._index.remove(known.keys() - present)
+        rows = [known[run_id] for run_id in present & known.keys()]
+        added = [row for run_id in present - known.keys() if (row := self._read_row(run_id))]
+        self._index.put(added)
+        return sorted(rows + added, key=lambda row: (row.created_s, row.run_id), reverse=True)
+
+    def _present(self) -> set[str]:
+        try:
+            entries = os.scandir(self._runs)
+        except FileNotFoundError:
+            return set()
+        with entries:
+            return {
+                entry.name
+                for entry in entries
+                if _RUN_ID.match(entry.name) and RunFolder(Path(entry.path)).record.exists()
+            }
+
+    def _read_row(self, run_id: str) -> IndexRow | None:
+        try:
+            return _row(self.record(run_id))
+        except (StoreError, RunNotFoundError):
+            return None
+
+
+def _row(record: RunRecord) -> IndexRow:
+    return IndexRow(
+        run_id=record.run_id,
+        created_s=record.created_s,
+        name=record.name,
+        cluster=record.cluster,
+        hidden=record.hidden,
+    )
+
+
+def _row_of(summary: RunSummary, fingerprint: str) -> IndexRow:
+    return IndexRow(
+        run_id=summary.run_id,
+        created_s=summary.created_s,
+        name=summary.name,
+        cluster=summary.cluster,
+        hidden=summary.hidden,
+        fingerprint=fingerprint,
+        summary=summary.model_dump_json(),
+    )
+
+
+def _cached(row: IndexRow, fingerprint: str) -> RunSummary | None:
+    if row.fingerprint != fingerprint:
+        return None
+    try:
+        return RunSummary.model_validate_json(row.summary)
+    except ValidationError:
+        return None  # Written by another version.
+
+
+def _fingerprint(folder: RunFolder) -> str:
+    """Sizes of all that a summary is made from: these files only ever grow."""
+    try:
+        sizes = {entry.name: entry.stat().st_size for entry in os.scandir(folder.journal)}
+    except OSError:
+        sizes = {}
+    with suppress(OSError):
+        sizes[folder.attempts.name] = folder.attempts.stat().st_size
+    return " ".join(f"{name}:{size}" for name, size in sorted(sizes.items())) or "empty"
+
+
+def _parse_attempts(data: bytes) -> list[Attempt]:
+    attempts = []
+    for line in data.split(b"\n"):
+        try:
+            attempts.append(Attempt.model_validate_json(line))
+        except ValidationError:
+            continue  # Empty, or cut short by a full disk: that attempt never started.
+    return attempts
+
+
+def _append_attempt(fd: int, attempt: Attempt, *, path: Path) -> None:
+    data = path.read_bytes()
+    if any(known.number == attempt.number for known in _parse_attempts(data)):
+        raise RunStateError(
+            f"Attempt {attempt.number} of run {path.parent.name} exists already.",
+            remedy="wait for it, or try again with the next number",
+        )
+    line = attempt.model_dump_json().encode() + b"\n"
+    if data and not data.endswith(b"\n"):
+        line = b"\n" + line
+    try:
+        if os.write(fd, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        os.ftruncate(fd, len(data))
+        raise
+    os.fsync(fd)
+
+
+def _exists(run_id: str) -> StoreError:
+    return StoreError(
+        f"Run {run_id} exists already; a record is never overwritten.",
+        remedy="submit again for a new run id, or retry the run for a new attempt",
+    )
+
+
+def _not_found(ref: str, reason: str, near: list[str]) -> RunNotFoundError:
+    remedy = f"use one of: {', '.join(near)}" if near else "submit a run first: `llmops submit`"
+    return RunNotFoundError(f"Run {ref!r} not found: {reason}.", remedy=remedy)

@@ -1,0 +1,303 @@
+"""Turns a script's reports into the events of its run. Rank 0 writes; every rank counts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from llmops_kernel.metrics.events import (
+    CheckpointEvent,
+    EvalEvent,
+    Event,
+    PhaseEvent,
+    StartEvent,
+    StepEvent,
+    WarningEvent,
+)
+from llmops_kernel.metrics.mfu import mfu, possible
+from llmops_kernel.track.model import ModelFacts, describe_model
+from llmops_kernel.track.steps import CountedStep, Number, StepCounter, all_tokens, number
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The device of one worker and how fast it could be."""
+
+    device: str
+    flops: float | None
+    """Dense, FLOP per second."""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A checkpoint in the run's folder."""
+
+    path: Path
+    step: int
+
+
+class Worker(Protocol):
+    """What the tracker needs from its process."""
+
+    rank: int
+    world_size: int
+
+    def emit(self, event: Event) -> None: ...
+    def should_stop(self) -> bool: ...
+    def told_to_stop(self, step: int) -> None: ...
+    def peak(self, dtype: str, device: str) -> Peak:
+        """Return the peak of the device ("cpu", "cuda") at a dtype; asked for once."""
+
+    def host_memory_bytes(self) -> int | None: ...
+    def keep_checkpoint(self, path: Path, *, step: int, keep: int) -> CheckpointEvent: ...
+    def newest_checkpoint(self) -> Kept | None: ...
+    def start_facts(self) -> dict[str, Any]:
+        """Return fields of StartEvent that the process knows: versions, hosts, node_ids."""
+
+
+class Tracker:
+    """One tracker per process. What a report lacks stays unknown; no number is made up."""
+
+    def __init__(self, worker: Worker, *, clock: Callable[[], float]) -> None:
+        self._worker = worker
+        self._counter = StepCounter(clock=clock)
+        self._facts: dict[str, Any] = {}
+        self._model: Any = None
+        self._model_facts: ModelFacts | None = None
+        self._dtype = ""
+        self._sequence_length: int | None = None
+        self._reported: StartEvent | None = None
+        self._peak: Peak | None = None
+        self._first_is_done = self._was_told = False
+        self._warned: set[str] = set()
+
+    @property
+    def _is_main(self) -> bool:
+        return self._worker.rank == 0
+
+    def start(
+        self,
+        *,
+        total_steps: int | None = None,
+        first_step: int | None = None,
+        model: Any = None,
+        dtype: str | None = None,
+        global_batch_size: int | None = None,
+        sequence_length: int | None = None,
+    ) -> None:
+        given = {
+            "total_steps": total_steps,
+            "first_step": first_step,
+            "global_batch_size": global_batch_size,
+        }
+        self._facts |= {name: int(value) for name, value in given.items() if value is not None}
+        self._dtype = dtype or self._dtype
+        self._sequence_length = sequence_length or self._sequence_length
+        if first_step is not None and not self._first_is_done:
+            self._counter.continue_after(int(first_step) - 1)
+        if self._is_main:
+            self._take_model(model)
+            self._report_start(first_step=self._expected_first_step())
+        self._counter.mark()
+
+    def _expected_first_step(self) -> int:
+        """A script that resumes continues after its checkpoint; its first report corrects this."""
+        if self._counter.last_step:
+            return self._counter.last_step + 1
+        newest = self._worker.newest_checkpoint()
+        return newest.step + 1 if newest else 1
+
+    def _take_model(self, model: Any) -> None:
+        if model is None or model is self._model:
+            return
+        self._model, self._model_facts = model, describe_model(model)
+
+    def _report_start(self, *, first_step: int) -> None:
+        """Report what is known; again when more has become known since."""
+        model = self._model_facts
+        dtype = self._dtype or (model.dtype if model else "")
+        if model is not None and dtype and self._peak is None:
+            self._peak = self._worker.peak(dtype, model.device)
+        facts: dict[str, Any] = {
+            "total_steps": 0,
+            "first_step": first_step,
+            "global_batch_size": 0,
+            **(self._worker.start_facts() if self._reported is None else _kept(self._reported)),
+            **self._facts,
+            "num_workers": self._worker.world_size,
+            "dtype": dtype,
+            "device": self._peak.device if self._peak else "",
+            "peak_flops": self._peak.flops if self._peak else None,
+            "peak_source": self._peak.source if self._peak else "",
+        }
+        if model is not None:
+            facts |= {"num_params": model.num_params, "num_trainable": model.num_trainable}
+            facts["engine"] = model.name
+        if self._reported is not None:
+            facts["first_step"] = self._reported.first_step
+        event = StartEvent(**facts)
+        if event != self._reported:
+            self._reported = event
+            self._worker.emit(event)
+
+    def step(
+        self,
+        *,
+        loss: Number | None = None,
+        tokens: int | None = None,
+        tokens_per_worker: int | None = None,
+        total_tokens: int | None = None,
+        model: Any = None,
+        learning_rate: float | None = None,
+        grad_norm: Number | None = None,
+        step: int | None = None,
+        epoch: float | None = None,
+        sequence_length: int | None = None,
+        data_wait_s: float | None = None,
+    ) -> None:
+        if not self._is_main:
+            self._counter.count(step=step, tokens=None)
+            return
+        value = number(loss)  # Waits for the device, so that the step has really ended.
+        self._sequence_length = sequence_length or self._sequence_length
+        self._take_model(model)
+        together = all_tokens(
+            num_workers=self._worker.world_size,
+            tokens=tokens,
+            tokens_per_worker=tokens_per_worker,
+            total_tokens=total_tokens,
+        )
+        if together is None and tokens is not None:
+            self._warn_of_tokens()
+        counted = self._counter.count(step=step, tokens=together)
+        self._report_start(first_step=counted.step)
+        self._report_step(
+            counted,
+            loss=value,
+            learning_rate=number(learning_rate),
+            grad_norm=number(grad_norm),
+            epoch=epoch,
+            data_wait_s=data_wait_s,
+        )
+
+    def _report_step(self, counted: CountedStep, **values: float | None) -> None:
+        wait_s, time_s = values["data_wait_s"], counted.time_s
+        flops = self._flops(counted)
+        self._worker.emit(
+            StepEvent(
+                step=counted.step,
+                step_time_s=time_s,
+                compute_s=None if wait_s is None or time_s is None else max(0.0, time_s - wait_s),
+                tokens=counted.tokens,
+                tokens_per_second=counted.tokens_per_second,
+                flops=flops,
+                mfu=self._mfu(flops, time_s),
+                peak_memory_bytes=_device_memory_bytes(),
+                host_memory_bytes=self._worker.host_memory_bytes(),
+                **values,
+            )
+        )
+        if not self._first_is_done:
+            self._first_is_done = True
+            self._worker.emit(PhaseEvent(name="first_step", state="end"))
+
+    def _flops(self, counted: CountedStep) -> float | None:
+        facts = self._model_facts
+        if facts is None or facts.flops_of is None or counted.tokens is None:
+            return None
+        return facts.flops_of(counted.tokens, counted.tokens * (self._sequence_length or 0))
+
+    def _mfu(self, flops: float | None, time_s: float | None) -> float | None:
+        if self._peak is None or time_s is None:
+            return None
+        value = mfu(
+            flops=flops,
+            time_s=time_s,
+            peak_flops=self._peak.flops,
+            num_workers=self._worker.world_size,
+        )
+        if value is not None and possible(value) is None:
+            self._warn(
+                f"A step reached {value:.0%} of the peak of {self._peak.device}, so the peak"
+                f" ({self._peak.source or 'unknown source'}) is wrong; MFU is not shown.",
+                "set dtype= in track.start to the dtype of the matrix products, or"
+                " LLMOPS_PEAK_TFLOPS to the peak of one device",
+            )
+        return possible(value)
+
+    def _warn_of_tokens(self) -> None:
+        self._warn(
+            f"tokens= of one of {self._worker.world_size} workers does not say how many all"
+            " workers trained on, so tokens per second and MFU are unknown.",
+            "pass track.step(tokens_per_worker=...) where all workers have the same number, or"
+            " total_tokens= with the sum over all workers",
+        )
+
+    def _warn(self, message: str, remedy: str = "") -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            self._worker.emit(WarningEvent(message=message, remedy=remedy))
+
+    def evaluation(
+        self,
+        metrics: Mapping[str, Number],
+        *,
+        step: int | None = None,
+        num_rows: int = 0,
+        duration_s: float | None = None,
+        samples: Iterable[Mapping[str, str]] = (),
+    ) -> None:
+        if self._is_main:
+            numbers = {str(name): number(value) for name, value in metrics.items()}
+            self._worker.emit(
+                EvalEvent(
+                    step=self._counter.last_step if step is None else int(step),
+                    metrics={name: value for name, value in numbers.items() if value is not None},
+                    num_rows=num_rows,
+                    duration_s=duration_s,
+                    samples=tuple({k: str(v) for k, v in row.items()} for row in samples),
+                )
+            )
+        self._counter.mark()
+
+    def checkpoint(self, path: Path, *, step: int | None = None, keep: int = 2) -> None:
+        at = self._counter.last_step if step is None else int(step)
+        if self._is_main:
+            try:
+                self._worker.emit(self._worker.keep_checkpoint(path, step=at, keep=keep))
+            except OSError as error:
+                self._warn(
+                    f"The checkpoint of step {at} could not be kept: {error}",
+                    "check the path given to track.checkpoint and the free disk space",
+                )
+        self._counter.mark()
+
+    def resume_checkpoint(self) -> Path | None:
+        newest = self._worker.newest_checkpoint()
+        if newest is None:
+            return None
+        if not self._first_is_done:
+            self._counter.continue_after(newest.step)
+        return newest.path
+
+    def should_stop(self, *, step: int | None = None) -> bool:
+        stop = self._worker.should_stop()
+        if stop and self._is_main and not self._was_told:
+            self._was_told = True
+            self._worker.told_to_stop(self._counter.last_step if step is None else int(step))
+        return stop
+
+
+def _kept(event: StartEvent) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in ("versions", "hosts", "node_ids")}
+
+
+def _device_memory_bytes() -> int | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return int(torch.cuda.max_memory_allocated())

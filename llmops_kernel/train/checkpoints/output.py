@@ -1,0 +1,122 @@
+"""Writes the output of a run: adapter or weights, tokenizer, config and model card."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import StoreError
+from llmops_kernel.metrics.events import OutputEvent
+from llmops_kernel.train.checkpoints import folders as checkpoint
+from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.disk import is_disk_full, reason
+
+
+def save(
+    trainer: Any,
+    *,
+    tokenizer: Any,
+    config: TrainingConfig,
+    context: WorkerContext,
+    figures: Mapping[str, Any],
+) -> None:
+    """Write the output. Call it on all workers (ZeRO-3 gathers weights); rank 0 writes."""
+    folder = context.folder / "output"
+    # Collective under ZeRO-3, so on every rank.
+    trainer.save_model(str(folder))
+    if not context.is_main:
+        return
+    (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle nobody should load
+    tokenizer.save_pretrained(folder)
+    resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    (folder / "config.train.yaml").write_text(resolved)
+    (folder / "README.md").write_text(model_card(config, figures, run_id=context.run_id))
+    what = config.method.saves
+    location = _stored(folder, config.output.url, context.run_id, context=context)
+    context.emit(OutputEvent(path=location, what=what, size_bytes=checkpoint.size_bytes(folder)))
+    if config.output.merge_adapter and config.method.saves == "adapter":
+        _save_merged(trainer, tokenizer, config, context)
+
+
+def _save_merged(
+    trainer: Any, tokenizer: Any, config: TrainingConfig, context: WorkerContext
+) -> None:
+    folder = context.folder / "output-merged"
+    merged = trainer.accelerator.unwrap_model(trainer.model_wrapped).merge_and_unload()
+    merged.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    name = f"{context.run_id}-merged"
+    location = _stored(folder, config.output.url, name, context=context)
+    context.emit(
+        OutputEvent(path=location, what="merged_model", size_bytes=checkpoint.size_bytes(folder))
+    )
+
+
+def _stored(folder: Path, url: str | None, name: str, *, context: WorkerContext) -> str:
+    """Copy to the run's bucket, if it has one, and to output.url; return the final location."""
+    location = str(folder)
+    if context.bucket is not None:
+        context.bucket.put(folder, folder.name)
+        location = context.bucket.url_of(folder.name)
+    return location if url is None else _publish(folder, url, name)
+
+
+def _publish(folder: Path, url: str, name: str) -> str:
+    """Copy below output.url and return the new path; the run's folder keeps its copy."""
+    target = f"{url.rstrip('/')}/{name}"
+    try:
+        if "://" not in url:
+            shutil.copytree(folder, Path(target).expanduser(), dirs_exist_ok=True)
+            # A result inside a workspace must not be uploaded with its next submission.
+            (Path(target).expanduser() / ".llmopsignore").write_text("*\n")
+        else:
+            import fsspec
+
+            filesystem, path = fsspec.core.url_to_fs(target)
+            filesystem.put(f"{folder}/", f"{path}/", recursive=True)
+    except (OSError, ImportError, ValueError) as error:
+        raise _not_published(error, folder, target) from error
+    return target
+
+
+def _not_published(error: Exception, folder: Path, target: str) -> StoreError:
+    if is_disk_full(error):
+        return StoreError(
+            f"The disk of output.url is full: {target} is incomplete.",
+            remedy=f"free some space there, then copy the complete result from {folder}",
+        )
+    return StoreError(
+        f"The result could not be written to {target}: {reason(error)}",
+        remedy=f"check output.url and the credentials, then copy the result from {folder}",
+    )
+
+
+def model_card(config: TrainingConfig, figures: Mapping[str, Any], *, run_id: str) -> str:
+    """Return a small model card with the measured figures, in the Hub's format."""
+    front = {
+        "base_model": config.model.id,
+        "library_name": "peft" if config.method.saves == "adapter" else "transformers",
+        "tags": ["llmops-kernel", config.method.type],
+    }
+    rows = "\n".join(f"| {name} | {_cell(value)} |" for name, value in figures.items())
+    optimizer, training = config.optimizer, config.training
+    return (
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {config.name}\n\n"
+        f"{config.model.id}, trained with {config.method.type} on `{config.data.train}`"
+        f" (run `{run_id}`).\n\n"
+        f"Learning rate {optimizer.learning_rate:g} ({optimizer.lr_scheduler_type}), global batch"
+        f" size {training.global_batch_size}, {config.parallelism.strategy} on"
+        f" {config.parallelism.num_workers} worker(s), {config.model.dtype}. The whole config is in"
+        f" `config.train.yaml`.\n\n| figure | measured |\n|---|---|\n{rows}\n"
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,177 @@
+"""The run storage of the cluster template: a folder that all nodes see, or a bucket."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from llmops_kernel.errors import StoreError
+from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
+from llmops_kernel.train.checkpoints.folders import MARKER, step_of
+
+_THREADS: Final = 8
+_FOLDERS_NEED_MAKING: Final = frozenset({"file", "local", "sftp", "ssh", "smb", "hdfs"})
+_PACKAGES: Final = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+
+
+def run_storage() -> str | None:
+    """Return the folder or URL; None if runs are stored on the nodes only."""
+    return os.environ.get(RUN_STORAGE_ENV_VAR, "").rstrip("/") or None
+
+
+def storage_folder(run_id: str) -> Path | None:
+    """Return the run's folder that all workers see, or None."""
+    storage = run_storage()
+    return Path(storage) / run_id if storage and "://" not in storage else None
+
+
+def open_bucket(run_id: str) -> Bucket | None:
+    """Return the run's bucket, or None. Raises StoreError if its package is not installed."""
+    storage = run_storage()
+    return Bucket(f"{storage}/{run_id}") if storage and "://" in storage else None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A complete checkpoint in a bucket."""
+
+    name: str
+    step: int
+    token: str
+    """Identifies one writing: parts of another writing do not belong to it."""
+
+
+class Bucket:
+    """One run's part of a bucket. Each method raises StoreError."""
+
+    def __init__(self, url: str) -> None:
+        import fsspec
+
+        self.url = url
+        scheme = url.partition("://")[0]
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            package = _PACKAGES.get(scheme, "fsspec")
+            raise StoreError(
+                f"The run storage {url} cannot be opened: {error}",
+                remedy=f"install {package} in the image, or correct storage.runs in the template",
+            ) from error
+        self._makes_folders = scheme in _FOLDERS_NEED_MAKING
+
+    def __repr__(self) -> str:
+        return f"Bucket({self.url!r})"
+
+    def url_of(self, name: str) -> str:
+        return f"{self.url}/{name}"
+
+    def put(self, folder: Path, name: str) -> int:
+        """Upload a folder without hidden files; return its bytes."""
+        files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+        chosen = [file for file in files if not file.name.startswith(".") and file.name != MARKER]
+        pairs = [(file, f"{name}/{file.relative_to(folder).as_posix()}") for file in chosen]
+        self._each(pairs)
+        return sum(file.stat().st_size for file in chosen)
+
+    def put_files(self, files: Iterable[Path], name: str) -> None:
+        """Upload files below `name`."""
+        self._each([(file, f"{name}/{file.name}") for file in files])
+
+    def _each(self, pairs: list[tuple[Path, str]]) -> None:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for _ in pool.map(lambda pair: self._put_one(*pair), pairs):
+                pass
+
+    def _put_one(self, file: Path, name: str) -> None:
+        target = self._path(name)
+        try:
+            if self._makes_folders:
+                self._files.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
+            self._files.put_file(str(file), target)
+        except Exception as error:  # Each kind of bucket has errors of its own.
+            raise self._failed("written", name, error) from error
+
+    def fetch(self, name: str, folder: Path, *, anew: bool = True) -> None:
+        """Download a folder; with `anew=False` only files that `folder` does not have."""
+        for path in self._list(name):
+            target = folder / PurePosixPath(path).relative_to(self._path(name))
+            if target.name == MARKER or (target.exists() and not anew):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            scratch = target.with_name(f".{target.name}.part")
+            try:
+                self._files.get_file(path, str(scratch))
+            except Exception as error:
+                raise self._failed("read", path, error) from error
+            scratch.rename(target)
+
+    def mark_complete(self, name: str, *, token: str) -> None:
+        """Mark a checkpoint complete: one object appears at once or not at all."""
+        try:
+            self._files.pipe_file(self._path(f"{name}/{MARKER}"), token.encode())
+        except Exception as error:
+            raise self._failed("written", name, error) from error
+
+    def complete(self) -> list[Stored]:
+        """Return the complete checkpoints, oldest first."""
+        marked = [PurePosixPath(path) for path in self._list("checkpoints")]
+        found = []
+        for path in marked:
+            step = step_of(path.parent.name)
+            if path.name == MARKER and step is not None:
+                token = self._read(str(path)).decode(errors="replace").strip()
+                found.append(Stored(f"checkpoints/{path.parent.name}", step, token))
+        return sorted(found, key=lambda stored: stored.step)
+
+    def newest(self) -> Stored | None:
+        found = self.complete()
+        return found[-1] if found else None
+
+    def rotate(self, *, keep: int) -> None:
+        """Delete all complete checkpoints but the newest `keep`, each with its marker first."""
+        for stored in self.complete()[:-keep]:
+            with suppress(Exception):  # What cannot be deleted only takes up space.
+                self._files.rm_file(self._path(f"{stored.name}/{MARKER}"))
+                self._files.rm(self._path(stored.name), recursive=True)
+
+    def journal(self) -> dict[str, bytes]:
+        """Return the journal streams stored here, by file name."""
+        return {PurePosixPath(path).name: self._read(path) for path in self._list("journal")}
+
+    def _list(self, name: str) -> list[str]:
+        try:
+            self._files.invalidate_cache()
+            return sorted(self._files.find(self._path(name)))
+        except FileNotFoundError:
+            return []
+        except Exception as error:
+            raise self._failed("listed", name, error) from error
+
+    def _read(self, path: str) -> bytes:
+        try:
+            data: bytes = self._files.cat_file(path)
+        except Exception as error:
+            raise self._failed("read", path, error) from error
+        return data
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _failed(self, what: str, name: str, error: Any) -> StoreError:
+        return StoreError(
+            f"{name} at {self.url} cannot be {what}: {type(error).__name__}: {error}",
+            remedy="check storage.runs and the pods' credentials for it (secrets in the template)",
+        )
+
+
+def clear(folder: Path, *, but: Path | None = None) -> None:
+    """Delete what an earlier worker group left in this node's folder."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path != but:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,239 @@
+"""From rows to token sequences: format, chat template, loss mask, truncation, packing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.errors import DataError
+from llmops_kernel.train.data.sources import Row
+from llmops_kernel.train.hooks import Hooks, call
+
+IGNORED = -100
+"""Label of a token that the loss does not count (PyTorch's ignore_index)."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One tokenised row."""
+
+    input_ids: list[int]
+    labels: list[int]
+    """The id where the loss counts, IGNORED elsewhere; same length as `input_ids`."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One held-out row for generation."""
+
+    input_ids: list[int]
+    prompt: str
+    reference: str
+    row: Row = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    examples: list[Example]
+    num_cut: int
+    """Rows longer than max_length, cut."""
+    num_empty: int
+    """Rows left out because nothing in them counts for the loss."""
+
+
+def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hooks) -> Tokenised:
+    """Tokenise each row. Raises `DataError` and `HookError`, with the row's number."""
+    examples: list[Example] = []
+    num_cut = num_empty = 0
+    for number, row in enumerate(rows, start=1):
+        example = _tokenise_row(format_row(row, number, data, hooks), number, tokenizer, data)
+        if len(example.input_ids) > data.max_length:
+            num_cut += 1
+            example = Example(
+                example.input_ids[: data.max_length], example.labels[: data.max_length]
+            )
+        # The first label has no token before it to be predicted from.
+        if all(label == IGNORED for label in example.labels[1:]):
+            num_empty += 1
+            continue
+        examples.append(example)
+    if not examples:
+        raise DataError(
+            f"Nothing is left to train on: in {num_empty} rows no token counts for the loss.",
+            remedy="raise data.max_length, or check that answers are not empty",
+        )
+    return Tokenised(examples, num_cut, num_empty)
+
+
+def format_row(row: Row, number: int, data: DataConfig, hooks: Hooks) -> Row:
+    """The row as `{"messages": [...]}` or `{"text": ...}`, after the user's hook."""
+    if hooks.format_example is not None:
+        formatted = call(hooks.format_example, row, where=f"row {number}")
+        row = {"text": formatted} if isinstance(formatted, str) else formatted
+        if not isinstance(row, dict):
+            raise DataError(
+                f"format_example returned a {type(formatted).__name__} for row {number}.",
+                remedy='return a string, {"text": ...} or {"messages": [...]}',
+            )
+    if "messages" in row and data.format != "text":
+        return {"messages": _checked_messages(row["messages"], number)}
+    if "prompt" in row and "completion" in row and data.format != "text":
+        return {"messages": _as_messages(row["prompt"], row["completion"])}
+    if isinstance(row.get("text"), str) and data.format != "chat":
+        return {"text": row["text"]}
+    wanted = {"chat": "`messages` (or `prompt` and `completion`)", "text": "a `text` string"}
+    raise DataError(
+        f"Row {number} has none of the fields for format={data.format}: it has"
+        f" {', '.join(sorted(map(str, row))) or 'nothing'}.",
+        remedy=f"give {wanted.get(data.format, '`messages` or `text`')},"
+        " or define format_example(row) in the hooks file",
+    )
+
+
+def _as_messages(prompt: Any, completion: Any) -> list[dict[str, str]]:
+    before = prompt if isinstance(prompt, list) else [{"role": "user", "content": str(prompt)}]
+    after = (
+        completion
+        if isinstance(completion, list)
+        else [{"role": "assistant", "content": str(completion)}]
+    )
+    return [*before, *after]
+
+
+def _checked_messages(messages: Any, number: int) -> list[dict[str, str]]:
+    good = isinstance(messages, list) and all(
+        isinstance(message, dict)
+        and isinstance(message.get("role"), str)
+        and isinstance(message.get("content"), str)
+        for message in messages
+    )
+    if not good or not messages:
+        raise DataError(
+            f"Row {number}: `messages` is not a list of objects with `role` and `content`.",
+            remedy='write [{"role": "user", "content": "..."}, {"role": "assistant", ...}]',
+        )
+    return messages
+
+
+def _tokenise_row(row: Row, number: int, tokenizer: Any, data: DataConfig) -> Example:
+    if "text" in row:
+        ids = tokenizer(row["text"], add_special_tokens=True)["input_ids"]
+        if tokenizer.eos_token_id is not None and (not ids or ids[-1] != tokenizer.eos_token_id):
+            ids = [*ids, tokenizer.eos_token_id]
+        return Example(ids, list(ids))
+    return _tokenise_chat(row["messages"], number, tokenizer, data)
+
+
+def _tokenise_chat(
+    messages: Sequence[dict[str, str]], number: int, tokenizer: Any, data: DataConfig
+) -> Example:
+    """One pass over the whole chat; the answers' tokens are found by character offsets."""
+    text, answers = _render(messages, number, tokenizer)
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids = encoded["input_ids"]
+    if data.loss_on == "all":
+        return Example(ids, list(ids))
+    labels = [
+        token if any(begin <= start < end for begin, end in answers) and stop > start else IGNORED
+        for token, (start, stop) in zip(ids, encoded["offset_mapping"], strict=True)
+    ]
+    return Example(ids, labels)
+
+
+def _render(
+    messages: Sequence[dict[str, str]], number: int, tokenizer: Any
+) -> tuple[str, list[tuple[int, int]]]:
+    """The chat as text, and the character spans of what the assistant writes."""
+    answers = []
+    text = _template(tokenizer, messages)
+    for index, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before = _template(tokenizer, messages[:index], prompt=True)
+        through = _template(tokenizer, messages[: index + 1])
+        if not (text.startswith(through.rstrip()) and through.startswith(before)):
+            raise DataError(
+                f"Row {number}: the model's chat template rewrites earlier turns, so the answer's"
+                " tokens cannot be told apart.",
+                remedy="set data.loss_on: all, or use chats with a single answer",
+            )
+        answers.append((len(before), len(through)))
+    return text, answers
+
+
+def _template(tokenizer: Any, messages: Sequence[dict[str, str]], *, prompt: bool = False) -> str:
+    if tokenizer.chat_template is None:
+        raise DataError(
+            "The rows are chats, but the model's tokenizer has no chat template.",
+            remedy="use the model's instruct variant, or format: text",
+        )
+    rendered: str = tokenizer.apply_chat_template(
+        list(messages), tokenize=False, add_generation_prompt=prompt
+    )
+    return rendered
+
+
+def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hooks) -> list[Prompt]:
+    """The part of each chat before its last answer, and that answer. Raises `DataError`."""
+    found = []
+    for number, row in enumerate(rows, start=1):
+        formatted = format_row(row, number, data, hooks)
+        messages = formatted.get("messages")
+        if not messages or messages[-1]["role"] != "assistant":
+            raise DataError(
+                f"Held-out row {number} has no answer to compare a generated one with.",
+                remedy="end each chat with an assistant message, or set evaluation.generate: false",
+            )
+        text = _template(tokenizer, messages[:-1], prompt=True)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        found.append(Prompt(ids, text, messages[-1]["content"], row))
+    return found
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Several examples laid end to end in one sequence."""
+
+    input_ids: list[int]
+    labels: list[int]
+    position_ids: list[int]
+    """Starts at 0 again with each example: that keeps attention inside it."""
+    lengths: list[int]
+
+
+def pack(examples: Sequence[Example], *, max_length: int) -> list[Packed]:
+    """First-fit over the examples in their order; each stays whole.
+
+    The order inside a pack does not depend on anything but the input, so every rank
+    packs alike.
+    """
+    bins: list[list[Example]] = []
+    room: list[int] = []
+    first_open = 0
+    for example in examples:
+        size = len(example.input_ids)
+        index = next((i for i in range(first_open, len(bins)) if room[i] >= size), None)
+        if index is None:
+            bins.append([example])
+            room.append(max_length - size)
+        else:
+            bins[index].append(example)
+            room[index] -= size
+        # Bins too full for any real row are not looked at again: keeps packing near linear.
+        while first_open < len(bins) and (room[first_open] < 2 or len(bins) - first_open > 64):
+            first_open += 1
+    return [_lay_out(members) for members in bins]
+
+
+def _lay_out(members: Sequence[Example]) -> Packed:
+    packed = Packed([], [], [], [])
+    for example in members:
+        size = len(example.input_ids)
+        packed.input_ids.extend(example.input_ids)
+        # No row may be asked to predict its first token from the row before it.
+        packed.labels.extend([IGNORED, *example.labels[1:]])
+        packed.position_ids.extend(range(size))
+        packed.lengths.append(size)
+    return packed

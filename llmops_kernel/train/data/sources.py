@@ -1,0 +1,174 @@
+"""Reads rows from the kinds of source a data config may name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from llmops_kernel.errors import DataError, MissingDependencyError
+
+Row = dict[str, Any]
+_DRIVERS = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "hdfs": "pyarrow"}
+
+
+def load_rows(
+    source: str, *, roots: Sequence[Path], split: str = "train", limit: int | None = None
+) -> list[Row]:
+    """All rows of a source (at most `limit`). Raises `DataError`, with the row's number."""
+    rows = list(islice(_open(source, roots=roots, split=split), limit))
+    if not rows:
+        raise DataError(
+            f"{source} has no rows.", remedy="check the file, or data.train in the config"
+        )
+    return rows
+
+
+def _open(source: str, *, roots: Sequence[Path], split: str) -> Iterator[Row]:
+    if "://" in source:
+        return _from_url(source)
+    path = find(source, roots)
+    if path is not None:
+        return _from_folder(path, split) if path.is_dir() else _from_file(path, source)
+    if _looks_like_file(source):
+        looked = ", ".join(str(root) for root in roots)
+        raise DataError(
+            f"Data file {source!r} does not exist (looked in {looked}).",
+            remedy="check data.train and data.eval; relative paths start at the workspace folder",
+        )
+    return _from_hub(source, split)
+
+
+def find(source: str, roots: Sequence[Path]) -> Path | None:
+    """Return the first existing path among the roots; an absolute path is used as it is."""
+    expanded = Path(source).expanduser()
+    candidates = [expanded] if expanded.is_absolute() else []
+    candidates += [root / source for root in roots]
+    return next((path for path in candidates if path.exists()), None)
+
+
+def _looks_like_file(source: str) -> bool:
+    return source.startswith(("/", ".", "~")) or Path(source).suffix in {
+        ".jsonl",
+        ".json",
+        ".parquet",
+        ".txt",
+        ".csv",
+    }
+
+
+def _from_file(path: Path, source: str) -> Iterator[Row]:
+    if path.suffix == ".parquet":
+        return _parquet_rows(path, source)
+    if path.suffix in {".jsonl", ".json"}:
+        return _file_rows(path, source)
+    raise DataError(
+        f"{source}: files ending in {path.suffix or 'nothing'} are not read.",
+        remedy="give rows as .jsonl (one JSON object a line) or .parquet",
+    )
+
+
+def _file_rows(path: Path, source: str) -> Iterator[Row]:
+    with path.open("rb") as file:
+        yield from _json_rows(file, source)
+
+
+def _json_rows(lines: Iterable[bytes], source: str) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(
+                f"{source}, row {number}: not valid JSON ({error}).",
+                remedy="each line must be one JSON object; fix or delete that line",
+            ) from error
+        if not isinstance(row, dict):
+            raise DataError(
+                f"{source}, row {number}: a {type(row).__name__} where an object is needed.",
+                remedy='write the row as {"field": value, ...}',
+            )
+        yield row
+
+
+def _parquet_rows(path: Any, source: str, filesystem: Any = None) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        for batch in pq.ParquetFile(path, filesystem=filesystem).iter_batches():
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{source} cannot be read as Parquet: {error}",
+            remedy="check that the file is complete: `python -m pyarrow.parquet` or re-export it",
+        ) from error
+
+
+def _from_folder(path: Path, split: str) -> Iterator[Row]:
+    """A folder saved by `datasets` (save_to_disk), or one that holds data files."""
+    import datasets
+
+    try:
+        if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
+            loaded = datasets.load_from_disk(str(path))
+            if isinstance(loaded, datasets.DatasetDict):
+                loaded = _pick_split(loaded, split, str(path))
+        else:
+            loaded = _pick_split(datasets.load_dataset(str(path)), split, str(path))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"Folder {path} cannot be read as a data set: {error}",
+            remedy="save it with datasets' save_to_disk, or name a .jsonl or .parquet file",
+        ) from error
+    return iter(loaded)
+
+
+def _pick_split(loaded: Any, split: str, source: str) -> Any:
+    if split not in loaded:
+        raise DataError(
+            f"{source} has no split {split!r}.",
+            remedy=f"set data.train_split or data.eval_split to one of: {', '.join(loaded)}",
+        )
+    return loaded[split]
+
+
+def _from_hub(source: str, split: str) -> Iterator[Row]:
+    import datasets
+
+    try:
+        return iter(datasets.load_dataset(source, split=split))
+    except Exception as error:  # the hub client raises many unrelated types
+        raise DataError(
+            f"Data set {source!r} (split {split!r}) cannot be loaded from the hub: {error}",
+            remedy="check the id and the split, HF_TOKEN for private sets, HF_HUB_OFFLINE, and the"
+            " network of the cluster's nodes; or name a file",
+        ) from error
+
+
+def _from_url(source: str) -> Iterator[Row]:
+    import fsspec
+
+    scheme = urlsplit(source).scheme
+    try:
+        filesystem, path = fsspec.core.url_to_fs(source)
+        if path.endswith(".parquet"):
+            yield from _parquet_rows(path, source, filesystem)
+            return
+        with filesystem.open(path, "rb") as file:
+            yield from _json_rows(file, source)
+    except (ImportError, ValueError) as error:
+        package = _DRIVERS.get(scheme, scheme)
+        raise MissingDependencyError(
+            f"{source}: no driver for {scheme}:// on this node ({error}).",
+            remedy=f"pip install {package} on the cluster's nodes",
+        ) from error
+    except OSError as error:
+        raise DataError(
+            f"{source} cannot be read: {error}",
+            remedy="check the URL and the node's credentials for it",
+        ) from error

@@ -1,0 +1,76 @@
+"""DeepSpeed's CPU operations: compiled before they are needed, by one process at a time."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from pathlib import Path
+
+from filelock import FileLock
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.store.compiled_ops import (
+    FOLDER_ENV_VAR,
+    SHARED_MEMORY,
+    is_compiled,
+    lock_file,
+    marked,
+    ops_folder,
+    will_compile,
+)
+from llmops_kernel.train.context import WorkerContext
+
+
+def needed(config: TrainingConfig, *, use_gpu: bool) -> tuple[str, ...]:
+    """Return DeepSpeed's builders whose operations this training loads on a CPU."""
+    if use_gpu or config.parallelism.strategy == "ddp":
+        return ()
+    offloads = config.parallelism.offload_optimizer
+    return (SHARED_MEMORY, *(["CPUAdamBuilder"] if offloads else []))
+
+
+def compile_ops(names: tuple[str, ...], *, root: Path | None = None) -> None:
+    """Load the operations, compiling those that are not in the cache yet.
+
+    torch marks a compilation with a file that a killed process leaves behind, and every later
+    process would wait forever. The kernel frees our lock when its holder dies, so a file that is
+    found under the lock has no owner.
+    """
+    if not names:
+        return
+    folder = root or ops_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ[FOLDER_ENV_VAR] = str(folder)
+    from deepspeed.accelerator import get_accelerator
+
+    with FileLock(str(lock_file(folder))):
+        for left in folder.glob("*/lock"):
+            left.unlink(missing_ok=True)
+        with nullcontext() if is_compiled(names, folder=folder) else marked(folder):
+            for name in names:
+                builder = get_accelerator().create_op_builder(name)
+                if builder is not None and builder.is_compatible(verbose=False):
+                    builder.load(verbose=False)
+
+
+def compile_for(config: TrainingConfig, context: WorkerContext) -> None:
+    """Load what a training needs; where it must be compiled first, that is a phase of the run."""
+    names = needed(config, use_gpu=context.use_gpu)
+    if names and not is_compiled(names):
+        with context.phase("compile", detail=", ".join(names)):
+            compile_ops(names)
+    else:
+        compile_ops(names)
+
+
+def prepare() -> None:
+    """Compile, before any run needs it, the operation that every ZeRO run on CPUs loads.
+
+    Does nothing where it is compiled already, on GPUs, and without a compiler.
+    """
+    if will_compile():
+        compile_ops((SHARED_MEMORY,))
+
+
+if __name__ == "__main__":
+    prepare()

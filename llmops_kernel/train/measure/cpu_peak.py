@@ -1,0 +1,154 @@
+"""The peak of a CPU: the best rate of large matrix products, measured while the machine is idle.
+
+A product that other processes interrupt says little about the processor. The processor time of a
+product per wall time shows whether that happened: on an idle machine it is one second per second
+and thread. Only such products count, and only their result is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+
+from llmops_kernel.store.paths import cache
+
+FILE = "cpu-peaks.json"
+"""`peaks.json` of earlier versions may hold values of a busy machine, so it is not read."""
+SIZES = (256, 512, 1024, 2048)
+BUDGET_S = 1.0
+RAISE_BUDGET_S = 0.4
+MEASUREMENTS = 3
+"""An idle measurement repeated so often is believed to be the peak."""
+_SAMPLES = 6
+_MIN_SAMPLES = 3
+_UNDISTURBED = 0.9
+"""Least share of its wall time that each thread of an undisturbed product computes."""
+
+Clock = Callable[[], float]
+Product = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One matrix product. `flops` counts a multiply-add as two, as datasheets do."""
+
+    flops: float
+    wall_s: float
+    cpu_s: float
+    """Processor time of all threads of this process."""
+
+    def undisturbed(self, threads: int) -> bool:
+        return self.cpu_s >= _UNDISTURBED * threads * self.wall_s
+
+
+def best_rate(samples: list[Sample], *, threads: int) -> float | None:
+    """Return FLOP per second of the best undisturbed sample; None when all were disturbed."""
+    rates = [
+        sample.flops / sample.wall_s
+        for sample in samples
+        if sample.wall_s > 0 and sample.undisturbed(threads)
+    ]
+    return max(rates, default=None)
+
+
+def take_samples(
+    make_product: Callable[[int], Product],
+    *,
+    budget_s: float = BUDGET_S,
+    wall: Clock = time.perf_counter,
+    cpu: Clock = time.process_time,
+) -> list[Sample]:
+    """Time square products of growing size until the budget is used.
+
+    The first product of each size starts threads and touches memory for the first time; it is
+    not counted. A size that would not fit into the budget any more is left out, because a CPU
+    without bfloat16 instructions takes minutes for the largest one.
+    """
+    samples: list[Sample] = []
+    deadline = wall() + budget_s
+    for size in SIZES:
+        product = make_product(size)
+        begin = wall()
+        product()
+        warm_up_s = wall() - begin
+        for number in range(_SAMPLES):
+            if number >= _MIN_SAMPLES and wall() > deadline:
+                break
+            begin, begin_cpu = wall(), cpu()
+            product()
+            samples.append(Sample(2.0 * size**3, wall() - begin, cpu() - begin_cpu))
+        # A product of the next size costs eight times as much.
+        quickest_s = min([warm_up_s, *(sample.wall_s for sample in samples[-_SAMPLES:])])
+        if wall() + 8 * quickest_s * (1 + _MIN_SAMPLES) > deadline:
+            break
+    return samples
+
+
+def measure(dtype: torch.dtype, *, budget_s: float = BUDGET_S) -> float | None:
+    """Return FLOP per second of this process's threads; None on a busy machine."""
+
+    def make_product(size: int) -> Product:
+        left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
+        return lambda: left @ right
+
+    samples = take_samples(make_product, budget_s=budget_s)
+    return best_rate(samples, threads=torch.get_num_threads())
+
+
+class PeakFile:
+    """The measured peaks of this machine, by processor, dtype, number of threads and torch."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._file = (root or cache()) / FILE
+
+    def get(self, key: str) -> float | None:
+        entry = self._read().get(key)
+        return entry[0] if entry else None
+
+    def is_settled(self, key: str) -> bool:
+        """Return True when the peak was measured often enough."""
+        entry = self._read().get(key)
+        return entry is not None and entry[1] >= MEASUREMENTS
+
+    def add(self, key: str, peak: float) -> float:
+        """Keep an idle measurement where it is higher than what is kept; return the highest."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(str(self._file) + ".lock"):
+            known = self._read()
+            highest, times = known.get(key, (0.0, 0))
+            known[key] = (max(highest, peak), times + 1)
+            self._write(known)
+        return known[key][0]
+
+    def remove(self, key: str) -> None:
+        """Forget a peak that a run has exceeded."""
+        with FileLock(str(self._file) + ".lock"):
+            known = self._read()
+            if known.pop(key, None) is not None:
+                self._write(known)
+
+    def _write(self, known: dict[str, tuple[float, int]]) -> None:
+        scratch = self._file.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(known, indent=1))
+        scratch.replace(self._file)
+
+    def _read(self) -> dict[str, tuple[float, int]]:
+        try:
+            content = json.loads(self._file.read_text())
+            return {str(key): (float(peak), int(times)) for key, (peak, times) in content.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+
+def peak_key(name: str, dtype: str) -> str:
+    """Return the name of a measurement: what the peak depends on."""
+    threads = torch.get_num_threads()
+    return f"{platform.node()}|{name}|{dtype}|{threads} threads|{torch.__version__}"

@@ -1,0 +1,81 @@
+"""Splits an optimizer step's time, and sums its tokens over all workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from llmops_kernel.train.data.collate import COUNTS
+
+
+@dataclass(frozen=True)
+class StepCounts:
+    """Counts of one optimizer step, summed over all workers."""
+
+    tokens: int
+    sum_squared_lengths: int
+    stop: bool
+    """A worker was asked to stop; all workers see it in the same step."""
+
+
+class StepTimer:
+    """Times the steps of one worker. Call `mark` when a step, an evaluation or a save ends."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._marked = clock()
+        self._data_wait_s = 0.0
+        self._counts: list[torch.Tensor] = []
+
+    def mark(self) -> tuple[float, float]:
+        """Return the seconds since the last mark and those of them spent waiting for data."""
+        now = self._clock()
+        step_time_s, data_wait_s = now - self._marked, self._data_wait_s
+        self._marked, self._data_wait_s = now, 0.0
+        return step_time_s, data_wait_s
+
+    def timed(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield the same batches without their counts, and measure the wait for each."""
+        return _TimedBatches(batches, self)
+
+    def add_batch(self, batch: dict[str, Any], wait_s: float) -> None:
+        """Add one batch's token counts and the seconds it was waited for."""
+        self._data_wait_s += wait_s
+        counts = batch.pop(COUNTS, None)
+        if counts is not None:
+            self._counts.append(counts.sum(dim=0))
+
+    def now(self) -> float:
+        return self._clock()
+
+    def reduce(self, *, device: torch.device, stop: bool) -> StepCounts:
+        """Sum over the workers, in the only collective that we add to a step (three integers)."""
+        totals = torch.zeros(3, dtype=torch.int64, device=device)
+        for counts in self._counts:
+            totals[:2] += counts.to(device)
+        self._counts.clear()
+        totals[2] = int(stop)
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            dist.all_reduce(totals)
+        tokens, squares, stops = totals.tolist()
+        return StepCounts(int(tokens), int(squares), bool(stops))
+
+
+class _TimedBatches:
+    def __init__(self, batches: Iterator[dict[str, Any]], timer: StepTimer) -> None:
+        self._batches = batches
+        self._timer = timer
+
+    def __iter__(self) -> _TimedBatches:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        begin = self._timer.now()
+        batch = next(self._batches)
+        self._timer.add_batch(batch, self._timer.now() - begin)
+        return batch

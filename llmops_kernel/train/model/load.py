@@ -1,0 +1,126 @@
+"""Load the tokenizer and the model, prepared by the config's method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import HookError, LLMOpsError, ModelError
+from llmops_kernel.train.data.sources import find
+from llmops_kernel.train.hooks import Hooks, call
+from llmops_kernel.train.model import catalogue
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    total: int
+    trainable: int
+
+
+def model_source(model_id: str, *, roots: tuple[Path, ...], cache: Path | None) -> str:
+    """Return a folder if there is one (catalogue, workspace), else the id as the hub knows it."""
+    if catalogue.is_catalogue_name(model_id):
+        return str(catalogue.prepare(model_id, cache))
+    found = find(model_id, roots)
+    return str(found) if found is not None else model_id
+
+
+def load_tokenizer(source: str, config: TrainingConfig) -> Any:
+    """A tokenizer that has a padding token. Raises `ModelError`."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, revision=config.model.revision, trust_remote_code=config.model.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise _load_error("tokenizer", config, error) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(source: str, config: TrainingConfig, hooks: Hooks) -> Any:
+    """Return the model in its storage dtype, prepared by the config's method.
+
+    Raises ModelError, HookError.
+    """
+    if hooks.build_model is not None:
+        model = call(hooks.build_model, config)
+        if not isinstance(model, torch.nn.Module):
+            raise HookError(
+                f"build_model returned a {type(model).__name__}.",
+                remedy="return a torch.nn.Module, such as a Transformers model",
+            )
+    else:
+        model = _from_pretrained(source, config)
+    if hasattr(model, "config"):
+        model.config.use_cache = False
+    model = _prepare(model, config)
+    if config.method.saves == "adapter" and hooks.build_model is None:
+        _skip_frozen_in_ddp(model)
+    return model
+
+
+def _prepare(model: Any, config: TrainingConfig) -> Any:
+    """Mark what the method trains, and add what it adds. Raises ModelError."""
+    module, _, function = config.method.apply.partition(":")
+    return getattr(import_module(module), function)(model, config)
+
+
+def _skip_frozen_in_ddp(model: Any) -> None:
+    """Every rank reads the frozen weights from the same file: DDP need not send rank 0's."""
+    frozen = [name for name, one in model.named_parameters() if not one.requires_grad]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
+
+
+def _from_pretrained(source: str, config: TrainingConfig) -> Any:
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            source,
+            revision=config.model.revision,
+            trust_remote_code=config.model.trust_remote_code,
+            dtype=_storage_dtype(config),
+            attn_implementation=config.model.attn_implementation,
+        )
+    except LLMOpsError:
+        raise
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        raise _load_error("model", config, error) from error
+
+
+def _storage_dtype(config: TrainingConfig) -> torch.dtype:
+    """Full training without DeepSpeed keeps fp32 weights under bf16 autocast.
+
+    Otherwise AdamW would update bf16 weights directly and lose small updates. DeepSpeed keeps
+    its own fp32 master copy, and LoRA's frozen weights are never updated.
+    """
+    if config.model.dtype == "float32":
+        return torch.float32
+    plain_full = config.method.saves == "model" and config.parallelism.strategy == "ddp"
+    return torch.float32 if plain_full else torch.bfloat16
+
+
+def count_parameters(model: Any) -> ParameterCount:
+    """Count parameters, sharded ones too: under ZeRO-3 `numel()` is 0 and `ds_numel` is used."""
+    total = trainable = 0
+    for parameter in model.parameters():
+        size = getattr(parameter, "ds_numel", parameter.numel())
+        total += size
+        trainable += size if parameter.requires_grad else 0
+    return ParameterCount(total, trainable)
+
+
+def _load_error(what: str, config: TrainingConfig, error: Exception) -> ModelError:
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ModelError(
+        f"The {what} of {config.model.id!r} cannot be loaded: {first_line}",
+        remedy="use a name of the catalogue"
+        f" ({', '.join(catalogue.names())}), a folder with config.json and safetensors, or a hub id"
+        " (with HF_TOKEN for private ones, and network on the cluster's nodes)",
+    )

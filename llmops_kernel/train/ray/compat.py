@@ -1,0 +1,151 @@
+"""The private names of Ray that the driver and the workers use, each checked on Ray 2.60.0.
+
+Ray may rename these in any release. Ask `missing` before you import `controller`; where one of
+TRAIN is missing, the driver uses the public TorchTrainer instead (see `trainer`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+CHECKED_ON = "2.60.0"
+Load = Callable[[str], Any]
+"""From a module's name to the module; raises ImportError."""
+
+
+@dataclass(frozen=True)
+class PrivateName:
+    path: str
+    """`module:attribute.attribute`"""
+    use: str
+    without: str
+
+
+_STOCK = "the stock TorchTrainer runs: 5 more processes, Ray's own restart policy"
+_V2 = "ray.train.v2._internal"
+TRAIN: dict[str, PrivateName] = {
+    "TrainController": PrivateName(
+        f"{_V2}.execution.controller:TrainController", "runs in the driver's process", _STOCK
+    ),
+    "worker_group_cls": PrivateName(
+        f"{_V2}.execution.controller:TrainController.worker_group_cls",
+        "makes the controller use our worker group",
+        _STOCK,
+    ),
+    "WorkerGroup": PrivateName(
+        f"{_V2}.execution.worker_group:WorkerGroup", "workers without a controller actor", _STOCK
+    ),
+    "init_train_context": PrivateName(
+        f"{_V2}.execution.worker_group:WorkerGroup._init_train_context_on_workers",
+        "passes no controller actor to the workers",
+        _STOCK,
+    ),
+    "worker_group_module": PrivateName(
+        f"{_V2}.execution.worker_group.worker_group", "its SynchronizationActor is left out", _STOCK
+    ),
+    "SynchronizationActor": PrivateName(
+        f"{_V2}.execution.worker_group.worker_group:SynchronizationActor",
+        "the actor behind ray.train.report, which no run calls",
+        _STOCK,
+    ),
+    "state_module": PrivateName(
+        f"{_V2}.execution.worker_group.state", "its _shutdown_sync_actor is left out", _STOCK
+    ),
+    "_shutdown_sync_actor": PrivateName(
+        f"{_V2}.execution.worker_group.state:_shutdown_sync_actor",
+        "ends the actor that is left out",
+        _STOCK,
+    ),
+    "AcceleratorSetupCallback": PrivateName(
+        f"{_V2}.callbacks.accelerators:AcceleratorSetupCallback", "shares the node's GPUs", _STOCK
+    ),
+    "BackendSetupCallback": PrivateName(
+        f"{_V2}.callbacks.backend_setup:BackendSetupCallback", "makes the process group", _STOCK
+    ),
+    "DefaultFailurePolicy": PrivateName(
+        f"{_V2}.execution.failure_handling:DefaultFailurePolicy", "counts the restarts", _STOCK
+    ),
+    "FailureDecision": PrivateName(
+        f"{_V2}.execution.failure_handling:FailureDecision", "RAISE for an error in code", _STOCK
+    ),
+    "run_controller": PrivateName(
+        "ray.train.torch:TorchTrainer._initialize_and_run_controller",
+        "is overridden to run our controller",
+        _STOCK,
+    ),
+    "create_callbacks": PrivateName(
+        "ray.train.torch:TorchTrainer._create_default_callbacks",
+        "is overridden to leave out callbacks that a run does not need",
+        _STOCK,
+    ),
+}
+CORE: dict[str, PrivateName] = {
+    "_internal_kv_put": PrivateName(
+        "ray.experimental.internal_kv:_internal_kv_put", "stores small facts", "a run fails"
+    ),
+    "_internal_kv_get": PrivateName(
+        "ray.experimental.internal_kv:_internal_kv_get", "reads small facts", "a run fails"
+    ),
+    "_internal_kv_list": PrivateName(
+        "ray.experimental.internal_kv:_internal_kv_list", "lists small facts", "a run fails"
+    ),
+    "worker_module": PrivateName(
+        "ray._private.worker",
+        "its _global_node knows Ray's log folder",
+        "the journal can be read over a shared folder only",
+    ),
+}
+LOST_WORKER = frozenset({"WorkerHealthCheckFailedError", "WorkerHealthCheckTimeoutError"})
+"""Classes of ray.train.v2._internal.exceptions that Ray Train reports for a process that is gone.
+
+Compared by name. Where Ray renames them, a lost worker is taken for an error in the code: the
+stock policy decides about a restart then, or the run ends.
+"""
+
+
+def missing(
+    names: Iterable[PrivateName] | None = None, *, load: Load = importlib.import_module
+) -> list[str]:
+    """Return the paths that this Ray does not have; of TRAIN by default."""
+    chosen = TRAIN.values() if names is None else names
+    return [one.path for one in chosen if not _exists(one.path, load)]
+
+
+def _exists(path: str, load: Load) -> bool:
+    try:
+        resolve(path, load=load)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def resolve(path: str, *, load: Load = importlib.import_module) -> Any:
+    """Return the object at `module:attribute.attribute`. Raises ImportError or AttributeError."""
+    module, _, attributes = path.partition(":")
+    found = load(module)
+    for attribute in attributes.split(".") if attributes else ():
+        found = getattr(found, attribute)
+    return found
+
+
+@functools.cache
+def get(name: str) -> Any:
+    """Return one private object by its key in TRAIN or CORE."""
+    return resolve({**TRAIN, **CORE}[name].path)
+
+
+def is_lost_worker(error: object) -> bool:
+    """Return whether Ray Train reports a worker process as gone."""
+    return type(error).__name__ in LOST_WORKER
+
+
+def global_node() -> Any:
+    """Return Ray's object for this process's node; None where Ray has none."""
+    try:
+        return getattr(get("worker_module"), "_global_node", None)
+    except ImportError:
+        return None

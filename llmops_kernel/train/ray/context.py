@@ -1,0 +1,126 @@
+"""The worker loop's context under Ray Train, and the folders that driver and workers share."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.package.assets import link_assets
+from llmops_kernel.store.paths import RunFolder
+from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.train.checkpoints import folders as checkpoint
+from llmops_kernel.train.checkpoints.storage import open_bucket, run_storage, storage_folder
+from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.ray import compat
+from llmops_kernel.train.ray import kv_store as kv
+
+
+def shares_run_folder(spec: RunSpec) -> bool:
+    """Return whether this node sees the client's folder of the run, by reading its record."""
+    try:
+        record = json.loads(RunFolder(Path(spec.run_root)).record.read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(record.get("run_id") == spec.run_id)
+
+
+def run_folder(spec: RunSpec) -> RunFolder:
+    """Return the run's folder: of the cluster's storage, else the client's if this node sees it,
+    else one on this node.
+    """
+    shared = storage_folder(spec.run_id)
+    if shared is not None:
+        return RunFolder(shared)
+    own = Path(tempfile.gettempdir()) / "llmops-runs"
+    if run_storage() is not None:
+        # One per node, also for two nodes that are pods on one host: the bucket joins them.
+        return RunFolder(own / f"{spec.run_id}-{_node_id()[:8]}")
+    return RunFolder(Path(spec.run_root) if shares_run_folder(spec) else own / spec.run_id)
+
+
+def newest_step(spec: RunSpec) -> int:
+    """Return the step of the checkpoint that the next worker group resumes from; 0: none."""
+    bucket = open_bucket(spec.run_id)
+    if bucket is not None:
+        stored = bucket.newest()
+        return stored.step if stored else 0
+    found = checkpoint.latest(run_folder(spec).checkpoints)
+    return found.step if found else 0
+
+
+def _node_id() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def ray_logs_folder() -> Path | None:
+    """Return Ray's log folder on this node; its files can be read through the dashboard."""
+    node = compat.global_node()
+    return Path(node.get_logs_dir_path()) if node is not None else None
+
+
+def journal_folders(spec: RunSpec) -> list[Path]:
+    """Return the folders that a stream is written to: the shared ones and Ray's log folder."""
+    folders = [RunFolder(Path(spec.run_root)).journal] if shares_run_folder(spec) else []
+    stored = storage_folder(spec.run_id)
+    if stored is not None:
+        folders.append(RunFolder(stored).journal)
+    visible = visible_journal(spec)
+    return folders if visible is None else [*folders, visible]
+
+
+def visible_journal(spec: RunSpec) -> Path | None:
+    """Return the folder on this node whose files can be read through the dashboard."""
+    logs = ray_logs_folder()
+    return None if logs is None else logs / "llmops" / spec.run_id
+
+
+def open_journal(spec: RunSpec, stream: str) -> JournalWriter:
+    """Open a stream of this attempt's journal for writing."""
+    return JournalWriter(
+        journal_folders(spec), stream=f"{spec.attempt}-{stream}", attempt=spec.attempt
+    )
+
+
+def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
+    """Return the context of this worker process; call it once the process group exists."""
+    import ray.train
+
+    link_assets(Path.cwd())  # Data as submitted comes before the client's folder.
+    train = ray.train.get_context()
+    rank = train.get_world_rank()
+    stop = kv.Flag(kv.key(spec.run_id, spec.attempt, "stop")) if rank == 0 else None
+    fallback = (Path(spec.workspace_root),) if spec.workspace_root else ()
+    shared_cache = Path(spec.cache_root) if spec.cache_root else None
+    return WorkerContext(
+        run_id=spec.run_id,
+        rank=rank,
+        world_size=train.get_world_size(),
+        local_rank=train.get_local_rank(),
+        local_world_size=train.get_local_world_size(),
+        use_gpu=use_gpu,
+        folder=run_folder(spec).root,
+        bucket=open_bucket(spec.run_id),
+        workspace=Path.cwd(),
+        fallback_workspaces=fallback,
+        cache=shared_cache if shared_cache and shared_cache.is_dir() else None,
+        journal=open_journal(spec, f"worker-{_group_number(spec)}") if rank == 0 else None,
+        node_id=_node_id(),
+        host=os.uname().nodename,
+        stop_requested=stop.is_set if stop else lambda: False,
+    )
+
+
+def _group_number(spec: RunSpec) -> int:
+    """Return 1 for the attempt's first worker group, 2 for the next: each has its own stream.
+
+    Counted in Ray's key-value store, because rank 0 may move to another node.
+    """
+    name = kv.key(spec.run_id, spec.attempt, "worker-groups")
+    number = int(kv.get(name) or 0) + 1
+    kv.put(name, number)
+    return number

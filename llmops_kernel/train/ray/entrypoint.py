@@ -1,0 +1,227 @@
+"""The driver of a run: `python -m llmops_kernel.train.ray.entrypoint <spec>` as a Ray job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.metrics.events import (
+    EndEvent,
+    PhaseEvent,
+    ProcessEvent,
+    WarningEvent,
+)
+from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.train.ray.process_times import driver_times
+from llmops_kernel.warm.start_report import start_report
+
+# Read by Ray Train in this process and its controller. A lost worker is seen in half a second
+# instead of two; workers may wait ten minutes for a busy cluster; and the workers stay in the
+# workspace folder instead of a folder of Ray's.
+_RAY_TRAIN_SETTINGS = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    # Turns off Ray's copies of the log, which nothing reads; the job's and the workers' logs stay.
+    "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",
+    "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
+}
+RECALL_S = 10.0
+"""How long a driver that has ended waits until earlier attempts' journals are copied."""
+
+
+class Driver:
+    """Runs one attempt, from the job's start to its end event."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
+        self._stop = threading.Event()
+        self._journal: Any = None
+
+    def run(self) -> int:
+        """Run the attempt and return the process's exit status."""
+        born_s, parent_s = driver_times()
+        for name, value in _RAY_TRAIN_SETTINGS.items():
+            os.environ.setdefault(name, value)
+        signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
+        import ray
+
+        ray.init(log_to_driver=True, configure_logging=False)
+        if len(ray.nodes()) == 1:
+            # One process less: a single node would not survive a preemption anyway.
+            os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+        # ray.init installs a handler of its own that exits at once.
+        signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
+        from llmops_kernel.train.ray.context import open_journal
+
+        self._journal = open_journal(self._spec, "driver")
+        recall = self._recall_journal()
+        self._phases_so_far(born_s, parent_s)
+        end = self._attempt()
+        if not end.last_step:
+            self._report_workers()
+        self._journal.emit(end)
+        self._store_journal()
+        recall.join(RECALL_S)
+        print(f"{end.state}: {end.message}" if end.message else end.state, flush=True)
+        ray.shutdown()
+        return 1 if end.state == "FAILED" else 0
+
+    def _recall_journal(self) -> threading.Thread:
+        """Copy earlier attempts' journals in the background; the start must not wait for it."""
+        from llmops_kernel.train.ray.journal_copies import recall
+
+        thread = threading.Thread(target=recall, args=(self._spec,), daemon=True)
+        thread.start()
+        return thread
+
+    def _store_journal(self) -> None:
+        from llmops_kernel.train.ray.journal_copies import store
+
+        paths = self._journal.paths[:1]
+        controller = [path.with_name(f"{self._spec.attempt}-controller.jsonl") for path in paths]
+        store(self._spec, paths + controller)
+
+    def _phases_so_far(self, born_s: float, parent_s: float | None) -> None:
+        if parent_s is not None:
+            # Ray may take an idle process that is older than the run. Then its start means nothing,
+            # and all the time until this process counts as runtime_env.
+            parent_s = born_s if parent_s < self._spec.submitted_s else parent_s
+            self._phase("runtime_env", "end", time_s=parent_s)
+            self._phase("supervisor", "begin", time_s=parent_s)
+            self._phase("supervisor", "end", time_s=born_s)
+        self._phase("driver", "begin", time_s=born_s)
+        warm, reason = start_report()
+        self._journal.emit(ProcessEvent(role="driver", warm=warm, reason=reason))
+
+    def _phase(self, name: str, state: Any, *, time_s: float = 0.0, detail: str = "") -> None:
+        self._journal.emit(PhaseEvent(name=name, state=state, time_s=time_s, detail=detail))
+
+    def _report_workers(self) -> None:
+        """Write how the workers were started: without a first step rank 0 has not written it."""
+        from llmops_kernel.train.ray import kv_store as kv
+
+        # A store that is gone with the head must not prevent the end event.
+        with contextlib.suppress(Exception):
+            for value in kv.values(kv.key(self._spec.run_id, self._spec.attempt, "process/")):
+                self._journal.emit(ProcessEvent.model_validate(value))
+
+    def _attempt(self) -> EndEvent:
+        """Train, and return the end event whatever happens."""
+        try:
+            config = TrainingConfig.model_validate(self._spec.config)
+            return self._watch_fit(config)
+        except Exception as error:
+            return self._failed(error)
+
+    def _watch_fit(self, config: TrainingConfig) -> EndEvent:
+        """Run Ray Train in a thread, so that this one receives the stop signal."""
+        trainer = self._trainer(config)
+        self._phase("driver", "end")
+        self._phase("workers", "begin", detail=f"{config.parallelism.num_workers} workers")
+        raised: list[BaseException] = []
+        thread = threading.Thread(target=_fit, args=(trainer, raised), daemon=True)
+        thread.start()
+        asked = False
+        while thread.is_alive():
+            thread.join(0.2)
+            if self._stop.is_set() and not asked:
+                asked = True
+                self._ask_workers_to_stop()
+        if raised:
+            return self._failed(raised[0])
+        return self._ended()
+
+    def _trainer(self, config: TrainingConfig) -> Any:
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+
+        from llmops_kernel.train.ray.context import run_folder
+        from llmops_kernel.train.ray.resources import resources
+        from llmops_kernel.train.ray.trainer import make_trainer
+        from llmops_kernel.train.ray.worker import run_worker
+
+        wanted = resources(config)
+        if wanted.warning:
+            self._journal.emit(WarningEvent(message=wanted.warning, remedy=wanted.remedy))
+        for one in config.advice():
+            message = f"{one.path}: {one.message}."
+            self._journal.emit(WarningEvent(message=message, remedy=one.suggestion))
+        trainer, warning = make_trainer(
+            self._spec,
+            run_worker,
+            train_loop_config={
+                "spec": self._spec.model_dump_json(),
+                "use_gpu": wanted.use_gpu,
+            },
+            scaling_config=ScalingConfig(
+                num_workers=config.parallelism.num_workers,
+                use_gpu=wanted.use_gpu,
+                resources_per_worker=wanted.per_worker,
+            ),
+            run_config=RunConfig(
+                name=f"{self._spec.run_id}-{self._spec.attempt}",
+                storage_path=str(run_folder(self._spec).root / "ray"),
+                failure_config=FailureConfig(max_failures=config.training.max_failures),
+            ),
+        )
+        if warning:
+            self._journal.emit(warning)
+        return trainer
+
+    def _ask_workers_to_stop(self) -> None:
+        from llmops_kernel.train.ray import kv_store as kv
+
+        print("Stop requested: the workers save a checkpoint after their current step.", flush=True)
+        kv.put(kv.key(self._spec.run_id, self._spec.attempt, "stop"), True)
+
+    def _ended(self) -> EndEvent:
+        from llmops_kernel.train.ray import kv_store as kv
+
+        result = kv.get(kv.key(self._spec.run_id, self._spec.attempt, "result")) or {}
+        last_step = result.get("last_step")
+        if result.get("stopped"):
+            return EndEvent(
+                state="STOPPED",
+                message=f"Stopped at step {last_step}, after saving a checkpoint."
+                if last_step
+                else "Stopped before the first step.",
+                remedy="`llmops retry` resumes from there",
+                last_step=last_step,
+            )
+        return EndEvent(state="SUCCEEDED", last_step=last_step)
+
+    def _failed(self, error: BaseException) -> EndEvent:
+        """Journal each distinct failure once; the end event has the message of the first."""
+        from llmops_kernel.train.ray.failure_report import failures
+
+        found = failures(error, self._spec)
+        for failure in found:
+            self._journal.emit(failure)
+            if failure.traceback:
+                print(failure.traceback, file=sys.stderr, flush=True)
+        first = found[0]
+        return EndEvent(state="FAILED", message=first.message, remedy=first.remedy)
+
+
+def _fit(trainer: Any, raised: list[BaseException]) -> None:
+    try:
+        trainer.fit()
+    except BaseException as error:
+        raised.append(error)
+
+
+def main() -> None:
+    started = time.time()
+    spec = RunSpec.decode(sys.argv[1])
+    print(f"run {spec.run_id}, attempt {spec.attempt} (driver at {started:.3f})", flush=True)
+    sys.exit(Driver(spec).run())
+
+
+if __name__ == "__main__":
+    main()

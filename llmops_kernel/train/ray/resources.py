@@ -1,0 +1,58 @@
+"""Checks that the cluster can hold the workers, before Ray Train would wait forever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ray
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import ClusterError
+
+
+@dataclass(frozen=True)
+class Resources:
+    use_gpu: bool
+    per_worker: dict[str, float]
+    warning: str = ""
+    remedy: str = ""
+
+
+def resources(config: TrainingConfig) -> Resources:
+    """Return what a worker requests. Raises ClusterError if even the idle cluster is too small."""
+    parallelism = config.parallelism
+    total = ray.cluster_resources()
+    gpus = total.get("GPU", 0)
+    use_gpu = gpus > 0 if parallelism.use_gpu == "auto" else bool(parallelism.use_gpu)
+    wanted = {"CPU": parallelism.cpus_per_worker or 1.0}
+    if use_gpu:
+        wanted["GPU"] = 1.0
+    short = [
+        f"{amount * parallelism.num_workers:g} {name} are requested, the cluster has"
+        f" {total.get(name, 0):g}"
+        for name, amount in wanted.items()
+        if amount * parallelism.num_workers > total.get(name, 0)
+    ]
+    if short:
+        raise ClusterError(
+            f"{parallelism.num_workers} workers do not fit on the cluster: {'; '.join(short)}.",
+            remedy="lower parallelism.num_workers (or cpus_per_worker), or use a larger cluster",
+        )
+    return _with_waiting(use_gpu, wanted, parallelism.num_workers)
+
+
+def _with_waiting(use_gpu: bool, wanted: dict[str, float], num_workers: int) -> Resources:
+    free = ray.available_resources()
+    busy = [
+        f"{free.get(name, 0):g} of {amount * num_workers:g} {name} free"
+        for name, amount in wanted.items()
+        if amount * num_workers > free.get(name, 0)
+    ]
+    if not busy:
+        return Resources(use_gpu, wanted)
+    return Resources(
+        use_gpu,
+        wanted,
+        warning=f"The workers wait for free resources on the cluster: {', '.join(busy)}.",
+        remedy="another run uses the rest; `llmops status` shows which, `llmops stop` ends it",
+    )

@@ -1,0 +1,63 @@
+"""One worker of a script: an actor of Ray that runs it with the environment of `torchrun`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.warm.start_report import start_report
+
+
+class ScriptActor:
+    """Made by the driver with `ray.remote`; runs the script once."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the driver needs to number the workers: `WorkerNode`'s fields."""
+        import ray
+
+        warm, reason = start_report()
+        context = ray.get_runtime_context()
+        gpus = context.get_accelerator_ids().get("GPU", [])
+        return {
+            "node_id": context.get_node_id(),
+            "host": ray.util.get_node_ip_address(),
+            "gpus": tuple(str(gpu) for gpu in gpus),
+            "warm": warm,
+            "reason": reason,
+        }
+
+    def free_port(self) -> int:
+        from llmops_kernel.train.script.process import free_port
+
+        return free_port()
+
+    def run(self, payload: str, env: dict[str, str]) -> dict[str, Any] | None:
+        """Run the script; return its failure as JSON, None when it ended with status 0."""
+        from llmops_kernel.config.models.script import ScriptConfig
+        from llmops_kernel.store.package.assets import link_assets
+        from llmops_kernel.track.session import SPEC_ENV_VAR
+        from llmops_kernel.train.script.program import run_program
+
+        spec = RunSpec.model_validate_json(payload)
+        config = ScriptConfig.model_validate(spec.config)
+        workspace = Path.cwd()
+        link_assets(workspace)
+        os.environ.update(env)
+        os.environ[SPEC_ENV_VAR] = spec.encode()
+        _use_cpus(int(env["LOCAL_WORLD_SIZE"]))
+        failure = run_program(config, workspace)
+        if failure is None:
+            return None
+        return failure.model_copy(update={"ranks": (int(env["RANK"]),)}).model_dump(mode="json")
+
+
+def _use_cpus(local_world_size: int) -> None:
+    """Divide the node's cores among its workers; Ray gives each a single thread."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = max(1, (cores or 1) // max(1, local_world_size))
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(threads)

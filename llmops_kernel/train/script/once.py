@@ -1,0 +1,115 @@
+"""The driver of a script that is started once: it may be a plain script or use Ray itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.metrics.events import EndEvent, FailureEvent
+from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.track.session import BOARD_ENV_VAR, SPEC_ENV_VAR, SPEC_METADATA
+from llmops_kernel.track.stopping import ASKS, STOP, STOPPED, FileBoard
+from llmops_kernel.train.script import process, report
+from llmops_kernel.train.script.cluster import ask
+from llmops_kernel.train.script.folders import run_folder
+from llmops_kernel.train.script.ray_job import add_metadata
+
+_POLL_S = 0.02
+_TERMINATE_S = 5.0
+"""How long a script that does not ask may take to end after SIGTERM."""
+
+
+class OnceDriver:
+    """Starts the script in a process of its own, watches it and journals how it ends."""
+
+    def __init__(self, spec: RunSpec, config: ScriptConfig, *, is_warm: bool) -> None:
+        self._spec, self._config, self._is_warm = spec, config, is_warm
+        self._stop_requested = threading.Event()
+        self._was_ended = False
+
+    def run(self) -> int:
+        """Return the driver's exit status."""
+        signal.signal(signal.SIGTERM, lambda *_: self._stop_requested.set())
+        folder = Path(tempfile.mkdtemp(prefix="llmops-run-"))
+        try:
+            return self._run(FileBoard(folder))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _run(self, board: FileBoard) -> int:
+        os.environ[SPEC_ENV_VAR] = self._spec.encode()
+        os.environ[BOARD_ENV_VAR] = str(board.folder)
+        add_metadata(SPEC_METADATA, self._spec.encode())
+        pid = process.start(self._config, board=board.folder, is_warm=self._is_warm)
+        journal = report.DriverReport(self._spec, workspace=Path.cwd())
+        journal.phases_so_far()
+        journal.phase("driver", "end")
+        journal.phase("first_step", "begin")
+        status = self._wait(pid, board)
+        return journal.end(self._end(journal, status, board))
+
+    def _wait(self, pid: int, board: FileBoard) -> int:
+        """Return the wait status of the script's process."""
+        was_stopped = False
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return status
+            if self._stop_requested.is_set() and not was_stopped:
+                was_stopped = True
+                board.put(STOP, True)
+                threading.Thread(target=self._stop, args=(pid, board), daemon=True).start()
+            time.sleep(_POLL_S)
+
+    def _stop(self, pid: int, board: FileBoard) -> None:
+        """Pass the request on to workers on the cluster; end a script that never asks."""
+        print("Stop requested.", flush=True)
+        written = ask(self._spec, "stop")
+        asks = board.get(ASKS) or written.get(ASKS) or written.get(STOPPED)
+        if asks:
+            return
+        self._was_ended = True
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(OSError):
+                os.killpg(pid, signum)
+                # The script's own exit handlers end the workers that it has started.
+                time.sleep(_TERMINATE_S)
+
+    def _end(self, journal: report.DriverReport, status: int, board: FileBoard) -> EndEvent:
+        if self._was_ended:
+            return report.ended_at_once()
+        if failure := self._failure(status, board):
+            return journal.failed([failure])
+        if stopped := self._stopped(board):
+            return report.stopped_end(stopped, checkpoint_step=newest_step(self._spec))
+        return EndEvent(state="SUCCEEDED")
+
+    def _stopped(self, board: FileBoard) -> object:
+        if not self._stop_requested.is_set():
+            return None
+        return board.get(STOPPED) or ask(self._spec, "look").get(STOPPED)
+
+    def _failure(self, status: int, board: FileBoard) -> FailureEvent | None:
+        described = board.get(process.FAILURE)
+        if described is not None:
+            return FailureEvent.model_validate(described)
+        script = self._config.script
+        if os.WIFSIGNALED(status):
+            return report.signal_failure(os.WTERMSIG(status), script=script)
+        code = os.WEXITSTATUS(status)
+        return report.exit_failure(code, script=script) if code else None
+
+
+def newest_step(spec: RunSpec) -> int | None:
+    """Return the step of the run's newest complete checkpoint."""
+    from llmops_kernel.train.checkpoints.folders import latest
+
+    newest = latest(run_folder(spec).checkpoints)
+    return newest.step if newest else None

@@ -1,0 +1,141 @@
+"""Runs a script as `__main__`, the way the interpreter would, and describes how it failed."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import os
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.metrics.events import FailureEvent
+
+_RANK_WORDS = re.compile(r"init_process_group|[\"'](LOCAL_)?RANK[\"']|[\"']WORLD_SIZE[\"']")
+_OWN_LAUNCHER = re.compile(
+    r"^\s*(import|from)\s+(lightning|pytorch_lightning|ray)\b|mp\.spawn", re.M
+)
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_IN_WORKSPACE = re.compile(r"/working_dir_files/_ray_pkg_[0-9a-f]+/(.+)$")
+
+
+def wants_rank(source: str) -> bool:
+    """Return True for a script that expects the environment of `torchrun` and starts no workers."""
+    return bool(_RANK_WORDS.search(source)) and not _OWN_LAUNCHER.search(source)
+
+
+def single_rank_env(port: int) -> dict[str, str]:
+    """Return the environment of the only worker of a process group."""
+    return {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def run_program(config: ScriptConfig, workspace: Path) -> FailureEvent | None:
+    """Run the script in this process; return how it failed, None for exit status 0."""
+    path = workspace / config.script
+    os.environ.update(config.env)
+    try:
+        _execute(path, config.args)
+    except SystemExit as end:
+        return _exit_failure(end, config, workspace)
+    except BaseException as error:
+        error = error.with_traceback(_after_own_frames(error.__traceback__))
+        sys.excepthook(type(error), error, error.__traceback__)
+        return describe_failure(error, workspace=workspace)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    return None
+
+
+def _execute(path: Path, args: tuple[str, ...]) -> None:
+    """Leaves the module as `__main__`: functions of it may still run in threads and at exit."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(
+        __builtins__=builtins,
+        __file__=str(path),
+        __cached__=None,
+        __loader__=importlib.machinery.SourceFileLoader("__main__", str(path)),
+        __annotations__={},
+    )
+    sys.argv = [str(path), *args]
+    sys.path.insert(0, str(path.parent))
+    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _after_own_frames(traceback: Any) -> Any:
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def _exit_failure(end: SystemExit, config: ScriptConfig, workspace: Path) -> FailureEvent | None:
+    if end.code is None or end.code == 0:
+        return None
+    if isinstance(end.code, int):
+        reason = f"{config.script} exited with status {end.code}."
+    else:
+        print(end.code, file=sys.stderr)
+        reason = f"{config.script} exited: {end.code}"
+    failure = describe_failure(end, workspace=workspace)
+    remedy = "the last lines of `llmops logs` are what the script printed before"
+    return failure.model_copy(update={"message": reason, "remedy": remedy})
+
+
+def describe_failure(error: BaseException, *, workspace: Path, rank: int | None = None) -> Any:
+    """Return the failure with the user's file and line, also of an error in a worker of Ray."""
+    from llmops_kernel.train.failures import describe
+
+    layers = _layers(error)
+    failure = describe(layers[-1], rank=rank or 0, workspace=workspace)
+    printed = [str(layer) for layer in layers[:-1] if _FRAME.search(str(layer))]
+    text = "\n".join([*printed[-1:], failure.traceback])
+    file, line = failure.file, failure.line
+    if not file:
+        file, line = _place_in(text, workspace)
+    return failure.model_copy(
+        update={
+            "ranks": () if rank is None else (rank,),
+            "file": file,
+            "line": line,
+            "traceback": text,
+        }
+    )
+
+
+def _layers(error: BaseException) -> list[BaseException]:
+    """Return the error and what it wraps: Ray Train's, Ray's, and at last the script's own."""
+    layers = [error]
+    for _ in range(10):
+        workers = getattr(error, "worker_failures", None)
+        cause = next(iter(workers.values()), None) if isinstance(workers, dict) else None
+        cause = cause or getattr(error, "cause", None)
+        if cause is None and type(error).__name__ == "TrainingFailedError":
+            cause = error.__cause__
+        if not isinstance(cause, BaseException):
+            break
+        error = cause
+        layers.append(error)
+    return layers
+
+
+def _place_in(text: str, workspace: Path) -> tuple[str, int | None]:
+    """Return the deepest line of the workspace that a printed traceback names."""
+    root = f"{workspace.resolve()}/"
+    for path, line in reversed(_FRAME.findall(text)):
+        if path.startswith(root):
+            return path.removeprefix(root), int(line)
+        if found := _IN_WORKSPACE.search(path):
+            return found[1], int(line)
+    return "", None

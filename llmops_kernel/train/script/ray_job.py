@@ -1,0 +1,36 @@
+"""The metadata of a Ray job: how workers that a script starts find the run that they belong to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import MutableMapping
+from typing import Any
+
+JOB_CONFIG_ENV_VAR = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Set by Ray's job supervisor; `ray.init` takes runtime_env and metadata from it. Ray 2.60."""
+
+
+def add_metadata(name: str, value: str, *, env: MutableMapping[str, str] = os.environ) -> None:
+    """Add to the metadata of the Ray job that this process or its child becomes.
+
+    Unlike an environment variable it leaves the runtime environment as it is, so that Ray need
+    not make a new one for each run.
+    """
+    try:
+        config = json.loads(env.get(JOB_CONFIG_ENV_VAR) or "{}")
+    except ValueError:
+        return
+    config.setdefault("runtime_env", {})
+    config["metadata"] = {**(config.get("metadata") or {}), name: value}
+    env[JOB_CONFIG_ENV_VAR] = json.dumps(config)
+
+
+def metadata() -> dict[str, Any]:
+    """Return the metadata of the Ray job that this process is connected to."""
+    import ray
+
+    # Private, checked on Ray 2.60; a worker has no public way to its job's metadata.
+    core = getattr(ray._private.worker.global_worker, "core_worker", None)
+    config = core.get_job_config() if core is not None else None
+    return dict(config.metadata) if config is not None else {}

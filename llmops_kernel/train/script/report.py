@@ -1,0 +1,132 @@
+"""What a script's driver journals: the start-up so far, the processes, failures and the end."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from llmops_kernel.metrics.events import (
+    EndEvent,
+    Event,
+    FailureEvent,
+    PhaseEvent,
+    ProcessEvent,
+    WarningEvent,
+)
+from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.train.ray.process_times import driver_times
+from llmops_kernel.train.script.folders import open_journal
+from llmops_kernel.warm.start_report import start_report
+
+
+class DriverReport:
+    """The driver's stream of the journal."""
+
+    def __init__(self, spec: RunSpec, *, workspace: Path) -> None:
+        self._spec = spec
+        self._journal = open_journal(spec, "driver", workspace=workspace)
+
+    def emit(self, event: Event) -> None:
+        self._journal.emit(event)
+
+    def phase(
+        self, name: str, state: Literal["begin", "end"], *, time_s: float = 0.0, detail: str = ""
+    ) -> None:
+        self.emit(PhaseEvent(name=name, state=state, time_s=time_s, detail=detail))
+
+    def phases_so_far(self) -> None:
+        """Report when the job's supervisor and this driver were started."""
+        born_s, parent_s = driver_times()
+        if parent_s is not None:
+            # Ray may use an idle process that is older than the run.
+            parent_s = born_s if parent_s < self._spec.submitted_s else parent_s
+            self.phase("runtime_env", "end", time_s=parent_s)
+            self.phase("supervisor", "begin", time_s=parent_s)
+            self.phase("supervisor", "end", time_s=born_s)
+        self.phase("driver", "begin", time_s=born_s)
+        warm, reason = start_report()
+        self.emit(ProcessEvent(role="driver", warm=warm, reason=reason))
+
+    def warn(self, message: str, remedy: str = "") -> None:
+        self.emit(WarningEvent(message=message, remedy=remedy))
+
+    def failed(self, failures: list[FailureEvent]) -> EndEvent:
+        """Journal each failure; return the end that names the first."""
+        for failure in failures:
+            self.emit(failure)
+        first = failures[0]
+        where = f" ({first.file}:{first.line})" if first.file and first.line else ""
+        message = first.message if where and first.file in first.message else first.message + where
+        return EndEvent(state="FAILED", message=message, remedy=first.remedy)
+
+    def end(self, event: EndEvent) -> int:
+        """Journal the end; return the driver's exit status."""
+        self.emit(event)
+        print(f"{event.state}: {event.message}" if event.message else event.state, flush=True)
+        self._journal.close()
+        return 1 if event.state == "FAILED" else 0
+
+
+def stopped_end(value: Any, *, checkpoint_step: int | None) -> EndEvent:
+    """Return the end of a script that left after `track.should_stop()`.
+
+    `value` is what it put on the board; `checkpoint_step` that of its newest checkpoint.
+    """
+    step = value.get("step") if isinstance(value, dict) else None
+    if not step:
+        return EndEvent(state="STOPPED", message="Stopped before the first step.")
+    if checkpoint_step is None or checkpoint_step < step:
+        return EndEvent(
+            state="STOPPED",
+            message=f"Stopped at step {step}, without a checkpoint of it.",
+            remedy="call track.checkpoint(path) before the script leaves, so that `llmops retry`"
+            " can resume there",
+            last_step=step,
+        )
+    return EndEvent(
+        state="STOPPED",
+        message=f"Stopped at step {step}, after saving a checkpoint.",
+        remedy="`llmops retry` resumes from it",
+        last_step=step,
+    )
+
+
+def ended_at_once() -> EndEvent:
+    """Return the end of a script that never asks whether to stop."""
+    return EndEvent(
+        state="STOPPED",
+        message="Stopped. The script does not call track.should_stop(), so it was ended at once"
+        " and nothing was saved.",
+        remedy="call it once a step, save a checkpoint and leave when it returns True",
+    )
+
+
+def signal_failure(signum: int, *, script: str) -> FailureEvent:
+    """Return the failure of a process that a signal ended."""
+    with contextlib.suppress(ValueError):
+        name = signal.Signals(signum).name
+        if signum == signal.SIGKILL:
+            message = f"{script} was killed by signal 9, probably because memory ran out."
+            remedy = "lower the batch size, or use a node with more memory"
+        else:
+            message = f"{script} was ended by signal {signum} ({name})."
+            remedy = "the last lines of `llmops logs` may say why"
+        return FailureEvent(error=name, message=message, remedy=remedy)
+    return FailureEvent(error="Signal", message=f"{script} was ended by signal {signum}.")
+
+
+def exit_failure(status: int, *, script: str) -> FailureEvent:
+    """Return the failure of a process that left without describing it."""
+    return FailureEvent(
+        error="SystemExit",
+        message=f"{script} exited with status {status}.",
+        remedy="the last lines of `llmops logs` are what the script printed before",
+    )
+
+
+def print_traceback(failure: FailureEvent) -> None:
+    if failure.traceback:
+        print(failure.traceback, file=sys.stderr, flush=True)

@@ -1,0 +1,180 @@
+"""The driver of a script that is started on several workers, as `torchrun` would."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.errors import ClusterError, LLMOpsError
+from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
+from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.track.stopping import ASKS, STOP, STOPPED
+from llmops_kernel.train.failures import group
+from llmops_kernel.train.script import report
+from llmops_kernel.train.script.layout import WorkerNode, layout, needs
+from llmops_kernel.train.script.once import newest_step
+from llmops_kernel.train.script.tracking import ClusterBoard
+
+_POLL_S = 0.2
+_LAST_LINES_S = 0.6
+"""What the workers printed last reaches the driver's log a little later."""
+_PEERS_S = 3.0
+"""How long the other workers may take to fail as well, before they are ended."""
+
+
+class WorkersDriver:
+    """Starts the workers, waits for all of them, and journals how they end."""
+
+    def __init__(self, spec: RunSpec, config: ScriptConfig) -> None:
+        self._spec, self._config = spec, config
+        self._num_workers = config.workers or 1
+        self._stop_requested = threading.Event()
+        self._journal = report.DriverReport(spec, workspace=Path.cwd())
+        self._actors: list[Any] = []
+
+    def run(self) -> int:
+        """Return the driver's exit status."""
+        import ray
+
+        self._journal.phases_so_far()
+        ray.init(log_to_driver=True, configure_logging=False)
+        # After ray.init, which installs a handler that exits at once.
+        signal.signal(signal.SIGTERM, lambda *_: self._stop_requested.set())
+        try:
+            end = self._attempt()
+        except Exception as error:
+            end = self._journal.failed([self._own_failure(error)])
+        status = self._journal.end(end)
+        time.sleep(_LAST_LINES_S)
+        ray.shutdown()
+        return status
+
+    def _own_failure(self, error: Exception) -> FailureEvent:
+        if isinstance(error, LLMOpsError):
+            return FailureEvent(
+                error=type(error).__name__, message=error.message, remedy=error.remedy
+            )
+        from llmops_kernel.train.script.program import describe_failure
+
+        failure: FailureEvent = describe_failure(error, workspace=Path.cwd())
+        report.print_traceback(failure)
+        return failure
+
+    def _attempt(self) -> EndEvent:
+        self._actors = self._create()
+        self._journal.phase("driver", "end")
+        self._journal.phase("workers", "begin", detail=f"{self._num_workers} workers")
+        runs = self._start()
+        if runs is None:
+            return EndEvent(state="STOPPED", message="Stopped before the script began.")
+        return self._watch(runs)
+
+    def _create(self) -> list[Any]:
+        import ray
+
+        from llmops_kernel.train.script.actor import ScriptActor
+
+        wanted = needs(self._config, total=ray.cluster_resources(), free=ray.available_resources())
+        if wanted.problem:
+            raise ClusterError(wanted.problem, remedy=wanted.remedy)
+        if wanted.warning:
+            self._journal.warn(wanted.warning, wanted.remedy)
+        options: dict[str, Any] = {"num_cpus": wanted.cpus, "num_gpus": wanted.gpus}
+        actor = ray.remote(ScriptActor)
+        if self._num_workers == 1:
+            return [actor.options(**options).remote()]
+        # All or none: otherwise half of the workers would wait forever for the others.
+        bundle = {"CPU": wanted.cpus} | ({"GPU": wanted.gpus} if wanted.gpus else {})
+        placement = ray.util.placement_group([bundle] * self._num_workers, strategy="PACK")
+        strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(placement)
+        return [
+            actor.options(**options, scheduling_strategy=strategy).remote()
+            for _ in range(self._num_workers)
+        ]
+
+    def _start(self) -> list[Any] | None:
+        """Start the script on all workers; None when a stop was requested before."""
+        import ray
+
+        facts = [actor.facts.remote() for actor in self._actors]
+        while len(ray.wait(facts, num_returns=len(facts), timeout=_POLL_S)[0]) < len(facts):
+            if self._stop_requested.is_set():
+                return None
+        nodes = [WorkerNode(**node) for node in ray.get(facts)]
+        ranks = layout(nodes)
+        port = ray.get(self._actors[ranks[0].index].free_port.remote())
+        now_s = time.time()
+        self._journal.phase("workers", "end", time_s=now_s)
+        self._journal.phase("first_step", "begin", time_s=now_s)
+        payload = self._spec.model_dump_json()
+        runs = []
+        for rank in ranks:
+            node = nodes[rank.index]
+            self._journal.emit(
+                ProcessEvent(role="worker", rank=rank.rank, warm=node.warm, reason=node.reason)
+            )
+            env = rank.env(port, run_id=self._spec.run_id)
+            runs.append(self._actors[rank.index].run.remote(payload, env))
+        return runs
+
+    def _watch(self, runs: list[Any]) -> EndEvent:
+        """Wait for all ranks; when one fails the others are ended soon after."""
+        import ray
+
+        ranks = {run: rank for rank, run in enumerate(runs)}
+        failures: list[FailureEvent] = []
+        pending, deadline_s, was_stopped = list(runs), float("inf"), False
+        while pending and time.monotonic() < deadline_s:
+            done, pending = ray.wait(pending, num_returns=1, timeout=_POLL_S)
+            for run in done:
+                if failure := self._outcome(run, ranks[run]):
+                    failures.append(failure)
+                    deadline_s = min(deadline_s, time.monotonic() + _PEERS_S)
+            if self._stop_requested.is_set() and not was_stopped:
+                was_stopped = True
+                if not self._request_stop():
+                    return report.ended_at_once()
+        if failures:
+            return self._journal.failed(group(failures))
+        return self._ended()
+
+    def _outcome(self, run: Any, rank: int) -> FailureEvent | None:
+        import ray
+
+        try:
+            described = ray.get(run)
+        except ray.exceptions.RayError as error:
+            return lost_worker(error, rank=rank)
+        return None if described is None else FailureEvent.model_validate(described)
+
+    def _request_stop(self) -> bool:
+        """Return True when the script asks whether to stop."""
+        print("Stop requested.", flush=True)
+        board = ClusterBoard(self._spec)
+        board.put(STOP, True)
+        return bool(board.get(ASKS))
+
+    def _ended(self) -> EndEvent:
+        stopped = ClusterBoard(self._spec).get(STOPPED) if self._stop_requested.is_set() else None
+        if stopped:
+            return report.stopped_end(stopped, checkpoint_step=newest_step(self._spec))
+        return EndEvent(state="SUCCEEDED")
+
+
+def lost_worker(error: Exception, *, rank: int) -> FailureEvent:
+    """Return the failure of a worker whose process is gone."""
+    text = str(error)
+    killed = "SIGKILL" in text or "signal 9" in text or "OOM" in text or "out of memory" in text
+    reason = "was killed by signal 9, probably because memory ran out" if killed else "died"
+    return FailureEvent(
+        error=type(error).__name__,
+        message=f"The process of worker rank {rank} {reason}.",
+        remedy="lower the batch size or use fewer workers a node; `llmops retry` resumes from the"
+        " last checkpoint",
+        ranks=(rank,),
+        traceback=text,
+    )

@@ -1,0 +1,5 @@
+"""The version of this package; a file of its own, so that every layer can import it."""
+
+VERSION = "0.1.0"
+SUPPORTED_RAY = "2.60.0"
+"""The Ray release that pyproject.toml pins and that the tests run on."""

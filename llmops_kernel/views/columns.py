@@ -1,0 +1,124 @@
+"""The rows of a run's charts as 32-bit floats, as they are sent to the browser."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from llmops_kernel.kinds.kind import Column
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.metrics.events import Event
+from llmops_kernel.store.journal.view import RunView
+
+
+def columns_of(view: RunView) -> tuple[Column, ...]:
+    return kind_named(view.kind).columns
+
+
+def column_names(columns: Iterable[Column]) -> list[dict[str, str]]:
+    """Return the columns as the browser reads them; a buffer's rows have this order."""
+    return [{"name": c.name, "label": c.label, "unit": c.unit} for c in columns]
+
+
+def curve_of(view: RunView) -> tuple[str, str]:
+    """Return (name, label) of the column that is the kind's main curve; empty without one."""
+    kind = kind_named(view.kind)
+    column = kind.column(kind.curve)
+    return ("", "") if column is None else (column.name, column.label)
+
+
+def x_label(view: RunView) -> str:
+    columns = columns_of(view)
+    return columns[0].label if columns else ""
+
+
+def points_of(view: RunView, name: str) -> list[tuple[float, float]]:
+    """Return (x, value) of each row whose value of that column is known, NaN included."""
+    columns = columns_of(view)
+    column = next((column for column in columns if column.name == name), None)
+    if column is None:
+        return []
+    x = columns[0].value
+    points = ((x(row), column.value(row)) for row in view.rows)
+    return [(at, value) for at, value in points if at is not None and value is not None]
+
+
+def row_bytes(columns: Sequence[Column]) -> int:
+    return 4 * len(columns)
+
+
+def pack(rows: Sequence[Any], columns: Sequence[Column]) -> bytes:
+    """Row after row; an unknown number is NaN. Step numbers are exact up to 2**24."""
+    width = len(columns)
+    packed = array("f", bytes(4 * width * len(rows)))
+    for index, column in enumerate(columns):
+        packed[index::width] = _packed_column(rows, column)
+    return packed.tobytes()
+
+
+def _packed_column(rows: Sequence[Any], column: Column) -> array[float]:
+    try:
+        return array("f", map(column.value, rows))  # type: ignore[arg-type]
+    except TypeError:  # Some are unknown.
+        values = map(column.value, rows)
+        return array("f", [math.nan if value is None else value for value in values])
+
+
+class RowCursor:
+    """Remembers which rows were sent, and returns those that are new or were replaced."""
+
+    def __init__(self) -> None:
+        self._sent: Sequence[Event] = []
+        self._count = 0
+
+    def advance(self, view: RunView) -> tuple[int, Sequence[Event]] | None:
+        """(index of the first changed row, all rows from there on), or None without changes.
+
+        A view appends to one list while it follows and makes a new one when a restart
+        replaced rows, so only then the rows have to be compared.
+        """
+        rows = view.rows
+        first = self._count if rows is self._sent else self._common(rows)
+        unchanged = first == self._count == len(rows)
+        self._sent, self._count = rows, len(rows)
+        return None if unchanged else (first, rows[first:])
+
+    def _common(self, rows: Sequence[Event]) -> int:
+        sent = self._sent[: self._count]
+        for index, (old, new) in enumerate(zip(sent, rows, strict=False)):
+            if old is not new:
+                return index
+        return min(len(sent), len(rows))
+
+
+class PackedRows:
+    """The packed rows of one view: each is packed once for all readers."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = columns
+        self._row_bytes = row_bytes(columns)
+        self._cursor = RowCursor()
+        self._rows = bytearray()
+        self.generation = 0
+        """Counts how often known rows were replaced; a reader of another one starts again."""
+
+    def __len__(self) -> int:
+        return len(self._rows) // self._row_bytes if self._row_bytes else 0
+
+    def sync(self, view: RunView) -> int | None:
+        """Add what is new; return the index of the first changed row, None without changes."""
+        changes = self._cursor.advance(view)
+        if changes is None:
+            return None
+        first, rows = changes
+        if first < len(self):
+            self.generation += 1
+            del self._rows[first * self._row_bytes :]
+        self._rows += pack(rows, self.columns)
+        return first
+
+    def rows(self, first: int = 0) -> bytes:
+        """All rows from `first` on."""
+        return bytes(memoryview(self._rows)[first * self._row_bytes :])

@@ -1,0 +1,42 @@
+"""The figures of a run as data and text, from its kind's one list."""
+
+from __future__ import annotations
+
+from llmops_kernel.kinds.kind import Figure
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.store.journal.summary import FigureValue
+from llmops_kernel.store.journal.view import RunView, finite
+from llmops_kernel.views import format as fmt
+
+
+def figures(view: RunView) -> tuple[FigureValue, ...]:
+    """Every figure of the run's kind, in order of importance; an unknown one as a dash."""
+    return tuple(_value(figure, view) for figure in kind_named(view.kind).all_figures(view))
+
+
+def live_figures(view: RunView) -> tuple[FigureValue, ...]:
+    """The figures that the live panel and the terminal's live screen show."""
+    shown = kind_named(view.kind).all_figures(view)
+    return tuple(_value(figure, view) for figure in shown if figure.live)
+
+
+def compared_figures(view: RunView) -> tuple[FigureValue, ...]:
+    """The figures of comparisons and of the table that stays when a run has ended."""
+    shown = kind_named(view.kind).all_figures(view)
+    return tuple(_value(figure, view) for figure in shown if figure.compared)
+
+
+def _value(figure: Figure, view: RunView) -> FigureValue:
+    value = figure.value(view)
+    text = fmt.by_unit(value, figure.unit)
+    note = figure.note(view) if figure.note is not None else ""
+    return FigureValue(
+        key=figure.key,
+        label=figure.label,
+        value=finite(value),
+        text=f"{text} {note}" if note else text,
+        unit=figure.unit,
+        better=figure.better,
+        hint=figure.hint_for(view),
+        listed=figure.listed,
+    )

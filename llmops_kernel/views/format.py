@@ -1,0 +1,184 @@
+"""Formats numbers and times as readable text. Pure; an unknown value is always a dash."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+from llmops_kernel.store.journal.summary import Unit
+
+DASH = "–"
+_SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def known(value: float | None) -> bool:
+    """Return True for a number that can be shown: neither missing nor NaN nor infinite."""
+    return value is not None and math.isfinite(value)
+
+
+def seconds(value: float | None) -> str:
+    """`0.4 s`, `12.3 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`."""
+    if value is None or not known(value):
+        return DASH
+    if value < 0:
+        return "0.0 s"
+    if value < 0.0995:
+        return f"{value * 1e3:.0f} ms"
+    if value < 59.95:
+        return f"{value:.1f} s"
+    whole = round(value)
+    minutes, rest_s = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest_s:02d} s"
+    hours, minutes = divmod(round(value / 60), 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def step_time(value: float | None) -> str:
+    """A step's time: three digits, so that a change of one percent shows."""
+    if value is None or not known(value):
+        return DASH
+    if value < 0.9995:
+        return f"{_digits(value * 1e3)} ms"
+    return f"{_digits(value)} s" if value < 60 else seconds(value)
+
+
+def count(value: float | None) -> str:
+    """Whole numbers with thin groups up to 99,999, then `1.23 M`."""
+    if value is None or not known(value):
+        return DASH
+    if abs(value) < 99_999.5:
+        return f"{value:,.0f}"
+    return _scaled(value)
+
+
+def rate(value: float | None, unit: str = "") -> str:
+    """`0.85`, `12.3`, `1,234`, `123 k`; the unit follows."""
+    if value is None or not known(value):
+        return DASH
+    text = count(value) if abs(value) >= 999.5 else _digits(value)
+    return f"{text} {unit}" if unit else text
+
+
+def flops(value: float | None) -> str:
+    """A rate of floating point operations: `1.2 TFLOPS`."""
+    if value is None or not known(value):
+        return DASH
+    return f"{_scaled(value)}FLOPS"
+
+
+def byte_size(value: float | None) -> str:
+    """Binary units, three digits: `512 B`, `1.50 GiB`."""
+    if value is None or not known(value):
+        return DASH
+    for size, unit in _BYTES:
+        if abs(value) >= size * 0.9995:
+            return f"{_digits(value / size)} {unit}"
+    return f"{value:.0f} B"
+
+
+def percent(value: float | None) -> str:
+    """A fraction 0..1 as percent: `41.2 %`, `0.083 %`."""
+    if value is None or not known(value):
+        return DASH
+    if value == 0:
+        return "0 %"
+    return f"{_digits(value * 100)} %" if abs(value) < 0.1 else f"{value * 100:.1f} %"
+
+
+def loss(value: float | None) -> str:
+    """Four digits after the point; small ones by exponent. A diverged loss is not unknown."""
+    if value is None:
+        return DASH
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
+
+
+def number(value: float | None) -> str:
+    """Any other number: up to four significant digits."""
+    return DASH if value is None or not known(value) else f"{value:.4g}"
+
+
+def by_unit(value: float | None, unit: Unit) -> str:
+    """Write a number as its unit is written everywhere: figures, columns, comparisons."""
+    return _BY_UNIT[unit](value)
+
+
+def exponent(value: float | None) -> str:
+    """A learning rate: `2.00e-04`."""
+    return DASH if value is None or not known(value) else f"{value:.2e}"
+
+
+_BY_UNIT: dict[Unit, Callable[[float | None], str]] = {
+    "loss": loss,
+    "fraction": percent,
+    "per_second": rate,
+    "seconds": step_time,
+    "bytes": byte_size,
+    "count": count,
+    "exponent": exponent,
+    "number": number,
+}
+
+
+def step_of(step: int | None, total: int | None) -> str:
+    """`step 40 of 225`; a dash for what is not known yet."""
+    if step is None and total is None:
+        return "no step yet"
+    return (
+        f"step {DASH if step is None else f'{step:,}'} of {DASH if total is None else f'{total:,}'}"
+    )
+
+
+def ellipsis(text: str, width: int) -> str:
+    """Cut in the middle, so that both ends of a run id stay, which distinguish it."""
+    if len(text) <= width:
+        return text
+    if width <= 3:
+        return text[:width]
+    head = (width - 1 + 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def sparkline(values: list[float | None], width: int = 40) -> str:
+    """One line of block characters, oldest first; each column is a mean of its share."""
+    usable = [v for v in values if v is not None and math.isfinite(v)]
+    if not usable or width < 1:
+        return ""
+    buckets = min(width, len(usable))
+    edges = [len(usable) * i // buckets for i in range(buckets + 1)]
+    means = [sum(usable[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
+    low, high = min(means), max(means)
+    if high == low:
+        return _SPARKS[len(_SPARKS) // 2] * buckets
+    top = len(_SPARKS) - 1
+    return "".join(_SPARKS[round((m - low) / (high - low) * top)] for m in means)
+
+
+def _digits(value: float) -> str:
+    """Three significant digits without an exponent for 0.001 up to 999; more above."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size >= 99.95:
+        return f"{value:,.0f}"
+    if size >= 9.995:
+        return f"{value:.1f}"
+    if size >= 0.9995:
+        return f"{value:.2f}"
+    return f"{value:.2g}"
+
+
+def _scaled(value: float) -> str:
+    for size, prefix in _SI:
+        if abs(value) >= size * 0.9995:
+            return f"{_digits(value / size)} {prefix}"
+    return f"{_digits(value)} "

@@ -1,0 +1,254 @@
+"""A run's view as the JSON that the panel shows: words and formatted numbers, no logic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.metrics.events import EvalEvent, FailureEvent
+from llmops_kernel.store.journal.spans import PhaseSpan
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.view import STOP_PHASE, Progress, RunView
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.views import format as fmt
+from llmops_kernel.views.columns import column_names, columns_of, curve_of
+from llmops_kernel.views.figures import live_figures
+
+Json = dict[str, Any]
+
+
+def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
+    """Everything but the step columns and the log."""
+    return {
+        "run_id": record.run_id,
+        "name": record.name,
+        "cluster": record.cluster,
+        "what": describe(record),
+        "state": view.state,
+        "attempt": view.attempt,
+        "ended": view.is_terminal,
+        "kind": record.kind,
+        "no_steps": view.is_terminal and not view.rows,
+        "message": view.message,
+        "remedy": view.remedy,
+        "progress": view.progress.fraction if view.progress else None,
+        "progress_text": progress_text(view),
+        "eta_text": eta_text(view, now_s=now_s),
+        "waiting_text": waiting_text(view),
+        "figures": [
+            {"label": f.label, "value": f.text, "hint": f.hint} for f in live_figures(view)
+        ],
+        "columns": column_names(columns_of(view)),
+        "curve": curve_of(view)[0],
+        "waterfall": waterfall(view, now_s=now_s),
+        "processes": processes_text(view),
+        "evals": [list(p) for p in eval_points(view)] if has_evals(view) else None,
+        "eval_rows": eval_rows(view),
+        "warnings": warnings(view),
+        "restarts": [restart_text(r.from_step, r.cause, r.failures_left) for r in view.restarts],
+        "failures": [failure(f) for f in view.failures],
+        "outputs": [
+            {"what": o.what.replace("_", " "), "path": o.path, "size": fmt.byte_size(o.size_bytes)}
+            for o in view.outputs
+        ],
+    }
+
+
+def describe(record: RunRecord) -> str:
+    """Return one line about what runs; empty for a kind without one."""
+    return kind_named(record.kind).describe(record)
+
+
+def progress_text(view: RunView) -> str:
+    """`step 40 of 225`, `1,200 of 5,000 rows`; empty for an ended run that reported nothing."""
+    progress = view.progress
+    if progress is None:
+        has_steps = isinstance(view, TrainingView)
+        waiting = "before the first step" if has_steps else "no progress yet"
+        return "" if view.is_terminal else waiting
+    return _count_text(view, progress) + _origin_text(view)
+
+
+def _count_text(view: RunView, progress: Progress) -> str:
+    if progress.unit != "steps":
+        total = "" if progress.total is None else f" of {progress.total:,}"
+        return f"{progress.done:,}{total} {progress.unit}"
+    return fmt.step_of(view.last_step, progress.total)
+
+
+def _origin_text(view: RunView) -> str:
+    """Which attempt the progress comes from, until the newest one reports its own."""
+    if not view.is_outdated:
+        return ""
+    if view.reported_by == view.attempt:
+        return " (before the restart)"
+    return f" (attempt {view.reported_by})"
+
+
+def eta_text(view: RunView, *, now_s: float) -> str:
+    if view.is_terminal:
+        took_s = elapsed_s(view)
+        return "" if took_s is None else f"took {fmt.seconds(took_s)}"
+    left_s = view.eta_s(now_s)
+    return "" if left_s is None else f"about {fmt.seconds(max(left_s, 0.0))} left"
+
+
+def waiting_text(view: RunView) -> str:
+    """Return what the run does while there is no curve yet."""
+    if view.rows and not view.is_outdated:
+        return ""
+    if view.is_terminal:
+        return "" if view.rows else kind_named(view.kind).no_progress
+    running = [span for span in view.phases() if span.end_s is None]
+    if not running:
+        return "Waiting for the first event of this run…"
+    return f"{phase_words(view, running[-1].name)}…"
+
+
+def phase_words(view: RunView, name: str) -> str:
+    """What a run does in a phase, as its kind words it: "Loading the model"."""
+    return kind_named(view.kind).words.get(name, name.replace("_", " "))
+
+
+def has_evals(view: RunView) -> bool:
+    """Whether the run's kind has evaluations."""
+    return isinstance(view, TrainingView)
+
+
+def evals_of(view: RunView) -> list[EvalEvent]:
+    """Evaluations, for a kind that has any."""
+    return view.evals if isinstance(view, TrainingView) else []
+
+
+def eval_points(view: RunView) -> list[tuple[int, float]]:
+    """Return (step, evaluation loss) that a chart can draw: JSON has no NaN."""
+    points = [(e.step, e.metrics.get("eval_loss")) for e in evals_of(view)]
+    return [(step, loss) for step, loss in points if loss is not None and fmt.known(loss)]
+
+
+def eval_rows(view: RunView) -> Json:
+    """Return one row per evaluation and one column per metric, without `eval_` in the names."""
+    names = list(dict.fromkeys(name for e in evals_of(view) for name in e.metrics))
+    return {
+        "columns": ["step", *(name.removeprefix("eval_").replace("_", " ") for name in names)],
+        "rows": [
+            [f"{e.step:,}", *(fmt.number(e.metrics.get(name)) for name in names)]
+            for e in evals_of(view)
+        ],
+    }
+
+
+def failure(event: FailureEvent) -> Json:
+    where = f"{event.file}:{event.line}" if event.file and event.line else event.file
+    ranks = event.ranks
+    who = "" if not ranks else f"rank{'s' if len(ranks) > 1 else ''} {_ranges(ranks)}"
+    return {
+        "error": event.error,
+        "message": event.message,
+        "remedy": event.remedy,
+        "ranks": who,
+        "where": where,
+        "traceback": event.traceback.strip(),
+    }
+
+
+def _ranges(ranks: tuple[int, ...]) -> str:
+    """`0-3, 7` for (0, 1, 2, 3, 7)."""
+    groups: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if groups and rank == groups[-1][-1] + 1:
+            groups[-1].append(rank)
+        else:
+            groups.append([rank])
+    return ", ".join(str(g[0]) if len(g) == 1 else f"{g[0]}-{g[-1]}" for g in groups)
+
+
+def warnings(view: RunView) -> list[Json]:
+    """Each text once, with how often it was reported."""
+    counts = Counter((w.message, w.remedy) for w in view.warnings)
+    return [
+        {"message": message, "remedy": remedy, "times": times}
+        for (message, remedy), times in counts.items()
+    ]
+
+
+def restart_text(from_step: int, cause: str, failures_left: int | None) -> str:
+    since = f"from step {from_step:,}" if from_step else "from the beginning"
+    left = "" if failures_left is None else f" ({failures_left} more allowed)"
+    return f"Restarted {since}: {cause}{left}"
+
+
+def waterfall(view: RunView, *, now_s: float) -> Json:
+    """Start-up phases against a common scale, and what came later as a list."""
+    startup, later = split_phases(view)
+    rest = [f"{name}: {text}" for name, text in later_totals(later, now_s=now_s)]
+    total = fmt.seconds(view.submit_to_first_step_s)
+    if not startup:
+        return {"rows": [], "later": rest, "total": total}
+    begin_s = min(span.begin_s for span in startup)
+    scale_s = max(max(until_s(span, now_s=now_s) for span in startup) - begin_s, 1e-9)
+    rows = [
+        {
+            "name": span.name.replace("_", " "),
+            "detail": f"cut off {span.detail}".strip() if span.interrupted else span.detail,
+            "left": (span.begin_s - begin_s) / scale_s,
+            "width": (until_s(span, now_s=now_s) - span.begin_s) / scale_s,
+            "text": fmt.seconds(until_s(span, now_s=now_s) - span.begin_s),
+            "running": span.end_s is None,
+            "interrupted": span.interrupted,
+        }
+        for span in startup
+    ]
+    return {"rows": rows, "later": rest, "total": total}
+
+
+def processes_text(view: RunView) -> str:
+    """`warm; private memory of a worker 296 MiB`, `cold: reason`; empty before any report."""
+    warmth = view.warmth
+    if warmth is None:
+        return ""
+    known = sorted(size for size in warmth.private_bytes or () if size is not None)
+    if not known:
+        return warmth.text
+    ends = dict.fromkeys(fmt.byte_size(size) for size in (known[0], known[-1]))
+    return f"{warmth.text}; private memory of a worker {' to '.join(ends)}"
+
+
+def split_phases(view: RunView) -> tuple[list[PhaseSpan], list[PhaseSpan]]:
+    """Phases up to the first result, and after it: one an hour later would flatten the bars."""
+    spans = [span for span in view.phases() if span.name != STOP_PHASE]
+    last = kind_named(view.kind).phases[-1:]
+    first = next((s.end_s for s in spans if s.name in last and s.end_s is not None), None)
+    if first is None:
+        return spans, []
+    return [s for s in spans if s.begin_s < first], [s for s in spans if s.begin_s >= first]
+
+
+def until_s(span: PhaseSpan, *, now_s: float) -> float:
+    """Return the end of a bar; a running one grows with the clock."""
+    return max(now_s, span.begin_s) if span.end_s is None else span.end_s
+
+
+def span_text(span: PhaseSpan, *, now_s: float) -> str:
+    text = fmt.seconds(until_s(span, now_s=now_s) - span.begin_s)
+    return f"{text}, cut off" if span.interrupted else text
+
+
+def later_totals(spans: list[PhaseSpan], *, now_s: float) -> list[tuple[str, str]]:
+    """`("evaluate × 3", "12.0 s")`: phases after the first step, added up by name."""
+    totals = []
+    for name in dict.fromkeys(span.name for span in spans):
+        mine = [span for span in spans if span.name == name]
+        label = name.replace("_", " ") + (f" × {len(mine)}" if len(mine) > 1 else "")
+        total_s = sum(until_s(span, now_s=now_s) - span.begin_s for span in mine)
+        totals.append((label, fmt.seconds(total_s)))
+    return totals
+
+
+def elapsed_s(view: RunView) -> float | None:
+    """Return the seconds from the attempt's first phase to its end; None while it runs."""
+    spans, end = view.phases(), view.end
+    if not spans or end is None:
+        return None
+    return max(0.0, end.time_s - min(span.begin_s for span in spans))

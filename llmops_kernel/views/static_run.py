@@ -1,0 +1,227 @@
+"""A run as a picture, a table and plain text, where no live panel is available."""
+
+from __future__ import annotations
+
+import io
+import time
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from llmops_kernel.store.journal.summary import FigureValue
+from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.views import format as fmt
+from llmops_kernel.views.columns import curve_of, points_of, x_label
+from llmops_kernel.views.figures import compared_figures, figures
+from llmops_kernel.views.snapshot import (
+    elapsed_s,
+    eval_points,
+    processes_text,
+    progress_text,
+    span_text,
+    split_phases,
+    until_s,
+    waiting_text,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LINE, POINT, GREY = "#1976d2", "#e65100", "#757575"
+_CELL = "text-align:left;padding:2px 14px 2px 0"
+
+
+def render_png(view: RunView, *, title: str = "", now_s: float | None = None) -> bytes:
+    """Loss with evaluations, speed, and the waterfall, side by side; on white, 1100 x 320 px."""
+    from matplotlib.figure import Figure  # 0.3 s to import
+
+    figure = Figure(figsize=(11, 3.2), dpi=100, layout="constrained", facecolor="white")
+    left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1, 1.1))
+    draw_curve(left, view)
+    draw_speed(middle, view)
+    draw_waterfall(right, view, now_s=time.time() if now_s is None else now_s)
+    if title:
+        figure.suptitle(fmt.ellipsis(title, 90), fontsize=10)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def style_axes(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=9, loc="left")
+    axes.tick_params(labelsize=8, colors="#444444")
+    axes.grid(visible=True, color="#e5e5e5", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color("#bbbbbb")
+
+
+def empty_axes(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=8, color=GREY, wrap=True)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _plot(
+    axes: Axes,
+    points: list[tuple[float, float]],
+    view: RunView,
+    *,
+    color: str = LINE,
+    label: str,
+) -> None:
+    x, values = [p[0] for p in points], [p[1] for p in points]
+    axes.plot(x, values, color=color, linewidth=1.2, label=label, marker="." * (len(x) < 3))
+    axes.set_xlabel(x_label(view), fontsize=8)
+
+
+def draw_curve(axes: Axes, view: RunView) -> None:
+    """The kind's curve as a line (a training run's loss), evaluation losses as points."""
+    name, label = curve_of(view)
+    style_axes(axes, label)
+    points, evals = points_of(view, name), eval_points(view)
+    if not points and not evals:
+        empty_axes(axes, waiting_text(view) or f"no {label or 'curve'}")
+        return
+    if points:
+        _plot(axes, points, view, label="training")
+    if evals:
+        axes.plot(*zip(*evals, strict=True), "o", color=POINT, markersize=5, label="evaluation")
+        axes.legend(fontsize=8, frameon=False)
+
+
+def draw_speed(axes: Axes, view: RunView) -> None:
+    """MFU in percent where the peak is known, else tokens per second."""
+    mfu = [(x, value * 100) for x, value in points_of(view, "mfu")]
+    rates = points_of(view, "tokens_per_second")
+    style_axes(axes, "MFU, %" if mfu else "tokens per second")
+    if mfu or rates:
+        _plot(axes, mfu or rates, view, label="speed")
+        axes.set_ylim(bottom=0)
+    else:
+        empty_axes(axes, waiting_text(view) or "no speed")
+
+
+def draw_waterfall(axes: Axes, view: RunView, *, now_s: float) -> None:
+    """Draw the start-up phases as bars from the submit on, labelled with their seconds."""
+    style_axes(axes, f"start-up, s ({view.warmth.short})" if view.warmth else "start-up, s")
+    spans, _ = split_phases(view)
+    if not spans:
+        empty_axes(axes, "no phase yet")
+        return
+    begin_s = min(span.begin_s for span in spans)
+    width_s = max(until_s(span, now_s=now_s) for span in spans) - begin_s
+    for row, span in enumerate(spans):
+        start, end = span.begin_s - begin_s, until_s(span, now_s=now_s) - begin_s
+        axes.barh(row, max(end - start, width_s / 300), left=start, height=0.65, color=LINE)
+        text = span_text(span, now_s=now_s)
+        inside = end > width_s * 0.75
+        axes.text(
+            start - width_s * 0.01 if inside else end + width_s * 0.01,
+            row,
+            text,
+            ha="right" if inside else "left",
+            va="center",
+            fontsize=7,
+            color="#333333",
+        )
+    axes.set_yticks(range(len(spans)), [span.name.replace("_", " ") for span in spans])
+    axes.set_ylim(len(spans) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+
+
+def rows(view: RunView, record: RunRecord | None = None) -> list[tuple[str, str]]:
+    """The table's lines: label and value."""
+    lines = [("state", view.state.capitalize())]
+    if record is not None:
+        lines = [("run", record.run_id), *lines]
+    if view.attempt > 1:
+        lines.append(("attempt", str(view.attempt)))
+    lines += [("progress", progress_text(view) or fmt.DASH)]
+    took_s = elapsed_s(view)
+    if took_s is not None:
+        lines.append(("took", fmt.seconds(took_s)))
+    lines.append(("processes", processes_text(view) or fmt.DASH))
+    lines += [(figure.label, figure.text) for figure in compared_figures(view)]
+    lines += [(o.what.replace("_", " "), o.path) for o in view.outputs]
+    return lines
+
+
+def table_html(view: RunView, record: RunRecord | None = None) -> str:
+    """Figures and outputs; of a failed run also what happened and what to do."""
+    cells = "".join(
+        f'<tr><th style="{_CELL};font-weight:normal;opacity:.75">{escape(label)}</th>'
+        f'<td style="{_CELL}">{escape(value)}</td></tr>'
+        for label, value in rows(view, record)
+    )
+    return f"{_trouble_html(view)}<table>{cells}</table>"
+
+
+def _trouble_html(view: RunView) -> str:
+    parts = []
+    shown = {f.message for f in view.failures}
+    if view.message and view.message not in shown:
+        parts.append(_message_html(view.state.capitalize(), view.message, view.remedy))
+    for event in view.failures:
+        where = f" at {event.file}:{event.line}" if event.file else ""
+        parts.append(_message_html(f"{event.error}{where}", event.message, event.remedy))
+        if event.traceback:
+            text = escape(event.traceback.strip())
+            parts.append(f"<details><summary>Traceback</summary><pre>{text}</pre></details>")
+    return "".join(parts)
+
+
+def _message_html(head: str, message: str, remedy: str) -> str:
+    todo = f"<br><b>Try:</b> {escape(remedy)}" if remedy else ""
+    return f"<p><b>{escape(head)}</b>: {escape(message)}{todo}</p>"
+
+
+def text(view: RunView, record: RunRecord | None = None) -> str:
+    """The same in plain text, for terminals and `text/plain`."""
+    lines = rows(view, record)
+    width = max(len(label) for label, _ in lines)
+    body = [f"{label:<{width}}  {value}" for label, value in lines]
+    for event in view.failures:
+        where = f" at {event.file}:{event.line}" if event.file else ""
+        body.append(f"{event.error}{where}: {event.message}")
+        if event.remedy:
+            body.append(f"  Try: {event.remedy}")
+    if view.message and view.message not in {f.message for f in view.failures}:
+        body.append(view.message + (f"\n  Try: {view.remedy}" if view.remedy else ""))
+    return "\n".join(body)
+
+
+def open_phase(view: RunView) -> str | None:
+    """Return the phase in progress during the steps, such as `evaluate` or `save`."""
+    open_spans = [span for span in view.phases() if span.end_s is None and not view.is_terminal]
+    return open_spans[-1].name.replace("_", " ") if open_spans else None
+
+
+def one_line(view: RunView, *, now_s: float | None = None) -> str:
+    """`Running, step 40 of 225, loss 1.2345`: what a log or an empty output cell shows."""
+    now_s = time.time() if now_s is None else now_s
+    parts: list[Any] = [view.state.capitalize()]
+    if view.rows:
+        parts += [progress_text(view)]
+        parts += [_short(figure) for figure in figures(view) if _is_known_and_short(figure)]
+        left_s = view.eta_s(now_s)
+        if left_s is not None:
+            parts.append(f"about {fmt.seconds(left_s)} left")
+        elif (phase := open_phase(view)) is not None:
+            parts.append(f"now: {phase}")
+    elif waiting_text(view):
+        parts.append(waiting_text(view))
+    return ", ".join(parts)
+
+
+def _is_known_and_short(figure: FigureValue) -> bool:
+    return figure.listed and figure.text != fmt.DASH
+
+
+def _short(figure: FigureValue) -> str:
+    """`loss 1.2345`; a rate carries its unit as its label: `123 tokens/s`."""
+    if figure.unit == "per_second":
+        return f"{figure.text} {figure.label}"
+    return f"{figure.label} {figure.text}"

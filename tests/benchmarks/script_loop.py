@@ -1,0 +1,111 @@
+"""One script, submitted in turn to a warm local cluster and to a stock Ray cluster.
+
+    python -m tests.benchmarks.script_loop notebooks/scripts/lightning_train.py -- --steps 3
+
+Ours: `cluster.submit` on a cluster that `llmops up` started. Stock: `ray job submit` on a head that
+`ray start --head` started, in the same minutes. Prints the seconds from the submit to the script's
+first `track.step`: ours from the journal; the stock one from a wrapper that runs the script with a
+`track.step` which writes down the time, so it fits scripts whose steps are made in their own
+process. Needs a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import llmops_kernel as llmops
+
+WRAPPER = """\
+import runpy, sys, time
+from pathlib import Path
+from llmops_kernel import track
+
+def first_step(**_):
+    file = Path({file!r})
+    if not file.exists():
+        file.write_text(str(time.time()))
+
+track.step = first_step
+track.active = lambda: True
+sys.argv = [{script!r}, *{args!r}]
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
+
+class StockCluster:
+    """A Ray head as its documentation starts it, with ports and folders of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ray = str(Path(sys.executable).with_name("ray"))
+        self._env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+
+    def __enter__(self) -> StockCluster:
+        words = ["start", "--head", "--port=6390", "--dashboard-port=8290", "--num-cpus=2"]
+        self._run(*words, "--dashboard-host=127.0.0.1", f"--temp-dir={self._folder / 'ray'}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in self._pids():
+            subprocess.run(["kill", pid], check=False)
+
+    def _pids(self) -> list[str]:
+        """Processes whose command names this cluster's own folder."""
+        found = subprocess.run(
+            ["pgrep", "-f", str(self._folder / "ray")], capture_output=True, text=True, check=False
+        )
+        return found.stdout.split()
+
+    def _run(self, *words: str) -> None:
+        subprocess.run([self._ray, *words], check=True, env=self._env, capture_output=True)
+
+    def first_step_s(self, script: Path, args: list[str]) -> float:
+        with tempfile.TemporaryDirectory(dir=self._folder) as name:
+            workspace, file = Path(name), self._folder / f"first-{time.time_ns()}"
+            shutil.copy(script, workspace / script.name)
+            text = WRAPPER.format(file=str(file), script=script.name, args=args)
+            (workspace / "wrapper.py").write_text(text)
+            begin_s = time.time()
+            self._run(
+                *("job", "submit", "--address", "http://127.0.0.1:8290"),
+                *("--working-dir", name, "--", sys.executable, "wrapper.py"),
+            )
+            return float(file.read_text()) - begin_s
+
+
+def ours_s(cluster: llmops.Cluster, script: Path, args: list[str]) -> float:
+    run = cluster.submit(script, args=args)
+    run.wait()
+    seconds = run.view.submit_to_first_step_s
+    assert seconds is not None, run.logs()
+    return float(seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("script", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("args", nargs="*")
+    options = parser.parse_args()
+    cluster = llmops.up("local")
+    warm, stock = [], []
+    with tempfile.TemporaryDirectory(prefix="stock-") as name, StockCluster(Path(name)) as ray:
+        ours_s(cluster, options.script, options.args)  # The first one uploads packages.
+        for number in range(options.rounds):
+            warm.append(ours_s(cluster, options.script, options.args))
+            stock.append(ray.first_step_s(options.script, options.args))
+            print(f"{number + 1}: ours {warm[-1]:.1f} s, stock {stock[-1]:.1f} s", flush=True)
+    ours, theirs = statistics.median(warm), statistics.median(stock)
+    print(f"median: ours {ours:.1f} s, stock {theirs:.1f} s, ratio {theirs / ours:.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Compare in a narrow and a wide Lab: everything can be reached, and its tables stay readable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from llmops_kernel.store.store import RunStore
+from tests.browser.lab import ARTIFACTS, Lab
+from tests.browser.lab_page import THEMES, LabPage
+from tests.server.runs import make_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+LONG = "meta-llama-3-8b-instruct-menu-items-lora-rank-64-cosine-{}-260901-101500"
+WIDTHS = (1100, 1920)
+VIEW = ".llmops-compare:visible"
+# The element that scrolls the view: the view itself or one of its ancestors.
+SCROLLER = """() => {
+  let element = [...document.querySelectorAll('.llmops-compare')]
+    .find(view => view.offsetParent);
+  while (element && !(/auto|scroll/.test(getComputedStyle(element).overflowY)
+      && element.scrollHeight > element.clientHeight)) {
+    element = element.parentElement;
+  }
+  return element;
+}"""
+TOP = f"() => ({SCROLLER})()?.scrollTop ?? -1"
+TALL_ROWS = """limit => [...document.querySelectorAll('.llmops-compare table tr')]
+  .filter(row => row.offsetParent && row.offsetHeight > limit)
+  .map(row => `${row.offsetHeight} px: ${row.textContent}`)"""
+
+
+def _config(seed: int) -> dict[str, Any]:
+    """Each of its 150 values differs from one seed to the next."""
+    sections = {f"section_{number}": {} for number in range(10)}
+    for number in range(150):
+        keys = sections[f"section_{number % 10}"]
+        keys[f"a_rather_long_name_of_a_setting_{number}"] = f"/data/experiments/{seed}/{number}"
+    return {"optimizer": {"learning_rate": 1e-4 * seed}, **sections}
+
+
+@pytest.fixture(scope="module")
+def run_ids(lab: Lab) -> list[str]:
+    store = RunStore(lab.home)
+    ids = [LONG.format(f"{number}a1b") for number in range(1, 5)]
+    for number, run_id in enumerate(ids, start=1):
+        make_run(
+            store, run_id, steps=30, created_s=1_790_000_000.0 + number, config=_config(number)
+        )
+    return ids
+
+
+@pytest.fixture
+def tab(chromium: Any, lab: Lab) -> Iterator[LabPage]:
+    page = chromium.new_page(viewport={"width": 1100, "height": 800})
+    tab = LabPage(page, lab)
+    tab.open()
+    yield tab
+    tab.last_look("compare-last-look")
+    page.close()
+
+
+def _open(tab: LabPage, run_ids: list[str]) -> None:
+    tab.command("llmops:compare-runs", runIds=run_ids)
+    view = tab.page.locator(VIEW)
+    view.locator("canvas").first.wait_for(timeout=30_000)
+    view.get_by_text("section_9.a_rather_long_name_of_a_setting_149").first.wait_for()
+
+
+def _top(tab: LabPage) -> float:
+    tab.page.wait_for_timeout(300)  # Scrolling is animated.
+    return float(tab.page.evaluate(TOP))
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_everything_can_be_scrolled_to(tab: LabPage, run_ids: list[str], number: int) -> None:
+    _open(tab, run_ids[:number])
+    for width in WIDTHS:
+        tab.page.set_viewport_size({"width": width, "height": 800})
+        head = tab.page.locator(f"{VIEW} .llmops-compare-heads")
+        head.scroll_into_view_if_needed()
+        box = tab.page.locator(VIEW).bounding_box()
+        tab.page.mouse.move(box["x"] + box["width"] / 2, 600)
+        before = _top(tab)
+        assert before >= 0, "nothing scrolls the comparison"
+        tab.page.mouse.wheel(0, 500)
+        by_wheel = _top(tab)
+        assert by_wheel > before
+        head.click(position={"x": 1, "y": 1}) if by_wheel == 0 else tab.page.mouse.down()
+        tab.page.mouse.up()
+        tab.page.keyboard.press("PageDown")
+        assert _top(tab) > by_wheel
+        tab.page.keyboard.press("End")
+        last = tab.page.locator(f"{VIEW} tr").last
+        _top(tab)
+        assert last.bounding_box()["y"] < 800
+        tab.page.keyboard.press("Home")
+        assert _top(tab) == 0
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_rows_are_a_few_lines_high(tab: LabPage, run_ids: list[str], number: int) -> None:
+    _open(tab, run_ids[:number])
+    for theme in reversed(THEMES):
+        tab.theme(theme)
+        for width in WIDTHS:
+            tab.page.set_viewport_size({"width": width, "height": 800})
+            tab.page.locator(f"{VIEW} .llmops-compare-figures").scroll_into_view_if_needed()
+            tab.page.wait_for_timeout(400)
+            ARTIFACTS.mkdir(exist_ok=True)
+            name = f"compare-{number}-{theme.lower()}-{width}.png"
+            tab.page.screenshot(path=str(ARTIFACTS / name))
+            assert tab.page.evaluate(TALL_ROWS, 90) == []

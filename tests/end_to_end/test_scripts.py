@@ -1,0 +1,193 @@
+"""Scripts as runs on a real cluster: from the command line and the API, however they end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import llmops_kernel as llmops
+from llmops_kernel.api import Run
+from llmops_kernel.providers.protocol import ClusterInfo
+from llmops_kernel.train.model import catalogue
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+SCRIPTS = NOTEBOOKS / "scripts"
+
+STEPS = """
+    import sys, time
+    import torch, torch.distributed as dist
+    from llmops_kernel import track
+
+    dist.init_process_group("gloo")
+    path = track.resume_checkpoint()
+    done = torch.load(path)["step"] if path else 0
+    total = int(sys.argv[1])
+    track.start(total_steps=total)
+    for step in range(done + 1, total + 1):
+        time.sleep(0.05)
+        dist.barrier()
+        track.step(step=step, loss=1.0 / step, tokens_per_worker=10)
+        if track.should_stop():
+            print("rank", dist.get_rank(), "leaves at", step, flush=True)
+            if dist.get_rank() == 0:
+                torch.save({"step": step}, "state.pt")
+            track.checkpoint("state.pt", step=step)
+            break
+    dist.destroy_process_group()
+"""
+
+
+def write(folder: Path, text: str, name: str = "train.py") -> Path:
+    path = folder / name
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def until(condition: Callable[[], bool], *, timeout_s: float = 120.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not become true in time"
+        time.sleep(0.2)
+
+
+def succeeded(run: Run) -> Run:
+    assert run.wait(180) == "SUCCEEDED", run.logs()
+    return run
+
+
+def test_a_ddp_script_on_two_workers(ray_cluster: ClusterInfo) -> None:
+    cluster = llmops.cluster(ray_cluster.name)
+    run = succeeded(cluster.submit(SCRIPTS / "ddp.script.yaml", args=["--steps", "5"]))
+    assert run.record.kind == "script"
+    assert run.config.num_workers == 2
+    metrics = run.metrics()
+    assert list(metrics.index) == [1, 2, 3, 4, 5]
+    assert set(metrics["tokens"]) == {128}
+    phases = {span.name for span in run.view.phases()}
+    assert {"snapshot", "upload", "pending", "driver", "workers", "first_step"} <= phases
+    # The same script again, with one argument changed.
+    again = succeeded(run.resubmit(args=["--steps", "3"]))
+    assert [change[0] for change in again.diff(run).config] == ["args"]
+
+
+def test_lightning_from_the_command_line(ray_cluster: ClusterInfo) -> None:
+    words = ["submit", str(SCRIPTS / "lightning_train.py"), "--cluster", ray_cluster.name]
+    done = subprocess.run(
+        [sys.executable, "-m", "llmops_kernel.cli.main", *words, "--follow", "--", "--steps", "4"],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env=os.environ,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = llmops.attach("last")
+    assert run.config.args == ("--steps", "4")
+    metrics = run.metrics()
+    assert list(metrics.index) == [1, 2, 3, 4]
+    assert set(metrics["tokens"]) == {32}
+    assert run.view.total_steps == 4
+
+
+def test_rays_documented_trainer_with_transformers(ray_cluster: ClusterInfo) -> None:
+    model = catalogue.prepare("tiny-llama")
+    run = llmops.cluster(ray_cluster.name).submit(
+        SCRIPTS / "ray_trainer.py",
+        workspace=NOTEBOOKS,
+        args=["--model", str(model), "--workers", "2", "--steps", "4"],
+    )
+    succeeded(run)
+    steps = run.view.steps
+    assert [step.step for step in steps] == [1, 2, 3, 4]
+    assert all((step.tokens or 0) > 0 for step in steps)
+    assert all((step.flops or 0) > 0 for step in steps), "the model was handed over"
+    assert run.view.start is not None
+    assert run.view.start.num_workers == 2
+    assert run.view.total_steps == 4
+
+
+def test_all_ranks_stop_at_one_step_and_a_retry_resumes(
+    ray_cluster: ClusterInfo, tmp_path: Path
+) -> None:
+    cluster = llmops.cluster(ray_cluster.name)
+    run = cluster.submit(write(tmp_path, STEPS), args=["400"], num_workers=2)
+    until(lambda: len(run.view.steps) >= 3)
+    run.stop()
+    assert run.wait(120) == "STOPPED", run.logs()
+    left = {line.split("leaves at ")[1] for line in run.logs().splitlines() if "leaves at" in line}
+    assert len(left) == 1, run.logs()
+    step = run.view.last_step
+    assert left == {str(step)}
+    assert "after saving a checkpoint" in run.view.message
+    run.retry()
+    until(lambda: run.view.attempt == 2 and (run.view.last_step or 0) > (step or 0))
+    run.stop()
+    assert run.wait(120) == "STOPPED"
+    assert [one.step for one in run.view.steps][: step or 0] == list(range(1, (step or 0) + 1))
+
+
+@pytest.mark.parametrize("num_workers", [None, 2])
+def test_a_failure_names_the_users_line(
+    ray_cluster: ClusterInfo, tmp_path: Path, num_workers: int | None
+) -> None:
+    path = write(tmp_path, "def load():\n    raise ValueError('no rows')\n\nload()\n")
+    settings = {} if num_workers is None else {"num_workers": num_workers}
+    run = llmops.cluster(ray_cluster.name).submit(path, **settings)
+    until(lambda: run.has_ended)
+    assert run.state == "FAILED"
+    assert run.view.message == "ValueError: no rows (train.py:2)"
+    [failure] = run.view.failures
+    assert (failure.file, failure.line) == ("train.py", 2)
+    assert failure.ranks == (() if num_workers is None else (0, 1))
+
+
+def test_a_failure_inside_a_worker_of_ray_train(ray_cluster: ClusterInfo, tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        from ray.train import ScalingConfig
+        from ray.train.torch import TorchTrainer
+
+        def train_func():
+            raise ValueError("no rows")
+
+        TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=1)).fit()
+        """,
+    )
+    run = llmops.cluster(ray_cluster.name).submit(path)
+    until(lambda: run.has_ended)
+    assert run.state == "FAILED"
+    [failure] = run.view.failures
+    assert (failure.error, failure.file, failure.line) == ("ValueError", "train.py", 6)
+
+
+def test_a_script_that_reports_nothing(ray_cluster: ClusterInfo, tmp_path: Path) -> None:
+    path = write(tmp_path, "import sys\nprint('hello', *sys.argv[1:])\n")
+    run = succeeded(llmops.cluster(ray_cluster.name).submit(path, args=["world", "a b"]))
+    assert "hello world a b" in run.logs()
+    assert run.view.steps == []
+    assert "driver" in {span.name for span in run.view.phases()}
+
+
+def test_a_stop_of_a_script_that_never_asks(ray_cluster: ClusterInfo, tmp_path: Path) -> None:
+    path = write(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(300)\n")
+    run = llmops.cluster(ray_cluster.name).submit(path)
+    until(lambda: "ready" in run.logs())
+    run.stop()
+    assert run.wait(150) == "STOPPED"
+    # Ray may report the end of the job some seconds before the driver has ended the script.
+    until(lambda: "track.should_stop()" in run.view.message)
+
+
+def test_a_script_that_is_not_there_is_refused_before_anything_starts(
+    ray_cluster: ClusterInfo, tmp_path: Path
+) -> None:
+    with pytest.raises(llmops.ConfigError, match="no such file"):
+        llmops.cluster(ray_cluster.name).submit(tmp_path / "trian.py")

@@ -1,0 +1,76 @@
+"""The callbacks for Transformers and Lightning, in a run of their own without Ray."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.train.script.conftest import ScriptRun
+
+TRANSFORMERS = """
+    import sys, torch
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+    from llmops_kernel import track
+    from llmops_kernel.integrations.transformers import TrackCallback
+
+    config = LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+                         num_attention_heads=2, vocab_size=100)
+    row = {"input_ids": torch.arange(16), "labels": torch.arange(16),
+           "attention_mask": torch.tensor([1] * 12 + [0] * 4)}
+    arguments = TrainingArguments(
+        "out", max_steps=int(sys.argv[1]), per_device_train_batch_size=2, report_to="none",
+        use_cpu=True, save_strategy="no", eval_strategy="steps", eval_steps=4, disable_tqdm=True)
+    Trainer(LlamaForCausalLM(config), arguments, train_dataset=[row] * 8, eval_dataset=[row] * 2,
+            callbacks=[TrackCallback()]).train(resume_from_checkpoint=track.resume_checkpoint())
+"""
+
+
+def test_transformers_reports_steps_tokens_flops_and_evaluations(tmp_path: Path) -> None:
+    run = ScriptRun(tmp_path)
+    run.write(TRANSFORMERS)
+    assert run.run("4") == 0, run.output
+    steps: list[Any] = run.events("step")
+    assert [step.step for step in steps] == [1, 2, 3, 4]
+    assert [step.tokens for step in steps] == [24] * 4  # 2 rows of 12; padding is not counted.
+    assert all(step.flops > 0 and step.loss > 0 for step in steps)
+    [evaluation] = run.events("eval")
+    assert evaluation.step == 4
+    assert set(evaluation.metrics) == {"eval_loss"}
+    start: Any = run.events("start")[-1]
+    assert (start.total_steps, start.global_batch_size) == (4, 2)
+
+
+def test_transformers_saves_when_it_is_stopped_and_resumes_there(tmp_path: Path) -> None:
+    run = ScriptRun(tmp_path)
+    run.write(TRANSFORMERS)
+    process = run.start("100000")
+    deadline = time.monotonic() + 90
+    while len(run.events("step")) < 2:
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert run.finish(process) == 0, run.output
+    [end] = run.events("end")
+    assert end.message == f"Stopped at step {end.last_step}, after saving a checkpoint."
+    assert run.run(str(end.last_step + 2)) == 0, run.output
+    steps: list[Any] = run.events("step")
+    assert [step.step for step in steps] == [end.last_step + 1, end.last_step + 2]
+
+
+def test_outside_a_run_the_callback_changes_nothing(tmp_path: Path) -> None:
+    import transformers
+
+    from llmops_kernel.integrations.transformers import TrackCallback
+
+    arguments = transformers.TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    control = transformers.TrainerControl()
+    callback = TrackCallback()
+    state = transformers.TrainerState()
+    callback.on_train_begin(arguments, state, control)
+    callback.on_step_end(arguments, state, control)
+    assert arguments.include_num_input_tokens_seen == "no"
+    assert not control.should_log
+    assert not control.should_training_stop

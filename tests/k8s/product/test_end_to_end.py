@@ -1,0 +1,172 @@
+"""From `up` to `delete` on Kubernetes, through the API server, with the calls of the local case.
+
+Real are: the client, the tunnel, Ray with its token, the training. Stand-ins are: the API server,
+KubeRay's operator and the kubelets; so nothing is said here of images or of a pod's network.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import llmops_kernel as llmops
+from llmops_kernel.metrics.events import ProcessEvent
+from tests.k8s.standin.farm import Farm
+from tests.k8s.standin.process import StandIn
+from tests.k8s.support.user_namespace import of_this_process
+from tests.notebooks.test_quickstart import NAME, PARAMETERS
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+ROOT = Path(__file__).parents[3]
+CONFIG = """\
+name: lora
+model: tiny-llama
+data: {train: rows.jsonl, max_length: 64}
+method: lora
+parallelism: {strategy: ddp, num_workers: 1}
+optimizer: {learning_rate: 2.0e-3}
+training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 12}
+checkpoint: {every_steps: 6}
+hooks: hooks.py
+"""
+# Slow enough to be looked at while it runs.
+HOOKS = """
+import time
+from transformers import TrainerCallback
+
+class Slow(TrainerCallback):
+    def on_step_end(self, *args, **kwargs):
+        time.sleep(0.3)
+
+def callbacks():
+    return [Slow()]
+"""
+
+
+@pytest.fixture
+def farm(
+    standin: StandIn, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Farm]:
+    """A Kubernetes that this user's kubeconfig leads to; the current folder has the templates."""
+    kubeconfig = standin.kubeconfig(tmp_path / "kubeconfig", namespace=namespace)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    shutil.copytree(ROOT / "cluster_templates", tmp_path / "cluster_templates")
+    monkeypatch.chdir(tmp_path)
+    with Farm(standin, mode="real", grace_s=1) as running:
+        yield running
+    assert running.processes() == []
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LLMOPS_HOME", str(of_this_process(tmp_path) / "home"))
+    rows = [{"text": f"number {i} follows number {i - 1} and not {i + 3}"} for i in range(64)]
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "hooks.py").write_text(HOOKS)
+    path = folder / "lora.train.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def until(condition: Callable[[], object], *, timeout_s: float = 180) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come true in time"
+        time.sleep(0.2)
+
+
+def test_the_loop_of_a_cluster_on_kubernetes(farm: Farm, namespace: str, config: Path):
+    began_s = time.monotonic()
+    cluster = llmops.up("kind-cpu")
+    assert time.monotonic() - began_s < 5
+    assert cluster.info.state == "starting"
+    cluster.wait(timeout_s=180)
+    assert cluster.info.is_ready
+    assert (cluster.info.workers_ready, cluster.info.workers_wanted) == (1, 1)
+    assert llmops.up("kind-cpu").info.created_s == cluster.info.created_s
+
+    first = cluster.submit(config)
+    follow(first)
+    assert first.wait(240) == "SUCCEEDED"
+    whole(first)
+
+    cluster.scale(workers={"cpu": 2}, wait=True)
+    assert cluster.info.workers_ready == 2
+
+    cluster.suspend()
+    until(lambda: cluster.info.state == "stopped")
+    until(lambda: not farm.processes())
+    whole(first)  # Its Ray is gone; the journal, log and record are here.
+    assert "train" in first.logs()
+
+    cluster.resume(wait=True)
+    second = first.resubmit(learning_rate=1e-3)
+    assert second.wait(240) == "SUCCEEDED"
+    whole(second)
+    assert forked(second) == {"driver": True, "worker": True}
+    assert ("optimizer.learning_rate", 2e-3, 1e-3) in second.diff(first).config
+
+    cluster.delete()
+    until(lambda: not farm.pods(namespace) and not farm.processes())
+    assert "kind-cpu" not in [other.name for other in llmops.clusters()]
+    whole(second)
+
+
+def test_the_notebook_of_local_runs_with_another_template(farm: Farm, tmp_path: Path):
+    folder = tmp_path / "notebooks"
+    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns("my-workspace"))
+    given = {**PARAMETERS, "template": "kind-cpu"}
+    words = [word for name, value in given.items() for word in ("-p", name, str(value))]
+    command = [sys.executable, "-m", "papermill", NAME, "result.ipynb", *words]
+    done = subprocess.run(
+        [*command, "--no-progress-bar"], cwd=folder, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    saved = (folder / "result.ipynb").read_text()
+    assert saved.count("iVBORw0KGgo") >= 2  # The two runs ended with pictures.
+    assert "Cluster <b>kind-cpu: " in saved
+    llmops.cluster("kind-cpu").delete()
+    until(lambda: not farm.processes())
+
+
+def follow(run: llmops.Run) -> None:
+    """Steps are seen one after the other while it runs, not all at its end."""
+    seen: list[int] = []
+
+    def is_over() -> bool:
+        step = run.view.last_step
+        if step and (not seen or step > seen[-1]):
+            seen.append(step)
+        return run.state in ("SUCCEEDED", "FAILED", "STOPPED")
+
+    until(is_over, timeout_s=300)
+    assert run.state == "SUCCEEDED", run.logs()[-3000:]
+    assert len(seen) >= 4, seen
+
+
+def forked(run: llmops.Run) -> dict[str, bool]:
+    """Whether driver and workers came from the fork servers of their pods."""
+    return {event.role: event.warm for event in run.events() if isinstance(event, ProcessEvent)}
+
+
+def whole(run: llmops.Run) -> None:
+    """No line of its journal is missing or there twice."""
+    assert list(run.metrics().index) == list(range(1, 13))
+    assert run.metrics()["loss"].notna().all()
+    streams: dict[str, list[int]] = {}
+    for event in run.events():
+        streams.setdefault(event.stream, []).append(event.seq)
+    # A client, a driver and one worker group write; each counts from 1 without gaps.
+    assert len(streams) == 3
+    assert {stream: sorted(seqs) for stream, seqs in streams.items()} == {
+        stream: list(range(1, len(seqs) + 1)) for stream, seqs in streams.items()
+    }

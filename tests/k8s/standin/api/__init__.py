@@ -1,0 +1,1 @@
+"""The API server: from a request to its answer."""

@@ -1,0 +1,1 @@
+"""Kubelets: simulated ones, and ones that start real Ray processes."""

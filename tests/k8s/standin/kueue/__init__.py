@@ -1,0 +1,1 @@
+"""Kueue: Workloads of queued RayClusters and their admission."""

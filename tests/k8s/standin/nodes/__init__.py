@@ -1,0 +1,1 @@
+"""The scheduler and the arithmetic of nodes and quotas."""

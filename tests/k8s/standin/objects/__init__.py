@@ -1,0 +1,1 @@
+"""Objects of the API: kinds, storage, validation and every way of writing one."""

@@ -1,0 +1,1 @@
+"""KubeRay's operator 1.7, as recorded."""

@@ -1,0 +1,1 @@
+"""What all controllers share: an API client with caches, events, quantities."""

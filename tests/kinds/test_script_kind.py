@@ -1,0 +1,101 @@
+"""What is submitted as a script, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.errors import ConfigError
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.kinds.script import SCRIPT, check_files, describe
+from llmops_kernel.kinds.script_config import is_script, load_script, run_name, script_from_text
+from llmops_kernel.services.submission import from_config, from_text
+from llmops_kernel.store.record.record import RunRecord
+
+
+def test_the_kind_is_registered() -> None:
+    assert kind_named("script") is SCRIPT
+    assert SCRIPT.phases[-1] == "first_step"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("train.py", True), ("a.script.yaml", True), ("a.train.yaml", False), ("notes.txt", False)],
+)
+def test_a_script_is_recognised_by_its_name(name: str, expected: bool) -> None:
+    assert is_script(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [("train.py", "train"), ("My_Train V2.py", "my-train-v2"), ("__.py", "script")],
+)
+def test_the_run_is_named_after_the_file(file: str, expected: str) -> None:
+    assert run_name(Path(file)) == expected
+    assert ScriptConfig(name=run_name(Path(file)), script=file).name == expected
+
+
+def test_a_python_file_with_arguments(tmp_path: Path) -> None:
+    path = tmp_path / "parts" / "train.py"
+    path.parent.mkdir()
+    path.write_text("")
+    own = from_config(path, settings={"args": ["--lr", "1e-4"], "num_workers": 2})
+    assert (own.request.kind, own.request.name) == ("script", "train")
+    assert own.request.config["args"] == ["--lr", "1e-4"]
+    assert own.request.config["script"] == "train.py"
+    assert own.workspace == path.parent
+    wider = from_config(path, workspace=tmp_path)
+    assert wider.request.config["script"] == "parts/train.py"
+    assert wider.request.check(tmp_path) == []
+
+
+def test_a_script_config_is_read_with_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "a.script.yaml"
+    path.write_text("script: train.py\nargs: [--steps, '3']\n")
+    config = load_script(path, ["num_workers=2", "resources.cpus=0.5"])
+    assert (config.workers, config.resources.cpus, config.args) == (2, 0.5, ("--steps", "3"))
+    edited = from_text(path.read_text(), name="a.script.yaml", workspace=tmp_path, config_path=None)
+    assert edited.request.kind == "script"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("script: t.py\nworkers: 2\n", "workers"),
+        ("script: t.py\nmode: driver\nnum_workers: 2\n", "not on 2 workers"),
+        ("script: t.py\nresources: {cpus: 2}\n", "no workers"),
+        ("script: t.py\nenv: {HF_TOKEN: abc}\n", "HF_TOKEN"),
+        ("args: [a]\n", "script: is missing"),
+    ],
+)
+def test_mistakes_are_named(text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        script_from_text(text, name="x.script.yaml")
+    assert words in str(raised.value)
+    assert "abc" not in str(raised.value)
+
+
+def test_files_are_checked_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    assert check_files(ScriptConfig(script="train.py"), tmp_path) == []
+    [missing] = check_files(ScriptConfig(script="trian.py"), tmp_path)
+    assert "train.py" in missing.suggestion
+    [outside] = check_files(ScriptConfig(script="../train.py"), tmp_path / "sub")
+    assert "workspace" in outside.message
+    [other] = check_files(ScriptConfig(script="train.sh"), tmp_path)
+    assert "Python" in other.message
+
+
+def test_one_line_says_what_runs() -> None:
+    config = ScriptConfig(script="train.py", args=("--lr", "1e-4"), num_workers=2)
+    record = RunRecord(
+        run_id="r",
+        name="r",
+        created_s=0,
+        cluster="local",
+        kind="script",
+        config=config.model_dump(mode="json"),
+    )
+    assert describe(record) == "train.py --lr 1e-4 · 2 workers"

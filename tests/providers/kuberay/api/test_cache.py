@@ -1,0 +1,164 @@
+"""One list and one watch a namespace, which survive whatever happens to them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from llmops_kernel.providers.kuberay.api.cache import Cache, close_caches, rayclusters_of
+from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kube
+from llmops_kernel.providers.kuberay.api.paths import raycluster_path
+from llmops_kernel.providers.kuberay.provider import KubeRayProvider
+from llmops_kernel.providers.protocol import ClusterState
+from tests.k8s.standin.process import PolicyRule
+from tests.providers.kuberay.conftest import Cloud
+
+
+def until(is_so: Callable[[], Any], *, timeout_s: float = 15.0) -> Any:
+    deadline_s = time.monotonic() + timeout_s
+    while not (found := is_so()):
+        assert time.monotonic() < deadline_s, "it did not come to that in time"
+        time.sleep(0.05)
+    return found
+
+
+def raycluster(name: str) -> dict[str, Any]:
+    pod = {"spec": {"containers": [{"name": "ray", "image": "rayproject/ray:2.60.0"}]}}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name},
+        "spec": {"headGroupSpec": {"template": pod}},
+    }
+
+
+def names(cloud: Cloud) -> set[str]:
+    return set(rayclusters_of(open_kube(), cloud.namespace).look().items)
+
+
+def requests(cloud: Cloud, verb: str) -> int:
+    return cloud.standin.stats()["requests"].get(f"{verb} {cloud.path}", 0)
+
+
+def open_watches(cloud: Cloud) -> int:
+    return cloud.standin.stats()["watches"].get(cloud.path, 0)
+
+
+def test_many_lookers_cost_one_list_and_one_watch(cloud: Cloud) -> None:
+    for number in range(40):
+        cloud.create(raycluster(f"c{number}"))
+
+    def look() -> None:
+        for _ in range(5):
+            assert len(KubeRayProvider(cloud.home).names()) == 40
+
+    threads = [threading.Thread(target=look) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until(lambda: open_watches(cloud) == 1)
+    assert (requests(cloud, "list"), requests(cloud, "watch")) == (1, 1)
+
+
+def test_changes_arrive_without_being_asked_for(cloud: Cloud) -> None:
+    assert names(cloud) == set()
+    cloud.create(raycluster("a"))
+    until(lambda: names(cloud) == {"a"})
+    Kube().delete(f"{cloud.path}/a")
+    until(lambda: names(cloud) == set())
+
+
+@pytest.mark.parametrize("fault", ["drop-watch", "close-watch", "410"])
+def test_a_watch_that_ends_goes_on(cloud: Cloud, fault: str) -> None:
+    cloud.create(raycluster("before"))
+    assert names(cloud) == {"before"}
+    until(lambda: open_watches(cloud) == 1)
+    cloud.standin.fault(fault, path=cloud.path)
+    cloud.create(raycluster("meanwhile"))
+    until(lambda: names(cloud) == {"before", "meanwhile"})
+    Kube().delete(f"{cloud.path}/before")
+    until(lambda: names(cloud) == {"meanwhile"})
+    until(lambda: open_watches(cloud) == 1)
+
+
+def test_what_was_deleted_while_nobody_watched_is_gone_after_410(cloud: Cloud) -> None:
+    cloud.create(raycluster("a"))
+    cloud.create(raycluster("b"))
+    assert names(cloud) == {"a", "b"}
+    with cloud.standin.faulty("503", path=cloud.path, verb="watch"):
+        cloud.standin.fault("drop-watch", path=cloud.path)
+        Kube().delete(f"{cloud.path}/a")
+        cloud.standin.fault("410", path=cloud.path)
+    until(lambda: names(cloud) == {"b"})
+
+
+def test_while_the_api_server_is_away_the_last_state_is_told_with_its_age(cloud: Cloud) -> None:
+    cloud.create(raycluster("a"))
+    assert cloud.provider.get("a").message == "The operator has not processed it yet"
+    cloud.standin.fault("away", seconds=7)
+    told = until(lambda: _stale(cloud))
+    assert "Last known state" in told.message
+    assert "API server of context standin" in told.message
+    assert told.state is ClusterState.STARTING
+    assert cloud.provider.names() == ("a",)
+    until(lambda: "Last known state" not in cloud.provider.get("a").message, timeout_s=30)
+    cloud.create(raycluster("b"))
+    until(lambda: cloud.provider.names() == ("a", "b"))
+
+
+def _stale(cloud: Cloud) -> Any:
+    began_s = time.monotonic()
+    info = cloud.provider.get("a")
+    assert time.monotonic() - began_s < 1.5
+    return info if "Last known state" in info.message else None
+
+
+def test_list_without_watch_is_polled(cloud: Cloud) -> None:
+    cloud.standin.user("pol", "pol-token", [PolicyRule(("ray.io",), ("rayclusters",), ("list",))])
+    cloud.login("pol-token")
+    assert names(cloud) == set()
+    cloud.create(raycluster("a"))
+    until(lambda: names(cloud) == {"a"})
+
+
+def test_a_place_that_may_not_be_seen_says_so_to_all(cloud: Cloud) -> None:
+    cloud.standin.user("nob", "nob-token", [])
+    cloud.login("nob-token")
+    for _ in range(2):
+        with pytest.raises(KubeError, match="'nob' may not list rayclusters"):
+            names(cloud)
+
+
+def test_it_closes(cloud: Cloud) -> None:
+    cache = Cache(Kube(), raycluster_path(cloud.namespace))
+    cache.look()
+    until(lambda: open_watches(cloud) == 1)
+    began_s = time.monotonic()
+    cache.close()
+    assert time.monotonic() - began_s < 1.0
+    until(lambda: open_watches(cloud) == 0)
+
+
+def test_an_answer_of_ours_is_seen_before_the_watch_tells_it(cloud: Cloud) -> None:
+    cloud.create(raycluster("a"))
+    names(cloud)
+    with cloud.standin.faulty("slow", path=cloud.path, verb="watch", seconds=5):
+        cloud.standin.fault("close-watch", path=cloud.path)
+        cloud.provider.keep("a", for_s=60)
+        assert cloud.provider.get("a").kept_until_s is not None
+    close_caches()
+
+
+def test_an_old_answer_does_not_bring_back_what_is_gone(cloud: Cloud) -> None:
+    old = cloud.create(raycluster("a"))
+    cache = rayclusters_of(open_kube(), cloud.namespace)
+    assert set(cache.look().items) == {"a"}
+    Kube().delete(f"{cloud.path}/a")
+    until(lambda: not cache.look().items)
+    cache.put(old)
+    assert not cache.look().items

@@ -1,0 +1,36 @@
+"""The Role that users are given has each rule where our messages say that it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from llmops_kernel.providers.kuberay.api.rights import ALL, Right
+
+FILE = Path(__file__).parents[4] / "cluster_templates" / "rbac.yaml"
+
+
+def rules() -> list[dict[str, Any]]:
+    role, _ = yaml.safe_load_all(FILE.read_text())
+    found: list[dict[str, Any]] = role["rules"]
+    return found
+
+
+@pytest.mark.parametrize("right", ALL, ids=lambda right: f"{right.verb} {right.resource}")
+def test_a_right_is_given_by_the_rule_that_is_named(right: Right):
+    rule = rules()[right.rule - 1]
+    assert rule["apiGroups"] == [right.group]
+    assert right.resource in rule["resources"]
+    assert right.verb in rule["verbs"]
+
+
+def test_the_rules_are_numbered_for_people():
+    text = FILE.read_text()
+    assert len(rules()) == 11
+    for number in (1, 2, 9, 10, 11):
+        assert f"# Rule {number}." in text
+    assert "# Rules 3 to 6." in text
+    assert "# Rules 7 and 8." in text

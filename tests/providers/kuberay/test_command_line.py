@@ -1,0 +1,130 @@
+"""`llmops` and the Python functions for clusters on Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+import llmops_kernel as llmops_api
+from llmops_kernel.cli.main import main
+from llmops_kernel.errors import ClusterStartError
+from llmops_kernel.providers.protocol import ClusterState
+from tests.k8s.standin.farm import Farm
+from tests.providers.kuberay.conftest import Cloud
+
+Run = Callable[..., tuple[int, str, str]]
+pytestmark = pytest.mark.usefixtures("farm")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as deletion_reasons:
+            main(arguments)
+        printed = capsys.readouterr()
+        code = deletion_reasons.value.code
+        return (code if isinstance(code, int) else 0), printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def template(cloud: Cloud, tmp_path: Path) -> Path:
+    path = tmp_path / "one.yaml"
+    path.write_text(yaml.safe_dump(cloud.template().model_dump(mode="json")))
+    return path
+
+
+def test_up_waits_with_a_line_for_each_change(run: Run, template: Path, cloud: Cloud) -> None:
+    code, out, err = run("up", str(template))
+    assert code == 0, err
+    assert "READY" in out
+    assert "2 of 2 ready" in out
+    assert f"standin/{cloud.namespace}" in out
+    assert "Creating RayCluster one" in err
+    assert "workers" in err
+
+
+def test_up_without_waiting_then_status_tells_what_it_waits_for(
+    run: Run, tmp_path: Path, cloud: Cloud
+) -> None:
+    group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
+    path = tmp_path / "one.yaml"
+    data = cloud.template(worker_groups=[group]).model_dump(mode="json")
+    path.write_text(yaml.safe_dump(data))
+    code, out, _ = run("up", str(path), "--no-wait")
+    assert code == 0
+    assert "llmops status one" in out
+    deadline_s = time.monotonic() + 20
+    while True:
+        code, out, _ = run("status", "one")
+        assert code == 1
+        if "1 of 1 worker" in out or time.monotonic() > deadline_s:
+            break
+        time.sleep(0.3)
+    assert "1 of 1 worker" in out
+    assert "Try:" in out
+    _, listed, _ = run("ls")
+    assert "0 of 1" in listed
+    assert "one: " in listed
+
+
+def test_scale_ls_and_delete(run: Run, template: Path, cloud: Cloud) -> None:
+    assert run("up", str(template))[0] == 0
+    code, out, err = run("scale", "one", "--workers", "w=3", "--yes")
+    assert code == 0, err
+    assert "3 of 3 ready" in out
+    code, _, err = run("scale", "one", "--workers", "w3", "--yes")
+    assert code == 2
+    assert "GROUP=NUMBER" in err
+    code, out, _ = run("ls", "--json")
+    (info,) = json.loads(out)
+    assert (info["name"], info["workers_ready"], info["provider"]) == ("one", 3, "kuberay")
+    code, _, err = run("delete", "one", "--yes", "--force")
+    assert code == 0, err
+    assert "No cluster" in run("ls")[1]
+
+
+def test_an_api_server_that_is_away_is_told_beside_the_list(
+    run: Run, cloud: Cloud, template: Path
+) -> None:
+    assert run("up", str(template), "--no-wait")[0] == 0
+    text = cloud.kubeconfig.read_text().replace(cloud.standin.url, "https://127.0.0.1:1")
+    cloud.kubeconfig.write_text(text)
+    code, out, err = run("ls")
+    assert code == 0
+    assert "cannot be reached" in err
+    assert out == ""  # Nobody knows whether there is none.
+
+
+def test_in_python_up_returns_at_once_and_the_handle_waits(
+    template: Path, cloud: Cloud, farm: Farm
+) -> None:
+    lines: list[str] = []
+    began_s = time.monotonic()
+    cluster = llmops_api.up(template, progress=lines.append)
+    assert time.monotonic() - began_s < 5.0
+    assert lines
+    assert cluster.info.state in (ClusterState.STARTING, ClusterState.READY)
+    assert cluster.wait(timeout_s=30, progress=lines.append).info.is_ready
+    assert "one: ready" in repr(cluster)
+    assert "one: ready" in repr(llmops_api.clusters())
+    cluster.keep(for_s=3600)
+    assert cluster.info.kept_until_s is not None
+    cluster.scale(workers={"w": 1}, wait=True)
+    assert cluster.info.workers_ready == 1
+
+
+def test_a_wait_that_runs_out_of_time_says_why(cloud: Cloud, tmp_path: Path) -> None:
+    group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
+    path = tmp_path / "one.yaml"
+    data = cloud.template(worker_groups=[group]).model_dump(mode="json")
+    path.write_text(yaml.safe_dump(data))
+    cluster = llmops_api.up(path)
+    with pytest.raises(ClusterStartError, match="1 of 1 worker"):
+        cluster.wait(timeout_s=3)

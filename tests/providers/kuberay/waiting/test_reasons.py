@@ -1,0 +1,102 @@
+"""What people read about a cluster that waits: one row a situation."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation
+from llmops_kernel.providers.kuberay.waiting.reasons import waiting
+from tests.providers.kuberay.observations import (
+    IMAGE,
+    container_waits,
+    event,
+    head,
+    node,
+    observation,
+    pod,
+    raycluster,
+    unscheduled,
+)
+from tests.providers.kuberay.waiting.capacity_cases import NOT_FOUND, OF_CAPACITY, one
+from tests.providers.kuberay.waiting.pod_cases import OF_PODS
+
+CASES = OF_CAPACITY | OF_PODS
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_the_first_reason_says_what_and_what_to_do(
+    case: tuple[ClusterObservation, str, str, str, bool],
+) -> None:
+    given, message, remedy, kind, is_stuck = case
+    first = waiting(given)[0]
+    assert message in first.message
+    assert remedy in first.remedy
+    assert (first.kind, first.is_stuck) == (kind, is_stuck)
+
+
+def test_pods_with_the_same_reason_are_told_of_once() -> None:
+    pods = [
+        pod("h", kind="head", node="n0", **container_waits("ErrImagePull", NOT_FOUND)),
+        *(pod(f"w{i}", node="n0", **container_waits("ErrImagePull", NOT_FOUND)) for i in range(2)),
+        pod("w2", ready=True),
+    ]
+    (only,) = waiting(observation(raycluster(replicas=3), pods=pods))
+    assert only.message.startswith(f"The head and 2 of 3 workers wait: image {IMAGE}")
+
+
+def test_the_group_is_named_when_there_are_several() -> None:
+    groups = [{"groupName": "a", "replicas": 2}, {"groupName": "b", "replicas": 1}]
+    pods = [
+        head(),
+        pod("a0", group="a", ready=True),
+        unscheduled("a1", group="a"),
+        pod("b0", group="b", ready=True),
+    ]
+    found = waiting(
+        observation(
+            raycluster(groups=groups), pods=pods, nodes=[node()], node_pods=[pod("x", node="n0")]
+        )
+    )
+    assert found[0].message.startswith("1 of 2 workers of group a waits: no node has 8 free")
+
+
+def test_what_could_not_be_looked_at_is_told_last() -> None:
+    found = waiting(one(unscheduled(), denied=("nodes", "events"), silent=("resourcequotas",)))
+    assert [reason.kind for reason in found] == ["capacity", "permission", "permission"]
+    assert found[1].message.endswith("Missing permission to read: nodes, events")
+    assert "rbac.yaml" in found[1].remedy
+
+
+def test_a_complete_cluster_waits_for_nothing_whatever_is_hidden() -> None:
+    given = observation(
+        raycluster(replicas=1), pods=[head(), pod(ready=True)], denied=("nodes",), ray_answers=True
+    )
+    assert waiting(given) == ()
+
+
+def test_a_suspended_cluster_waits_for_nothing() -> None:
+    assert waiting(observation(raycluster(spec={"suspend": True}), pods=[])) == ()
+
+
+def test_the_faults_of_an_earlier_cluster_of_that_name_are_not_told() -> None:
+    old = event("InvalidRayClusterSpec", "bad")
+    old["involvedObject"]["uid"] = "another"
+    (found,) = waiting(observation(raycluster(status={}), events=[old]))
+    assert "InvalidRayClusterSpec" not in found.message
+
+
+def test_an_accepted_spec_is_no_longer_refused() -> None:
+    given = observation(
+        raycluster(replicas=1),
+        pods=[head(), pod(ready=True)],
+        events=[event("InvalidRayClusterSpec", "bad")],
+    )
+    assert waiting(given) == ()
+
+
+def test_pods_that_may_not_be_seen_are_not_taken_for_missing() -> None:
+    hidden = observation(raycluster(replicas=2), pods=[], denied=("pods",))
+    first, rights = waiting(hidden)
+    assert "why cannot be seen" in first.message
+    assert "has not made the pods" not in first.message
+    assert rights.message == "Missing permission to read: pods"

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.config.models.cluster import ClusterTemplate
+from llmops_kernel.errors import ClusterStartError
+from llmops_kernel.providers.local import launch
+from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
+
+# Ray's, in the worst case: the session's folder and the longest socket name in it.
+_SESSION = "session_2026-11-21_04-06-15_189887_4194304"
+_SOCKET = "sockets/dash_MetricsHead"
+_UNIX_SOCKET_PATH_BYTES = 107
+
+
+def make_record(temp_dir: Path) -> HeadRecord:
+    return HeadRecord(
+        name="lab",
+        host="here",
+        temp_dir=temp_dir,
+        dashboard_port=34567,
+        started_s=time.time(),
+        ray_version="2.60.0",
+        template={},
+    )
+
+
+def environment(
+    tmp_path: Path, user: dict[str, str], template: ClusterTemplate | None = None
+) -> dict[str, str]:
+    folder = cluster_folder(tmp_path, "lab")
+    return launch.environment(
+        user,
+        record=make_record(tmp_path),
+        folder=folder,
+        template=template or ClusterTemplate(name="lab"),
+        home=tmp_path,
+    )
+
+
+def test_the_users_ray_settings_do_not_reach_the_head(tmp_path: Path) -> None:
+    user = {
+        "RAY_ADDRESS": "10.0.0.1:6379",
+        "RAY_AUTH_TOKEN": "another cluster's",
+        "JPY_API_TOKEN": "secret",
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "HF_HUB_OFFLINE": "1",
+    }
+    before = dict(user)
+    env = environment(tmp_path, user)
+    assert user == before
+    assert not {"RAY_ADDRESS", "RAY_AUTH_TOKEN", "JPY_API_TOKEN", "MPLBACKEND"} & set(env)
+    assert env["HF_HUB_OFFLINE"] == "1"
+    assert "HF_HUB_OFFLINE" not in environment(tmp_path, {})
+
+
+def test_python_in_a_job_is_our_interpreter(tmp_path: Path) -> None:
+    ours = str(Path(sys.executable).parent)
+    warm = environment(tmp_path, {"PATH": "/usr/bin"})
+    launcher = str(launch.warm_folder(make_record(tmp_path)).bin)
+    assert warm["PATH"].split(os.pathsep) == [launcher, ours, "/usr/bin"]
+    off = ClusterTemplate.model_validate({"name": "lab", "warm": {"enabled": False}})
+    cold = environment(tmp_path, {"PATH": "/usr/bin"}, off)
+    assert cold["PATH"].split(os.pathsep) == [ours, "/usr/bin"]
+    assert "LLMOPS_WARM_DIR" in warm
+    assert "LLMOPS_WARM_DIR" not in cold
+
+
+def test_the_template_reaches_the_head_but_cannot_turn_authentication_off(tmp_path: Path) -> None:
+    template = ClusterTemplate(
+        name="lab", stop_wait_s=7, env={"RAY_AUTH_MODE": "disabled", "NCCL_DEBUG": "INFO"}
+    )
+    env = environment(tmp_path, {"NCCL_DEBUG": "WARN"}, template)
+    assert env["RAY_AUTH_MODE"] == "token"
+    assert env["NCCL_DEBUG"] == "INFO"
+    assert env["RAY_JOB_STOP_WAIT_TIME_S"] == "7"
+
+
+def test_the_command_line_has_no_token_and_only_loopback(tmp_path: Path) -> None:
+    template = ClusterTemplate(name="lab", num_cpus=3, num_gpus=0)
+    folder = cluster_folder(tmp_path, "lab")
+    folder.create()
+    folder.new_token()
+    line = launch.command(make_record(tmp_path), template)
+    assert not any(folder.token.read_text() in word for word in line)
+    assert {"--num-cpus=3", "--num-gpus=0", "--dashboard-host=127.0.0.1"} <= set(line)
+    assert "--node-ip-address=127.0.0.1" in line
+
+
+def test_socket_paths_fit_for_the_longest_name() -> None:
+    folder = launch.new_temp_dir("a-name-of-forty-characters-and-no-fewer")
+    try:
+        assert len(str(folder / _SESSION / _SOCKET)) <= _UNIX_SOCKET_PATH_BYTES
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert folder.parent.stat().st_mode & 0o777 == 0o700
+    finally:
+        folder.rmdir()
+
+
+def test_a_taken_dashboard_port_is_told_with_its_owner() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ClusterStartError, match=f"Port {port}.*pid {os.getpid()}") as caught:
+            launch.dashboard_port(ClusterTemplate(dashboard_port=port))
+    assert "dashboard_port" in caught.value.remedy
+
+
+def test_a_big_object_store_in_a_small_shm_is_explained_and_moved(tmp_path: Path) -> None:
+    template = ClusterTemplate(name="lab", object_store_memory_bytes=1 << 60)
+    assert "--shm-size" in launch.small_shm(template)
+    assert f"--plasma-directory={tmp_path}" in launch.command(make_record(tmp_path), template)
+    assert launch.small_shm(ClusterTemplate(object_store_memory_bytes=75 << 20)) == ""
+
+
+@pytest.mark.parametrize(
+    ("hidden", "what"), [("ray", "Ray is not installed"), ("aiohttp_cors", r"ray\[default\]")]
+)
+def test_without_ray_the_command_that_installs_it_is_named(hidden: str, what: str) -> None:
+    # A name that is None in sys.modules cannot be found, as if it were not installed.
+    code = f"""
+import re, sys
+from llmops_kernel.providers.local import launch
+from llmops_kernel.errors import MissingDependencyError
+sys.modules[{hidden!r}] = None
+try:
+    launch.check_installed()
+except MissingDependencyError as error:
+    assert re.search({what!r}, error.message), error.message
+    assert 'pip install "llmops-kernel[train]"' in error.remedy
+    print("told")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "told\n"
+
+
+def test_the_lazy_import_is_the_real_package_once_it_is_used() -> None:
+    code = """
+import sys, rfc3987_syntax
+assert "lark" not in sys.modules
+assert rfc3987_syntax.is_valid_syntax("iri", "http://example.org/ü")
+assert not rfc3987_syntax.is_valid_syntax("iri", "not an iri")
+from rfc3987_syntax import parse
+print(parse.__module__)
+"""
+    lazy = Path(launch.__file__).parent / "lazy_imports"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(lazy)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "rfc3987_syntax.syntax_helpers\n"

@@ -1,0 +1,190 @@
+"""A provider registered from outside works everywhere without a change elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import llmops_kernel as llmops
+from llmops_kernel.cli.main import main
+from llmops_kernel.errors import ClusterNotFoundError, ClusterStateError, LLMOpsError
+from llmops_kernel.jobs.guard import GuardThread, guard_once
+from llmops_kernel.jobs.history import archive_runs, stop_after_archiving
+from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.providers.capabilities import editor_of, guard_of
+from llmops_kernel.providers.protocol import ClusterAction
+from llmops_kernel.providers.registry import (
+    provider_for_name,
+    provider_named,
+    provider_names,
+    register,
+    shares_disk,
+    survey,
+    unregister,
+)
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.store import RunStore
+from tests.providers.kuberay.ray_with_runs import RayWithRuns
+from tests.providers.toy_provider import FILE, HIDDEN, TOY
+
+
+@pytest.fixture
+def ray() -> Iterator[RayWithRuns]:
+    with RayWithRuns() as answering:
+        yield answering
+
+
+Llmops = Callable[..., int]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def command(home: Path) -> Llmops:
+    """Run a command in this process and return its exit code."""
+
+    def call(*arguments: str) -> int:
+        with pytest.raises(SystemExit) as leaving:
+            main(arguments)
+        code = leaving.value.code
+        return code if isinstance(code, int) else 0
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def toys(home: Path, ray: RayWithRuns, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """`one` is up, `two` has lost its head; no kubeconfig is near."""
+    monkeypatch.setenv("KUBECONFIG", str(home / "none"))
+    home.mkdir(parents=True)
+    clusters = {"one": f"http://{ray.address}", "two": None, f"{HIDDEN}three": None}
+    (home / FILE).write_text(json.dumps(clusters))
+    register("toy", TOY)
+    yield
+    unregister("toy")
+
+
+def write_run(ray: RayWithRuns, folder: Path, *, cluster: str = "one") -> str:
+    """A run whose journal and log are on the cluster only."""
+    store, run_id = RunStore(), "lora-1"
+    now_s = time.time()
+    record = RunRecord(
+        run_id=run_id, name="lora", created_s=now_s, cluster=cluster, provider="toy", config={}
+    )
+    store.create(record, config_yaml="name: lora\n")
+    attempt = Attempt(
+        number=1, submission_id="lora-1-1", cluster=cluster, dashboard_url="", submitted_s=now_s
+    )
+    store.add_attempt(run_id, attempt)
+    folder.mkdir()
+    with closing(JournalWriter([folder], stream="1-worker-0", attempt=1)) as writer:
+        writer.emit(WarningEvent(message="from the cluster"))
+    ray.files["llmops/lora-1/1-worker-0.jsonl"] = (folder / "1-worker-0.jsonl").read_bytes()
+    ray.files["job-driver-lora-1-1.log"] = b"the driver's last line\n"
+    ray.run("lora-1-1", status="SUCCEEDED")
+    return run_id
+
+
+def messages(run_id: str) -> list[str]:
+    return [e.message for e in RunStore().events(run_id) if isinstance(e, WarningEvent)]
+
+
+def test_its_clusters_are_listed_and_shown(
+    command: Llmops,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command("ls", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {(row["name"], row["provider"], row["state"]) for row in rows} == {
+        ("one", "toy", "ready"),
+        ("two", "toy", "starting"),
+    }
+    assert command("status", "one", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["dashboard_url"].startswith("http://127.0.0.1:")
+    assert {info.name for info in llmops.clusters()} == {"one", "two"}
+
+
+def test_a_cluster_is_located_by_name_also_where_it_is_not_listed(ray: RayWithRuns) -> None:
+    assert provider_for_name("one").name == "toy"
+    assert provider_for_name(f"{HIDDEN}three").name == "toy"
+    with llmops.cluster("one").client() as client:
+        assert client.version()["ray_version"] == "2.60.0"
+    with pytest.raises(ClusterNotFoundError, match="known: one, two"):
+        provider_for_name("four")
+
+
+def test_a_deletion_is_previewed_then_done(
+    command: Llmops,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command("delete", "one") == 1
+    assert "Removes toy one." in capsys.readouterr().err
+    assert command("delete", "one", "--yes") == 0
+    assert provider_named("toy").names() == ("two",)
+    preview = provider_named("toy").preview("two", ClusterAction.DELETE)
+    assert preview.needs_confirmation
+
+
+def test_the_history_of_its_runs_is_archived_before_it_goes(
+    ray: RayWithRuns, tmp_path: Path
+) -> None:
+    run_id = write_run(ray, tmp_path / "remote")
+    assert messages(run_id) == []
+    stop_after_archiving(provider_named("toy"), "one", "delete")
+    assert messages(run_id) == ["from the cluster"]
+    log = RunStore().folder(run_id).logs / "driver-1.log"
+    assert log.read_text() == "the driver's last line\n"
+    assert "one" not in provider_named("toy").names()
+
+
+def test_a_cluster_without_a_head_keeps_nobody_waiting(ray: RayWithRuns, tmp_path: Path) -> None:
+    write_run(ray, tmp_path / "remote", cluster="two")
+    assert archive_runs(provider_named("toy"), "two") == ()
+
+
+def test_what_it_cannot_do_is_refused_with_its_name() -> None:
+    toy = provider_named("toy")
+    with pytest.raises(ClusterStateError, match="Provider toy has no manifests"):
+        editor_of(toy)
+    with pytest.raises(ClusterStateError, match="Provider toy has no idle guard"):
+        guard_of(toy)
+    with pytest.raises(ClusterStateError, match="no idle guard"):
+        guard_once(toy, "one")
+    guard = GuardThread(provider=toy, period_s=0.01)
+    guard.start()
+    guard.stop()
+
+
+def test_the_built_in_providers_have_the_capabilities_of_their_kind() -> None:
+    kuberay = provider_named("kuberay")
+    assert editor_of(kuberay) is kuberay
+    assert guard_of(kuberay) is kuberay
+    with pytest.raises(ClusterStateError, match="Provider local has no manifests"):
+        editor_of(provider_named("local"))
+    assert provider_names() == ("local", "kuberay", "toy")
+    assert [shares_disk(name) for name in ("local", "kuberay", "toy", "unknown")] == [
+        True, False, False, False,
+    ]  # fmt: skip
+
+
+def test_a_provider_that_cannot_be_loaded_hides_no_cluster() -> None:
+    register("broken", "no_such_package.provider:Provider")
+    try:
+        seen = survey()
+    finally:
+        unregister("broken")
+    assert {info.name for info in seen.infos} == {"one", "two"}
+    (error,) = seen.errors
+    assert "'broken' cannot be loaded from no_such_package.provider" in error.message
+    assert isinstance(error, LLMOpsError)

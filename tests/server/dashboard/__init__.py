@@ -1,0 +1,1 @@
+"""Tests of the proxy to the Ray dashboard and of its token."""

@@ -1,0 +1,75 @@
+"""The proxy in front of a real Ray Dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import pytest
+
+from llmops_kernel.providers.protocol import ClusterInfo
+from llmops_kernel.providers.registry import provider_for
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture
+def writable(jp_server_config: Any) -> None:
+    jp_server_config["LLMOpsApp"]["dashboard_writable"] = True
+
+
+async def test_the_dashboard_and_its_parts_come_through(ray_cluster: ClusterInfo, api: Any) -> None:
+    token = provider_for("test").connect("test").token
+    page = await api("dashboard/test/")
+    assert page.code == 200
+    assert page.headers["Content-Type"].startswith("text/html")
+    assert page.headers["Content-Security-Policy"] == "frame-ancestors 'self'"
+    script = re.search(r'src="\./(static/[^"]+\.js)"', page.body.decode())
+    assert script is not None
+    code = await api(f"dashboard/test/{script[1]}", headers={"Accept-Encoding": "gzip"})
+    assert code.code == 200
+    assert len(code.body) > 100_000
+    for path in ("api/version", "nodes?view=summary", "api/jobs/", "api/cluster_status"):
+        answer = await api(f"dashboard/test/{path}")
+        assert answer.code == 200, (path, answer.body[:200])
+        assert isinstance(json.loads(answer.body), dict | list)
+        assert token.encode() not in answer.body
+        # Jupyter's own login cookie is none of Ray's.
+        cookies = answer.headers.get_list("Set-Cookie")
+        assert all(cookie.startswith("username-") for cookie in cookies), cookies
+    refused = await api("dashboard/test/api/jobs/", method="POST", body="{}")
+    assert refused.code == 405
+    probe = await api("dashboard/test/api/v0/platform_events", method="HEAD")
+    assert probe.code in (200, 404)
+
+
+async def test_a_job_sent_through_it_runs_and_its_log_reads(
+    writable: None, ray_cluster: ClusterInfo, api: Any
+) -> None:
+    body = {
+        "entrypoint": "echo through-the-proxy",
+        "submission_id": "by-proxy",
+        "runtime_env": {"env_vars": {"TOKEN": "hush-hush"}},
+    }
+    headers = {"Content-Type": "application/json"}
+    path = "dashboard/test/api/jobs/"
+    sent = await api(path, method="POST", headers=headers, body=json.dumps(body))
+    assert sent.code == 200, sent.body
+    job: dict[str, Any] = {}
+    for _ in range(240):
+        answer = await api(f"{path}by-proxy")
+        # Ray hides variables from browsers, and so from every reader here.
+        assert b"hush-hush" not in answer.body
+        job = json.loads(answer.body)
+        if job["status"] in ("SUCCEEDED", "FAILED"):
+            break
+        await asyncio.sleep(0.5)
+    assert job["status"] == "SUCCEEDED"
+    node = job["driver_node_id"]
+    query = f"node_id={node}&filename=job-driver-by-proxy.log&lines=50"
+    log = await api(f"dashboard/test/api/v0/logs/file?{query}")
+    assert log.code == 200
+    assert b"through-the-proxy" in log.body
+    assert (await api(f"dashboard/test/api/v0/logs/stream?{query}")).code == 501

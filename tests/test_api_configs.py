@@ -1,0 +1,35 @@
+"""`llmops.check` and `llmops.schema`: what the commands of that name do, as functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import llmops_kernel as llmops
+from llmops_kernel.errors import ConfigError
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n' * 4)
+    path = tmp_path / "a.train.yaml"
+    path.write_text("model: tiny-llama\ndata: rows.jsonl\n")
+    return path
+
+
+def test_a_valid_config_is_returned_resolved(config: Path) -> None:
+    checked = llmops.check(config, overrides=["training.max_steps=7"])
+    assert (checked.model.id, checked.training.max_steps) == ("tiny-llama", 7)
+
+
+def test_missing_files_and_unknown_keys_are_errors(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").unlink()
+    with pytest.raises(ConfigError, match=r"rows\.jsonl"):
+        llmops.check(config)
+    with pytest.raises(ConfigError, match="max_step"):
+        llmops.check(config, overrides=["training.max_step=7"])
+
+
+def test_the_schema_describes_a_training_config() -> None:
+    assert {"model", "data", "training"} <= set(llmops.schema()["properties"])

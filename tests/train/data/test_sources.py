@@ -1,0 +1,76 @@
+"""Every kind of source gives the same rows; every broken one says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.errors import DataError, LLMOpsError
+from llmops_kernel.train.data.sources import load_rows
+
+ROWS = [{"text": "one"}, {"text": "two"}, {"text": "three"}]
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    import datasets
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    lines = "\n".join(json.dumps(row) for row in ROWS)
+    (tmp_path / "rows.jsonl").write_text(lines + "\n\n")
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "rows.parquet")
+    data = datasets.Dataset.from_list(ROWS)
+    data.save_to_disk(str(tmp_path / "saved"))
+    datasets.DatasetDict({"train": data, "test": data}).save_to_disk(str(tmp_path / "splits"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "saved", "splits"])
+def test_all_kinds_of_local_source_give_the_same_rows(sources: Path, name: str) -> None:
+    assert load_rows(name, roots=[sources]) == ROWS
+    assert load_rows(str(sources / name), roots=[]) == ROWS
+    assert load_rows(name, roots=[sources], limit=2) == ROWS[:2]
+
+
+def test_a_url_is_read_through_fsspec(sources: Path) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/bucket/rows.jsonl", (sources / "rows.jsonl").read_bytes())
+    memory.pipe("/bucket/rows.parquet", (sources / "rows.parquet").read_bytes())
+    assert load_rows("memory://bucket/rows.jsonl", roots=[]) == ROWS
+    assert load_rows("memory://bucket/rows.parquet", roots=[]) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fragments"),
+    [
+        ("absent.jsonl", None, ["absent.jsonl", "does not exist"]),
+        ("empty.jsonl", "", ["has no rows"]),
+        ("broken.jsonl", '{"a": 1}\n{"a": \n', ["row 2", "not valid JSON"]),
+        ("list.jsonl", "[1, 2]\n", ["row 1", "list"]),
+        ("bad.parquet", "not parquet", ["cannot be read as Parquet"]),
+        ("rows.csv", "a,b\n", [".csv"]),
+        ("memory://none/rows.jsonl", None, ["cannot be read"]),
+        ("nosuch://x/rows.jsonl", None, ["no driver for nosuch"]),
+        ("some/hub-dataset", None, ["cannot be loaded from the hub"]),
+    ],
+)
+def test_a_broken_source_says_what_is_wrong(
+    tmp_path: Path, name: str, content: str | None, fragments: list[str]
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(LLMOpsError) as caught:
+        load_rows(name, roots=[tmp_path])
+    assert all(fragment in caught.value.message for fragment in fragments), caught.value.message
+    assert caught.value.remedy
+
+
+def test_a_missing_split_names_those_there_are(sources: Path) -> None:
+    with pytest.raises(DataError, match="no split 'validation'") as caught:
+        load_rows("splits", roots=[sources], split="validation")
+    assert "train, test" in caught.value.remedy

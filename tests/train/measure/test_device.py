@@ -1,0 +1,144 @@
+"""What a CPU could do at best: measured on an idle machine only, in bounded time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmops_kernel.errors import ConfigError
+from llmops_kernel.train.measure import cpu_peak, device
+from llmops_kernel.train.measure.cpu_peak import PeakFile, Sample, best_rate, take_samples
+
+TRUE_PEAK = 45e9
+
+
+class Machine:
+    """A simulated CPU: products take their time by its clock, more of it while it is busy."""
+
+    def __init__(self, *, threads: int = 2, load: Iterator[float] | None = None) -> None:
+        self.wall_s = self.cpu_s = 0.0
+        self.threads = threads
+        self.load = load
+        self.sizes_used: list[int] = []
+        self._warm: set[int] = set()
+
+    def make_product(self, size: int) -> Callable[[], object]:
+        def product() -> None:
+            computing_s = 2 * size**3 / TRUE_PEAK
+            if size not in self._warm:  # Threads start, memory is touched for the first time.
+                self._warm.add(size)
+                self.wall_s += 0.2
+            slower = next(self.load) if self.load is not None else 1.0
+            self.sizes_used.append(size)
+            self.wall_s += computing_s * slower
+            self.cpu_s += computing_s * self.threads
+
+        return product
+
+    def samples(self, budget_s: float = 1.0) -> list[Sample]:
+        return take_samples(
+            self.make_product, budget_s=budget_s, wall=lambda: self.wall_s, cpu=lambda: self.cpu_s
+        )
+
+
+def test_a_cold_first_product_is_not_the_peak() -> None:
+    assert best_rate(Machine().samples(), threads=2) == pytest.approx(TRUE_PEAK)
+
+
+def test_a_busy_machine_has_no_peak() -> None:
+    busy = Machine(load=iter(lambda: 300.0, None))
+    assert best_rate(busy.samples(), threads=2) is None
+
+
+def test_one_quiet_moment_of_a_busy_machine_is_enough() -> None:
+    loads = iter([300.0, 300.0, 300.0, 1.0, *[300.0] * 100])
+    assert best_rate(Machine(load=loads).samples(), threads=2) == pytest.approx(TRUE_PEAK)
+
+
+@given(st.lists(st.floats(1.0, 400.0), min_size=40, max_size=40))
+def test_whatever_the_load_the_peak_is_nearly_true_or_unknown(loads: list[float]) -> None:
+    measured = best_rate(Machine(load=iter(loads)).samples(), threads=2)
+    assert measured is None or 0.89 * TRUE_PEAK <= measured <= 1.001 * TRUE_PEAK
+
+
+def test_a_slow_machine_is_measured_in_bounded_time() -> None:
+    slow = Machine(load=iter(lambda: 45.0, None))  # 1 GFLOPS
+    slow.samples()
+    assert slow.wall_s < 5
+    assert 2048 not in slow.sizes_used
+
+
+def test_the_peak_of_this_machine_is_kept_when_it_was_idle(tmp_path: Path) -> None:
+    begin_s = time.perf_counter()
+    found = device.describe(use_gpu=False, dtype="float32", cache_root=tmp_path)
+    assert time.perf_counter() - begin_s < 30
+    kept = tmp_path / cpu_peak.FILE
+    if found.peak_flops is None:
+        assert "other processes" in found.peak_source
+        assert not kept.exists()
+    else:
+        assert found.peak_source.startswith("measured: best of float32")
+        assert list(json.loads(kept.read_text()).values()) == [[found.peak_flops, 1]]
+        assert device.describe(use_gpu=False, dtype="float32", cache_root=tmp_path) == found
+
+
+def test_a_later_measurement_raises_the_peak_and_never_lowers_it(tmp_path: Path) -> None:
+    file = PeakFile(tmp_path)
+    assert file.get("cpu") is None
+    assert file.add("cpu", 3e9) == 3e9
+    assert file.add("cpu", 45e9) == 45e9
+    assert file.add("cpu", 40e9) == 45e9
+    assert file.is_settled("cpu")
+    assert not file.is_settled("another cpu")
+
+
+def test_a_peak_that_a_step_exceeded_is_forgotten(tmp_path: Path) -> None:
+    PeakFile(tmp_path).add(cpu_peak.peak_key(device.cpu_name(), "float32"), 1e6)
+    device.forget_cpu_peak("float32", tmp_path)
+    assert PeakFile(tmp_path).get(cpu_peak.peak_key(device.cpu_name(), "float32")) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"cpu": 135e6}', '{"cpu": ["a", 1]}'])
+def test_a_damaged_file_counts_as_empty(tmp_path: Path, content: str) -> None:
+    (tmp_path / cpu_peak.FILE).write_text(content)
+    assert PeakFile(tmp_path).get("cpu") is None
+    assert PeakFile(tmp_path).add("cpu", 45e9) == 45e9
+
+
+def test_the_file_of_earlier_versions_is_not_read(tmp_path: Path) -> None:
+    """It kept 135 MFLOPS of a 45 GFLOPS processor, and showed MFU 658 %."""
+    key = cpu_peak.peak_key(device.cpu_name(), "float32")
+    (tmp_path / "peaks.json").write_text(json.dumps({key: 135e6}))
+    assert PeakFile(tmp_path).get(key) is None
+
+
+def test_no_product_beats_the_measured_peak_by_much(tmp_path: Path) -> None:
+    """An independent product of another shape: more than the peak would make an MFU above 1."""
+    peak, _ = device.measured_cpu_peak("cpu", "float32", tmp_path)
+    if peak is None:
+        pytest.skip("other processes are using the CPU")
+    left, right = torch.randn(1024, 1536), torch.randn(1536, 1280)
+    times = []
+    for _ in range(5):
+        begin_s = time.perf_counter()
+        left @ right
+        times.append(time.perf_counter() - begin_s)
+    assert 2 * 1024 * 1536 * 1280 / min(times) < 1.6 * peak
+
+
+def test_a_stated_peak_wins_and_a_wrong_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(device.PEAK_ENV_VAR, "312")
+    found = device.describe(use_gpu=False, dtype="bfloat16", cache_root=tmp_path)
+    assert found.peak_flops == 312e12
+    monkeypatch.setenv(device.PEAK_ENV_VAR, "fast")
+    with pytest.raises(ConfigError):
+        device.describe(use_gpu=False, dtype="bfloat16", cache_root=tmp_path)

@@ -1,0 +1,56 @@
+"""What is tried again: a lost worker is, an error in the code is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ray.train import WorkerGroupError
+from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
+
+from llmops_kernel.errors import HookError
+from llmops_kernel.train.ray.failure_policy import cause, is_code_failure, lost_ranks
+
+LOST = WorkerHealthCheckFailedError(
+    "A worker health check failed.", failure=RuntimeError("The actor died: exit code 137")
+)
+PEER = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
+HOOK = HookError("The hook format_example raised KeyError on row 3", remedy="see hooks.py:6")
+
+
+@pytest.mark.parametrize(
+    ("failures", "is_code"),
+    [
+        ({0: HOOK}, True),
+        ({0: PEER, 1: HOOK}, True),
+        ({0: PEER}, False),
+        ({0: PEER, 1: LOST}, False),
+        ({1: LOST}, False),
+        ({0: ValueError("bad"), 1: LOST}, False),
+        ({}, False),
+    ],
+)
+def test_only_errors_in_the_code_are_not_tried_again(
+    failures: dict[int, Any], is_code: bool
+) -> None:
+    assert is_code_failure(WorkerGroupError("text", failures)) is is_code
+
+
+def test_the_cause_names_the_lost_rank_and_not_its_peers() -> None:
+    error = WorkerGroupError("text", {0: PEER, 1: LOST})
+    assert lost_ranks(error) == (1,)
+    assert cause(error) == (
+        "worker rank 1 was killed by signal 9 (SIGKILL), probably because its node ran out of"
+        " memory"
+    )
+
+
+def test_several_lost_ranks_are_named_once() -> None:
+    text = cause(WorkerGroupError("text", {0: LOST, 2: LOST, 1: PEER}))
+    assert text.startswith("worker ranks 0, 2 are gone; rank 0 was killed by signal 9")
+
+
+def test_workers_that_only_lost_a_peer_are_all_named() -> None:
+    error = WorkerGroupError("text", {1: PEER, 0: PEER})
+    assert lost_ranks(error) == ()
+    assert cause(error) == "worker ranks 0, 1 lost the connection to the other workers"

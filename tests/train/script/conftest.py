@@ -1,0 +1,73 @@
+"""A run folder and a workspace, and the driver of a script as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.metrics.events import AnyEvent
+from llmops_kernel.store.journal.journal import FolderTail
+from llmops_kernel.store.paths import RunFolder
+from llmops_kernel.store.record.spec import RunSpec
+
+
+class ScriptRun:
+    """One run of a script on this machine, without Ray."""
+
+    def __init__(self, root: Path) -> None:
+        self.workspace, self.folder = root / "workspace", RunFolder(root / "run")
+        self.workspace.mkdir()
+        self.folder.root.mkdir()
+        self.folder.record.write_text('{"run_id": "script-1"}')
+        self.attempt = 0
+        self.output = ""
+
+    def write(self, text: str, name: str = "train.py") -> None:
+        path = self.workspace / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+
+    def start(self, *args: str, script: str = "train.py") -> subprocess.Popen[str]:
+        self.attempt += 1
+        spec = RunSpec(
+            run_id="script-1",
+            attempt=self.attempt,
+            config=ScriptConfig(script=script, args=args).model_dump(mode="json"),
+            run_root=str(self.folder.root),
+            submitted_s=time.time(),
+        )
+        root = Path(__file__).parents[3]
+        environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "llmops_kernel.train.script.entrypoint", spec.encode()],
+            cwd=self.workspace,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def finish(self, process: subprocess.Popen[str]) -> int:
+        self.output, _ = process.communicate(timeout=120)
+        return process.returncode
+
+    def run(self, *args: str, script: str = "train.py") -> int:
+        return self.finish(self.start(*args, script=script))
+
+    def events(self, kind: str, attempt: int | None = None) -> list[AnyEvent]:
+        """All events of a kind of the newest attempt."""
+        wanted = attempt or self.attempt
+        found = FolderTail(self.folder.journal).read()
+        return [event for event in found if event.kind == kind and event.attempt == wanted]
+
+
+@pytest.fixture
+def script_run(tmp_path: Path) -> ScriptRun:
+    return ScriptRun(tmp_path)

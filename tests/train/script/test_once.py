@@ -1,0 +1,191 @@
+"""A script that is started once: what the journal says, however it ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.train.script.conftest import ScriptRun
+
+STEPS = """
+    import sys, time
+    from llmops_kernel import track
+
+    done = 0
+    resume = track.resume_checkpoint()
+    if resume is not None:
+        done = int(resume.read_text())
+    track.start(total_steps=int(sys.argv[1]))
+    for step in range(done + 1, int(sys.argv[1]) + 1):
+        time.sleep(float(sys.argv[2]))
+        track.step(step=step, loss=1.0 / step, tokens=100)
+        if track.should_stop():
+            with open("state.txt", "w") as file:
+                file.write(str(step))
+            track.checkpoint("state.txt")
+            break
+"""
+
+
+def _end(run: ScriptRun) -> Any:
+    [end] = run.events("end")
+    return end
+
+
+def test_a_script_that_reports_steps(script_run: ScriptRun) -> None:
+    script_run.write(STEPS)
+    assert script_run.run("3", "0.05") == 0, script_run.output
+    steps: list[Any] = script_run.events("step")
+    assert [step.step for step in steps] == [1, 2, 3]
+    assert steps[0].loss == 1.0
+    assert all(step.tokens == 100 and step.step_time_s >= 0.05 for step in steps)
+    assert _end(script_run).state == "SUCCEEDED"
+    phases = [(e.name, e.state) for e in script_run.events("phase")]
+    for name in ("driver", "first_step"):
+        assert (name, "begin") in phases
+        assert (name, "end") in phases
+
+
+def test_a_script_that_reports_nothing(script_run: ScriptRun) -> None:
+    script_run.write("print('hello')")
+    assert script_run.run() == 0
+    assert "hello" in script_run.output
+    assert _end(script_run).state == "SUCCEEDED"
+    assert script_run.events("step") == []
+
+
+def test_an_exception_is_a_failure_with_the_users_line(script_run: ScriptRun) -> None:
+    script_run.write("def load():\n    raise ValueError('no rows')\n", "parts/data.py")
+    script_run.write("import sys\nfrom data import load\n\nload()\n", "parts/train.py")
+    assert script_run.run(script="parts/train.py") == 1
+    [failure] = script_run.events("failure")
+    assert (failure.error, failure.file, failure.line) == ("ValueError", "parts/data.py", 2)
+    assert _end(script_run).message == "ValueError: no rows (parts/data.py:2)"
+    assert "entrypoint" not in script_run.output
+    assert "program.py" not in script_run.output
+
+
+def test_a_script_with_a_syntax_error(script_run: ScriptRun) -> None:
+    script_run.write("x = 1\nif x\n    y = 2\n")
+    assert script_run.run() == 1
+    [failure] = script_run.events("failure")
+    assert (failure.error, failure.file, failure.line) == ("SyntaxError", "train.py", 2)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import sys; sys.exit(3)", "train.py exited with status 3."),
+        ("import sys; sys.exit('no data')", "train.py exited: no data"),
+        ("import os; os._exit(4)", "train.py exited with status 4."),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "train.py was killed by signal 9, probably because memory ran out.",
+        ),
+        ("import os; os.abort()", "train.py was ended by signal 6 (SIGABRT)."),
+    ],
+)
+def test_every_other_way_to_fail_is_told_apart(
+    script_run: ScriptRun, code: str, message: str
+) -> None:
+    script_run.write(code)
+    assert script_run.run() == 1
+    assert _end(script_run).message.removesuffix(" (train.py:1)") == message
+
+
+def test_an_exit_with_status_0_is_success(script_run: ScriptRun) -> None:
+    script_run.write("import sys; sys.exit(0)")
+    assert script_run.run() == 0
+    assert _end(script_run).state == "SUCCEEDED"
+
+
+def _wait_for(run: ScriptRun, kind: str, number: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(run.events(kind)) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_stop_saves_a_checkpoint_and_a_retry_resumes_from_it(script_run: ScriptRun) -> None:
+    script_run.write(STEPS)
+    process = script_run.start("500", "0.05")
+    _wait_for(script_run, "step", 2)
+    process.send_signal(signal.SIGTERM)
+    assert script_run.finish(process) == 0, script_run.output
+    end = _end(script_run)
+    assert end.state == "STOPPED"
+    assert end.message == f"Stopped at step {end.last_step}, after saving a checkpoint."
+    [kept] = script_run.events("checkpoint")
+    assert Path(kept.path).is_relative_to(script_run.folder.checkpoints)
+    # The workspace's own file may be gone or another run's by then.
+    (script_run.workspace / "state.txt").write_text("overwritten")
+    assert script_run.run(str(end.last_step + 2), "0.01") == 0
+    steps: list[Any] = script_run.events("step")
+    assert [step.step for step in steps] == [end.last_step + 1, end.last_step + 2]
+
+
+def test_a_script_that_never_asks_is_ended_at_once(script_run: ScriptRun) -> None:
+    script_run.write("import time\nprint('ready')\ntime.sleep(300)\n")
+    process = script_run.start()
+    _wait_for(script_run, "phase", 3)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    script_run.finish(process)
+    assert time.monotonic() - begin < 20
+    end = _end(script_run)
+    assert end.state == "STOPPED"
+    assert "track.should_stop()" in end.message
+
+
+def test_the_script_dies_with_its_driver(script_run: ScriptRun) -> None:
+    script_run.write(
+        """
+        import os, time
+        open("pid.txt", "w").write(str(os.getpid()))
+        time.sleep(300)
+        """
+    )
+    process = script_run.start()
+    written = script_run.workspace / "pid.txt"
+    deadline = time.monotonic() + 60
+    while not (written.exists() and written.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    script_run.finish(process)
+    gone = Path(f"/proc/{written.read_text()}")
+    while gone.exists() and ") Z " not in (gone / "stat").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_process_group_of_one_needs_no_workers(script_run: ScriptRun) -> None:
+    script_run.write(
+        """
+        import os
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        print("rank", dist.get_rank(), "of", dist.get_world_size(), os.environ["LOCAL_RANK"])
+        dist.destroy_process_group()
+        """
+    )
+    assert script_run.run() == 0, script_run.output
+    assert "rank 0 of 1 0" in script_run.output
+
+
+def test_exit_handlers_and_threads_run_to_their_end(script_run: ScriptRun) -> None:
+    script_run.write(
+        """
+        import atexit, threading, time
+        atexit.register(print, "exit handler")
+        threading.Thread(target=lambda: (time.sleep(0.3), print("thread"))).start()
+        """
+    )
+    assert script_run.run() == 0
+    assert "thread" in script_run.output
+    assert "exit handler" in script_run.output
