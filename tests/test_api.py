@@ -142,7 +142,7 @@ def test_waiting_for_a_failed_run_raises_where_the_user_has_to_look(past_run, ca
     assert "demo-b: Failed, step 3 of 3" in capsys.readouterr().out
 
 
-def test_an_interrupt_detaches_and_tells_how_to_come_back(past_run, store, capsys):
+def test_an_interrupt_detaches_and_shows_how_to_come_back(past_run, store, capsys):
     run = past_run("demo-a")
     again = run.attempts[0].model_copy(update={"number": 2})
     store.add_attempt(run.id, again)
@@ -165,7 +165,7 @@ def test_handles_print_short_and_without_secrets(past_run):
     assert repr(llmops.runs(name="none")) == "no runs yet"
 
 
-def test_comparison_tells_curves_and_differences(past_run):
+def test_comparison_shows_curves_and_differences(past_run):
     older, newer = past_run("demo-a"), past_run("demo-b", learning_rate=5e-4)
     assert newer.diff(older).text() == older.diff("demo-b").text()
     comparison = llmops.compare(newer, "demo-a")
@@ -176,7 +176,7 @@ def test_comparison_tells_curves_and_differences(past_run):
         llmops.compare(older)
 
 
-def test_what_is_not_there_is_told_with_what_is(past_run):
+def test_what_is_not_there_is_reported_with_what_is(past_run):
     past_run("demo-a")
     with pytest.raises(RunNotFoundError) as caught:
         llmops.attach("demo-x")

@@ -58,9 +58,11 @@ def test_submit_change_stop_and_retry(ray_cluster: ClusterInfo, config: Path):
     # One changed line of code and one changed number; only the code is new to the cluster.
     (config.parent / "hooks.py").write_text(HOOK.format(number=2))
     second = first.resubmit(learning_rate=5e-5, overrides=["training.max_steps=5000"])
-    told = [e.detail for e in second.events() if isinstance(e, PhaseEvent) and e.name == "upload"]
-    assert told[-1].startswith("code sent")
-    assert "assets reused" in told[-1]
+    reported = [
+        e.detail for e in second.events() if isinstance(e, PhaseEvent) and e.name == "upload"
+    ]
+    assert reported[-1].startswith("code sent")
+    assert "assets reused" in reported[-1]
     assert second.record.parent == first.id
     difference = second.diff(first)
     assert ("optimizer.learning_rate", 2e-4, 5e-5) in difference.config
@@ -75,9 +77,9 @@ def test_a_warm_up_longer_than_the_run_is_a_warning_in_the_journal(
 ):
     run = llmops.cluster(ray_cluster.name).submit(config, max_steps=2, warmup_steps=5)
     assert run.wait(180) == "SUCCEEDED"
-    told = [event.message for event in run.events() if isinstance(event, WarningEvent)]
+    reported = [event.message for event in run.events() if isinstance(event, WarningEvent)]
     assert any(
-        "5 warm-up steps do not fit into a run of max_steps=2: 1 are used" in m for m in told
+        "5 warm-up steps do not fit into a run of max_steps=2: 1 are used" in m for m in reported
     )
 
 

@@ -31,7 +31,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_driver_and_workers_tell_how_they_were_started(
+def test_driver_and_workers_report_how_they_were_started(
     ray_cluster: ClusterInfo, config: Path
 ) -> None:
     cluster = llmops.cluster(ray_cluster.name)

@@ -170,10 +170,10 @@ class JobsClient:
                 break
             except httpx.TransportError as error:
                 if last:
-                    told = broke_off(
+                    reported = broke_off(
                         self._connection, name=name, size_bytes=size_bytes, error=error
                     )
-                    raise told or self._unreachable(error) from error
+                    raise reported or self._unreachable(error) from error
         if answer.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
             raise too_large_for_way(self._connection, name=name, size_bytes=size_bytes)
         self._raise_for(answer, f"store package {name}")

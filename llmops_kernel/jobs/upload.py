@@ -152,9 +152,9 @@ def _announce(connection: Connection, *, name: str, size_bytes: int) -> int | No
         line.endheaders()
         # Of a `100 Continue` http.client would wait for what follows.
         assert line.sock is not None
-        told = _status(line.sock.recv(256))
-        if told != http.client.CONTINUE:
-            return told
+        reported = _status(line.sock.recv(256))
+        if reported != http.client.CONTINUE:
+            return reported
         # Some say so before they have looked at the size.
         line.sock.settimeout(_SECOND_THOUGHT_S)
         return _status(line.sock.recv(256))

@@ -48,7 +48,7 @@ class Worker(Protocol):
 
     def emit(self, event: Event) -> None: ...
     def should_stop(self) -> bool: ...
-    def told_to_stop(self, step: int) -> None: ...
+    def asked_to_stop(self, step: int) -> None: ...
     def peak(self, dtype: str, device: str) -> Peak:
         """Return the peak of the device ("cpu", "cuda") at a dtype; asked for once."""
 
@@ -72,7 +72,7 @@ class Tracker:
         self._sequence_length: int | None = None
         self._reported: StartEvent | None = None
         self._peak: Peak | None = None
-        self._first_is_done = self._was_told = False
+        self._first_is_done = self._was_asked = False
         self._warned: set[str] = set()
 
     @property
@@ -286,9 +286,9 @@ class Tracker:
 
     def should_stop(self, *, step: int | None = None) -> bool:
         stop = self._worker.should_stop()
-        if stop and self._is_main and not self._was_told:
-            self._was_told = True
-            self._worker.told_to_stop(self._counter.last_step if step is None else int(step))
+        if stop and self._is_main and not self._was_asked:
+            self._was_asked = True
+            self._worker.asked_to_stop(self._counter.last_step if step is None else int(step))
         return stop
 
 

@@ -20,7 +20,7 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-from llmops_kernel.warm.launcher import FORKED_ENV_VAR, TOLD_ENV_VAR
+from llmops_kernel.warm.launcher import FORKED_ENV_VAR, START_REPORT_ENV_VAR
 from llmops_kernel.warm.plan import Base, Plan, python_path
 from llmops_kernel.warm.refresh import refresh
 
@@ -101,7 +101,7 @@ def _take_over(birth: Birth, base: Base) -> None:
     os.chdir(plan.cwd)
     os.environ.clear()
     os.environ.update(plan.env)
-    os.environ[TOLD_ENV_VAR] = "warm"
+    os.environ[START_REPORT_ENV_VAR] = "warm"
     os.environ[FORKED_ENV_VAR] = str(os.getpid())
     _take_signals(request)
     _open_streams(plan)
@@ -187,8 +187,8 @@ def _write_name(title: bytes) -> None:
         fields = file.read().rpartition(b")")[2].split()
     start, end = int(fields[45]), int(fields[46])
     # A last byte that is not zero makes the kernel end the text at the first zero.
-    room = end - start - 2
-    ctypes.memmove(start, title[:room].ljust(end - start - 1, b"\0") + b"\1", end - start)
+    limit = end - start - 2
+    ctypes.memmove(start, title[:limit].ljust(end - start - 1, b"\0") + b"\1", end - start)
 
 
 def _run(plan: Plan) -> int:

@@ -25,8 +25,10 @@ else:
     import _signal
 
 DIR_ENV_VAR = "LLMOPS_WARM_DIR"
-FORKED_ENV_VAR = "LLMOPS_WARM_PID"  # The pid of TOLD_ENV_VAR's process: a subprocess inherits both.
-TOLD_ENV_VAR = "LLMOPS_WARM"  # "warm", or "cold: why", in every process started by the launcher.
+# The pid of the process that START_REPORT_ENV_VAR is about: a subprocess inherits both.
+FORKED_ENV_VAR = "LLMOPS_WARM_PID"
+# "warm", or "cold: why", in every process started by the launcher.
+START_REPORT_ENV_VAR = "LLMOPS_WARM"
 DRIVER_ENV_VAR = "LLMOPS_WARM_DRIVER"  # The launcher's pid; set in a job's own first process.
 
 GREETING = b"h"  # The server's first byte.
@@ -53,7 +55,7 @@ def main() -> None:
     arguments = sys.argv[3:] if is_driver else sys.argv[1:]
     if is_driver and DRIVER_ENV_VAR in os.environ:
         # A subprocess of a job, not the job: a plain interpreter.
-        os.environ[TOLD_ENV_VAR] = "cold: started by a job's own process"
+        os.environ[START_REPORT_ENV_VAR] = "cold: started by a job's own process"
         _exec_python(sys.argv[2], arguments)
     if is_driver:
         os.environ[DRIVER_ENV_VAR] = str(os.getpid())
@@ -65,7 +67,7 @@ def main() -> None:
 
 
 def _start_cold(why: str, arguments: list[str], is_driver: bool) -> NoReturn:
-    os.environ[TOLD_ENV_VAR] = "cold: " + why
+    os.environ[START_REPORT_ENV_VAR] = "cold: " + why
     _note({"event": "cold", "reason": why, "kind": "driver" if is_driver else "worker"})
     if is_driver:
         _exec_python(sys.argv[2], arguments)

@@ -98,9 +98,9 @@ def set_identity(env: dict[str, str]) -> None:
     if not _places:
         return
     for name, place in _places.items():
-        value, room = env.get(name, "").encode(), len(_PROBES[name])
-        if len(value) > room:
-            raise NotFoundError(f"{name} has {len(value)} characters, more than {room}")
+        value, limit = env.get(name, "").encode(), len(_PROBES[name])
+        if len(value) > limit:
+            raise NotFoundError(f"{name} has {len(value)} characters, more than {limit}")
         ctypes.memmove(place + _HEAD.size, value + b"\0", len(value) + 1)
         ctypes.memmove(place, struct.pack("<Q", len(value)), 8)
     sys.modules["ray._raylet"].Config.initialize("")

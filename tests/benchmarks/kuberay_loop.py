@@ -89,12 +89,12 @@ def _measured(
             run.wait(300)
             seconds = run.view.submit_to_first_step_s
             assert seconds is not None, run.view
-            told = " ".join(
+            reported = " ".join(
                 f"{span.name} {span.duration_s:.2f}"
                 for span in run.view.phases()
                 if span.duration_s is not None
             )
-            print(f"{name} {number}: {seconds:.2f} s ({told})", flush=True)
+            print(f"{name} {number}: {seconds:.2f} s ({reported})", flush=True)
             if number:
                 found[name].append(seconds)
     return found

@@ -111,8 +111,8 @@ def main() -> None:
         store = RunStore(Path(folder))
         for steps in arguments.steps:
             figures = measure(store, steps=steps)
-            told = "  ".join(f"{name} {value:8.2f} ms" for name, value in figures.items())
-            print(f"{steps:>9,} steps  {told}", flush=True)
+            reported = "  ".join(f"{name} {value:8.2f} ms" for name, value in figures.items())
+            print(f"{steps:>9,} steps  {reported}", flush=True)
 
 
 if __name__ == "__main__":

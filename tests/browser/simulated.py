@@ -30,8 +30,8 @@ def row(name: str, state: str = "ready", *, info: dict[str, Any] | None = None, 
             "created_s": time.time() - 300,
             "ray_version": "2.60.0",
         }
-    told = {"actions": dict.fromkeys(ClusterAction, ""), **figures, **(info or {})}
-    cluster = ClusterInfo(name=name, provider="local", state=state, **told)
+    reported = {"actions": dict.fromkeys(ClusterAction, ""), **figures, **(info or {})}
+    cluster = ClusterInfo(name=name, provider="local", state=state, **reported)
     return ClusterRow(name=name, provider="local", info=cluster, checked_s=time.time(), **more)
 
 
@@ -47,7 +47,7 @@ class SimulatedClusters:
             lambda route: route.fulfill(content_type="text/html", body=_RAY_PAGE),
         )
 
-    def tell(self, *rows: ClusterRow) -> None:
+    def report(self, *rows: ClusterRow) -> None:
         """The news of all of them, from now on."""
         self._rows = rows
         self._relays[-1].tell()
@@ -70,7 +70,7 @@ class _Relay:
         socket.on_message(self._from_page)
         self._server.on_message(self._from_server)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         self._send({"topic": "clusters", "kind": "clusters", "data": self._clusters.listing})
 
     def _from_page(self, message: str) -> None:

@@ -160,7 +160,7 @@ def test_a_drag_drops_a_cell_that_attaches(clusters: Clusters, lab: Lab) -> None
     assert len(page.evaluate(CELLS)) == 3
 
 
-def test_mistakes_are_told_at_their_fields(clusters: Clusters) -> None:
+def test_mistakes_are_reported_at_their_fields(clusters: Clusters) -> None:
     clusters.simulate(row("lab"))
     clusters.open()
     page = clusters.page

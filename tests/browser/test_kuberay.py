@@ -109,9 +109,9 @@ def test_what_it_waits_for_and_what_can_be_done(
 def _waits(page: Any) -> None:
     reason = page.locator(WAITING)
     reason.get_by_text("8").first.wait_for()
-    told = reason.inner_text()
-    assert "nvidia.com/gpu" in told
-    assert "Try:" in told
+    reported = reason.inner_text()
+    assert "nvidia.com/gpu" in reported
+    assert "Try:" in reported
     assert "workers 0/2" in page.locator(ROW).inner_text()
 
 

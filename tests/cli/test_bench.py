@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     ],
 )
 def test_the_kinds_take_turns_after_a_warm_up_of_each(kinds, runs, expected) -> None:
-    told = [
+    reported = [
         s.kind[0] if s.number is None else f"{s.kind[0].upper()}{s.number}"
         for s in order(kinds, runs=runs)
     ]
-    assert " ".join(told) == expected
+    assert " ".join(reported) == expected
 
 
 @pytest.mark.parametrize(("preset", "workers"), [(Preset.TINY, 2), (Preset.SMOLLM2_LORA, 1)])
@@ -104,17 +104,19 @@ def test_both_kinds_are_measured(ray_cluster: ClusterInfo, tmp_path: Path) -> No
     cluster = ("--cluster", ray_cluster.name)
     done = process("bench", "loop", "--runs", "1", "--json", "--png", str(png), *cluster)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert sorted(told) == ["cold", "ratio", "warm"]
+    reported = json.loads(done.stdout)
+    assert sorted(reported) == ["cold", "ratio", "warm"]
     for kind in ("warm", "cold"):
-        assert sorted(told[kind]) == ["median_s", "phases", "runs_s"]
-        assert told[kind]["runs_s"] == [told[kind]["median_s"]]
-        assert sum(told[kind]["phases"].values()) == pytest.approx(told[kind]["median_s"], abs=0.02)
-    assert told["ratio"] == pytest.approx(
-        told["cold"]["median_s"] / told["warm"]["median_s"], rel=0.01
+        assert sorted(reported[kind]) == ["median_s", "phases", "runs_s"]
+        assert reported[kind]["runs_s"] == [reported[kind]["median_s"]]
+        assert sum(reported[kind]["phases"].values()) == pytest.approx(
+            reported[kind]["median_s"], abs=0.02
+        )
+    assert reported["ratio"] == pytest.approx(
+        reported["cold"]["median_s"] / reported["warm"]["median_s"], rel=0.01
     )
     # Far from what is aimed at; a machine that is busy with other things slows both.
-    assert told["ratio"] > 1, done.stderr
+    assert reported["ratio"] > 1, done.stderr
     assert png.read_bytes().startswith(b"\x89PNG")
 
 

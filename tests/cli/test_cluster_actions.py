@@ -28,10 +28,10 @@ def test_a_deletion_is_previewed_and_needs_a_yes(
     lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert llmops("delete", lab) == 1
-    told = capsys.readouterr().err
-    assert "deletes its definition and its logs" in told
-    assert "Keeps: runs" in told
-    assert "Try: llmops delete lab --yes" in told
+    reported = capsys.readouterr().err
+    assert "deletes its definition and its logs" in reported
+    assert "Keeps: runs" in reported
+    assert "Try: llmops delete lab --yes" in reported
     assert LocalProvider().names() == ("lab",)
     assert llmops("delete", lab, "--yes") == 0
     assert "llmops runs" in capsys.readouterr().out
@@ -43,11 +43,11 @@ def test_what_does_not_fit_the_state_is_refused_with_the_reason(
     lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     assert llmops(*words, "--yes") == 1
-    told = capsys.readouterr().err
-    assert f"Cannot {words[0]} cluster 'lab': it is stopped" in told
+    reported = capsys.readouterr().err
+    assert f"Cannot {words[0]} cluster 'lab': it is stopped" in reported
 
 
-def test_resume_and_scale_tell_what_came_of_it(
+def test_resume_and_scale_report_what_came_of_it(
     lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[Any] = []

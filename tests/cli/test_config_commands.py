@@ -46,7 +46,7 @@ def test_a_file_is_not_overwritten_unasked(
     assert file.read_text() != "mine"
 
 
-def test_check_tells_all_mistakes_at_once(
+def test_check_shows_all_mistakes_at_once(
     folder: Path, llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ["model: tiny-llama", "data: rows.jsonl", "optimizer:", "  learning_rat: 1e-4"]

@@ -71,7 +71,7 @@ def test_a_home_below_a_file_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("excluded", "level"), [("", Level.WARN), ("localhost,127.0.0.1", Level.OK), ("*", Level.OK)]
 )
-def test_a_proxy_that_would_take_loopback_traffic_is_told(
+def test_a_proxy_that_would_take_loopback_traffic_is_reported(
     excluded: str, level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy:3128")

@@ -24,7 +24,7 @@ def console(*, terminal: bool, width: int = 100) -> Console:
     return Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system=None)
 
 
-def told(to: Console) -> str:
+def reported(to: Console) -> str:
     assert isinstance(to.file, io.StringIO)
     return to.file.getvalue()
 
@@ -34,7 +34,7 @@ def test_ends_with_waterfall_figures_and_outputs(run: Simulation, terminal: bool
     run.whole()
     to = console(terminal=terminal)
     assert follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock) == "SUCCEEDED"
-    text = told(to)
+    text = reported(to)
     assert "Start-up, submit to first step: 11.3 s" in text
     assert "step 120 of 120" in text
     assert "field accuracy" in text
@@ -46,7 +46,7 @@ def test_failure_shows_file_line_remedy_and_traceback_once(run: Simulation) -> N
     run.fail()
     to = console(terminal=False)
     assert follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock) == "FAILED"
-    text = told(to)
+    text = reported(to)
     assert "HookError · menu_hooks.py:31 · ranks 0-1" in text
     assert text.count("Try: check rows whose cuisine is null") == 1
     assert text.count("Traceback (most recent call last)") == 1
@@ -59,9 +59,9 @@ def test_screen_ticks_before_the_first_step(run: Simulation) -> None:
     source.poll()
     to = console(terminal=False)
     to.print(screen(source.view, run.record(), now_s=run.clock()))
-    assert "… model load" in told(to)
-    assert "2.5 s" in told(to)
-    assert "Loading the model…" in told(to)
+    assert "… model load" in reported(to)
+    assert "2.5 s" in reported(to)
+    assert "Loading the model…" in reported(to)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -70,10 +70,10 @@ def test_warm_or_cold_is_never_silent(run: Simulation, terminal: bool) -> None:
     run.processes(cold="the fork server was gone")
     to = console(terminal=terminal, width=120)
     follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock, timeout_s=0)
-    assert "processes: 2 warm, 1 cold (rank 1): the fork server was gone" in told(to)
+    assert "processes: 2 warm, 1 cold (rank 1): the fork server was gone" in reported(to)
     run.fail()
     follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock)
-    assert told(to).count("processes: 2 warm, 1 cold") >= 2
+    assert reported(to).count("processes: 2 warm, 1 cold") >= 2
 
 
 def test_plain_lines_come_every_few_seconds_and_stop_at_the_time_out(run: Simulation) -> None:
@@ -91,7 +91,7 @@ def test_plain_lines_come_every_few_seconds_and_stop_at_the_time_out(run: Simula
         FolderRun(run.folder), console=to, timeout_s=12.0, sleep=sleep, clock=run.clock
     )
     assert state == "RUNNING"
-    lines = told(to).splitlines()
+    lines = reported(to).splitlines()
     assert lines[0].startswith("lora-260901-101500-a1b2: SmolLM2")
     assert "model load done: 134.5 M parameters" in lines
     assert any(line.startswith("evaluation at step 40: loss") for line in lines)
@@ -108,7 +108,7 @@ def test_a_long_phase_is_one_line_of_a_log(run: Simulation) -> None:
     follow_in_terminal(
         FolderRun(run.folder), console=to, timeout_s=120.0, sleep=run.sleep, clock=run.clock
     )
-    progress = [line for line in told(to).splitlines() if line.startswith("Running")]
+    progress = [line for line in reported(to).splitlines() if line.startswith("Running")]
     assert len(progress) == 1, progress
     assert "step 5 of 120" in progress[0]
 
@@ -126,7 +126,7 @@ def test_progress_of_a_log_comes_each_ten_seconds_with_news(run: Simulation) -> 
     follow_in_terminal(
         FolderRun(run.folder), console=to, timeout_s=35.0, sleep=sleep, clock=run.clock
     )
-    progress = [line for line in told(to).splitlines() if line.startswith("Running, step")]
+    progress = [line for line in reported(to).splitlines() if line.startswith("Running, step")]
     assert len(progress) == 3, progress
 
 
@@ -146,19 +146,19 @@ class Silent(FolderRun):
         return source
 
 
-def test_a_silent_cluster_is_told_and_waited_for(run: Simulation) -> None:
+def test_a_silent_cluster_is_reported_and_waited_for(run: Simulation) -> None:
     run.whole()
     to = console(terminal=False)
     state = follow_in_terminal(
         Silent(run.folder), console=to, sleep=lambda seconds: None, clock=run.clock
     )
     assert state == "SUCCEEDED"
-    assert "the dashboard does not answer" in told(to)
-    assert "The cluster answers again." in told(to)
+    assert "the dashboard does not answer" in reported(to)
+    assert "The cluster answers again." in reported(to)
 
 
 def test_narrow_terminal_keeps_the_bars(run: Simulation) -> None:
     run.whole()
     to = console(terminal=False, width=60)
     follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock)
-    assert all(len(line) <= 60 for line in told(to).splitlines()[-60:] if "━" in line)
+    assert all(len(line) <= 60 for line in reported(to).splitlines()[-60:] if "━" in line)

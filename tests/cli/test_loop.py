@@ -53,17 +53,17 @@ def test_a_run_is_submitted_followed_and_shown(config: str) -> None:
     submitted = process("submit", config, "training.max_steps=3", "--detach")
     assert submitted.returncode == 0, submitted.stderr
     waited = process("wait", "--json")
-    told = json.loads(waited.stdout)
-    assert waited.returncode == 0, told
-    assert told["state"] == "SUCCEEDED"
-    assert told["last_step"] == 3
-    assert told["run_id"] in submitted.stdout
+    reported = json.loads(waited.stdout)
+    assert waited.returncode == 0, reported
+    assert reported["state"] == "SUCCEEDED"
+    assert reported["last_step"] == 3
+    assert reported["run_id"] in submitted.stdout
     shown = process("show", "last").stdout
     assert "training.max_steps=3" in shown
     assert "Start-up" in shown
     assert process("logs", "last").stdout.strip()
     (newest,) = json.loads(process("runs", "--limit", "1", "--json").stdout)
-    assert newest["run_id"] == told["run_id"]
+    assert newest["run_id"] == reported["run_id"]
 
 
 def test_a_second_run_differs_in_what_was_changed(config: str) -> None:
@@ -93,10 +93,10 @@ def test_ctrl_c_detaches_and_stop_stops(config: str) -> None:
     _until_step(1)
     assert process("stop", "last").returncode == 0
     waited = process("wait", "--json", "--timeout", "90")
-    told = json.loads(waited.stdout)
-    assert waited.returncode == 3, told
-    assert told["state"] == "STOPPED"
-    assert told["checkpoint"]
+    reported = json.loads(waited.stdout)
+    assert waited.returncode == 3, reported
+    assert reported["state"] == "STOPPED"
+    assert reported["checkpoint"]
 
 
 def _until_step(number: int) -> None:
@@ -115,7 +115,7 @@ def test_time_runs_out_with_a_code_of_its_own(config: str) -> None:
     assert process("wait", "--json", "--timeout", "90").returncode in (1, 3)
 
 
-def test_a_failing_hook_is_told_once_with_its_line(config: str) -> None:
+def test_a_failing_hook_is_reported_once_with_its_line(config: str) -> None:
     failed = process("submit", config, "hooks.file=hooks.py", "--follow")
     assert failed.returncode == 1
     assert failed.stdout.count("KeyError") >= 1

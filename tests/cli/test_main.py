@@ -72,7 +72,7 @@ def child_processor_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def test_our_errors_are_told_without_a_traceback(home: Path) -> None:
+def test_our_errors_are_reported_without_a_traceback(home: Path) -> None:
     done = process("show", "no-such-run")
     assert done.returncode == 1
     assert done.stdout == ""
@@ -80,7 +80,7 @@ def test_our_errors_are_told_without_a_traceback(home: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_remedy_is_told(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_remedy_is_reported(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
     assert llmops("status", "nowhere") == 1
     error = capsys.readouterr().err
     assert "nowhere" in error
@@ -102,11 +102,11 @@ def test_an_unexpected_error_is_one_line_and_a_saved_traceback(
         raise ValueError("first line\nsecond line")
     except ValueError as error:
         show_unexpected(error)
-    told = capsys.readouterr().err
-    assert "Unexpected error: ValueError: first line" in told
-    assert "Traceback" not in told
+    reported = capsys.readouterr().err
+    assert "Unexpected error: ValueError: first line" in reported
+    assert "Traceback" not in reported
     (saved,) = (home / "logs").glob("llmops-*.log")
-    assert str(saved) in told
+    assert str(saved) in reported
     assert "second line" in saved.read_text()
     assert "test_main.py" in saved.read_text()
 

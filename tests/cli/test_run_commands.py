@@ -88,16 +88,16 @@ def test_runs_of_benchmarks_are_listed_with_all(
 
 
 @pytest.mark.usefixtures("two_runs")
-def test_show_tells_figures_and_record(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_shows_figures_and_record(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
     assert llmops("show", "last~1") == 0
     shown = capsys.readouterr().out
     assert "toy-1" in shown
     assert "2.0000" in shown
     assert "0123456789ab" in shown
     assert llmops("show", "toy-1", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["state"] == "SUCCEEDED"
-    assert told["record"]["config"]["optimizer"]["learning_rate"] == 1e-4
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["state"] == "SUCCEEDED"
+    assert reported["record"]["config"]["optimizer"]["learning_rate"] == 1e-4
 
 
 @pytest.mark.usefixtures("two_runs")
@@ -161,7 +161,7 @@ def test_a_star_and_a_note_are_kept_and_listed(
     assert list_runs(RunStore(), starred=True) == []
 
 
-def test_rm_tells_asks_and_deletes(
+def test_rm_shows_asks_and_deletes(
     two_runs: None, llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RunStore().folder("toy-1").root

@@ -134,7 +134,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_mistake_is_told_once_with_place_and_remedy(case: Case, tmp_path, monkeypatch):
+def test_mistake_is_reported_once_with_place_and_remedy(case: Case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.train.yaml").write_text(case.base + case.text, newline="")
     with pytest.raises(ConfigError) as caught:

@@ -159,7 +159,7 @@ def test_what_only_the_hub_or_a_store_knows_is_left_to_them(model: str, data: st
     assert check(tmp_path, model=model, data=data) == []
 
 
-def test_a_path_without_ending_is_told_from_a_hub_id_by_its_neighbours(tmp_path: Path):
+def test_a_path_without_ending_is_distinguished_from_a_hub_id_by_its_neighbours(tmp_path: Path):
     (tmp_path / "data" / "train").mkdir(parents=True)
     problem = only(check(tmp_path, data="data/trian"))
     assert "did you mean train?" in str(problem)

@@ -17,7 +17,7 @@ from llmops_kernel.version import SUPPORTED_RAY
 GROUP: dict[str, Any] = {"name": "w", "cpus": 2, "memory": "4Gi"}
 
 
-def told(tmp_path: Path, **data: Any) -> list[str]:
+def reported(tmp_path: Path, **data: Any) -> list[str]:
     """Every mistake of a template, as a user reads it, without the file."""
     path = tmp_path / "lab.yaml"
     whole = {"provider": "kuberay", "image": "i", "worker_groups": [GROUP]} | data
@@ -126,17 +126,17 @@ def told(tmp_path: Path, **data: Any) -> list[str]:
         ),
     ],
 )
-def test_a_broken_rule_is_told_with_what_would_work(
+def test_a_broken_rule_is_reported_with_what_would_work(
     data: dict[str, Any], says: str, tmp_path: Path
 ):
-    (line,) = told(tmp_path, **data)
+    (line,) = reported(tmp_path, **data)
     assert says in line
 
 
 def test_a_right_one_is_taken(tmp_path: Path):
-    assert told(tmp_path) == []
-    assert told(tmp_path, worker_groups=[]) == []
-    assert told(tmp_path, storage={"runs": "s3://b/x"}) == []
+    assert reported(tmp_path) == []
+    assert reported(tmp_path, worker_groups=[]) == []
+    assert reported(tmp_path, storage={"runs": "s3://b/x"}) == []
 
 
 def test_all_mistakes_of_all_groups_at_once(tmp_path: Path):
@@ -146,7 +146,7 @@ def test_all_mistakes_of_all_groups_at_once(tmp_path: Path):
         {"name": "C"},
         {"name": "d"},
     ]
-    lines = told(tmp_path, worker_groups=groups)
+    lines = reported(tmp_path, worker_groups=groups)
     places = [line.partition("worker_groups.")[2].partition(":")[0] for line in lines]
     assert places == ["0.replicas", "1.host_tipe", "2.name", "3"]
 
@@ -154,13 +154,13 @@ def test_all_mistakes_of_all_groups_at_once(tmp_path: Path):
 def test_a_raw_secret_in_kubernetes_own_yaml_is_found(tmp_path: Path):
     entry = {"name": "WANDB_API_KEY", "value": "0123456789"}
     pod = {"initContainers": [{"name": "i", "image": "x", "env": [entry]}]}
-    (line,) = told(tmp_path, head={"pod": pod})
+    (line,) = reported(tmp_path, head={"pod": pod})
     assert "head.pod: WANDB_API_KEY looks like a secret" in line
     assert "0123456789" not in line
-    (line,) = told(tmp_path, raycluster={"autoscalerOptions": {"env": [entry]}})
+    (line,) = reported(tmp_path, raycluster={"autoscalerOptions": {"env": [entry]}})
     assert "raycluster: WANDB_API_KEY looks like a secret" in line
     reference = {"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}
-    assert told(tmp_path, raycluster={"autoscalerOptions": {"env": [reference]}}) == []
+    assert reported(tmp_path, raycluster={"autoscalerOptions": {"env": [reference]}}) == []
 
 
 def test_numbers_are_quantities_as_they_were_written(tmp_path: Path):
@@ -188,5 +188,5 @@ def test_what_hosts_leave_to_pods():
 
 
 def test_a_mistake_in_a_group_hides_no_other_mistake(tmp_path: Path) -> None:
-    mistakes = told(tmp_path, worker_groups=[GROUP | {"name": "W"}], env={"HF_TOKEN": "hf_x"})
+    mistakes = reported(tmp_path, worker_groups=[GROUP | {"name": "W"}], env={"HF_TOKEN": "hf_x"})
     assert {line.partition(":")[0] for line in mistakes} == {"env.HF_TOKEN", "worker_groups.0.name"}

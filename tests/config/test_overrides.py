@@ -90,7 +90,7 @@ def test_only_what_was_named_changes(overrides, expected):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_wrong_override_is_told_by_its_own_words(overrides, says):
+def test_a_wrong_override_is_reported_by_its_own_words(overrides, says):
     with pytest.raises(ConfigError) as caught:
         training_config_from_dict(BASE, overrides)
     assert len(caught.value.problems) == 1, caught.value.message
@@ -104,7 +104,7 @@ def test_an_override_mends_a_broken_line(tmp_path):
     assert load_training_config(path, ["lr=1e-5"]).optimizer.learning_rate == 1e-5
 
 
-def test_file_and_override_are_told_together(tmp_path):
+def test_file_and_override_are_reported_together(tmp_path):
     path = tmp_path / "a.train.yaml"
     path.write_text("model: x\ndata: y\nsed: 1\n")
     with pytest.raises(ConfigError) as caught:

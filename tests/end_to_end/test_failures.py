@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 Submit = Callable[..., llmops.Run]
 
 
-def test_an_exception_on_one_rank_is_told_once_with_its_line_and_not_retried(
+def test_an_exception_on_one_rank_is_reported_once_with_its_line_and_not_retried(
     submit: Submit, workspace: Path
 ) -> None:
     (workspace / "hooks.py").write_text(
@@ -51,7 +51,7 @@ def test_out_of_memory_says_what_was_asked_and_three_settings(
     assert "micro_batch_size=1" in run.view.remedy
 
 
-def test_a_full_disk_is_told(submit: Submit, workspace: Path) -> None:
+def test_a_full_disk_is_reported(submit: Submit, workspace: Path) -> None:
     """A limit on the size of a file stands in for a disk without room: the same failing write."""
     (workspace / "hooks.py").write_text(
         "import errno\nfrom transformers import TrainerCallback\n\n\n"
@@ -68,7 +68,7 @@ def test_a_full_disk_is_told(submit: Submit, workspace: Path) -> None:
     assert run.view.last_step == 2 or run.view.last_step == 3
 
 
-def test_more_workers_than_the_cluster_has_is_told_at_once(submit: Submit) -> None:
+def test_more_workers_than_the_cluster_has_is_reported_at_once(submit: Submit) -> None:
     run = submit(num_workers=64, global_batch_size=128)
     assert run.wait(120, raise_on_failure=False) == "FAILED"
     assert "64 workers do not fit" in run.view.message

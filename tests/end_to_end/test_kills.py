@@ -73,7 +73,7 @@ def test_a_killed_worker_is_one_sentence_in_each_place(submit: Submit) -> None:
     assert not run.view.restarts
 
 
-def test_a_killed_driver_is_told_and_a_retry_goes_on(submit: Submit) -> None:
+def test_a_killed_driver_is_reported_and_a_retry_goes_on(submit: Submit) -> None:
     run = submit()
     until(at_step(run, 6))
     for process in processes("llmops_kernel.train.ray.entrypoint"):
@@ -133,7 +133,7 @@ def test_a_killed_follower_comes_back_to_every_row(submit: Submit) -> None:
     assert_whole(again)
 
 
-def test_a_killed_head_is_told_and_a_new_one_finishes_the_run(
+def test_a_killed_head_is_reported_and_a_new_one_finishes_the_run(
     workspace: Path, tmp_path: Path
 ) -> None:
     """A cluster of its own, for the others share theirs."""

@@ -119,13 +119,13 @@ class Jobs:
             "status": job.status,
             "code": job.driver_exit_code,
             "error": job.error_type,
-            "message": told_of(message)[1],
-            "log": told_of(log)[1],
-            "told": told_of(log)[0],
+            "message": start_reports_of(message)[1],
+            "log": start_reports_of(log)[1],
+            "told": start_reports_of(log)[0],
         }
 
 
-def told_of(text: str) -> tuple[list[str], list[str]]:
+def start_reports_of(text: str) -> tuple[list[str], list[str]]:
     """How the processes came to life; and the other lines, without times, pids and addresses."""
     # What the runtime environment's set-up says depends on what is in its cache.
     before, start, after = text.partition("Running entrypoint for job")
@@ -133,8 +133,8 @@ def told_of(text: str) -> tuple[list[str], list[str]]:
     text = re.sub(rf"^\S+ \S+\tINFO ({_SET_UP})\.py:.*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^\S+ \S+\t(?=INFO|WARN)", "", text, flags=re.MULTILINE)
     lines = [re.sub(r"\d+[\d.:_-]{3,}\S*|\x1b\[\d*m", "#", line) for line in text.splitlines()]
-    told = [line.removeprefix("told: ") for line in lines if line.startswith("told: ")]
-    return told, [line for line in lines if not line.startswith("told: ")]
+    reported = [line.removeprefix("told: ") for line in lines if line.startswith("told: ")]
+    return reported, [line for line in lines if not line.startswith("told: ")]
 
 
 def processes_of(mark: str) -> list[psutil.Process]:
@@ -166,16 +166,16 @@ def both(jobs: Jobs, entrypoint: str, env: dict[str, Any]) -> tuple[dict[str, An
     """What both show, and how the processes of the first were told to have started."""
     warm, cold = (jobs.ended(jobs.start(entrypoint, env, cold=cold)) for cold in (False, True))
     assert cold.pop("told") == ["cold: asked for | cold: asked for"]
-    told = warm.pop("told")
+    reported = warm.pop("told")
     assert warm == cold
-    return warm, told
+    return warm, reported
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_somebody_elses_script(jobs: Jobs, code: int) -> None:
     env = {"working_dir": jobs.package({"job.py": JOB})}
-    seen, told = both(jobs, f"python job.py {code} 'a b'", env)
-    assert told == ["warm | warm"]
+    seen, reported = both(jobs, f"python job.py {code} 'a b'", env)
+    assert reported == ["warm | warm"]
     assert seen["status"] == ("FAILED" if code else "SUCCEEDED")
     assert seen["code"] == code
     text = "\n".join(seen["log"])
@@ -189,8 +189,8 @@ def test_a_job_with_modules_of_its_own(jobs: Jobs) -> None:
         "py_modules": [jobs.package({"own_module/__init__.py": "VALUE = 41 + 1"})],
         "env_vars": {"SOME": "${HOME}/x"},
     }
-    seen, told = both(jobs, "python job.py 0", env)
-    assert told == ["warm | warm"]
+    seen, reported = both(jobs, "python job.py 0", env)
+    assert reported == ["warm | warm"]
     assert "module 42 42" in seen["log"]
 
 
@@ -210,7 +210,7 @@ def test_a_job_with_packages_of_its_own(jobs: Jobs, tmp_path: Path) -> None:
     warm = jobs.ended(name)
     assert warm["status"] == "SUCCEEDED", (warm, jobs.get(name).message)
     assert "module 42 42" in warm["log"]
-    assert all("cold: " in told for told in warm["told"])
+    assert all("cold: " in reported for reported in warm["told"])
     cold = jobs.ended(jobs.start("python job.py 0", env, cold=True))
     assert {**warm, "told": 0} == {**cold, "told": 0}
 
@@ -251,7 +251,7 @@ def test_the_stack_of_a_forked_process_can_be_looked_at(jobs: Jobs) -> None:
 def test_a_training_run(cluster: llmops.Cluster, workspace: Path) -> None:
     runs = [_trained(cluster.info, workspace, cold=cold) for cold in (False, True)]
     warm, cold = runs
-    assert [told(run) for run in runs] == [{"warm"}, {"cold"}]
+    assert [reported(run) for run in runs] == [{"warm"}, {"cold"}]
     losses = [[step.loss for step in run.view.steps] for run in runs]
     assert len(losses[0]) == 6
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
@@ -279,7 +279,7 @@ def _trained(info: ClusterInfo, workspace: Path, *, cold: bool) -> llmops.Run:
     return run
 
 
-def told(run: llmops.Run) -> set[str]:
+def reported(run: llmops.Run) -> set[str]:
     found = {"warm" if e.warm else "cold" for e in run.events() if e.kind == "process"}
     assert found
     return found
@@ -294,7 +294,7 @@ def weights(run: llmops.Run) -> dict[str, list[float]]:
 
 def lines(run: llmops.Run, workspace: Path) -> set[str]:
     """The log, without what two cold runs differ in too; processes speak in any order."""
-    text = "\n".join(told_of(run.logs())[1])
+    text = "\n".join(start_reports_of(run.logs())[1])
     text = text.replace(run.record.run_id, "RUN").replace(str(workspace), "")
     text = re.sub(r"(train\.ray\.entrypoint) \S+", r"\1", text)
     text = re.sub(r"\x1b\[\d*m|\bpid=\d+|0x[0-9a-f]+|_ray_pkg_\w+", "", text)

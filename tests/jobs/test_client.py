@@ -85,7 +85,7 @@ def test_stop_ends_a_running_job(client: JobsClient):
 
 
 @pytest.mark.ray
-def test_a_wrong_token_is_told_and_never_shown(connection: Connection):
+def test_a_wrong_token_is_reported_and_never_shown(connection: Connection):
     wrong = connection.model_copy(update={"token": "a-wrong-token-0123456789abcdef0123"})
     client = JobsClient(wrong, cluster="local")
     with pytest.raises(ClusterUnreachableError, match="does not accept our token") as caught:

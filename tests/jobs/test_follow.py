@@ -85,7 +85,7 @@ def test_follow_ends_with_the_newest_attempt_not_with_an_older_one(store, make_r
     assert not follower.is_over
 
 
-def test_silence_is_told_and_news_is_not(store, make_run, worker):
+def test_silence_is_reported_and_news_is_not(store, make_run, worker):
     run_id = make_run()
     writer = worker(run_id)
     calls: list[float] = []
@@ -120,7 +120,7 @@ def test_a_poll_without_news_costs_under_five_milliseconds(store, make_run, work
     assert sorted(times)[25] < 0.005
 
 
-def test_an_unknown_run_is_told(store):
+def test_an_unknown_run_is_reported(store):
     from llmops_kernel.errors import RunNotFoundError
 
     with pytest.raises(RunNotFoundError):

@@ -79,7 +79,7 @@ def test_a_long_log_is_kept_from_its_end_and_says_so(tmp_path: Path):
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_an_attempt_that_never_was_is_told(store: RunStore, make_run: MakeRun):
+def test_an_attempt_that_never_was_is_reported(store: RunStore, make_run: MakeRun):
     run = Run(Backend(store=store), make_run())
     with pytest.raises(RunNotFoundError, match="no attempt 7"):
         run.log(7)

@@ -99,7 +99,7 @@ def test_lines_that_are_still_arriving_hold_the_judgement_back(store, make_run, 
     assert len(ends(store, run_id)) == 1
 
 
-def test_a_run_that_told_its_end_is_left_alone(store, make_run, worker):
+def test_a_run_that_reported_its_end_is_left_alone(store, make_run, worker):
     run_id = make_run()
     worker(run_id).emit(EndEvent(state="STOPPED", message="stopped at step 5"))
     end = observer(store, run_id, FakeProvider(state=None)).check()

@@ -178,7 +178,7 @@ def test_a_follower_that_is_killed_is_followed_by_another(
 
 
 @pytest.mark.parametrize("tunnel", WAYS[:1], indirect=True)
-def test_a_head_that_is_made_anew_does_not_know_the_run_and_its_lines_stay(
+def test_a_head_that_is_recreated_does_not_know_the_run_and_its_lines_stay(
     store: RunStore,
     make_run: MakeRun,
     tunnel: Connection,
@@ -237,8 +237,8 @@ def test_after_the_cluster_is_gone_the_run_opens_with_all_that_was_read(
     provider = FakeProvider(connection=tunnel, state=state)
     end = Observer(store, run_id, provider=provider, grace_s=0.1).check()
     assert end is not None
-    told = "was stopped" if how == "suspended" else "no longer exists"
-    assert f"{told} while the run was at step 12" in end.message
+    reported = "was stopped" if how == "suspended" else "no longer exists"
+    assert f"{reported} while the run was at step 12" in end.message
     assert "kept here" in end.message
     again = Follower(RunStore(), run_id, connection=None)
     again.poll()
@@ -283,9 +283,9 @@ def test_rays_own_job_client_rides_the_tunnel(
     assert re.findall(r"^line (\d)$", logs.stdout, re.M) == ["0", "1", "2", "3", "4"]
     listed = ray("job", "list", "--address", address, home=tmp_path)
     assert job_id in listed.stdout
-    for told in (made, logs, listed):
-        assert standin.admin_token not in told.stdout + told.stderr
-        assert str(connection.token) not in told.stdout + told.stderr
+    for reported in (made, logs, listed):
+        assert standin.admin_token not in reported.stdout + reported.stderr
+        assert str(connection.token) not in reported.stdout + reported.stderr
 
 
 def test_a_local_cluster_has_such_an_address_too(connection: Connection, tmp_path: Path) -> None:

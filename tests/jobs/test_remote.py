@@ -79,7 +79,7 @@ def test_followers_lose_nothing_and_keep_one_copy_though_one_is_cut_off_again_an
     assert store.view(run_id).state == "SUCCEEDED"
 
 
-def test_a_killed_driver_is_told_with_its_step_and_its_last_words(
+def test_a_killed_driver_is_reported_with_its_step_and_its_last_words(
     store, make_run, run_job, client, connection: Connection
 ):
     run_id = make_run(new_id())
@@ -147,7 +147,7 @@ def test_a_package_that_is_gone_is_a_failure_with_a_remedy(
     assert "uploads the files again" in end.remedy
 
 
-def test_a_killed_head_is_told_and_what_was_journalled_stays(store, monkeypatch):
+def test_a_killed_head_is_reported_and_what_was_journalled_stays(store, monkeypatch):
     """A head of its own, because it dies; the short home keeps its sockets' paths short."""
     home = Path(tempfile.mkdtemp(prefix="llmops-h-"))
     monkeypatch.setenv("LLMOPS_HOME", str(home))

@@ -118,10 +118,10 @@ def test_only_what_is_new_is_uploaded(store, workspace, client, connection):
         **submit, request=request(name="two", seed=7), workspace=workspace, parent=first.run_id
     )
     client.stop(f"{second.run_id}-1")
-    told = uploads(store, second.run_id)
-    assert "code sent" in told
-    assert "library reused" in told
-    assert "assets reused" in told
+    reported = uploads(store, second.run_id)
+    assert "code sent" in reported
+    assert "library reused" in reported
+    assert "assets reused" in reported
     assert second.parent == first.run_id
     assert second.assets_hash == first.assets_hash
     assert second.code_hash != first.code_hash

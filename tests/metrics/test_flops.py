@@ -252,7 +252,7 @@ def test_flops_are_linear_in_batches(tokens: int, length: int, times: int) -> No
 
 
 @given(length=sizes, r=st.integers(1, 256))
-def test_lora_lies_between_forward_and_full(length: int, r: int) -> None:
+def test_lora_is_between_forward_and_full(length: int, r: int) -> None:
     shape = shape_of("SmolLM2-135M")
     adapters = lora_adapters(shape, r=r, target_modules=["q_proj", "v_proj"])
     assert adapters is not None

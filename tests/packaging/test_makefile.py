@@ -53,7 +53,7 @@ def test_new_pins_are_installed(installed: Path) -> None:
     assert order == sorted(order)
 
 
-def test_no_suitable_python_is_told(installed: Path) -> None:
+def test_no_suitable_python_is_reported(installed: Path) -> None:
     shutil.rmtree(installed / ".venv")
     done = _make("install", "PYTHON=", folder=installed)
     assert done.returncode != 0

@@ -34,9 +34,14 @@ pytestmark = pytest.mark.skipif(
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Without Node.js, and without Jupyter folders of the user."""
     folder = tmp_path_factory.mktemp("empty")
-    told = {"PATH": str(folder), "HOME": str(folder), "JUPYTER_NO_CONFIG": "", "LANG": "C.UTF-8"}
-    assert shutil.which("node", path=told["PATH"]) is None
-    return told
+    reported = {
+        "PATH": str(folder),
+        "HOME": str(folder),
+        "JUPYTER_NO_CONFIG": "",
+        "LANG": "C.UTF-8",
+    }
+    assert shutil.which("node", path=reported["PATH"]) is None
+    return reported
 
 
 def build(what: str, folder: Path, environment: dict[str, str], *, source: Path = ROOT) -> Path:
@@ -117,9 +122,9 @@ def test_the_lab_extension_is_whole(wheel: Path, names: set[str]) -> None:
     assert inside == built | {"install.json"}
     with zipfile.ZipFile(wheel) as archive:
         (package_json,) = (name for name in names if name.endswith(f"{DATA}package.json"))
-        told = json.loads(archive.read(package_json))
-        assert told["jupyterlab"]["_build"]["load"] in inside
-        assert told["name"] == NAME
+        reported = json.loads(archive.read(package_json))
+        assert reported["jupyterlab"]["_build"]["load"] in inside
+        assert reported["name"] == NAME
         (config,) = (name for name in names if name.endswith(CONFIG))
         assert json.loads(archive.read(config))["ServerApp"]["jpserver_extensions"] == {
             MODULE: True

@@ -15,8 +15,10 @@ WORKER = "1-worker-1"
 
 
 def step(number: int, **values: Any) -> StepEvent:
-    told = {"loss": 4.0 / number, "step_time_s": 0.1, "data_wait_s": 0.0, "compute_s": 0.1}
-    return StepEvent(step=number, tokens=10, tokens_per_second=100.0, mfu=0.4, **(told | values))
+    reported = {"loss": 4.0 / number, "step_time_s": 0.1, "data_wait_s": 0.0, "compute_s": 0.1}
+    return StepEvent(
+        step=number, tokens=10, tokens_per_second=100.0, mfu=0.4, **(reported | values)
+    )
 
 
 def worker(store: RunStore, run_id: str, *, attempt: int = 1) -> JournalWriter:

@@ -39,7 +39,7 @@ class TestWrongTemplate:
         assert json.loads((await api("operations")).body) == []
 
 
-def test_a_template_is_named_or_lies_below_the_root(tmp_path: Path) -> None:
+def test_a_template_is_named_or_is_below_the_root(tmp_path: Path) -> None:
     manager = Manager(root_dir=tmp_path)
     with pytest.raises(RequestError, match=r"\.\."):
         bring_up(manager, "../elsewhere.yaml")

@@ -79,7 +79,7 @@ def rows(feed: ClustersFeed) -> dict[str, Any]:
     return {row["name"]: row for row in frames[0].data["clusters"]}
 
 
-def test_nothing_is_told_before_the_first_look(feed: ClustersFeed) -> None:
+def test_nothing_is_reported_before_the_first_look(feed: ClustersFeed) -> None:
     assert feed.news(None, {}) == ([], None)
 
 
@@ -87,13 +87,16 @@ def test_one_slow_and_one_silent_cluster_hide_no_other(
     feed: ClustersFeed, provider: Provider
 ) -> None:
     began_s = time.monotonic()
-    told = rows(feed)
+    reported = rows(feed)
     assert time.monotonic() - began_s < 2
-    assert told["fast"]["info"]["state"] == "ready"
-    assert told["fast"]["stale"] == ""
-    assert told["slow"]["info"] is None
-    assert told["gone"]["info"] is None
-    assert (told["gone"]["stale"], told["gone"]["remedy"]) == ("gone does not answer", "wait")
+    assert reported["fast"]["info"]["state"] == "ready"
+    assert reported["fast"]["stale"] == ""
+    assert reported["slow"]["info"] is None
+    assert reported["gone"]["info"] is None
+    assert (reported["gone"]["stale"], reported["gone"]["remedy"]) == (
+        "gone does not answer",
+        "wait",
+    )
     provider.let.set()
     time.sleep(0.2)
     assert rows(feed)["slow"]["info"]["state"] == "ready"
@@ -101,12 +104,12 @@ def test_one_slow_and_one_silent_cluster_hide_no_other(
 
 def test_a_provider_with_a_bug_hides_no_other(feed: ClustersFeed, provider: Provider) -> None:
     provider.known = ["broken", "fast"]
-    told = rows(feed)
-    assert "a bug" in told["broken"]["stale"]
-    assert told["fast"]["info"]["state"] == "ready"
+    reported = rows(feed)
+    assert "a bug" in reported["broken"]["stale"]
+    assert reported["fast"]["info"]["state"] == "ready"
 
 
-def test_a_provider_in_trouble_is_told_and_what_was_known_stays(
+def test_a_provider_in_trouble_is_reported_and_what_was_known_stays(
     feed: ClustersFeed, provider: Provider
 ) -> None:
     rows(feed)
@@ -114,9 +117,9 @@ def test_a_provider_in_trouble_is_told_and_what_was_known_stays(
     with pytest.raises(ClusterUnreachableError, match="no route"):
         feed.poll()
     frames, _ = feed.news(None, {})
-    told = {row["name"]: row for row in frames[0].data["clusters"]}
-    assert set(told) == {"fast", "slow", "gone"}
-    assert told["fast"]["info"]["state"] == "ready"
+    reported = {row["name"]: row for row in frames[0].data["clusters"]}
+    assert set(reported) == {"fast", "slow", "gone"}
+    assert reported["fast"]["info"]["state"] == "ready"
     provider.trouble = None
     provider.known = []
     assert rows(feed) == {}
@@ -143,28 +146,28 @@ def test_progress_does_not_make_ray_be_asked_but_an_end_does(
     provider.known = ["fast"]
     end, line = threading.Event(), threading.Event()
 
-    def work(tell: Any) -> None:
-        tell("Starting Ray")
+    def work(report: Any) -> None:
+        report("Starting Ray")
         line.set()
         end.wait(10)
 
     started = operations.start("up", "fresh", work)
     operations.start("scale", "fast", work)
     assert line.wait(5)
-    told = rows(feed)
-    assert told["fresh"]["info"]["state"] == "starting"
-    assert (told["fresh"]["doing"], told["fresh"]["progress"]) == ("up", "Starting Ray")
-    assert told["fresh"]["operation_id"] == started.id
-    assert told["fast"]["doing"] == "scale"
+    reported = rows(feed)
+    assert reported["fresh"]["info"]["state"] == "starting"
+    assert (reported["fresh"]["doing"], reported["fresh"]["progress"]) == ("up", "Starting Ray")
+    assert reported["fresh"]["operation_id"] == started.id
+    assert reported["fast"]["doing"] == "scale"
     feed.poll()
     feed.poll()
     assert provider.asked.count("fast") == 1
     end.set()
     time.sleep(0.3)
-    told = rows(feed)
+    reported = rows(feed)
     assert provider.asked.count("fast") == 2
-    assert set(told) == {"fast"}
-    assert told["fast"]["doing"] == ""
+    assert set(reported) == {"fast"}
+    assert reported["fast"]["doing"] == ""
 
 
 # Routes
@@ -224,12 +227,12 @@ async def test_templates_are_listed_with_their_text_and_problems(api: Any, root:
 
 
 async def test_a_list_of_clusters(api: Any, stopped: str) -> None:
-    told = await asked(api, "clusters")
-    (row,) = told["clusters"]
+    reported = await asked(api, "clusters")
+    (row,) = reported["clusters"]
     assert (row["name"], row["info"]["state"]) == ("lab", "stopped")
     assert row["info"]["actions"]["resume"] == ""
     assert "resume it first" in row["info"]["actions"]["scale"]
-    assert abs(told["now_s"] - time.time()) < 60
+    assert abs(reported["now_s"] - time.time()) < 60
     info = await asked(api, "clusters/lab")
     assert info["state"] == "stopped"
 
@@ -275,11 +278,11 @@ async def test_a_stopped_cluster_is_previewed_and_deleted(api: Any, stopped: str
         ("POST", "clusters", '{"yaml": "a: [1"}', 422, "the form"),
     ],
 )
-async def test_wrong_requests_are_told_with_what_is_wrong(
+async def test_wrong_requests_are_reported_with_what_is_wrong(
     api: Any, stopped: str, method: str, path: str, body: str | None, code: int, word: str
 ) -> None:
-    told = await asked(api, path, code, method=method, body=body)
-    assert word in json.dumps(told, ensure_ascii=False)
+    reported = await asked(api, path, code, method=method, body=body)
+    assert word in json.dumps(reported, ensure_ascii=False)
     assert (await asked(api, "operations")) == []
 
 
@@ -301,7 +304,7 @@ async def test_a_cluster_that_is_busy_takes_no_second_action(
     assert (await ended(api, first))["state"] == "done"
 
 
-async def test_a_start_tells_its_progress_and_its_failure(
+async def test_a_start_shows_its_progress_and_its_failure(
     api: Any, root: Path, provider_types: ProviderTypes
 ) -> None:
     seen: list[Any] = []
@@ -322,10 +325,10 @@ async def test_a_start_tells_its_progress_and_its_failure(
     provider_types[0] = Unlucky
     for body in ({"template": "big"}, {"path": "cluster_templates/big.yaml"}):
         started = await asked(api, "clusters", 202, method="POST", body=json.dumps(body))
-        told = await ended(api, started)
-        assert (told["kind"], told["what"], told["state"]) == ("up", "big", "failed")
-        assert told["lines"] == ["Starting Ray"]
-        assert told["trouble"]["remedy"] == "try again"
+        reported = await ended(api, started)
+        assert (reported["kind"], reported["what"], reported["state"]) == ("up", "big", "failed")
+        assert reported["lines"] == ["Starting Ray"]
+        assert reported["trouble"]["remedy"] == "try again"
     typed = {"yaml": "name: typed\nnum_cpus: 3\n"}
     await asked(api, "clusters", 202, method="POST", body=json.dumps(typed))
     file = root / "cluster_templates/big.yaml"
@@ -333,5 +336,5 @@ async def test_a_start_tells_its_progress_and_its_failure(
     assert seen[2] == ("typed", 3, None)
 
 
-def test_actions_are_told_in_the_words_of_the_provider() -> None:
+def test_actions_are_reported_in_the_words_of_the_provider() -> None:
     assert set(ClusterAction) == {"suspend", "resume", "scale", "delete"}

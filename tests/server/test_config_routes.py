@@ -18,65 +18,67 @@ async def post(api: Fetch, path: str, /, **body: Any) -> HTTPResponse:
     return await api(path, method="POST", body=json.dumps(body))
 
 
-def told(response: HTTPResponse, status: int = 200) -> Any:
+def reported(response: HTTPResponse, status: int = 200) -> Any:
     assert response.code == status, response.body
     return json.loads(response.body)
 
 
 async def test_kinds_schema_and_template(api: Fetch) -> None:
-    kinds = told(await api("configs/kinds"))
+    kinds = reported(await api("configs/kinds"))
     assert [kind["name"] for kind in kinds] == ["train", "cluster"]
-    schema = told(await api("configs/schema?kind=cluster"))
+    schema = reported(await api("configs/schema?kind=cluster"))
     assert schema["properties"]["num_cpus"]["nullable"] is True
-    kuberay = told(await api("configs/schema?kind=cluster&provider=kuberay"))
+    kuberay = reported(await api("configs/schema?kind=cluster&provider=kuberay"))
     assert "worker_groups" in kuberay["properties"]
-    template = told(await api("configs/template?kind=train"))
-    checked = told(await post(api, "configs/check", kind="train", text=template["text"]))
+    template = reported(await api("configs/template?kind=train"))
+    checked = reported(await post(api, "configs/check", kind="train", text=template["text"]))
     assert checked["valid"] is True
 
 
-async def test_check_tells_effect_or_problems(api: Fetch) -> None:
-    right = told(await post(api, "configs/check", path="a/x.train.yaml", text=TEXT))
+async def test_check_shows_effect_or_problems(api: Fetch) -> None:
+    right = reported(await post(api, "configs/check", path="a/x.train.yaml", text=TEXT))
     assert right["valid"]
     assert right["effect"]
     assert right["values"]["model"] == {"id": "tiny-llama"}
-    wrong = told(await post(api, "configs/check", kind="train", text=TEXT + "sed: 1\nname: A b\n"))
+    wrong = reported(
+        await post(api, "configs/check", kind="train", text=TEXT + "sed: 1\nname: A b\n")
+    )
     assert not wrong["valid"]
     assert [(d["line"], d["column"], d["end_column"]) for d in wrong["diagnostics"]] == [
         (3, 0, 3), (4, 6, 9)
     ]  # fmt: skip
     overrides = ["training.max_steps=0"]
-    bad = told(await post(api, "configs/check", kind="train", text=TEXT, overrides=overrides))
+    bad = reported(await post(api, "configs/check", kind="train", text=TEXT, overrides=overrides))
     assert bad["diagnostics"][0]["file"] == "override training.max_steps=0"
 
 
 async def test_files_are_looked_at_beside_the_config(api: Fetch, jp_root_dir: Path) -> None:
     (jp_root_dir / "sub").mkdir()
     body = {"path": "sub/x.train.yaml", "text": TEXT, "with_files": True}
-    missing = told(await post(api, "configs/check", **body))
+    missing = reported(await post(api, "configs/check", **body))
     assert "no such file" in missing["diagnostics"][0]["message"]
     assert missing["diagnostics"][0]["line"] == 2
     (jp_root_dir / "sub" / "rows.jsonl").write_text('{"text": "a"}\n')
-    assert told(await post(api, "configs/check", **body))["valid"]
+    assert reported(await post(api, "configs/check", **body))["valid"]
     place = {"path": "sub/x.train.yaml", "text": "data: ", "line": 1, "column": 6}
-    found = told(await post(api, "configs/complete", **place))
+    found = reported(await post(api, "configs/complete", **place))
     assert "rows.jsonl" in [item["label"] for item in found]
 
 
 async def test_complete_and_hover(api: Fetch) -> None:
-    found = told(await post(api, "configs/complete", kind="train", text="", line=1, column=0))
+    found = reported(await post(api, "configs/complete", kind="train", text="", line=1, column=0))
     assert found[0]["label"] == "model"
     place = {"kind": "train", "text": TEXT, "line": 1, "column": 2}
-    assert told(await post(api, "configs/hover", **place))["title"] == "model"
-    assert told(await post(api, "configs/hover", **{**place, "line": 9})) is None
+    assert reported(await post(api, "configs/hover", **place))["title"] == "model"
+    assert reported(await post(api, "configs/hover", **{**place, "line": 9})) is None
 
 
 async def test_render_and_merge(api: Fetch) -> None:
     data = {"name": "big", "num_cpus": 4, "num_gpus": None}
-    text = told(await post(api, "configs/render", kind="cluster", data=data))["text"]
+    text = reported(await post(api, "configs/render", kind="cluster", data=data))["text"]
     assert text == "name: big\nnum_cpus: 4\n"
     change = {"kind": "cluster", "text": "# mine\n" + text, "data": {"num_cpus": 8}}
-    assert told(await post(api, "configs/merge", **change))["text"] == (
+    assert reported(await post(api, "configs/merge", **change))["text"] == (
         "# mine\nname: big\nnum_cpus: 8\n"
     )
 
@@ -97,14 +99,14 @@ async def test_render_and_merge(api: Fetch) -> None:
     ],
 )  # fmt: skip
 async def test_refusals(api: Fetch, path: str, body: dict[str, Any], status: int) -> None:
-    answer = told(await post(api, path, **body), status)
+    answer = reported(await post(api, path, **body), status)
     assert answer["message"]
 
 
 async def test_unknown_kind_and_broken_json(api: Fetch) -> None:
-    assert "train" in told(await api("configs/schema?kind=tran"), 422)["message"]
-    told(await api("configs/schema"), 400)
-    told(await api("configs/check", method="POST", body="{"), 400)
+    assert "train" in reported(await api("configs/schema?kind=tran"), 422)["message"]
+    reported(await api("configs/schema"), 400)
+    reported(await api("configs/check", method="POST", body="{"), 400)
 
 
 @pytest.mark.parametrize("path", ["kinds", "schema?kind=train", "template?kind=train"])

@@ -154,7 +154,7 @@ async def test_nothing_is_read_on_the_event_loop(api: Fetch, provider_types: Pro
         assert on_loop == [], row
 
 
-async def test_of_two_that_resume_one_wins_and_the_other_is_told(
+async def test_of_two_that_resume_one_wins_and_the_other_is_reported(
     api: Fetch, gate: threading.Event, provider_types: ProviderTypes
 ) -> None:
     resumed: list[str] = []
@@ -170,9 +170,9 @@ async def test_of_two_that_resume_one_wins_and_the_other_is_told(
     answers = sorted(await asyncio.gather(*asks), key=lambda answer: answer.code)
     assert [answer.code for answer in answers] == [202, 409, 409, 409, 409, 409]
     for answer in answers[1:]:
-        told = json.loads(answer.body)
-        assert "`resume` is in progress" in told["message"]
-        assert told["remedy"]
+        reported = json.loads(answer.body)
+        assert "`resume` is in progress" in reported["message"]
+        assert reported["remedy"]
     gate.set()
     operation = json.loads(answers[0].body)
     for _ in range(100):
@@ -188,14 +188,14 @@ async def test_an_operation_of_a_server_that_is_gone_says_what_to_do(
 ) -> None:
     settings = jp_serverapp.web_app.settings
     before: Manager = settings[MANAGER_KEY]
-    started = before.operations.start("up", "lab", lambda tell: {"done": gate.wait(10)})
+    started = before.operations.start("up", "lab", lambda report: {"done": gate.wait(10)})
     assert (await api(f"operations/{started.id}")).code == 200
     settings[MANAGER_KEY] = Manager(root_dir=before.root_dir)
     try:
         answer = await api(f"operations/{started.id}")
-        told = json.loads(answer.body)
-        assert (answer.code, started.id in told["message"]) == (404, True)
-        assert "restarted" in told["remedy"]
+        reported = json.loads(answer.body)
+        assert (answer.code, started.id in reported["message"]) == (404, True)
+        assert "restarted" in reported["remedy"]
         assert json.loads((await api("operations")).body) == []
     finally:
         gate.set()

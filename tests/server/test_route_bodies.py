@@ -27,7 +27,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_run(RunStore(), RUN, steps=2)
 
 
-async def told(api: Fetch, path: str, code: int, **kwargs: Any) -> dict[str, Any]:
+async def reported(api: Fetch, path: str, code: int, **kwargs: Any) -> dict[str, Any]:
     answer = await api(path.removeprefix("llmops/"), **kwargs)
     assert answer.code == code, (path, answer.code, answer.body[:300])
     assert b"Traceback" not in answer.body
@@ -36,30 +36,30 @@ async def told(api: Fetch, path: str, code: int, **kwargs: Any) -> dict[str, Any
     return found
 
 
-async def test_a_body_that_is_too_large_is_told_with_a_remedy(api: Fetch) -> None:
+async def test_a_body_that_is_too_large_is_reported_with_a_remedy(api: Fetch) -> None:
     for row in WITH_BODY:
         body = json.dumps({"text": HEAVY})
-        found = await told(api, row.path, 413, method=row.method, body=body)
+        found = await reported(api, row.path, 413, method=row.method, body=body)
         assert f"{MAX_BODY_BYTES:,}" in found["message"]
         assert found["remedy"]
 
 
 @pytest.mark.parametrize("body", ["{", "{} {}", "not json", "\0", '{"text": "\\ud800"}', b"\xff{}"])
-async def test_what_is_no_json_is_told_so(api: Fetch, body: str | bytes) -> None:
+async def test_what_is_no_json_is_reported(api: Fetch, body: str | bytes) -> None:
     for row in WITH_BODY:
-        found = await told(api, row.path, 400, method=row.method, body=body)
+        found = await reported(api, row.path, 400, method=row.method, body=body)
         assert "JSON" in found["message"], found
 
 
 @pytest.mark.parametrize("body", ["[]", "1", "null", '"text"', '[{"text": ""}]'])
-async def test_another_shape_is_told(api: Fetch, body: str) -> None:
+async def test_another_shape_is_reported(api: Fetch, body: str) -> None:
     for row in WITH_BODY:
-        await told(api, row.path, 422, method=row.method, body=body)
+        await reported(api, row.path, 422, method=row.method, body=body)
 
 
 async def test_a_field_that_nobody_knows_is_named(api: Fetch) -> None:
     for row in WITH_BODY:
-        found = await told(api, row.path, 422, method=row.method, body='{"sudo": 1}')
+        found = await reported(api, row.path, 422, method=row.method, body='{"sudo": 1}')
         assert "sudo" in found["message"]
 
 
@@ -68,7 +68,7 @@ async def test_what_a_body_calls_itself_does_not_matter(api: Fetch, kind: str) -
     for row in WITH_BODY:
         headers = {"Content-Type": kind}
         body = '{"sudo": 1}'
-        await told(api, row.path, 422, method=row.method, body=body, headers=headers)
+        await reported(api, row.path, 422, method=row.method, body=body, headers=headers)
 
 
 async def test_forms_are_no_json(api: Fetch) -> None:
@@ -80,7 +80,7 @@ async def test_forms_are_no_json(api: Fetch) -> None:
     for kind, body in forms.items():
         for row in WITH_BODY:
             headers = {"Content-Type": kind}
-            await told(api, row.path, 400, method=row.method, body=body, headers=headers)
+            await reported(api, row.path, 400, method=row.method, body=body, headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_forms_are_no_json(api: Fetch) -> None:
 async def test_a_wrong_value_names_its_field(
     api: Fetch, method: str, path: str, body: dict[str, Any], field: str
 ) -> None:
-    found = await told(api, path, 422, method=method, body=json.dumps(body))
+    found = await reported(api, path, 422, method=method, body=json.dumps(body))
     assert field in found["message"]
 
 
@@ -137,7 +137,7 @@ async def test_hostile_yaml_is_refused_within_seconds(api: Fetch, text: str) -> 
             assert answer.code in (200, 422), (path, answer.body[:200])
     for path, field in (("runs", "text"), (f"runs/{RUN}/resubmit", "text"), ("clusters", "yaml")):
         body = json.dumps({field: text})
-        await told(api, path, 422, method="POST", body=body, request_timeout=60)
+        await reported(api, path, 422, method="POST", body=body, request_timeout=60)
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,8 @@ def root(jp_root_dir: Path, tmp_path: Path) -> Path:
 
 def harmless(answer: Any) -> bool:
     text = (answer.body or b"").decode(errors="replace")
-    told = ("Traceback", 'File "', "site-packages", "root:x:0", SECRET)
-    return answer.code < 500 and not any(word in text for word in told)
+    reported = ("Traceback", 'File "', "site-packages", "root:x:0", SECRET)
+    return answer.code < 500 and not any(word in text for word in reported)
 
 
 def with_id(path: str, ref: str) -> str:
@@ -98,7 +98,7 @@ async def test_an_id_is_no_path(api: Fetch, ref: str) -> None:
         assert "X-Evil" not in answer.headers
 
 
-async def test_who_is_not_there_is_told_with_who_is(api: Fetch) -> None:
+async def test_who_is_not_there_is_reported_with_who_is(api: Fetch) -> None:
     for row in OF_ONE:
         path = row.path.removeprefix("llmops/")
         if "dashboard/" in path:
@@ -166,7 +166,7 @@ QUERIES = (
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda text: text[:16])
-async def test_absurd_numbers_are_told_or_bounded(api: Fetch, query: str) -> None:
+async def test_absurd_numbers_are_reported_or_bounded(api: Fetch, query: str) -> None:
     for path in (
         "log?",
         "log/info?",
@@ -209,7 +209,7 @@ async def test_no_pattern_holds_a_search_for_long(api: Fetch, pattern: str) -> N
         assert time.monotonic() - began_s < 10
 
 
-async def test_a_search_without_a_text_is_told(api: Fetch) -> None:
+async def test_a_search_without_a_text_is_reported(api: Fetch) -> None:
     answer = await api(f"runs/{RUN}/log/search")
     assert (answer.code, "text" in json.loads(answer.body)["message"]) == (400, True)
 
@@ -219,14 +219,14 @@ async def test_a_search_without_a_text_is_told(api: Fetch) -> None:
     ["", "runs=", f"runs={RUN},{RUN}", "runs=" + f"{RUN}," * 100, "runs=%00,..", "runs=a%2fb,c"],
     ids=lambda text: text[:16],
 )
-async def test_a_comparison_of_nothing_is_told(api: Fetch, query: str) -> None:
+async def test_a_comparison_of_nothing_is_reported(api: Fetch, query: str) -> None:
     answer = await api(f"compare?{query}")
     assert answer.code in (400, 404, 422), answer.body
     assert harmless(answer)
 
 
 @pytest.mark.parametrize("kind", ["", "%00", "..%2fx", "TRAIN", "a" * 3_000])
-async def test_an_unknown_kind_of_config_is_told(api: Fetch, kind: str) -> None:
+async def test_an_unknown_kind_of_config_is_reported(api: Fetch, kind: str) -> None:
     for path in ("schema", "template"):
         answer = await api(f"configs/{path}?kind={kind}")
         assert answer.code == 422, answer.body

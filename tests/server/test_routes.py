@@ -145,13 +145,13 @@ async def test_other_methods_are_refused(api: Fetch) -> None:
         assert b"Traceback" not in answer.body
 
 
-async def test_the_handshake_tells_the_version(api: Fetch) -> None:
+async def test_the_handshake_shows_the_version(api: Fetch) -> None:
     answer = json.loads((await api("handshake")).body)
     assert answer["version"] == __version__
     assert answer["protocol"] == 1
 
 
-async def test_an_unknown_path_is_told_as_json(api: Fetch) -> None:
+async def test_an_unknown_path_is_reported_as_json(api: Fetch) -> None:
     answer = await api("no/such/thing")
     assert answer.code == 404
     assert "no/such/thing" in json.loads(answer.body)["message"]

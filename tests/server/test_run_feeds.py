@@ -161,12 +161,12 @@ def test_steps_that_a_restart_did_again_replace_the_old(store: RunStore, open_ru
     writer.emit(step(5, loss=9.0))
     page.look()
     assert page.steps == [1, 2, 3, 4, 5]
-    fresh = Page(page.feed)
-    fresh.take()
-    assert fresh.rows == page.rows
+    current = Page(page.feed)
+    current.take()
+    assert current.rows == page.rows
 
 
-def test_the_state_tells_notes_log_and_attempts(store: RunStore, open_run: Any) -> None:
+def test_the_state_shows_notes_log_and_attempts(store: RunStore, open_run: Any) -> None:
     make_run(store, "r-1", steps=2)
     folder = store.folder("r-1")
     folder.logs.mkdir()
@@ -179,7 +179,7 @@ def test_the_state_tells_notes_log_and_attempts(store: RunStore, open_run: Any) 
     assert (state["attempts"], state["log_size"], state["is_over"]) == ([1], 6, True)
 
 
-def test_a_deleted_run_is_told(store: RunStore, open_run: Any) -> None:
+def test_a_deleted_run_is_reported(store: RunStore, open_run: Any) -> None:
     make_run(store, "r-1", steps=2)
     feed = open_run("r-1")
     feed.poll()

@@ -64,23 +64,23 @@ async def test_one_run_in_full(ask: Ask, store: RunStore) -> None:
     root = make_run(store, "r-1", steps=3, versions={"ray": "2"}, overrides={"seed": "7"})
     (root / "output").mkdir()
     (root / "output" / "adapter.bin").write_bytes(b"x" * 100)
-    code, told = await ask("runs/last")
+    code, reported = await ask("runs/last")
     assert code == 200
-    assert told["row"]["run_id"] == "r-1"
-    assert told["config_yaml"].startswith("optimizer:")
-    assert told["overrides"] == {"seed": "7"}
-    assert [(a["number"], a["state"]) for a in told["attempts"]] == [(1, "SUCCEEDED")]
-    assert told["outputs"][0]["size_bytes"] == 100
-    assert told["contents_path"] == "llmops/runs/r-1"
-    assert told["outputs"][0]["contents_path"] == "llmops/runs/r-1/output"
+    assert reported["row"]["run_id"] == "r-1"
+    assert reported["config_yaml"].startswith("optimizer:")
+    assert reported["overrides"] == {"seed": "7"}
+    assert [(a["number"], a["state"]) for a in reported["attempts"]] == [(1, "SUCCEEDED")]
+    assert reported["outputs"][0]["size_bytes"] == 100
+    assert reported["contents_path"] == "llmops/runs/r-1"
+    assert reported["outputs"][0]["contents_path"] == "llmops/runs/r-1/output"
 
 
 @pytest.mark.parametrize("path", ["runs/nobody", "runs/nobody/rows", "runs/nobody/log"])
-async def test_an_unknown_run_is_told_with_a_remedy(path: str, ask: Ask) -> None:
-    code, told = await ask(path)
+async def test_an_unknown_run_is_reported_with_a_remedy(path: str, ask: Ask) -> None:
+    code, reported = await ask(path)
     assert code == 404
-    assert "nobody" in told["message"]
-    assert told["remedy"]
+    assert "nobody" in reported["message"]
+    assert reported["remedy"]
 
 
 @pytest.mark.parametrize("ref", ["../../etc", "%2e%2e%2f%2e%2e%2fetc", "a%00b"])
@@ -91,8 +91,8 @@ async def test_a_run_id_is_no_path(ref: str, store: RunStore, api: Any) -> None:
 async def test_notes_change_one_by_one(ask: Ask, store: RunStore) -> None:
     make_run(store, "r-1")
     assert (await ask("runs/r-1", "PATCH", title="mine"))[0] == 200
-    code, told = await ask("runs/r-1", "PATCH", starred=True, note="so far so good")
-    assert (code, told) == (200, {"title": "mine", "starred": True, "note": "so far so good"})
+    code, reported = await ask("runs/r-1", "PATCH", starred=True, note="so far so good")
+    assert (code, reported) == (200, {"title": "mine", "starred": True, "note": "so far so good"})
     assert (await ask("runs"))[1][0]["title"] == "mine"
     assert (await ask("runs/r-1", "PATCH", titel="x"))[0] == 422
     assert (await ask("runs/r-1", "PATCH", title="x" * 201))[0] >= 400
@@ -107,14 +107,16 @@ async def test_rows_are_floats(store: RunStore, api: Any) -> None:
     assert values[:: len(COLUMNS)] == (1, 2, 3)
 
 
-async def test_deleting_tells_first_and_refuses_a_run_that_is_on(ask: Ask, store: RunStore) -> None:
+async def test_deleting_shows_a_preview_first_and_refuses_a_run_that_is_on(
+    ask: Ask, store: RunStore
+) -> None:
     root = make_run(store, "r-1", steps=3)
     make_run(store, "r-2", ended=None)
     _, preview = await ask("runs/r-1/preview")
     assert (preview["folder"], preview["state"]) == (str(root), "SUCCEEDED")
     assert preview["size_bytes"] > 0
-    code, told = await ask("runs/r-2", "DELETE")
-    assert (code, bool(told["remedy"])) == (409, True)
+    code, reported = await ask("runs/r-2", "DELETE")
+    assert (code, bool(reported["remedy"])) == (409, True)
     code, operation = await ask("runs/r-1", "DELETE")
     assert code == 202
     assert (await ended(ask, operation))["state"] == "done"
@@ -131,10 +133,10 @@ async def test_the_code_of_a_run_comes_from_its_package(
     packages = build(snapshot, store.packages)
     files = {name: entry.sha256_16 for name, entry in snapshot.files.items()}
     make_run(store, "r-1", code_hash=packages.code.hash, files=files)
-    code, told = await ask("runs/r-1/file?path=hooks.py")
-    assert (code, told["text"]) == (200, "print('hello')\n")
+    code, reported = await ask("runs/r-1/file?path=hooks.py")
+    assert (code, reported["text"]) == (200, "print('hello')\n")
     for path in ("nothing.py", "../hooks.py", "/etc/passwd"):
-        code, told = await ask(f"runs/r-1/file?path={quote(path)}")
+        code, reported = await ask(f"runs/r-1/file?path={quote(path)}")
         assert code == 404, path
     assert (await ask("runs/r-1/git-diff"))[1]["text"] == ""
 
@@ -142,17 +144,17 @@ async def test_the_code_of_a_run_comes_from_its_package(
 async def test_a_comparison_has_figures_ratios_and_differences(ask: Ask, store: RunStore) -> None:
     make_run(store, "r-1", steps=4, created_s=1.0)
     make_run(store, "r-2", steps=8, created_s=2.0, learning_rate=5e-5)
-    code, told = await ask("compare?runs=r-2,r-1")
+    code, reported = await ask("compare?runs=r-2,r-1")
     assert code == 200
-    assert [run["run_id"] for run in told["runs"]] == ["r-1", "r-2"]
-    loss = next(figure for figure in told["figures"] if figure["label"] == "loss")
+    assert [run["run_id"] for run in reported["runs"]] == ["r-1", "r-2"]
+    loss = next(figure for figure in reported["figures"] if figure["label"] == "loss")
     assert loss["texts"] == ["1.0000", "0.5000"]
     assert loss["ratios"] == [1.0, 0.5]
-    changes = told["differences"][0]["config"]
+    changes = reported["differences"][0]["config"]
     assert changes == [{"path": "optimizer.learning_rate", "before": "0.0001", "after": "5e-05"}]
     make_run(store, "r-3", steps=8, created_s=3.0)
-    _, told = await ask("compare?runs=r-1,r-2,r-3&base=r-2")
-    assert [(d["before"], d["after"]) for d in told["differences"]] == [
+    _, reported = await ask("compare?runs=r-1,r-2,r-3&base=r-2")
+    assert [(d["before"], d["after"]) for d in reported["differences"]] == [
         ("r-2", "r-1"),
         ("r-2", "r-3"),
     ]
@@ -165,10 +167,10 @@ async def test_a_comparison_needs_two_runs(query: str, ask: Ask, store: RunStore
     assert code in (400, 404, 422)
 
 
-async def test_submitting_tells_mistakes_at_once(ask: Ask, store: RunStore) -> None:
-    code, told = await ask("runs", "POST", text="method: lore\n")
+async def test_submitting_shows_mistakes_at_once(ask: Ask, store: RunStore) -> None:
+    code, reported = await ask("runs", "POST", text="method: lore\n")
     assert code == 422
-    assert any("method" in problem["path"] for problem in told["problems"])
+    assert any("method" in problem["path"] for problem in reported["problems"])
     assert (await ask("runs", "POST"))[0] == 422
     assert (await ask("runs", "POST", path="../outside.train.yaml"))[0] == 403
     assert (await ask("runs", "POST", path="none.train.yaml"))[0] == 404
@@ -181,8 +183,8 @@ async def test_stop_and_retry_are_operations(ask: Ask, store: RunStore) -> None:
     assert (code, operation["kind"]) == (202, "stop")
     assert (await ended(ask, operation))["state"] == "done"  # There was nothing left to stop.
     _, operation = await ask("runs/r-1/retry", "POST")
-    told = await ended(ask, operation)
-    assert (told["state"], bool(told["trouble"]["remedy"])) == ("failed", True)
+    reported = await ended(ask, operation)
+    assert (reported["state"], bool(reported["trouble"]["remedy"])) == ("failed", True)
 
 
 async def test_a_log_is_read_in_windows(ask: Ask, store: RunStore, api: Any) -> None:

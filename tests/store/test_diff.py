@@ -114,7 +114,7 @@ def test_binary_and_data_files_differ_by_hash(store, submit):
         assert two.files[path] in text
 
 
-def test_line_ends_alone_are_told(store, submit):
+def test_line_ends_alone_are_reported(store, submit):
     submit("a", {}, binary={"m.py": b"x\ny\n"})
     submit("b", {}, binary={"m.py": b"x\r\ny\r\n"})
     assert diff_runs(store, "a", "b").code[0].unified_diff == "m.py: only line ends differ\n"

@@ -88,19 +88,19 @@ def test_bytes_that_are_no_text_are_shown_all_the_same():
 def test_search_goes_on_where_it_stopped(log: LogText):
     found, start = [], 0
     while start is not None:
-        told = log.search("00 of", start=start, limit=7)
-        found += told.found
-        start = told.next
+        reported = log.search("00 of", start=start, limit=7)
+        found += reported.found
+        start = reported.next
     assert len(found) == 100
     assert found[1] == (100 * 23, 101 * 23, "line 000100 of the log")
     assert log.window(found[1][0], 100).text.startswith("line 000100")
 
 
 def test_search_backwards_finds_the_nearest_first(log: LogText):
-    told = log.search("99 of", start=log.size, backwards=True, limit=2)
-    assert [text[5:11] for _, _, text in told.found] == ["009999", "009899"]
-    told = log.search("99 of", start=told.next, backwards=True, limit=1)
-    assert told.found[0][2][5:11] == "009799"
+    reported = log.search("99 of", start=log.size, backwards=True, limit=2)
+    assert [text[5:11] for _, _, text in reported.found] == ["009999", "009899"]
+    reported = log.search("99 of", start=reported.next, backwards=True, limit=1)
+    assert reported.found[0][2][5:11] == "009799"
 
 
 def test_regular_expressions_and_case(log: LogText):
@@ -115,9 +115,9 @@ def test_regular_expressions_and_case(log: LogText):
 
 
 def test_a_pattern_that_cannot_be_read_says_so(log: LogText):
-    with pytest.raises(ConfigError, match="regular expression") as told:
+    with pytest.raises(ConfigError, match="regular expression") as reported:
         log.search("(", regex=True)
-    assert told.value.remedy
+    assert reported.value.remedy
 
 
 def test_a_pattern_that_does_not_end_is_cut_off(tmp_path: Path):
@@ -185,9 +185,9 @@ def test_a_gigabyte_is_read_in_parts(huge: LogText):
     found, start, longest_s = [], 0, 0.0
     while start is not None:
         begun_s = time.monotonic()
-        told = huge.search("needle", start=start)
+        reported = huge.search("needle", start=start)
         longest_s = max(longest_s, time.monotonic() - begun_s)
-        found, start = found + told.found, told.next
+        found, start = found + reported.found, reported.next
     assert [text for _, _, text in found] == ["a needle in the middle", "the last needle"]
     assert huge.search("needle", start=huge.size, backwards=True, limit=1).found == found[-1:]
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib

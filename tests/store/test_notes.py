@@ -56,9 +56,9 @@ def test_people_who_change_different_notes_at_once_both_keep_theirs(store: RunSt
 
 
 def test_too_long_a_title_is_refused_with_a_remedy(store: RunStore, run: str):
-    with pytest.raises(StoreError, match="title") as told:
+    with pytest.raises(StoreError, match="title") as reported:
         store.annotate(run, title="x" * (MAX_TITLE + 1))
-    assert str(MAX_TITLE) in told.value.remedy
+    assert str(MAX_TITLE) in reported.value.remedy
 
 
 def test_broken_notes_count_as_none(store: RunStore, run: str):
@@ -77,7 +77,7 @@ def test_only_starred_runs_are_listed_when_asked(store: RunStore, run: str):
     assert store.ids() == ["r-2", "r-1"]
 
 
-def test_the_preview_tells_what_goes_and_what_stays(store: RunStore, run: str, tmp_path: Path):
+def test_the_preview_shows_what_goes_and_what_stays(store: RunStore, run: str, tmp_path: Path):
     folder = store.folder(run)
     (folder.checkpoints / "step-5").mkdir(parents=True)
     (folder.checkpoints / "step-5" / "weights").write_bytes(b"x" * 1000)
@@ -91,11 +91,11 @@ def test_the_preview_tells_what_goes_and_what_stays(store: RunStore, run: str, t
     writer.close()
     child = RunRecord(run_id="r-2", name="r", created_s=2.0, cluster="local", config={}, parent=run)
     store.create(child, config_yaml="")
-    told = preview(store, "r-1")
-    assert told.state == "SUCCEEDED"
-    assert told.size_bytes == folder_size(folder.root) > 1000
-    assert told.checkpoints == [str(folder.checkpoints / "step-5")]
-    assert (told.outputs, told.kept) == ([inside], sorted([outside, "s3://bucket/run"]))
-    assert told.children == ["r-2"]
+    reported = preview(store, "r-1")
+    assert reported.state == "SUCCEEDED"
+    assert reported.size_bytes == folder_size(folder.root) > 1000
+    assert reported.checkpoints == [str(folder.checkpoints / "step-5")]
+    assert (reported.outputs, reported.kept) == ([inside], sorted([outside, "s3://bucket/run"]))
+    assert reported.children == ["r-2"]
     store.delete(run)
     assert not folder.root.exists()

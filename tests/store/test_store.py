@@ -85,7 +85,7 @@ def test_resolve(store, ref, run_id):
 
 
 @pytest.mark.parametrize(
-    ("ref", "tells"),
+    ("ref", "expected"),
     [
         ("menu", ["begins 2 run ids", "menu-260101-aaaa", "menu-260101-bbbb"]),
         ("menu-260101-aaab", ["no run has that id", "menu-260101-aaaa"]),
@@ -93,12 +93,12 @@ def test_resolve(store, ref, run_id):
         ("zzz", ["no run has that id", "tags-260102-cccc"]),
     ],
 )
-def test_resolve_names_near_matches(store, ref, tells):
+def test_resolve_names_near_matches(store, ref, expected):
     for number, known in enumerate(["menu-260101-aaaa", "menu-260101-bbbb", "tags-260102-cccc"]):
         add(store, known, created_s=float(number))
     with pytest.raises(RunNotFoundError) as caught:
         store.resolve(ref)
-    assert [text for text in tells if text not in str(caught.value)] == []
+    assert [text for text in expected if text not in str(caught.value)] == []
 
 
 def test_an_empty_store_says_so(store):
@@ -169,7 +169,7 @@ def test_the_index_is_rebuilt_from_the_folders(store):
 
 
 @pytest.mark.parametrize("damage", [b"this is no database", b"SQLite format 3\0" + b"\xff" * 8000])
-def test_a_broken_index_is_moved_aside(store, damage):
+def test_a_broken_index_is_renamed(store, damage):
     add(store, "menu-1")
     train(store, "menu-1")
     before = list_runs(store)
@@ -177,8 +177,8 @@ def test_a_broken_index_is_moved_aside(store, damage):
         (store.root / name).unlink(missing_ok=True)
     (store.root / "runs.sqlite").write_bytes(damage)
     assert list_runs(store) == before
-    aside = [path for path in store.root.iterdir() if ".broken-" in path.name]
-    assert damage in [path.read_bytes() for path in aside]
+    renamed = [path for path in store.root.iterdir() if ".broken-" in path.name]
+    assert damage in [path.read_bytes() for path in renamed]
     with sqlite3.connect(store.root / "runs.sqlite") as db:
         assert db.execute("SELECT run_id FROM runs_v2").fetchall() == [("menu-1",)]
     db.close()
@@ -281,7 +281,7 @@ print([s.run_id for s in list_runs(store)], store.attempts("old-1"))
 """
 
 
-def test_a_full_disk_is_told_with_a_remedy_and_leaves_nothing_behind(store):
+def test_a_full_disk_is_reported_with_a_remedy_and_leaves_nothing_behind(store):
     add(store, "old-1")
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(store.root)], capture_output=True, text=True, check=True

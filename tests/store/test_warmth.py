@@ -39,7 +39,7 @@ def warmth_of(*events: ProcessEvent):
     return found
 
 
-def test_nothing_is_known_before_a_process_tells():
+def test_nothing_is_known_before_a_process_reports():
     assert TrainingView().warmth is None
     assert TrainingView().summary()["warmth"] is None
 
@@ -73,7 +73,7 @@ def test_words(events, text, short):
     assert found.warm + found.cold == len(events)
 
 
-def test_memory_is_known_from_the_first_step_on_whatever_is_told_later():
+def test_memory_is_known_from_the_first_step_on_whatever_is_reported_later():
     early = [process(None, seq=1), process(0, seq=2)]
     assert warmth_of(*early).private_bytes is None
     measured = [process(r, seq=3 + r, time_s=20, private_bytes=100 + r) for r in (0, 1)]
@@ -83,7 +83,7 @@ def test_memory_is_known_from_the_first_step_on_whatever_is_told_later():
     assert (found.private_bytes, found.warm) == ((100, 101), 3)
 
 
-def test_a_restarted_worker_group_and_a_retry_count_anew():
+def test_a_restarted_worker_group_and_a_retry_restart_the_count():
     first = [process(None, GONE), process(0, GONE, private_bytes=5)]
     second = process(0, stream="1-worker-2", seq=1, time_s=50)
     found = warmth_of(*first, second)

@@ -116,13 +116,13 @@ def test_a_workspace_behind_a_link_is_fine(root, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "tells"),
+    ("target", "expected"),
     [("../secret.txt", "leaves the workspace"), ("/etc", "leaves"), ("gone", "does not exist")],
 )
-def test_a_link_that_leaves_or_dangles_is_refused_unless_ignored(root, target, tells):
+def test_a_link_that_leaves_or_dangles_is_refused_unless_ignored(root, target, expected):
     fill(root, {"../secret.txt": "s", "m.py": ""})
     (root / "link").symlink_to(target)
-    with pytest.raises(WorkspaceError, match=tells) as caught:
+    with pytest.raises(WorkspaceError, match=expected) as caught:
         scan(root)
     assert "link" in caught.value.message
     assert ".llmopsignore" in caught.value.remedy
@@ -130,7 +130,7 @@ def test_a_link_that_leaves_or_dangles_is_refused_unless_ignored(root, target, t
     assert "link" not in names(root)
 
 
-def test_all_problems_are_told_at_once(root):
+def test_all_problems_are_reported_at_once(root):
     for number in range(12):
         (root / f"l{number:02}").symlink_to("/etc")
     with pytest.raises(WorkspaceError) as caught:

@@ -60,27 +60,27 @@ class Simulated:
 def test_every_rank_answers_true_in_the_same_call(
     seed: int, world_size: int, pace_s: float, asked_at: int
 ) -> None:
-    world = Simulated(seed)
+    simulated = Simulated(seed)
     ranks = [
         StopAgreement(
-            world,
+            simulated,
             rank=rank,
             world_size=world_size,
-            reader=world.reader,
+            reader=simulated.reader,
             max_age_s=MAX_AGE_S,
-            clock=world.clock,
-            sleep=world.sleep,
+            clock=simulated.clock,
+            sleep=simulated.sleep,
         )
         for rank in range(world_size)
     ]
     for call in itertools.count():
         if call == asked_at:
-            world.put(STOP, True)
+            simulated.put(STOP, True)
         # The exchange of gradients: all have left the last call before one enters the next.
-        order = world.random.sample(range(world_size), world_size)
+        order = simulated.random.sample(range(world_size), world_size)
         answers = []
         for rank in order:
-            world.pass_time(pace_s * world.random.random())
+            simulated.pass_time(pace_s * simulated.random.random())
             answers.append(ranks[rank].ask())
         assert len(set(answers)) == 1, f"call {call}: {answers}"
         if answers[0]:

@@ -37,7 +37,7 @@ class Process:
     def should_stop(self) -> bool:
         return self.stop
 
-    def told_to_stop(self, step: int) -> None:
+    def asked_to_stop(self, step: int) -> None:
         self.stopped_at = step
 
     def peak(self, dtype: str, device: str) -> Peak:
@@ -224,7 +224,7 @@ def test_a_checkpoint_that_is_not_there_is_a_warning_and_stops_nothing(tmp_path:
     assert process.of("checkpoint")[0].step == 1
 
 
-def test_the_step_at_which_it_was_told_to_stop_is_noted() -> None:
+def test_the_step_at_which_it_was_asked_to_stop_is_noted() -> None:
     process = Process()
     tracker = Tracker(process, clock=Clock())
     tracker.step(loss=1.0)

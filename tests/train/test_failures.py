@@ -73,7 +73,7 @@ def event(rank: int, message: str) -> FailureEvent:
     return FailureEvent(error="ValueError", message=message, ranks=(rank,))
 
 
-def test_ranks_that_failed_alike_are_told_once() -> None:
+def test_ranks_that_failed_alike_are_reported_once() -> None:
     grouped = group([event(0, "bad row"), event(2, "bad row"), event(1, "bad row")])
     assert [failure.ranks for failure in grouped] == [(0, 1, 2)]
 
@@ -83,5 +83,5 @@ def test_the_symptom_on_other_ranks_does_not_hide_the_cause() -> None:
     assert [failure.message for failure in grouped] == ["bad row"]
 
 
-def test_symptoms_alone_are_still_told() -> None:
+def test_symptoms_alone_are_still_reported() -> None:
     assert len(group([event(0, "NCCL error"), event(1, "NCCL error")])) == 1

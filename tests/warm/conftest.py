@@ -124,7 +124,7 @@ class Node:
         """Of the cold starts so far, oldest first."""
         return [e["reason"] for e in self.folder.read_events() if e["event"] == "cold"]
 
-    def told(self, **options: Any) -> str:
+    def reported(self, **options: Any) -> str:
         """How a process that starts now came to life, in its own words."""
         done = self.run("-c", "import os; print(os.environ['LLMOPS_WARM'])", **options)
         return done.stdout.decode().strip()

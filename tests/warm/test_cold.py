@@ -35,11 +35,11 @@ def off(node: Node) -> str:
 def test_without_a_folder(node: Node) -> None:
     env = node.env()
     del env["LLMOPS_WARM_DIR"]
-    assert node.told(env=env) == "cold: this cluster was started without a fork server"
+    assert node.reported(env=env) == "cold: this cluster was started without a fork server"
 
 
 def test_a_job_that_asks_for_it(node: Node) -> None:
-    assert node.told(env=node.env(LLMOPS_WARM_REFUSE="for a test")) == "cold: for a test"
+    assert node.reported(env=node.env(LLMOPS_WARM_REFUSE="for a test")) == "cold: for a test"
     assert node.reasons()[-1] == "for a test"
 
 
@@ -61,7 +61,7 @@ def test_a_working_directory_that_is_gone(node: Node, tmp_path: Path) -> None:
         os.chdir(tmp_path)
         tmp_path.rmdir()
 
-    assert node.told(preexec_fn=leave) == "cold: the working directory is gone"
+    assert node.reported(preexec_fn=leave) == "cold: the working directory is gone"
 
 
 def test_a_program_on_standard_input(node: Node) -> None:
@@ -74,7 +74,7 @@ def test_a_server_without_a_place_to_listen(own_node: Node, short_root: Path) ->
     node.start()
     reason = off(node)
     assert "bytes, and 107 are allowed" in reason
-    assert node.told() == f"cold: the fork server cannot start: {reason}"
+    assert node.reported() == f"cold: the fork server cannot start: {reason}"
     node.stop()
 
 
@@ -85,18 +85,18 @@ def test_a_preloaded_module_that_starts_a_thread(own_node: Node, tmp_path: Path)
     )
     own_node.start("threaded", path=str(tmp_path))
     assert off(own_node) == "an imported module started threads: lasting"
-    assert own_node.told() == f"cold: the fork server cannot start: {off(own_node)}"
+    assert own_node.reported() == f"cold: the fork server cannot start: {off(own_node)}"
     assert own_node.events("off")[-1]["reason"] == off(own_node)
 
 
-def test_a_preloaded_module_that_breaks_is_told(own_node: Node, tmp_path: Path) -> None:
+def test_a_preloaded_module_that_breaks_is_reported(own_node: Node, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0")
     own_node.start("broken", "not_there", path=str(tmp_path))
     own_node.ready()
     missing = own_node.folder.read_report()["missing"]
     assert missing["broken"] == "ZeroDivisionError: division by zero"
     assert "No module named" in missing["not_there"]
-    assert own_node.told() == "warm"
+    assert own_node.reported() == "warm"
 
 
 @as_root
@@ -106,7 +106,7 @@ def test_a_server_that_cannot_fork(own_node: Node, tmp_path: Path) -> None:
     own_node.ready()
     assert own_node.folder.read_report()["missing"] == {}
     reason = "the fork server cannot fork: Resource temporarily unavailable"
-    assert own_node.told() == f"cold: {reason}"
+    assert own_node.reported() == f"cold: {reason}"
 
 
 def test_a_request_that_is_none_harms_nobody(node: Node) -> None:
@@ -114,7 +114,7 @@ def test_a_request_that_is_none_harms_nobody(node: Node) -> None:
         with socket.socket(socket.AF_UNIX) as channel:
             channel.connect(str(node.folder.socket))
             channel.sendall(junk)
-    assert node.told() == "warm"
+    assert node.reported() == "warm"
 
 
 def test_only_the_owner_reaches_the_socket(node: Node) -> None:

@@ -111,7 +111,7 @@ def test_a_killed_server_comes_back_and_its_children_end_as_they_would(own_node:
     os.kill(own_node.keeper.pid, signal.SIGSTOP)  # type: ignore[union-attr]
     os.kill(old_pid, signal.SIGKILL)
     gone(old_pid)
-    assert own_node.told().startswith("cold: the fork server's socket does not answer")
+    assert own_node.reported().startswith("cold: the fork server's socket does not answer")
     assert "does not answer" in own_node.reasons()[-1]
     running.communicate(b"\n", timeout=10)
     assert running.returncode == 6
@@ -119,7 +119,7 @@ def test_a_killed_server_comes_back_and_its_children_end_as_they_would(own_node:
     gone(orphan_pid)
     os.kill(own_node.keeper.pid, signal.SIGCONT)  # type: ignore[union-attr]
     until(lambda: own_node.server_is_new(old_pid))
-    assert own_node.told() == "warm"
+    assert own_node.reported() == "warm"
     assert own_node.events("died")[-1]["reason"] == "killed by SIGKILL"
 
 
@@ -130,10 +130,10 @@ def test_a_server_that_hangs_is_passed_by_and_replaced(own_node: Node) -> None:
     started(running)
     os.kill(old_pid, signal.SIGSTOP)
     began_s = time.monotonic()
-    assert own_node.told() == "cold: the fork server did not answer within 4 s"
+    assert own_node.reported() == "cold: the fork server did not answer within 4 s"
     assert time.monotonic() - began_s < 8
     until(lambda: own_node.server_is_new(old_pid), timeout_s=25)
-    assert own_node.told() == "warm"
+    assert own_node.reported() == "warm"
     running.communicate(b"\n", timeout=10)
     assert running.returncode == 6
 
@@ -146,9 +146,9 @@ def test_a_killed_keeper_is_started_again_by_whom_it_lacks(own_node: Node) -> No
     assert own_node.keeper is not None
     own_node.keeper.kill()
     own_node.keeper.wait()
-    until(lambda: "gone" in own_node.told(), timeout_s=5)
+    until(lambda: "gone" in own_node.reported(), timeout_s=5)
     until(lambda: own_node.server_is_new(old_pid))
-    assert own_node.told() == "warm"
+    assert own_node.reported() == "warm"
     # The server that lost its keeper stays for its child only, and still tells how that ended.
     assert is_alive(old_pid)
     running.communicate(b"\n", timeout=10)
@@ -156,12 +156,12 @@ def test_a_killed_keeper_is_started_again_by_whom_it_lacks(own_node: Node) -> No
     gone(old_pid)
 
 
-def test_a_removed_socket_is_made_anew(own_node: Node) -> None:
+def test_a_removed_socket_is_recreated(own_node: Node) -> None:
     own_node.start()
     old_pid = own_node.ready().server_pid
     own_node.folder.socket.unlink()
     until(lambda: own_node.server_is_new(old_pid))
-    assert own_node.told() == "warm"
+    assert own_node.reported() == "warm"
     assert own_node.events("replaced")[-1]["reason"] == "its socket was gone"
     gone(old_pid)
 
@@ -175,10 +175,10 @@ def test_changed_packages_mean_a_new_server(own_node: Node, changeable: Path) ->
     own_node.keeper.send_signal(signal.SIGSTOP)
     (changeable / "installed_now.py").touch()
     changed = "the installed packages changed"
-    assert own_node.told() == f"cold: {changed}; the fork server starts anew"
+    assert own_node.reported() == f"cold: {changed}; the fork server starts anew"
     own_node.keeper.send_signal(signal.SIGCONT)
     until(lambda: own_node.server_is_new(old_pid))
-    assert own_node.told() == "warm"
+    assert own_node.reported() == "warm"
     assert own_node.events("replaced")[-1]["reason"] == changed
     running.communicate(b"\n", timeout=10)
     assert running.returncode == 6

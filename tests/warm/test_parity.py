@@ -233,8 +233,8 @@ def test_the_process_says_that_it_is_warm_and_what_it_runs(node: Node, tmp_path:
     (tmp_path / "s.py").write_text(
         "import os, psutil\nprint(os.environ['LLMOPS_WARM'])\nprint(psutil.Process().cmdline())"
     )
-    told, line = node.run("s.py", "argument", cwd=tmp_path).stdout.decode().splitlines()
-    assert told == "warm"
+    reported, line = node.run("s.py", "argument", cwd=tmp_path).stdout.decode().splitlines()
+    assert reported == "warm"
     assert line == str([sys.executable, "s.py", "argument"])
 
 

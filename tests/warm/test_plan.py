@@ -75,7 +75,7 @@ def test_a_folder_with_a_blank_in_its_name_is_quoted_as_for_a_shell(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("context", "told"),
+    ("context", "reported"),
     [
         ({"java_jars": ["x.jar"]}, "a container or a worker entrypoint"),
         ({"override_worker_entrypoint": "/x.py"}, "a container or a worker entrypoint"),
@@ -90,8 +90,8 @@ def test_a_folder_with_a_blank_in_its_name_is_quoted_as_for_a_shell(tmp_path: Pa
         ({"command_prefix": ["cd", "/not/there", "&&"]}, "no such working directory"),
     ],
 )
-def test_what_a_worker_cannot_be_forked_for(context: dict[str, Any], told: str) -> None:
-    assert told in reason(worker(context))
+def test_what_a_worker_cannot_be_forked_for(context: dict[str, Any], reported: str) -> None:
+    assert reported in reason(worker(context))
 
 
 def test_a_worker_in_java() -> None:
@@ -160,8 +160,8 @@ def test_a_driver_that_is_no_text(tmp_path: Path) -> None:
         archive.writestr("__main__.py", "")
     (tmp_path / "old.pyc").touch()
     (tmp_path / "folder").mkdir()
-    told = {name: reason(driver(name, cwd=str(tmp_path))) for name in os.listdir(tmp_path)}
-    assert told == {
+    reported = {name: reason(driver(name, cwd=str(tmp_path))) for name in os.listdir(tmp_path)}
+    assert reported == {
         "app": "python app: an archive",
         "old.pyc": "python old.pyc: compiled already",
         "folder": "python folder: not a file",
@@ -182,7 +182,7 @@ def test_changed_packages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("transformers/__init__.py", "the job brings its own transformers"),
         ("queue.py", "the job brings its own queue.py"),
@@ -195,7 +195,9 @@ def test_changed_packages(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("through", ["script", "module", "path", "empty path", "worker"])
-def test_a_module_that_would_come_first(tmp_path: Path, name: str, told: str, through: str) -> None:
+def test_a_module_that_would_come_first(
+    tmp_path: Path, name: str, reported: str, through: str
+) -> None:
     folder = tmp_path / "code"
     (folder / name).parent.mkdir(parents=True)
     (folder / name).touch()
@@ -207,8 +209,8 @@ def test_a_module_that_would_come_first(tmp_path: Path, name: str, told: str, th
         "empty path": driver("-c", "", cwd=str(folder), env={"PYTHONPATH": "/x:"}),
         "worker": worker({"env_vars": {"PYTHONPATH": f"{folder}:${{PYTHONPATH}}"}}),
     }[through]
-    if told:
-        assert told in reason(asked)
+    if reported:
+        assert reported in reason(asked)
     else:
         plan(asked, BASE)
 

@@ -173,10 +173,10 @@ class Simulation:
         self.driver.emit(ProcessEvent(role="driver", warm=True))
         for rank, reason in enumerate(("", cold)):
             size = None if private_bytes is None else private_bytes + rank * 2**20
-            told = ProcessEvent(
+            reported = ProcessEvent(
                 role="worker", rank=rank, warm=not reason, reason=reason, private_bytes=size
             )
-            self.worker.emit(told)
+            self.worker.emit(reported)
 
     def loss_at(self, step: int) -> float:
         noise = self._random.gauss(0, 0.06)

@@ -52,8 +52,8 @@ def test_a_phase_that_some_runs_lack_took_them_no_time() -> None:
 
 
 def test_the_json_has_exactly_these_keys() -> None:
-    told = json.loads(json.dumps(loop_figures([*WARM, *COLD]).as_dict()))
-    assert told == {
+    reported = json.loads(json.dumps(loop_figures([*WARM, *COLD]).as_dict()))
+    assert reported == {
         "warm": {
             "median_s": 3.0,
             "runs_s": [2.0, 4.0, 3.0],
@@ -99,9 +99,9 @@ def test_shares_count_each_instant_once_and_add_up() -> None:
     assert sum(shares.values()) == pytest.approx(view.submit_to_first_step_s)
 
 
-def test_time_that_no_phase_claims_is_told() -> None:
-    told = phase("runtime_env", "end", 12.0, stream="1-driver", seq=5)
-    assert phase_shares(TrainingView([*journal(), told]))[BETWEEN] == pytest.approx(2.0)
+def test_time_that_no_phase_claims_is_reported() -> None:
+    reported = phase("runtime_env", "end", 12.0, stream="1-driver", seq=5)
+    assert phase_shares(TrainingView([*journal(), reported]))[BETWEEN] == pytest.approx(2.0)
 
 
 def test_a_run_without_a_step_has_no_shares() -> None:
@@ -137,7 +137,7 @@ def processes(*warm: bool) -> TrainingView:
         ("cold", (), "0 of its 3 processes"),
     ],
 )
-def test_a_run_that_started_otherwise_is_told(kind, warm, why) -> None:
+def test_a_run_that_started_otherwise_is_reported(kind, warm, why) -> None:
     found = misfit(kind, processes(*warm), num_workers=2)
     assert why in found
     assert bool(found) == bool(why)

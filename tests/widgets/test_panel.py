@@ -75,7 +75,7 @@ def test_browser_asks_for_all_rows_again(simulate: Any, opened: Any) -> None:
     assert rows(buffers[0]) == [1, 2, 3, 4, 5]
 
 
-def test_refused_stop_is_told_and_stays(simulate: Any, opened: Any) -> None:
+def test_refused_stop_is_reported_and_stays(simulate: Any, opened: Any) -> None:
     run = simulate(steps=5)
     run.start_up()
     panel = RunPanel(opened(run))

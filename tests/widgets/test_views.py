@@ -72,7 +72,7 @@ def test_running_phase_ticks_and_later_phases_do_not_flatten_the_bars(simulate: 
     assert waterfall["later"] == ["evaluate × 50: 15.0 s"]
 
 
-def test_warm_or_cold_is_told_with_the_reason_and_the_memory(simulate: Any) -> None:
+def test_warm_or_cold_is_reported_with_the_reason_and_the_memory(simulate: Any) -> None:
     run = simulate()
     run.start_up()
     assert words_of(run)["processes"] == ""
@@ -80,18 +80,18 @@ def test_warm_or_cold_is_told_with_the_reason_and_the_memory(simulate: Any) -> N
     run.processes()
     assert words_of(run)["processes"] == "warm"
     run.processes(cold="the fork server was gone", private_bytes=300 * 2**20)
-    told = words_of(run)["processes"]
-    assert told == (
+    reported = words_of(run)["processes"]
+    assert reported == (
         "2 warm, 1 cold (rank 1): the fork server was gone;"
         " private memory of a worker 300 MiB to 301 MiB"
     )
-    assert told in static_run.text(view_of(run))
-    assert told in static_run.table_html(view_of(run))
+    assert reported in static_run.text(view_of(run))
+    assert reported in static_run.table_html(view_of(run))
     assert ["processes", "2 warm, 1 cold"] in compare.table([("a", view_of(run))])
     assert static_run.render_png(view_of(run)).startswith(PNG)
 
 
-def test_failure_tells_place_ranks_and_remedy_once(simulate: Any) -> None:
+def test_failure_shows_place_ranks_and_remedy_once(simulate: Any) -> None:
     run = simulate()
     run.start_up("data")
     run.fail()

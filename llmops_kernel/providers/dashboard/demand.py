@@ -35,8 +35,8 @@ def demand_reasons(report: Any) -> tuple[Waiting, ...]:
 def _tasks(entries: Any) -> Iterator[str]:
     """Read entries such as `[{"GPU": 1.0}, 8]`, eight tasks of one GPU each."""
     for shape, count in _counted(entries):
-        if told := _shape(shape):
-            yield f"{count} x {{{told}}}"
+        if reported := _shape(shape):
+            yield f"{count} x {{{reported}}}"
 
 
 def _groups(entries: Any) -> Iterator[str]:

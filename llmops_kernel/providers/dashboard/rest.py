@@ -37,9 +37,9 @@ class Usage:
 
     def figures(self) -> dict[str, Any]:
         """Return the fields that ClusterInfo has too, except `waiting`: its reasons differ."""
-        told = {item.name: getattr(self, item.name) for item in fields(self)}
-        del told["waiting"]
-        return told
+        reported = {item.name: getattr(self, item.name) for item in fields(self)}
+        del reported["waiting"]
+        return reported
 
 
 class Dashboard:
@@ -123,8 +123,8 @@ class Dashboard:
     def jobs(self) -> list[dict[str, Any]] | None:
         """Return all jobs that Ray remembers, including drivers that were not submitted as jobs."""
         jobs = self._get("/api/jobs/")
-        told = isinstance(jobs, list) and all(isinstance(job, dict) for job in jobs)
-        return jobs if told else None
+        reported = isinstance(jobs, list) and all(isinstance(job, dict) for job in jobs)
+        return jobs if reported else None
 
     def activities(self) -> dict[str, Any] | None:
         """Return what keeps the cluster from being idle, by component.

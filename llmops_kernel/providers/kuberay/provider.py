@@ -73,13 +73,13 @@ class KubeRayProvider(ClusterProvider):
         from llmops_kernel.providers.kuberay.life import create as creating
         from llmops_kernel.providers.kuberay.life import lifecycle as changing
 
-        own, tell = _own(template), progress or _silent
-        made = creating.create_or_find(own, home=self._home, tell=tell)
+        own, report = _own(template), progress or _silent
+        made = creating.create_or_find(own, home=self._home, report=report)
         located, note = made.located, ""
         if not made.is_new:
             if applying.is_changed(located, own):
                 note = _unlike(located, own)
-                tell(note)
+                report(note)
             changing.resume(located)
         name = self._name_of(located)
         info = self.wait(name, progress=progress) if wait else self.get(name)
@@ -228,7 +228,7 @@ class KubeRayProvider(ClusterProvider):
             lambda: self.get(name),
             self._find(name).cache,
             timeout_s=timeout_s,
-            tell=progress or _silent,
+            report=progress or _silent,
         )
 
     def keep(self, name: str, *, for_s: float) -> ClusterInfo:

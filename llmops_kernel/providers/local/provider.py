@@ -85,18 +85,18 @@ class LocalProvider(ClusterProvider):
         return self._up(Definition(template=template, path=template_path), progress=progress)
 
     def _up(self, wanted: Definition, *, progress: Progress | None) -> ClusterInfo:
-        tell = progress or _silent
+        report = progress or _silent
         template = wanted.template
         folder = self._folder(template.name)
         folder.create()
         if not self._is_ready(folder):
             with folder.lock(
                 timeout_s=self._start_timeout_s + _ANSWER_TIMEOUT_S,
-                waiting=lambda: tell("Another process is starting or stopping it; waiting"),
+                waiting=lambda: report("Another process is starting or stopping it; waiting"),
             ):
-                if not self._attach(folder, tell=tell):
-                    self._clean_up_dead(folder, tell=tell)
-                    self._start(wanted, folder=folder, tell=tell)
+                if not self._attach(folder, report=report):
+                    self._clean_up_dead(folder, report=report)
+                    self._start(wanted, folder=folder, report=report)
         info = self.get(template.name)
         unlike = difference(folder.read(), template)
         return info.model_copy(update={"message": unlike}) if unlike else info
@@ -208,7 +208,7 @@ class LocalProvider(ClusterProvider):
                 f" {socket.gethostname()}",
                 remedy=f"run `llmops down {name}` there, or `llmops resume {name}` for one here",
             )
-        self._tell_stopping(record, folder)
+        self._record_stopping(record, folder)
         # Before taking the lock: a start that is under way ends when its head does.
         stop_processes(record, grace_s=STOP_GRACE_S)
         with folder.lock(timeout_s=60.0):
@@ -217,7 +217,7 @@ class LocalProvider(ClusterProvider):
             if now is not None and now.temp_dir == record.temp_dir and now.stopped_s is None:
                 folder.write(now.model_copy(update={"stopped_s": time.time()}))
 
-    def _tell_stopping(self, record: HeadRecord, folder: ClusterFolder) -> None:
+    def _record_stopping(self, record: HeadRecord, folder: ClusterFolder) -> None:
         """Record the stop, so that the end of its processes is not reported as a crash."""
         # Before there is a process its starter is about to write the record itself.
         if record.pid is not None and record.stopped_s is None:
@@ -281,7 +281,7 @@ class LocalProvider(ClusterProvider):
         record = folder.read()
         return record is not None and look(record, folder, patience_s=1.0).num_nodes is not None
 
-    def _attach(self, folder: ClusterFolder, *, tell: Progress) -> bool:
+    def _attach(self, folder: ClusterFolder, *, report: Progress) -> bool:
         """Wait for a head that lives; False when there is none.
 
         Its starter may have been killed before it was ready, or it may be too busy to answer.
@@ -289,7 +289,7 @@ class LocalProvider(ClusterProvider):
         record = folder.read()
         if record is None or record.stopped_s is not None or head_process(record) is None:
             return False
-        tell(f"A head is running (pid {record.pid}); waiting until it answers")
+        report(f"A head is running (pid {record.pid}); waiting until it answers")
         is_up = record.ray_address is not None
         timeout_s = _ANSWER_TIMEOUT_S if is_up else self._start_timeout_s
         try:
@@ -306,29 +306,29 @@ class LocalProvider(ClusterProvider):
             ) from None
         return True
 
-    def _clean_up_dead(self, folder: ClusterFolder, *, tell: Progress) -> None:
+    def _clean_up_dead(self, folder: ClusterFolder, *, report: Progress) -> None:
         record = folder.read()
         if record is None or record.is_elsewhere:
             return
         if record.stopped_s is None:
             why = exited_part(record, folder) or "its processes are gone"
-            tell(f"The previous head died ({why}); cleaning up")
+            report(f"The previous head died ({why}); cleaning up")
         clear(record, folder)
 
-    def _start(self, wanted: Definition, *, folder: ClusterFolder, tell: Progress) -> None:
+    def _start(self, wanted: Definition, *, folder: ClusterFolder, report: Progress) -> None:
         launch.check_installed()
         template = wanted.template
         for last_try in (False, True):
             record = self._new_record(wanted)
             try:
-                self._start_once(record, template, folder=folder, tell=tell)
+                self._start_once(record, template, folder=folder, report=report)
                 return
             except StartCutShort as error:
                 # The chosen port was taken in between, or Ray's own 30 s for its raylet were
                 # too short on a busy machine.
                 if last_try or not error.worth_another_try or template.dashboard_port:
                     raise error.as_start_error() from None
-                tell(f"{error.reason}; trying once more")
+                report(f"{error.reason}; trying once more")
 
     def _start_once(
         self,
@@ -336,15 +336,15 @@ class LocalProvider(ClusterProvider):
         template: ClusterTemplate,
         *,
         folder: ClusterFolder,
-        tell: Progress,
+        report: Progress,
     ) -> None:
         """Leaves nothing behind when it fails or is interrupted."""
         try:
             folder.new_token()
             folder.write(record)
-            tell(f"Starting Ray {record.ray_version}, dashboard {record.dashboard_url}")
+            report(f"Starting Ray {record.ray_version}, dashboard {record.dashboard_url}")
             if warning := launch.small_shm(template):
-                tell(warning)
+                report(warning)
             env = launch.environment(
                 os.environ, record=record, folder=folder, template=template, home=self._home
             )
@@ -355,10 +355,10 @@ class LocalProvider(ClusterProvider):
                 folder,
                 connection=_connection(record, folder),
                 timeout_s=self._start_timeout_s,
-                tell=tell,
+                report=report,
             )
             if later := announcement(record.template.get("warm") or {}):
-                tell(later)
+                report(later)
         except BaseException:
             clear(record, folder)
             folder.write(record.model_copy(update={"stopped_s": time.time()}))

@@ -150,12 +150,12 @@ class ClusterFolder:
     ) -> Iterator[None]:
         """Hold the lock for a start or a cleanup; the kernel frees it when its holder dies."""
         deadline = time.monotonic() + timeout_s
-        told = False
+        reported = False
         with ExitStack() as stack:
             while (file := self._locked_file()) is None:
-                if waiting is not None and not told:
+                if waiting is not None and not reported:
                     waiting()
-                    told = True
+                    reported = True
                 if time.monotonic() > deadline:
                     raise ClusterStartError(
                         f"Another process has been busy with this cluster for {timeout_s:.0f} s",

@@ -45,14 +45,14 @@ def wait_until_ready(
     *,
     connection: Connection,
     timeout_s: float,
-    tell: Progress | None = None,
+    report: Progress | None = None,
 ) -> None:
     """Wait until the head has started and its dashboard answers to our token.
 
     Raises StartCutShort.
     """
     began = time.monotonic()
-    steps = _Steps(record, tell=tell)
+    steps = _Steps(record, report=report)
     with Dashboard(connection) as dashboard:
         while True:
             if head_process(record) is None:
@@ -71,11 +71,11 @@ def wait_until_ready(
 class _Steps:
     """Reports each part of the head once, when it appears, with the time it took."""
 
-    def __init__(self, record: HeadRecord, *, tell: Progress | None) -> None:
+    def __init__(self, record: HeadRecord, *, report: Progress | None) -> None:
         self._record = record
-        self._tell = tell
+        self._report = report
         self._began = time.monotonic()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def look(self, *, is_up: bool) -> None:
         logs = self._record.session / "logs"
@@ -85,9 +85,9 @@ class _Steps:
         self._once("node is up", is_up)
 
     def _once(self, step: str, happened: bool) -> None:
-        if happened and step not in self._told and self._tell is not None:
-            self._told.add(step)
-            self._tell(f"{step} ({time.monotonic() - self._began:.1f} s)")
+        if happened and step not in self._reported and self._report is not None:
+            self._reported.add(step)
+            self._report(f"{step} ({time.monotonic() - self._began:.1f} s)")
 
 
 def _ended_early(record: HeadRecord, folder: ClusterFolder) -> StartCutShort:

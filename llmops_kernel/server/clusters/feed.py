@@ -150,12 +150,12 @@ class ClustersFeed:
 
     def _show(self, rows: list[ClusterRow]) -> None:
         with self._lock:
-            if self._version == 0 or _told(rows) != _told(self._rows):
+            if self._version == 0 or _reported(rows) != _reported(self._rows):
                 self._version += 1
             self._rows = rows
 
 
-def _told(rows: list[ClusterRow]) -> list[Json]:
+def _reported(rows: list[ClusterRow]) -> list[Json]:
     # Both times change with every look and would make news of nothing.
     return [row.model_dump(exclude={"info": {"idle_s"}, "checked_s": True}) for row in rows]
 

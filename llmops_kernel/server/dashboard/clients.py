@@ -50,10 +50,10 @@ class DashboardClients:
 
 
 def _open(connection: Connection) -> httpx.AsyncClient:
-    return open_async_http(connection, event_hooks={"response": [_lay_aside_location]})
+    return open_async_http(connection, event_hooks={"response": [_keep_location]})
 
 
-async def _lay_aside_location(answer: httpx.Response) -> None:
+async def _keep_location(answer: httpx.Response) -> None:
     """Move Location to the extensions: the client would parse it, and fail if it is no address."""
     if location := answer.headers.pop("Location", None):
         answer.extensions[LOCATION] = {"Location": location}

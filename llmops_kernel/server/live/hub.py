@@ -38,7 +38,7 @@ class Subscriber(Protocol):
 class _Seat:
     have: Json
     cursor: Cursor = None
-    told: Trouble | None = None
+    reported: Trouble | None = None
 
 
 @dataclass
@@ -80,8 +80,8 @@ class _Channel:
                 self._wake.clear()
                 if self._seats:
                     ready = {s: seat for s, seat in self._seats.items() if s.is_ready}
-                    told = await loop.run_in_executor(self._executor, self._round, ready)
-                    self._hand_out(told)
+                    reported = await loop.run_in_executor(self._executor, self._round, ready)
+                    self._hand_out(reported)
                 await self._pause()
         finally:
             if self._feed is not None:
@@ -133,8 +133,8 @@ class _Channel:
             if frames:
                 subscriber.deliver(self._topic, frames)
         for subscriber, seat in self._seats.items():
-            if seat.told != found.trouble:
-                seat.told = found.trouble
+            if seat.reported != found.trouble:
+                seat.reported = found.trouble
                 subscriber.deliver(self._topic, [_trouble_frame(found.trouble)])
         period_s = self._feed.period_s if self._feed is not None else 1.0
         self._wait_s = (
@@ -217,5 +217,5 @@ class Hub:
         return None if factory is None or (slash and not rest) else lambda: factory(rest)
 
 
-def _trouble_frame(told: Trouble | None) -> Frame:
-    return frame("fine", Nothing()) if told is None else frame("trouble", told)
+def _trouble_frame(reported: Trouble | None) -> Frame:
+    return frame("fine", Nothing()) if reported is None else frame("trouble", reported)

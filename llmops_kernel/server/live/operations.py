@@ -70,18 +70,18 @@ class Operations:
             return changed, self._version
 
     def _run(self, operation_id: str, work: Work) -> None:
-        def tell(line: str) -> None:
+        def report(line: str) -> None:
             known = self._known[operation_id]
             self._update(operation_id, lines=[*known.lines, line][-KEPT_LINES:])
 
         try:
-            result = work(tell)
+            result = work(report)
         except LLMOpsError as error:
             self._end(operation_id, state="failed", trouble=trouble(error))
         except Exception as error:
             _LOG.exception("operation %s", operation_id)
-            told = Trouble(message=repr(error), remedy="see the log of the Jupyter server")
-            self._end(operation_id, state="failed", trouble=told)
+            reported = Trouble(message=repr(error), remedy="see the log of the Jupyter server")
+            self._end(operation_id, state="failed", trouble=reported)
         else:
             self._end(operation_id, state="done", result=result or {})
 

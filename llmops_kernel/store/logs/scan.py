@@ -49,14 +49,14 @@ def scan(
             matches.append((base + begin, base + end + 1, _shown(chunk[begin:end])))
             if len(matches) == limit:
                 at = base + begin if backwards else base + end + 1
-                return _told(matches, at, size=size, backwards=backwards)
+                return _reported(matches, at, size=size, backwards=backwards)
         position = base if backwards else base + len(chunk)
         if time.monotonic() > deadline_s:
             break
-    return _told(matches, position, size=size, backwards=backwards)
+    return _reported(matches, position, size=size, backwards=backwards)
 
 
-def _told(matches: list[tuple[int, int, str]], at: int, *, size: int, backwards: bool) -> Found:
+def _reported(matches: list[tuple[int, int, str]], at: int, *, size: int, backwards: bool) -> Found:
     over = at <= 0 if backwards else at >= size
     return {"matches": matches, "next": None if over else at}
 

@@ -138,12 +138,12 @@ class LogText:
         how = {"start": max(0, start), "backwards": backwards, "limit": limit, "budget_s": budget_s}
         if regex:
             _compile(pattern)
-            told = self._search_apart({"pattern": pattern, "ignore_case": ignore_case, **how})
+            reported = self._search_apart({"pattern": pattern, "ignore_case": ignore_case, **how})
         else:
             find = log_scan.plain_find(pattern, ignore_case=ignore_case)
             with self._open() as file:
                 size = _size_of(file)
-                told = log_scan.scan(
+                reported = log_scan.scan(
                     file,
                     find,
                     size=size,
@@ -153,7 +153,7 @@ class LogText:
                     budget_s=budget_s,
                 )
         return Matches(
-            found=[(at, end, text) for at, end, text in told["matches"]], next=told["next"]
+            found=[(at, end, text) for at, end, text in reported["matches"]], next=reported["next"]
         )
 
     def _search_apart(self, ask: dict[str, object]) -> log_scan.Found:

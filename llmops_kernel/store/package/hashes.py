@@ -33,7 +33,7 @@ class HashCache:
         base = paths.cache() if folder is None else folder
         self._path = base / "hashes" / f"{digest_of(os.fsencode(root))}.json"
         self._known: dict[str, tuple[_Stamp, str]] = {}
-        self._fresh: dict[str, tuple[_Stamp, str]] = {}
+        self._current: dict[str, tuple[_Stamp, str]] = {}
 
     def __enter__(self) -> Self:
         with suppress(OSError, ValueError, TypeError, AttributeError):
@@ -50,9 +50,9 @@ class HashCache:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None or self._fresh == self._known:
+        if error is not None or self._current == self._known:
             return
-        stored = {rel: [*stamp, digest] for rel, (stamp, digest) in self._fresh.items()}
+        stored = {rel: [*stamp, digest] for rel, (stamp, digest) in self._current.items()}
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._path, json.dumps(stored).encode())
@@ -62,12 +62,12 @@ class HashCache:
         stamp = (info.st_size, info.st_mtime_ns, info.st_ino)
         known = self._known.get(rel)
         if known is not None and known[0] == stamp:
-            self._fresh[rel] = known
+            self._current[rel] = known
             return known[1]
         digest = _hash_file(path)
         # A file written this very moment may change again without a change of its stamp.
         if time.time_ns() - info.st_mtime_ns > _SETTLED_NS:
-            self._fresh[rel] = (stamp, digest)
+            self._current[rel] = (stamp, digest)
         return digest
 
 

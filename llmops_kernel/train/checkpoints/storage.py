@@ -97,11 +97,11 @@ class Bucket:
         except Exception as error:  # Each kind of bucket has errors of its own.
             raise self._failed("written", name, error) from error
 
-    def fetch(self, name: str, folder: Path, *, anew: bool = True) -> None:
-        """Download a folder; with `anew=False` only files that `folder` does not have."""
+    def fetch(self, name: str, folder: Path, *, overwrite: bool = True) -> None:
+        """Download a folder; with `overwrite=False` only files that `folder` does not have."""
         for path in self._list(name):
             target = folder / PurePosixPath(path).relative_to(self._path(name))
-            if target.name == MARKER or (target.exists() and not anew):
+            if target.name == MARKER or (target.exists() and not overwrite):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             scratch = target.with_name(f".{target.name}.part")

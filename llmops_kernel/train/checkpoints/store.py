@@ -60,7 +60,7 @@ def _fetched(context: WorkerContext, bucket: Bucket, folder: Path) -> Path | Non
         is_same = checkpoint.token(path) == newest.token
         if not is_same:
             shutil.rmtree(path, ignore_errors=True)
-        bucket.fetch(newest.name, path, anew=not is_same)
+        bucket.fetch(newest.name, path, overwrite=not is_same)
         checkpoint.mark_complete(path, token=newest.token)
         return 0
 

@@ -210,19 +210,19 @@ def pack(examples: Sequence[Example], *, max_length: int) -> list[Packed]:
     packs alike.
     """
     bins: list[list[Example]] = []
-    room: list[int] = []
+    free: list[int] = []
     first_open = 0
     for example in examples:
         size = len(example.input_ids)
-        index = next((i for i in range(first_open, len(bins)) if room[i] >= size), None)
+        index = next((i for i in range(first_open, len(bins)) if free[i] >= size), None)
         if index is None:
             bins.append([example])
-            room.append(max_length - size)
+            free.append(max_length - size)
         else:
             bins[index].append(example)
-            room[index] -= size
+            free[index] -= size
         # Bins too full for any real row are not looked at again: keeps packing near linear.
-        while first_open < len(bins) and (room[first_open] < 2 or len(bins) - first_open > 64):
+        while first_open < len(bins) and (free[first_open] < 2 or len(bins) - first_open > 64):
             first_open += 1
     return [_lay_out(members) for members in bins]
 

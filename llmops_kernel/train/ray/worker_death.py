@@ -65,8 +65,10 @@ def _first_sentence(text: str) -> str:
     """Return the first line that says something; class names and ids are skipped."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     useful = [line for line in lines if not re.match(r"[\w ]{1,20}: \S+$", line)]
-    telling = [line for line in useful if re.search(r"exit|died|dead|killed", line, re.IGNORECASE)]
-    return (telling or useful or lines or ["no reason was reported"])[-1]
+    informative = [
+        line for line in useful if re.search(r"exit|died|dead|killed", line, re.IGNORECASE)
+    ]
+    return (informative or useful or lines or ["no reason was reported"])[-1]
 
 
 def shortened(text: str, *, most: int = MAX_CHARS) -> str:

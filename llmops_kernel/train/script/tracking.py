@@ -129,7 +129,7 @@ class ScriptWorker:
             )
         return self._agreement.ask()
 
-    def told_to_stop(self, step: int) -> None:
+    def asked_to_stop(self, step: int) -> None:
         self._board.put(STOPPED, {"step": step})
 
     def peak(self, dtype: str, device: str) -> Peak:

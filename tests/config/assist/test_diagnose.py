@@ -56,13 +56,13 @@ def test_files_are_marked_where_they_are_named(tmp_path: Path) -> None:
         ("rows.jsonl", "data.train"),
         ("h.py", "hooks.file"),
     ]
-    told = [item.message for item in diagnose(TRAIN, text, folder=tmp_path, with_files=True)]
-    assert told[0].startswith("row 2: not JSON")
-    assert told[1].startswith("line 1: format_example takes nothing")
+    reported = [item.message for item in diagnose(TRAIN, text, folder=tmp_path, with_files=True)]
+    assert reported[0].startswith("row 2: not JSON")
+    assert reported[1].startswith("line 1: format_example takes nothing")
     assert marked(text, folder=tmp_path) == []
 
 
-def test_overrides_are_told_as_such() -> None:
+def test_overrides_are_reported_as_such() -> None:
     found = examine(TRAIN, BASE, overrides=["training.max_steps=0", "nonsense"])
     assert {problem.file for problem in found.problems} == {
         "override training.max_steps=0",

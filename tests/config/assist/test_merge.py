@@ -52,7 +52,7 @@ def test_whole_puts_what_is_left_out_back_to_its_default() -> None:
     assert merged == BASE + "method:\n  r: 16\n"
 
 
-def test_a_text_that_cannot_be_edited_is_written_anew() -> None:
+def test_a_text_that_cannot_be_edited_is_rewritten() -> None:
     data = {"name": "a", "model": "tiny-llama", "data": "rows.jsonl"}
     assert merge(TRAIN, "{{{", data) == render(TRAIN, data)
     anchored = BASE + "optimizer: &o {learning_rate: 1e-3}\ncheckpoint: 5\n"

@@ -147,7 +147,7 @@ def test_many_watchers_see_the_same(http: httpx.Client, path: str) -> None:
     assert seen == [[("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]] * 5
 
 
-def test_a_watch_from_before_a_compaction_is_told_so(
+def test_a_watch_from_before_a_compaction_is_reported(
     standin: StandIn, http: httpx.Client, path: str
 ) -> None:
     version = ok(http.get(path))["metadata"]["resourceVersion"]

@@ -91,7 +91,7 @@ def test_a_cluster_comes_up_scales_sleeps_and_wakes(scope: KubeScope):
     scope.until(lambda: scope.status("small")["state"] == "ready")
 
 
-def test_a_killed_head_is_made_anew(scope: KubeScope):
+def test_a_killed_head_is_recreated(scope: KubeScope):
     scope.create(raycluster("small"))
     scope.until(lambda: scope.status("small").get("state") == "ready")
     (head,) = scope.pods("-head-")

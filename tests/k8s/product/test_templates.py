@@ -132,7 +132,7 @@ def test_a_dry_run_makes_nothing_and_fits_a_cluster_that_is_there(
         ),
     ],
 )
-def test_what_the_server_refuses_is_told_field_by_field(
+def test_what_the_server_refuses_is_reported_field_by_field(
     raw: str, says: str, llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ):
     write("small", f"{SMALL}raycluster: {raw}\n")
@@ -155,7 +155,7 @@ def test_an_older_crd_gets_the_token_by_variables(
     assert names["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == "small"
 
 
-def test_an_edit_is_told_and_then_applied(
+def test_an_edit_is_reported_and_then_applied(
     llmops: Llmops, standin: StandIn, namespace: str, capsys: pytest.CaptureFixture[str]
 ):
     write("small", SMALL)

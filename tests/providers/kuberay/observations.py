@@ -55,7 +55,7 @@ def pod(
 ) -> dict[str, Any]:
     requests = {"cpu": "8", "nvidia.com/gpu": "8"} if asks is None else asks
     container = {"name": f"ray-{kind}", "image": IMAGE, "resources": {"requests": requests}}
-    told = [{"type": "Ready", "status": "True"}] if ready else conditions or []
+    reported = [{"type": "Ready", "status": "True"}] if ready else conditions or []
     return {
         "metadata": {
             "name": name,
@@ -67,14 +67,14 @@ def pod(
             },
         },
         "spec": {"containers": [container], **({"nodeName": node} if node else {}), **(spec or {})},
-        "status": {"phase": "Running" if ready else phase, "conditions": told, **status},
+        "status": {"phase": "Running" if ready else phase, "conditions": reported, **status},
     }
 
 
 def unscheduled(name: str = "w0", **kw: Any) -> dict[str, Any]:
     message = kw.pop("message", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
-    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    return pod(name, conditions=[{**told, "message": message}], **kw)
+    reported = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return pod(name, conditions=[{**reported, "message": message}], **kw)
 
 
 def container_waits(reason: str, message: str = "", **more: Any) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_up_waits_with_a_line_for_each_change(run: Run, template: Path, cloud: C
     assert "workers" in err
 
 
-def test_up_without_waiting_then_status_tells_what_it_waits_for(
+def test_up_without_waiting_then_status_shows_what_it_waits_for(
     run: Run, tmp_path: Path, cloud: Cloud
 ) -> None:
     group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
@@ -90,7 +90,7 @@ def test_scale_ls_and_delete(run: Run, template: Path, cloud: Cloud) -> None:
     assert "No cluster" in run("ls")[1]
 
 
-def test_an_api_server_that_is_away_is_told_beside_the_list(
+def test_an_api_server_that_is_away_is_reported_beside_the_list(
     run: Run, cloud: Cloud, template: Path
 ) -> None:
     assert run("up", str(template), "--no-wait")[0] == 0

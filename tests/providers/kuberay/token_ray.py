@@ -44,7 +44,7 @@ class TokenRay:
         self._server.server_close()
         self._thread.join()
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """All headers of all requests."""
         return "\n".join(f"{k}: {v}" for one in self.seen for k, v in one.headers.items())
 
@@ -57,9 +57,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.ray.seen.append(Seen(self.command, self.path, headers, body))
-        told = headers.get("authorization") or headers.get("x-ray-authorization")
-        if self.ray.token and told != f"Bearer {self.ray.token}":
-            status = 403 if told else 401
+        reported = headers.get("authorization") or headers.get("x-ray-authorization")
+        if self.ray.token and reported != f"Bearer {self.ray.token}":
+            status = 403 if reported else 401
             self._send(status, b"Forbidden: Invalid authentication token", "text/plain")
         elif self.path.startswith("/api/version"):
             answer = json.dumps({"ray_version": "2.60.0", "session_name": "s"})

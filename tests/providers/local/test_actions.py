@@ -151,7 +151,7 @@ def defined(tmp_path: Path, template: ClusterTemplate, path: Path | None = None)
     return here(tmp_path, template=kept, template_path=path, env_names=names)
 
 
-def test_a_definition_is_whole_but_for_env_which_never_lies_on_disk(tmp_path: Path) -> None:
+def test_a_definition_is_whole_but_for_env_which_never_is_on_disk(tmp_path: Path) -> None:
     record = HeadRecord.model_validate_json(defined(tmp_path, FULL).model_dump_json())
     assert "hush" not in record.model_dump_json()
     found = definition_of(record)

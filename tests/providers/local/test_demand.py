@@ -21,7 +21,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize(
-    ("report", "told"),
+    ("report", "reported"),
     [
         (SEEN, "Work is pending in Ray for lack of resources: 1 x {3 CPU}, 4 x {1 CPU} at once"),
         (
@@ -36,9 +36,9 @@ SEEN = {
         ),
     ],
 )
-def test_what_it_waits_for(report: dict[str, Any], told: str) -> None:
+def test_what_it_waits_for(report: dict[str, Any], reported: str) -> None:
     (waiting,) = demand_reasons(report)
-    assert waiting.message == told
+    assert waiting.message == reported
     assert "llmops scale" in waiting.remedy
 
 

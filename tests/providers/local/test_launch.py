@@ -104,7 +104,7 @@ def test_socket_paths_fit_for_the_longest_name() -> None:
         folder.rmdir()
 
 
-def test_a_taken_dashboard_port_is_told_with_its_owner() -> None:
+def test_a_taken_dashboard_port_is_reported_with_its_owner() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

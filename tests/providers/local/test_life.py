@@ -148,9 +148,9 @@ def _kill_a_part(
     with pytest.raises(ClusterDeadError, match="gcs_server"):
         provider.connect("life")
 
-    told: list[str] = []
-    new = provider.up(TEMPLATE, progress=told.append)
-    assert "gcs_server" in told[0]
+    reported: list[str] = []
+    new = provider.up(TEMPLATE, progress=reported.append)
+    assert "gcs_server" in reported[0]
     assert new.state is ClusterState.READY
     assert new.created_s != info.created_s
     assert is_gone(record, ports)
@@ -242,7 +242,7 @@ def test_control_c_during_the_start_leaves_nothing(home: Path, start_script: Scr
     assert LocalProvider(home).get("life").state is ClusterState.STOPPED
 
 
-def test_a_start_that_takes_too_long_is_undone_and_told_with_its_log(home: Path) -> None:
+def test_a_start_that_takes_too_long_is_undone_and_reported_with_its_log(home: Path) -> None:
     with pytest.raises(ClusterStartError, match="not ready within 1 s") as caught:
         LocalProvider(home, start_timeout_s=1.0).up(TEMPLATE)
     assert "doctor" in caught.value.remedy
@@ -261,7 +261,7 @@ def test_a_head_that_cannot_start_says_why(home: Path) -> None:
     assert is_gone(record_of(home, "life"), [])
 
 
-def test_a_head_that_crashes_without_a_word_is_told_with_its_signal(home: Path) -> None:
+def test_a_head_that_crashes_without_a_word_is_reported_with_its_signal(home: Path) -> None:
     """Ray 2.60 dies silently of a setting that is no number."""
     template = ClusterTemplate(name="life", env={"RAY_num_workers_soft_limit": "many"})
     with pytest.raises(ClusterStartError, match=r"ended by SIG[A-Z]+ while it was starting"):

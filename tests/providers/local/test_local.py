@@ -55,7 +55,7 @@ def eventually(condition: Callable[[], bool], *, timeout_s: float = 60.0) -> boo
     return True
 
 
-def test_a_ready_cluster_tells_its_size_and_address(ray_cluster: ClusterInfo) -> None:
+def test_a_ready_cluster_shows_its_size_and_address(ray_cluster: ClusterInfo) -> None:
     assert ray_cluster.state is ClusterState.READY
     assert ray_cluster.num_nodes == 1
     assert ray_cluster.num_cpus == psutil.cpu_count()
@@ -70,10 +70,10 @@ def test_a_ready_cluster_tells_its_size_and_address(ray_cluster: ClusterInfo) ->
     assert provider_for("test").name == provider_for(ClusterTemplate()).name == "local"
 
 
-def test_attaching_is_quick_and_tells_what_differs(ray_cluster: ClusterInfo) -> None:
-    told: list[str] = []
+def test_attaching_is_quick_and_shows_what_differs(ray_cluster: ClusterInfo) -> None:
+    reported: list[str] = []
     began = time.monotonic()
-    info = LocalProvider().up(ClusterTemplate(name="test", num_cpus=7), progress=told.append)
+    info = LocalProvider().up(ClusterTemplate(name="test", num_cpus=7), progress=reported.append)
     print(f"attached in {time.monotonic() - began:.2f} s")
     assert (info.dashboard_url, info.created_s) == (
         ray_cluster.dashboard_url,
@@ -81,7 +81,7 @@ def test_attaching_is_quick_and_tells_what_differs(ray_cluster: ClusterInfo) -> 
     )
     assert info.num_cpus == ray_cluster.num_cpus
     assert "num_cpus=default (the template says 7)" in info.message
-    assert told == []
+    assert reported == []
 
 
 def test_the_token_is_required(ray_cluster: ClusterInfo, dashboard: httpx.Client) -> None:

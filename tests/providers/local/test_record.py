@@ -67,7 +67,7 @@ def test_a_token_is_not_shown() -> None:
     assert connection.headers() == {"Authorization": "Bearer hush-hush"}
 
 
-def test_the_lock_makes_others_wait_and_tells_them_why(tmp_path: Path) -> None:
+def test_the_lock_makes_others_wait_and_shows_them_why(tmp_path: Path) -> None:
     folder = cluster_folder(tmp_path, "lab")
     folder.create()
     held = threading.Event()
@@ -80,11 +80,11 @@ def test_the_lock_makes_others_wait_and_tells_them_why(tmp_path: Path) -> None:
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
-    told: list[str] = []
+    reported: list[str] = []
     with pytest.raises(ClusterStartError, match="busy"), folder.lock(timeout_s=0.1):
         pass
-    with folder.lock(timeout_s=5, waiting=lambda: told.append("waiting")):
-        assert told == ["waiting"]
+    with folder.lock(timeout_s=5, waiting=lambda: reported.append("waiting")):
+        assert reported == ["waiting"]
     thread.join()
 
 
@@ -140,7 +140,7 @@ def test_a_head_of_another_host_is_not_claimed_to_be_here(tmp_path: Path) -> Non
     assert "elsewhere" in info.message
 
 
-def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(ClusterStartError, match="Cannot write") as caught:

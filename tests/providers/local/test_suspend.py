@@ -43,9 +43,9 @@ def test_scale_suspend_resume_delete(home: Path, tmp_path: Path) -> None:
     first = record_of(home, "life")
     _idle_then_busy(provider)
 
-    told: list[str] = []
-    assert cluster.scale(num_cpus=2, progress=told.append).info.num_cpus == 2
-    assert "Stopping cluster life" in told[0]
+    reported: list[str] = []
+    assert cluster.scale(num_cpus=2, progress=reported.append).info.num_cpus == 2
+    assert "Stopping cluster life" in reported[0]
     assert not cluster_processes(first)
     assert "these numbers" in provider.scale("life", num_cpus=2).message
 

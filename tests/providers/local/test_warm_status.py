@@ -23,7 +23,7 @@ from llmops_kernel.providers.local.record import HeadRecord
 from llmops_kernel.providers.local.warm_status import warm_status
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 from llmops_kernel.warm.files import WarmFolder
-from llmops_kernel.warm.launcher import FORKED_ENV_VAR, TOLD_ENV_VAR
+from llmops_kernel.warm.launcher import FORKED_ENV_VAR, START_REPORT_ENV_VAR
 from llmops_kernel.warm.start_report import start_report
 
 
@@ -126,12 +126,12 @@ def test_a_hung_server_costs_half_a_second(record: HeadRecord) -> None:
         ("", "–", "lab: ready, 1 node"),
     ],
 )
-def test_one_word_and_one_line(warm: str, word: str, told_in_one_line: str) -> None:
+def test_one_word_and_one_line(warm: str, word: str, report_in_one_line: str) -> None:
     info = ClusterInfo(
         name="lab", provider="local", state=ClusterState.READY, num_nodes=1, warm=warm
     )
     assert warm_word(info.warm) == word
-    assert describe(info) == told_in_one_line
+    assert describe(info) == report_in_one_line
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_one_word_and_one_line(warm: str, word: str, told_in_one_line: str) -> N
 def test_a_process_knows_how_it_was_started(
     monkeypatch: pytest.MonkeyPatch, value: str | None, pid: int, expected: tuple[bool, str]
 ) -> None:
-    monkeypatch.delenv(TOLD_ENV_VAR, raising=False)
+    monkeypatch.delenv(START_REPORT_ENV_VAR, raising=False)
     if value is not None:
-        monkeypatch.setenv(TOLD_ENV_VAR, value)
+        monkeypatch.setenv(START_REPORT_ENV_VAR, value)
         monkeypatch.setenv(FORKED_ENV_VAR, str(pid))
     assert start_report() == expected

@@ -298,7 +298,7 @@ async def test_a_stranger_learns_nothing_from_a_lenient_server_either(
     assert upstream.seen == []
 
 
-async def test_a_dead_or_unknown_cluster_is_told_on_a_page(
+async def test_a_dead_or_unknown_cluster_is_reported_on_a_page(
     upstream: Upstream, api: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unknown = await api("dashboard/no<b>/x")

@@ -44,9 +44,9 @@ async def test_both_credentials_are_added_and_neither_comes_back(
     assert seen.headers["x-ray-authorization"] == "Bearer right"
     assert "authorization" not in seen.headers
     assert seen.headers["user-agent"].startswith("Mozilla")
-    told = str(answer.headers) + answer.body.decode()
-    assert standin.admin_token not in told + far_ray.told()
-    assert "right" not in told
+    reported = str(answer.headers) + answer.body.decode()
+    assert standin.admin_token not in reported + far_ray.reported()
+    assert "right" not in reported
 
 
 async def test_a_new_token_and_a_cut_line_are_mended(

@@ -187,7 +187,7 @@ async def test_no_answer_and_no_log_has_rays_token(
     assert TOKEN[:16] not in everything
 
 
-async def test_a_token_that_ray_refuses_is_not_told_either(api: Fetch, cluster: str) -> None:
+async def test_a_token_that_ray_refuses_is_not_reported_either(api: Fetch, cluster: str) -> None:
     cluster_folder(paths.home(), cluster).token.write_text(f"old-{TOKEN}")
     for path in (f"clusters/{cluster}", "clusters", f"runs/{RUN}/log", f"dashboard/{cluster}/x"):
         answer = await api(path, request_timeout=60)

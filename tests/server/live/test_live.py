@@ -151,7 +151,7 @@ async def test_a_page_that_comes_back_gets_only_what_it_lacks(
     assert struct.unpack("<3f", payload) == (7, 8, 9)
 
 
-async def test_trouble_is_told_once_and_so_is_its_end(counter: Counter, connect: Any) -> None:
+async def test_trouble_is_reported_once_and_so_is_its_end(counter: Counter, connect: Any) -> None:
     counter.error = StoreError("the disk is gone", remedy="plug it in")
     async with connect() as socket:
         await subscribe(socket, "counter")
@@ -187,7 +187,7 @@ async def test_nobody_looking_means_nobody_polls(counter: Counter, connect: Any)
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "reported"),
     [
         ("not json", "JSON"),
         ('{"op": "dance"}', "dance"),
@@ -198,13 +198,13 @@ async def test_nobody_looking_means_nobody_polls(counter: Counter, connect: Any)
     ],
 )
 async def test_a_wrong_message_is_answered_and_the_line_stays(
-    message: str, told: str, connect: Any
+    message: str, reported: str, connect: Any
 ) -> None:
     async with connect() as socket:
         await socket.write_message(message)
         header, _ = await receive(socket)
         assert header["kind"] == "error"
-        assert told in header["data"]["message"]
+        assert reported in header["data"]["message"]
         await socket.write_message('{"op": "ping"}')
         assert (await receive(socket))[0]["kind"] == "pong"
 
@@ -218,11 +218,11 @@ async def test_a_message_without_end_closes_the_line(connect: Any) -> None:
 async def test_operations_reach_a_page_with_progress_result_and_failure(
     manager: Manager, connect: Any
 ) -> None:
-    def work(tell: Callable[[str], None]) -> Json:
-        tell("half way")
+    def work(report: Callable[[str], None]) -> Json:
+        report("half way")
         return {"answer": 42}
 
-    def fail(tell: Callable[[str], None]) -> Json:
+    def fail(report: Callable[[str], None]) -> Json:
         raise StoreError("no space", remedy="make some")
 
     async with connect() as socket:
@@ -251,9 +251,9 @@ async def test_a_loss_that_is_no_number_stops_no_page(own_home: None, connect: A
     async with connect() as socket:
         for topic in ("runs", "run/r-1"):
             await subscribe(socket, topic)
-        told = {}
-        while len(told) < 3:
+        reported = {}
+        while len(reported) < 3:
             header, _ = await receive(socket)
-            told[header["topic"], header["kind"]] = header["data"]
-    assert told["runs", "runs"]["runs"][0]["progress"]["done"] == 3
-    assert told["run/r-1", "rows"]["count"] == 3
+            reported[header["topic"], header["kind"]] = header["data"]
+    assert reported["runs", "runs"]["runs"][0]["progress"]["done"] == 3
+    assert reported["run/r-1", "rows"]["count"] == 3

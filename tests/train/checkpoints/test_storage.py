@@ -82,25 +82,25 @@ def test_old_checkpoints_go_and_the_newest_stay(tmp_path: Path, bucket: Bucket) 
     here = context(tmp_path / "a", bucket)
     for step in (1, 2, 3):
         path = write(here.folder / "checkpoints", step, weights=str(step))
-        told = keeping.complete_checkpoint(here, path, step=step, num_kept=2)
-        assert isinstance(told, CheckpointEvent)
-        assert told.path == f"{bucket.url}/checkpoints/checkpoint-{step}"
-        assert told.size_bytes == 1
+        reported = keeping.complete_checkpoint(here, path, step=step, num_kept=2)
+        assert isinstance(reported, CheckpointEvent)
+        assert reported.path == f"{bucket.url}/checkpoints/checkpoint-{step}"
+        assert reported.size_bytes == 1
     assert [stored.step for stored in bucket.complete()] == [2, 3]
     assert not (tmp_path / "bucket" / "run-1" / "checkpoints" / "checkpoint-1").exists()
     local = {path.name for path in (here.folder / "checkpoints").iterdir()}
     assert local == {"checkpoint-2", "checkpoint-3"}
 
 
-def test_a_bucket_that_refuses_is_told_and_the_training_goes_on(tmp_path: Path) -> None:
+def test_a_bucket_that_refuses_is_reported_and_the_training_goes_on(tmp_path: Path) -> None:
     (tmp_path / "bucket").write_text("a file where a folder should be")
     closed = Bucket(f"file://{tmp_path}/bucket/run-1")
     here = context(tmp_path / "a", closed)
     path = write(here.folder / "checkpoints", 2, weights="two")
-    told = keeping.complete_checkpoint(here, path, step=2, num_kept=1)
-    assert isinstance(told, WarningEvent)
-    assert "The checkpoint of step 2 could not be stored" in told.message
-    assert "storage.runs" not in told.message
+    reported = keeping.complete_checkpoint(here, path, step=2, num_kept=1)
+    assert isinstance(reported, WarningEvent)
+    assert "The checkpoint of step 2 could not be stored" in reported.message
+    assert "storage.runs" not in reported.message
     assert checkpoint.latest(here.folder / "checkpoints") is None
 
 

@@ -77,7 +77,7 @@ def test_rows_whose_answer_was_cut_away_are_left_out_and_counted(tokenizer: Any)
         ({"text": ""}, "text", ["Nothing is left to train on"]),
     ],
 )
-def test_unusable_rows_are_told_with_their_number(
+def test_unusable_rows_are_reported_with_their_number(
     tokenizer: Any, row: dict[str, Any], format: Any, fragments: list[str]
 ) -> None:
     with pytest.raises(DataError) as caught:

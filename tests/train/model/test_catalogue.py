@@ -41,9 +41,9 @@ def test_a_model_converted_by_another_rank_is_whole(tmp_path: Path) -> None:
         )
         for rank in (0, 1)
     ]
-    told = [rank.communicate(timeout=180)[0] for rank in ranks]
+    reported = [rank.communicate(timeout=180)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
-    folder = Path(told[1].decode().strip().splitlines()[-1])
+    folder = Path(reported[1].decode().strip().splitlines()[-1])
     assert is_whole(folder)
 
 

@@ -89,7 +89,7 @@ def test_a_script_with_a_syntax_error(script_run: ScriptRun) -> None:
         ("import os; os.abort()", "train.py was ended by signal 6 (SIGABRT)."),
     ],
 )
-def test_every_other_way_to_fail_is_told_apart(
+def test_every_other_way_to_fail_is_distinguished(
     script_run: ScriptRun, code: str, message: str
 ) -> None:
     script_run.write(code)

@@ -37,7 +37,7 @@ class Clusters {
 const operation = (result: object): OperationInfo =>
   ({ id: 'o', kind: 'submit', what: 'x', state: 'done', result }) as never;
 
-function world(clusters: Clusters) {
+function fakes(clusters: Clusters) {
   const asked: [string, unknown][] = [];
   const opened: unknown[] = [];
   const commands = new CommandRegistry();
@@ -74,7 +74,7 @@ describe('a submission', () => {
   it('goes to a cluster that is ready, and opens its run', async () => {
     const clusters = new Clusters();
     clusters.set('a', 'ready');
-    const { submitter, asked, opened, choice } = world(clusters);
+    const { submitter, asked, opened, choice } = fakes(clusters);
     await submitter.submit({ path: 'x.train.yaml' }, choice.name, ['a.b=1']);
     expect(asked).toEqual([
       ['runs', { path: 'x.train.yaml', cluster: 'a', overrides: ['a.b=1'] }]
@@ -85,7 +85,7 @@ describe('a submission', () => {
   it('is one for a double click', async () => {
     const clusters = new Clusters();
     clusters.set('a', 'ready');
-    const { submitter, asked } = world(clusters);
+    const { submitter, asked } = fakes(clusters);
     const what = { path: 'x.train.yaml' };
     await Promise.all([
       submitter.submit(what, 'a'),
@@ -102,7 +102,7 @@ describe('a submission', () => {
   ])('starts a stopped cluster (%s)', async (why, path, body) => {
     const clusters = new Clusters();
     clusters.set('a', 'stopped', why);
-    const { submitter, asked } = world(clusters);
+    const { submitter, asked } = fakes(clusters);
     await submitter.submit({ path: 'x.train.yaml' }, 'a');
     expect(asked[0]).toEqual([path, body]);
     expect(asked[1][0]).toBe('runs');
@@ -112,13 +112,13 @@ describe('a submission', () => {
     vi.mocked(dialogs.confirm).mockResolvedValueOnce(false);
     const clusters = new Clusters();
     clusters.set('a', 'dead');
-    const { submitter, asked } = world(clusters);
+    const { submitter, asked } = fakes(clusters);
     await submitter.submit({ path: 'x.train.yaml' }, 'a');
     expect(asked).toEqual([]);
   });
 
   it('offers to make a cluster when there is none', async () => {
-    const { submitter, asked, choice } = world(new Clusters());
+    const { submitter, asked, choice } = fakes(new Clusters());
     vi.mocked(dialogs.confirm).mockResolvedValueOnce(false);
     await submitter.submit({ path: 'x.train.yaml' }, choice.name);
     expect(dialogs.confirm).toHaveBeenCalledOnce();

@@ -61,13 +61,13 @@ class RefreshingCache(Generic[T]):
     hundred clusters must not cause a thousand requests a second.
     """
 
-    def __init__(self, *, fresh_s: float, patience_s: float, stale_s: float) -> None:
+    def __init__(self, *, refresh_after_s: float, patience_s: float, stale_s: float) -> None:
         """Set the limits.
 
-        `fresh_s`: an answer is not refreshed before that age. `patience_s`: how long a caller waits
-        for one. `stale_s`: up to that age an old answer is better than none.
+        `refresh_after_s`: an answer is not refreshed before that age. `patience_s`: how long a
+        caller waits for one. `stale_s`: up to that age an old answer is better than none.
         """
-        self._fresh_s = fresh_s
+        self._refresh_after_s = refresh_after_s
         self._patience_s = patience_s
         self._stale_s = stale_s
         self._kept: dict[Hashable, _Entry[T]] = {}
@@ -121,8 +121,10 @@ class RefreshingCache(Generic[T]):
             self._prune(now_s)
             kept = self._kept.setdefault(key, _Entry())
             kept.asked_s = now_s
-            fresh_s = max(self._fresh_s * self._rarity(), min(_COST * kept.cost_s, _RAREST_S))
-            if kept.known_s is not None and now_s - kept.known_s < fresh_s:
+            refresh_after_s = max(
+                self._refresh_after_s * self._rarity(), min(_COST * kept.cost_s, _RAREST_S)
+            )
+            if kept.known_s is not None and now_s - kept.known_s < refresh_after_s:
                 return kept, None
             if kept.asking is not None:
                 return kept, kept.asking

@@ -31,11 +31,11 @@ def refusal(message: str) -> Waiting | None:
     message = message.replace('\\"', '"')
     if found := _QUOTA.search(message):
         return _quota(found)
-    for pattern, kind, told, remedy in _KNOWN:
+    for pattern, kind, reported, remedy in _KNOWN:
         if found := pattern.search(message):
             parts = {name: one_line(value) for name, value in found.groupdict().items()}
             return Waiting(
-                message=told.format(**parts),
+                message=reported.format(**parts),
                 remedy=remedy.format(**parts),
                 kind=kind,
                 is_stuck=True,
@@ -46,12 +46,12 @@ def refusal(message: str) -> Waiting | None:
 def _quota(found: re.Match[str]) -> Waiting:
     """Parse `requested: pods=1, used: pods=10, limited: pods=10`, each with several resources."""
     asked, used, limit = (_amounts(found[part]) for part in ("asked", "used", "limit"))
-    told = [
+    reported = [
         f"{name} is at {used.get(name, '?')} of {limit.get(name, '?')}, {more} more asked"
         for name, more in asked.items()
     ]
     return Waiting(
-        message=f"quota {found['name']} of the namespace is exceeded: {'; '.join(told)}",
+        message=f"quota {found['name']} of the namespace is exceeded: {'; '.join(reported)}",
         remedy="end or suspend a cluster of this namespace, ask for less, or have the quota"
         f" raised: `kubectl describe resourcequota {found['name']}`",
         kind="quota",

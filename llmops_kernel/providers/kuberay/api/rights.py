@@ -44,7 +44,7 @@ NEEDED: Final = {
 _ANSWER_S: Final = 3.0
 # Rights change rarely, and a user who gets one looks again within minutes.
 _reviews: RefreshingCache[dict[Right, bool]] = RefreshingCache(
-    fresh_s=300.0, patience_s=0.5, stale_s=3600.0
+    refresh_after_s=300.0, patience_s=0.5, stale_s=3600.0
 )
 
 

@@ -108,10 +108,10 @@ def nodes_verdict(
     never = _unplaced(podsets, [_emptied(node) for node in nodes])
     if never:
         return _not_there(never, nodes, can_grow=can_grow)
-    told = _short(short_of)
+    reported = _short(short_of)
     if can_grow:
-        return Verdict(Fit.UNKNOWN, f"no free capacity for {told} now, but nodes may be added")
-    return Verdict(Fit.LATER, f"no free capacity for {told} now")
+        return Verdict(Fit.UNKNOWN, f"no free capacity for {reported} now, but nodes may be added")
+    return Verdict(Fit.LATER, f"no free capacity for {reported} now")
 
 
 def _not_there(

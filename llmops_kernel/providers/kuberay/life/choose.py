@@ -70,7 +70,7 @@ class Choice:
 
 
 def find_or_choose(
-    template: KubeRayTemplate, scopes: Sequence[KubeScope], *, tell: Progress = lambda line: None
+    template: KubeRayTemplate, scopes: Sequence[KubeScope], *, report: Progress = lambda line: None
 ) -> LocatedCluster | Choice:
     """Return the cluster if it exists already, else the context and namespace that gets it.
 
@@ -80,7 +80,7 @@ def find_or_choose(
     if len(scopes) == 1:
         found = fetched(scopes[0], template.name)
         return found if found is not None else Choice(scopes[0], "")
-    tell(f"Looking for free capacity in {', '.join(map(str, scopes))}")
+    report(f"Looking for free capacity in {', '.join(map(str, scopes))}")
     answers = ask_all({scope: _asker(scope, template) for scope in scopes})
     for scope in scopes:
         answer = answers[scope]
@@ -242,9 +242,9 @@ def choice(verdicts: Mapping[KubeScope, Verdict], *, template: KubeRayTemplate) 
     """Return the first of the best fits. Raises ClusterStartError when the cluster fits nowhere."""
     best = min((one.fit for one in verdicts.values()), default=Fit.NEVER)
     if best is Fit.NEVER:
-        told = "; ".join(f"{scope}: {one.why}" for scope, one in verdicts.items())
+        reported = "; ".join(f"{scope}: {one.why}" for scope, one in verdicts.items())
         raise ClusterStartError(
-            f"Cluster {template.name!r} fits in none of its contexts: {told}",
+            f"Cluster {template.name!r} fits in none of its contexts: {reported}",
             remedy="ask for less in the template, or name other `contexts`",
         )
     order = list(verdicts)

@@ -36,21 +36,21 @@ class CreatedCluster:
     is_new: bool
 
 
-def create_or_find(template: KubeRayTemplate, *, home: Path, tell: Progress) -> CreatedCluster:
+def create_or_find(template: KubeRayTemplate, *, home: Path, report: Progress) -> CreatedCluster:
     """Create the cluster, or return the existing one unchanged.
 
     Raises ClusterStartError, KubeError, ConfigError.
     """
-    there = find_or_choose(template, candidate_scopes(template), tell=tell)
+    there = find_or_choose(template, candidate_scopes(template), report=report)
     if isinstance(there, LocatedCluster):
         remember(home, there.scope)
         return CreatedCluster(there, is_new=False)
     scope, why = there.scope, there.why
     if why:
-        tell(why)
+        report(why)
     kube = open_kube(scope.context)
     manifest = accepted_manifest(kube, template, namespace=scope.namespace, ask=_dry_run)
-    tell(f"Creating RayCluster {template.name} in {scope}")
+    report(f"Creating RayCluster {template.name} in {scope}")
     try:
         raycluster = kube.create(
             object_path(manifest.raycluster, named=False), _signed(manifest.raycluster, why)

@@ -104,13 +104,13 @@ def act(located: LocatedCluster, state: GuardState) -> bool:
     Returns False if it has changed: another guard was faster, or a user kept it or works on it.
     """
     for _ in range(_TRIES):
-        fresh = fetched(located.scope, located.own_name, label=located.name)
-        if fresh is None or fresh.uid != located.uid:
+        current = fetched(located.scope, located.own_name, label=located.name)
+        if current is None or current.uid != located.uid:
             return False
-        again = look(fresh)
+        again = look(current)
         if again is None or again.act is not state.act:
             return False
-        if _acted(fresh, state.act):
+        if _acted(current, state.act):
             return True
     return False
 

@@ -265,7 +265,7 @@ def _head_message(raycluster: Obj, *, was_up: bool) -> str:
     found = condition(raycluster, HEAD_READY)
     reason, said = text(found, "reason"), text(found, "message")
     why = ": ".join(part for part in (reason, said) if part and part != "HeadPodNotFound")
-    told = f" ({why})" if why else ""
+    reported = f" ({why})" if why else ""
     if was_up:
-        return f"The head pod, which was ready before, is not ready any more{told}"
-    return f"The head pod is not ready yet{told}"
+        return f"The head pod, which was ready before, is not ready any more{reported}"
+    return f"The head pod is not ready yet{reported}"

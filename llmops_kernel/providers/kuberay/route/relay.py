@@ -71,8 +71,8 @@ class Relay:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         from aiohttp import web
 
-        told = request.headers.get(SECRET_HEADER, "")
-        if not hmac.compare_digest(told.encode(), self._secret.encode()):
+        reported = request.headers.get(SECRET_HEADER, "")
+        if not hmac.compare_digest(reported.encode(), self._secret.encode()):
             return web.Response(status=403, text="This address is another program's")
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await self._bridge(request)

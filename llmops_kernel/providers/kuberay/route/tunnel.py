@@ -161,24 +161,24 @@ class _Routes:
 
     def best(self) -> _Open:
         """Return the first route that works; each is tried once."""
-        told: list[str] = []
+        reported: list[str] = []
         good_until_s = _FOREVER
         for name, make in self._candidates():
             try:
                 found = make()
                 _probe(found.connection)
             except (GatewayRefusal, GatewayBusy) as error:
-                told.append(f"{name}: {error}")
+                reported.append(f"{name}: {error}")
                 if isinstance(error, GatewayBusy):
                     good_until_s = time.monotonic() + SECOND_CHOICE_S
             except (ClusterUnreachableError, MissingDependencyError) as error:
-                told.append(f"{name}: {error.message}")
+                reported.append(f"{name}: {error.message}")
             else:
                 found.good_until_s = good_until_s
                 return found
         raise ClusterUnreachableError(
             f"Cannot reach the dashboard by any route: RayCluster {self._target.name} in namespace"
-            f" {self._target.namespace}: {'; '.join(told)}",
+            f" {self._target.namespace}: {'; '.join(reported)}",
             remedy="the head pod may still be starting (`llmops status`); else allow"
             " services/proxy (get, create, update, delete), or set `access` in the template",
         )

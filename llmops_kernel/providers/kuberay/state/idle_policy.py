@@ -42,11 +42,11 @@ class GuardInput:
 
 def policy_of(raycluster: Obj) -> IdlePolicy | None:
     """Return the policy; None for a cluster that no guard may touch."""
-    told = status.annotation(raycluster, names.IDLE)
-    if not told:
+    reported = status.annotation(raycluster, names.IDLE)
+    if not reported:
         return None
     try:
-        policy = IdlePolicy.model_validate_json(told)
+        policy = IdlePolicy.model_validate_json(reported)
     except ValueError:
         return None
     guards = policy.suspend_after_s is not None or policy.time_to_live_s is not None
@@ -84,13 +84,13 @@ def activity(
     if running:
         return Activity(True, what=_text(running))
     times = [_end_s(job) for job in jobs]
-    for name, told in (activities or {}).items():
-        state = text(told, "is_active")
+    for name, reported in (activities or {}).items():
+        state = text(reported, "is_active")
         if state == "ERROR":
             return Activity(None)
         if state == "ACTIVE":
-            return Activity(True, what=text(told, "reason") or f"{name} is active")
-        times.append(_number(fields(told).get("last_activity_at")))
+            return Activity(True, what=text(reported, "reason") or f"{name} is active")
+        times.append(_number(fields(reported).get("last_activity_at")))
     known = [at_s for at_s in [*times, ready_s] if at_s is not None]
     return Activity(False, since_s=max(known)) if known else Activity(None)
 

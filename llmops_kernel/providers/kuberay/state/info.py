@@ -20,7 +20,7 @@ from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, Cluster
 
 PROVIDER: Final = "kuberay"
 _reasons: RefreshingCache[tuple[Waiting, ...]] = RefreshingCache(
-    fresh_s=2.0, patience_s=0.9, stale_s=15.0
+    refresh_after_s=2.0, patience_s=0.9, stale_s=15.0
 )
 _PODS_S: Final = 2.0
 _NEXT_S: Final = 0.05

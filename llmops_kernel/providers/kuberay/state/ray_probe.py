@@ -25,7 +25,9 @@ class RayAnswer:
     url: str | None = None
 
 
-_answers: RefreshingCache[RayAnswer] = RefreshingCache(fresh_s=2.0, patience_s=1.0, stale_s=10.0)
+_answers: RefreshingCache[RayAnswer] = RefreshingCache(
+    refresh_after_s=2.0, patience_s=1.0, stale_s=10.0
+)
 
 
 def ask_ray(located: LocatedCluster, *, until_s: float | None = None) -> RayAnswer | None:

@@ -44,7 +44,7 @@ def image_reason(
     image: str, reason: str, message: str, pod: Obj, observation: ClusterObservation
 ) -> Waiting:
     """Explain it from the container's reason and message, and from the events of its pod."""
-    told = f"{message} {_pull_fault(image, pod, observation)}"
+    reported = f"{message} {_pull_fault(image, pod, observation)}"
     secrets = [s for s in (text(r, "name") for r in objects(pod, "spec", "imagePullSecrets")) if s]
     listed = ", ".join(secrets)
     subject = f"image {image or '(without a name)'}"
@@ -57,9 +57,9 @@ def image_reason(
             f"{subject} cannot be pulled: its pull secret {listed} cannot be read",
             f"`kubectl create secret docker-registry {secrets[0]} ...` in the namespace",
         )
-    if found := _by_answer(told, subject, secrets):
+    if found := _by_answer(reported, subject, secrets):
         return found
-    why = _reason(told)
+    why = _reason(reported)
     return stuck(
         "image",
         f"{subject} cannot be pulled{f': {why}' if why else f' ({reason})'}",
@@ -81,32 +81,32 @@ def _by_reason(reason: str, subject: str) -> Waiting | None:
     return None
 
 
-def _by_answer(told: str, subject: str, secrets: list[str]) -> Waiting | None:
+def _by_answer(reported: str, subject: str, secrets: list[str]) -> Waiting | None:
     """Explain the answer of the registry, or of the network before it."""
-    if _LIMIT.search(told):
+    if _LIMIT.search(reported):
         return Waiting(
             message=f"{subject} cannot be pulled: the registry's pull rate limit was reached",
             remedy="wait, or give image_pull_secrets of an account with a higher limit",
             kind="image",
         )
-    if _ABSENT.search(told) and "access denied" not in told:
+    if _ABSENT.search(reported) and "access denied" not in reported:
         return stuck(
             "image",
             f"{subject} cannot be pulled: the registry has no such image",
             "check name and tag of `image` in the template",
         )
-    if _REFUSED.search(told):
+    if _REFUSED.search(reported):
         return _unauthorized(subject, secrets)
-    if _PLATFORM.search(told):
+    if _PLATFORM.search(reported):
         return stuck(
             "image",
             f"{subject} cannot be pulled: it is not built for the node's kind of processor",
             "build it for that platform, or choose other nodes by node_selector",
         )
-    if _NETWORK.search(told):
+    if _NETWORK.search(reported):
         return stuck(
             "image",
-            f"{subject} cannot be pulled: the node does not reach the registry ({_reason(told)})",
+            f"{subject} cannot be pulled: the node cannot reach the registry ({_reason(reported)})",
             "check the registry's name, and proxies and certificates of the nodes",
         )
     return None
@@ -139,9 +139,9 @@ def _pull_fault(image: str, pod: Obj, observation: ClusterObservation) -> str:
     return ""
 
 
-def _reason(told: str) -> str:
+def _reason(reported: str) -> str:
     """Return the part after the last of the kubelet's prefixes."""
-    line = one_line(told)
+    line = one_line(reported)
     for cut in ("rpc error: code = ", "desc = "):
         line = line.rpartition(cut)[2]
     return line if not line.startswith("Back-off pulling image") else line.partition(": ")[2]

@@ -91,8 +91,8 @@ def _unseen(observation: ClusterObservation) -> list[Waiting]:
     if not parts:
         return []
     verb = "waits" if parts == ["the head"] or (len(parts) == 1 and late == 1) else "wait"
-    told = f"{' and '.join(parts)} {verb}; why cannot be seen without their pods"
-    return [Waiting(message=told[:1].upper() + told[1:], kind="hidden")]
+    reported = f"{' and '.join(parts)} {verb}; why cannot be seen without their pods"
+    return [Waiting(message=reported[:1].upper() + reported[1:], kind="hidden")]
 
 
 def _count_group(
@@ -202,8 +202,8 @@ def _creation_faults(observation: ClusterObservation, *, is_head: bool) -> Itera
     failed = condition(observation.raycluster, "ReplicaFailure")
     if failed.get("status") == "True" and text(failed, "message"):
         yield text(failed, "message")
-    if told := text(observation.raycluster, "status", "reason"):
-        yield told
+    if reported := text(observation.raycluster, "status", "reason"):
+        yield reported
 
 
 def _starting(pod: Obj) -> Waiting:

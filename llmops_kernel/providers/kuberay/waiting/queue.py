@@ -145,9 +145,9 @@ def _check(workload: Obj, observation: ClusterObservation) -> Waiting | None:
         if state == "Ready":
             continue
         why = one_line(text(check, "message"))
-        told = f"admission check {text(check, 'name')} is {state or 'not known'}"
+        reported = f"admission check {text(check, 'name')} is {state or 'not known'}"
         return Waiting(
-            message=f"queue {observation.queue} has reserved its quota; {told}"
+            message=f"queue {observation.queue} has reserved its quota; {reported}"
             f"{f': {why}' if why else ''}",
             remedy="wait for it; an admin can look at `kubectl get admissionchecks`",
             kind="queue",
@@ -187,8 +187,8 @@ def _evicted(workload: Obj) -> str:
     if evicted.get("status") != "True":
         return ""
     preempted = condition(workload, "Preempted")
-    told = preempted if preempted.get("status") == "True" else evicted
-    why = one_line(text(told, "message") or text(told, "reason"))
+    reported = preempted if preempted.get("status") == "True" else evicted
+    why = one_line(text(reported, "message") or text(reported, "reason"))
     what = "preempted" if text(evicted, "reason") == "Preempted" else "evicted"
     return f"it was {what}{f': {why}' if why else ''}"
 
@@ -207,8 +207,8 @@ def _use(workload: Obj, observation: ClusterObservation) -> str:
             asked |= dict.fromkeys(quantities(container, "resources", "requests"))
             asked |= dict.fromkeys(quantities(container, "resources", "limits"))
     for resource in sorted(asked, key=lambda name: ("/" not in name, name)):
-        if told := usage_text(observation, resource):
-            return f"{told} {resource}"
+        if reported := usage_text(observation, resource):
+            return f"{reported} {resource}"
     return ""
 
 

@@ -34,7 +34,7 @@ _ZERO: Final = Decimal(0)
 def unscheduled_reason(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     if text(pod, "spec", "nodeName"):
         return None
-    told = condition(pod, "PodScheduled")
+    reported = condition(pod, "PodScheduled")
     if gates := [text(gate, "name") for gate in objects(pod, "spec", "schedulingGates")]:
         return Waiting(
             message=f"its pods are held back by {', '.join(gates)}",
@@ -42,7 +42,7 @@ def unscheduled_reason(pod: Obj, observation: ClusterObservation) -> Waiting | N
             " workload",
             kind="queue",
         )
-    message = text(told, "message") or _failed(pod, observation)
+    message = text(reported, "message") or _failed(pod, observation)
     return (
         _volume(pod, message, observation)
         or _capacity_reason(pod, message, observation)

@@ -23,7 +23,7 @@ def wait_until_ready(
     cache: Cache,
     *,
     timeout_s: float | None,
-    tell: Progress,
+    report: Progress,
     stuck_s: float = STUCK_S,
 ) -> ClusterInfo:
     """Wait until it is ready.
@@ -32,7 +32,7 @@ def wait_until_ready(
     """
     began_s = time.monotonic()
     stuck_since_s: float | None = None
-    reporter = _ProgressReporter(tell, began_s)
+    reporter = _ProgressReporter(report, began_s)
     while True:
         info = ask()
         now_s = time.monotonic()
@@ -55,19 +55,19 @@ def wait_until_ready(
 class _ProgressReporter:
     """Reports each change of the sentence, and now and then that the wait continues."""
 
-    def __init__(self, tell: Progress, began_s: float) -> None:
-        self._tell = tell
+    def __init__(self, report: Progress, began_s: float) -> None:
+        self._report = report
         self._began_s = began_s
         self._text = ""
-        self._told_s = 0.0
+        self._reported_s = 0.0
 
     def look(self, info: ClusterInfo) -> None:
         sentence = sentence_of(info)
         now_s = time.monotonic()
-        if sentence == self._text and now_s - self._told_s < _EVERY_S:
+        if sentence == self._text and now_s - self._reported_s < _EVERY_S:
             return
-        self._text, self._told_s = sentence, now_s
-        self._tell(f"{sentence} ({now_s - self._began_s:.0f} s)")
+        self._text, self._reported_s = sentence, now_s
+        self._report(f"{sentence} ({now_s - self._began_s:.0f} s)")
 
 
 def sentence_of(info: ClusterInfo) -> str:

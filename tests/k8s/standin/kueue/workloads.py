@@ -133,7 +133,7 @@ class Kueue:
             await self._suspend(cluster, suspended=True)
         elif _is_admitted(workload):
             await self._suspend(cluster, suspended=False)
-            await self._tell_pods_ready(workload, cluster)
+            await self._report_pods_ready(workload, cluster)
         else:
             await self._suspend(cluster, suspended=True)
             await self._try(workload, cluster)
@@ -212,7 +212,7 @@ class Kueue:
             await self._write(workload, {}, [("QuotaReserved", status, reason, text)])
             await self._events.event(workload, reason, text)
 
-    async def _tell_pods_ready(self, workload: Obj, cluster: Obj) -> None:
+    async def _report_pods_ready(self, workload: Obj, cluster: Obj) -> None:
         ready = (cluster.get("status") or {}).get("state") == "ready"
         found = condition(workload.get("status") or {}, "PodsReady")
         status = "True" if ready else "False"

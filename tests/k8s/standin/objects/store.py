@@ -141,7 +141,7 @@ class Store:
         self.uids[snapshot.uid] = snapshot
         self._index(before, snapshot)
         kind = "MODIFIED" if before else "ADDED"
-        self._tell(table, Change(snapshot.version, kind, snapshot, before))
+        self._report(table, Change(snapshot.version, kind, snapshot, before))
 
     def keep(self, snapshot: Snapshot) -> None:
         """Has it without telling anybody: it was there before, under another definition."""
@@ -157,10 +157,10 @@ class Store:
         before = table.objects.pop(snapshot.key)
         self.uids.pop(snapshot.uid, None)
         self._index(before, None)
-        self._tell(table, Change(last.version, "DELETED", last, before))
+        self._report(table, Change(last.version, "DELETED", last, before))
         return last
 
-    def _tell(self, table: Table, change: Change) -> None:
+    def _report(self, table: Table, change: Change) -> None:
         table.append(change)
         for listener in self.listeners:
             listener(change)

@@ -126,7 +126,7 @@ class Reconciler:
             raise ReconcileError(f'ServiceAccount "{name}" not found')
         meta = {"name": name, "ownerReferences": [names.owner(cluster)]}
         await self._api.create(path, {"metadata": meta})
-        await self._tell(
+        await self._report(
             cluster,
             "CreatedServiceAccount",
             f"Created service account {namespace}/{name}",
@@ -155,7 +155,7 @@ class Reconciler:
         namespace = cluster["metadata"]["namespace"]
         made = await self._api.create(f"/api/v1/namespaces/{namespace}/services", service)
         self._services.put(made)
-        await self._tell(cluster, "CreatedService", f"Created service {where(made)}", "Create")
+        await self._report(cluster, "CreatedService", f"Created service {where(made)}", "Create")
 
     def _find_service(self, cluster: Obj) -> Obj | None:
         namespace = cluster["metadata"]["namespace"]
@@ -166,7 +166,7 @@ class Reconciler:
         if suspended == status_of.SUSPENDING:
             await self._delete_all(self._pods_of(cluster))
             message = f"Deleted Pods for RayCluster {where(cluster)} due to suspension"
-            await self._tell(cluster, "DeletedPod", message, "Delete")
+            await self._report(cluster, "DeletedPod", message, "Delete")
             return
         if suspended == status_of.SUSPENDED or cluster["spec"].get("suspend"):
             return
@@ -176,7 +176,7 @@ class Reconciler:
                 f"Deleted all Pods for RayCluster {where(cluster)} due to spec change with"
                 " Recreate upgradeStrategy"
             )
-            await self._tell(cluster, "DeletedPod", message, "Delete")
+            await self._report(cluster, "DeletedPod", message, "Delete")
             return
         await self._make_head(cluster)
         for group in cluster["spec"].get("workerGroupSpecs") or []:
@@ -196,7 +196,9 @@ class Reconciler:
             await self._create(cluster, pods_of.head_pod(cluster), kind="head")
         elif (reason := must_go(head)) and not is_leaving(head):
             await self._delete(head)
-            await self._tell(cluster, "DeletedHeadPod", f"Deleted head Pod {ended(head)}", "Delete")
+            await self._report(
+                cluster, "DeletedHeadPod", f"Deleted head Pod {ended(head)}", "Delete"
+            )
             raise ReconcileError(reason)
 
     async def _make_workers(self, cluster: Obj, group: Obj) -> None:
@@ -208,7 +210,7 @@ class Reconciler:
         for pod in ill:
             await self._delete(pod)
             message = f"Deleted worker Pod {ended(pod)}"
-            await self._tell(cluster, "DeletedWorkerPod", message, "Delete")
+            await self._report(cluster, "DeletedWorkerPod", message, "Delete")
         if ill:
             raise ReconcileError(f"delete {len(ill)} unhealthy worker Pods")
         chosen = set((group.get("scaleStrategy") or {}).get("workersToDelete") or [])
@@ -216,7 +218,7 @@ class Reconciler:
             if is_leaving(pod):
                 continue
             await self._delete(pod)
-            await self._tell(cluster, "DeletedWorkerPod", f"Deleted pod {where(pod)}", "Delete")
+            await self._report(cluster, "DeletedWorkerPod", f"Deleted pod {where(pod)}", "Delete")
         left = [pod for pod in pods if pod["metadata"]["name"] not in chosen]
         missing = status_of.desired_replicas(group) - len(left)
         if missing > 0:
@@ -227,7 +229,7 @@ class Reconciler:
                     continue
                 await self._delete(pod)
                 message = f"Deleted Pod {where(pod)}"
-                await self._tell(cluster, "DeletedWorkerPod", message, "Delete")
+                await self._report(cluster, "DeletedWorkerPod", message, "Delete")
 
     async def _add_workers(self, cluster: Obj, group: Obj, pods: list[Obj], missing: int) -> None:
         hosts = group.get("numOfHosts", 1)
@@ -255,7 +257,7 @@ class Reconciler:
             reason = f"FailedCreate{name}Pod"
             raise ReconcileError(f"{reason}\n{error}", reason=reason) from error
         self._pods.put(made)
-        await self._tell(
+        await self._report(
             cluster, f"Created{name}Pod", f"Created {kind} Pod {where(made)}", "Create"
         )
 
@@ -332,11 +334,11 @@ class Reconciler:
             path, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, **job}
         )
         scope = f"{cluster['metadata']['namespace']}/{name}"
-        await self._tell(
+        await self._report(
             cluster, "CreatedRedisCleanupJob", f"Created Redis cleanup Job {scope}", "Create"
         )
 
-    async def _tell(self, cluster: Obj, reason: str, message: str, action: str) -> None:
+    async def _report(self, cluster: Obj, reason: str, message: str, action: str) -> None:
         await self._events.event(cluster, reason, message, action=action)
 
     async def _warn(

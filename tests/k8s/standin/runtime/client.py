@@ -159,7 +159,7 @@ class Mirror:
         if old is not None and not is_other and version(old) >= version(obj):
             return
         self.items[key(obj)] = obj
-        self._tell("MODIFIED" if old is not None and not is_other else "ADDED", obj)
+        self._report("MODIFIED" if old is not None and not is_other else "ADDED", obj)
 
     def drop(self, obj: Obj) -> None:
         self._gone[obj["metadata"]["uid"]] = None
@@ -168,9 +168,9 @@ class Mirror:
         old = self.items.get(key(obj))
         if old is not None and old["metadata"]["uid"] == obj["metadata"]["uid"]:
             del self.items[key(obj)]
-            self._tell("DELETED", obj)
+            self._report("DELETED", obj)
 
-    def _tell(self, event: str, obj: Obj) -> None:
+    def _report(self, event: str, obj: Obj) -> None:
         for listener in self._listeners:
             listener(event, obj)
 

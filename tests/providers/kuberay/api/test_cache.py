@@ -97,14 +97,14 @@ def test_what_was_deleted_while_nobody_watched_is_gone_after_410(cloud: Cloud) -
     until(lambda: names(cloud) == {"b"})
 
 
-def test_while_the_api_server_is_away_the_last_state_is_told_with_its_age(cloud: Cloud) -> None:
+def test_while_the_api_server_is_away_the_last_state_is_reported_with_its_age(cloud: Cloud) -> None:
     cloud.create(raycluster("a"))
     assert cloud.provider.get("a").message == "The operator has not processed it yet"
     cloud.standin.fault("away", seconds=7)
-    told = until(lambda: _stale(cloud))
-    assert "Last known state" in told.message
-    assert "API server of context standin" in told.message
-    assert told.state is ClusterState.STARTING
+    reported = until(lambda: _stale(cloud))
+    assert "Last known state" in reported.message
+    assert "API server of context standin" in reported.message
+    assert reported.state is ClusterState.STARTING
     assert cloud.provider.names() == ("a",)
     until(lambda: "Last known state" not in cloud.provider.get("a").message, timeout_s=30)
     cloud.create(raycluster("b"))
@@ -144,7 +144,7 @@ def test_it_closes(cloud: Cloud) -> None:
     until(lambda: open_watches(cloud) == 0)
 
 
-def test_an_answer_of_ours_is_seen_before_the_watch_tells_it(cloud: Cloud) -> None:
+def test_an_answer_of_ours_is_seen_before_the_watch_shows_it(cloud: Cloud) -> None:
     cloud.create(raycluster("a"))
     names(cloud)
     with cloud.standin.faulty("slow", path=cloud.path, verb="watch", seconds=5):

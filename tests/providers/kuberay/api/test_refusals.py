@@ -159,7 +159,7 @@ def test_rules_of_the_committed_role_are_counted_as_they_are_written() -> None:
         assert right.verb in rule["verbs"], right
 
 
-def test_an_expired_token_tells_what_to_run(cloud: Cloud) -> None:
+def test_an_expired_token_shows_what_to_run(cloud: Cloud) -> None:
     cloud.standin.user("bob", "bob-token", [PolicyRule(("*",), ("*",), ("*",))])
     cloud.login("bob-token")
     provider = KubeRayProvider(cloud.home)
@@ -194,7 +194,7 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
 """
 
 
-def test_a_credential_plugin_is_run_once_and_its_failure_is_told(
+def test_a_credential_plugin_is_run_once_and_its_failure_is_reported(
     cloud: Cloud, tmp_path: Path
 ) -> None:
     count, broken, plugin = (
@@ -219,7 +219,7 @@ def test_a_credential_plugin_is_run_once_and_its_failure_is_told(
     assert "gcloud auth login" in caught.value.remedy
 
 
-def test_a_proxy_of_the_environment_leaves_out_what_it_is_told(
+def test_a_proxy_of_the_environment_leaves_out_what_it_names(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")

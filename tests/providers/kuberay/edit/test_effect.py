@@ -160,7 +160,7 @@ def test_setting_managed_by_for_the_first_time_is_allowed():
     assert found.kind is not EditKind.REPLACE
 
 
-def test_jobs_that_cannot_be_asked_are_told_as_such():
+def test_jobs_that_cannot_be_asked_are_reported_as_such():
     raw = {"upgradeStrategy": {"type": "Recreate"}}
     new, old = rendered(raycluster=raw, env={"A": "1"}), live(raycluster=raw)
     found = effect(new, old, jobs=None)

@@ -261,7 +261,7 @@ def test_borrowing_is_counted_once() -> None:
 A, B, C = KubeScope("a", "team"), KubeScope("b", "team"), KubeScope("c", "team")
 
 
-def test_the_first_with_room_is_taken_and_those_before_it_are_told() -> None:
+def test_the_first_with_capacity_is_taken_and_those_before_it_are_reported() -> None:
     found = choice(
         {A: Verdict(Fit.LATER, "full"), B: Verdict(Fit.NOW, "8 free"), C: Verdict(Fit.NOW)},
         template=TEMPLATE,
@@ -270,7 +270,7 @@ def test_the_first_with_room_is_taken_and_those_before_it_are_told() -> None:
     assert found.why == "b/team has free capacity (8 free); not a/team: full"
 
 
-def test_a_known_room_comes_before_an_unknown_one() -> None:
+def test_known_capacity_comes_before_unknown_capacity() -> None:
     both = {A: Verdict(Fit.UNKNOWN, "hidden"), B: Verdict(Fit.NOW)}
     assert choice(both, template=TEMPLATE).scope == B
     later = {A: Verdict(Fit.LATER, "full"), B: Verdict(Fit.UNKNOWN, "hidden")}

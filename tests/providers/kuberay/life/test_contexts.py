@@ -68,7 +68,7 @@ def add_namespace(cloud: Cloud, context: str, **hard: str) -> str:
     return namespace
 
 
-def test_the_first_with_room_takes_it_and_says_why(cloud: Cloud) -> None:
+def test_the_first_with_capacity_takes_it_and_says_why(cloud: Cloud) -> None:
     add_namespace(cloud, "small", requests_cpu="2")
     namespace = add_namespace(cloud, "large")
     lines: list[str] = []

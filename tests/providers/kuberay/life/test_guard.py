@@ -90,7 +90,7 @@ def test_an_idle_cluster_is_suspended_and_its_history_is_home(
     assert log.read_text() == "a driver's last words\n"
 
 
-def test_the_countdown_is_told_and_keep_holds_it(cloud: Cloud, ray: RayWithRuns) -> None:
+def test_the_countdown_is_reported_and_keep_holds_it(cloud: Cloud, ray: RayWithRuns) -> None:
     up(cloud, idle={"suspend_after_s": 7200.0, "time_to_live_s": 86400.0})
     info = until(lambda: _with_countdown(cloud))
     assert 7100 < info.suspends_at_s - time.time() <= 7201

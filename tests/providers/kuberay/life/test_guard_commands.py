@@ -66,7 +66,7 @@ def test_a_cluster_without_a_policy_needs_no_guard(
     assert "it has no policy" in capsys.readouterr().out
 
 
-def test_commands_lose_no_history_unless_told_to(
+def test_commands_lose_no_history_unless_forced(
     cloud: Cloud,
     ray: RayWithRuns,
     llmops: Llmops,

@@ -29,17 +29,17 @@ def until(is_so: Any, *, timeout_s: float = 20.0) -> Any:
     return found
 
 
-def test_up_returns_at_once_and_wait_tells_until_it_is_ready(cloud: Cloud) -> None:
+def test_up_returns_at_once_and_wait_shows_until_it_is_ready(cloud: Cloud) -> None:
     lines: list[str] = []
     cloud.ray.is_silent = True
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         lines.append(line)
         cloud.ray.is_silent = "Ray's API does not answer" not in line
 
     info = cloud.provider.up(cloud.template(), wait=False)
     assert info.state is ClusterState.STARTING
-    info = cloud.provider.wait("one", timeout_s=READY_S, progress=tell)
+    info = cloud.provider.wait("one", timeout_s=READY_S, progress=report)
     assert info.is_ready
     assert (info.workers_ready, info.workers_wanted) == (2, 2)
     assert (info.num_nodes, info.num_gpus, info.jobs_running) == (1, 8.0, 0)
@@ -60,7 +60,7 @@ def test_up_again_changes_nothing(cloud: Cloud) -> None:
     assert after["annotations"] == before["annotations"]
 
 
-def test_a_changed_template_is_told_and_applied_only_on_demand(cloud: Cloud) -> None:
+def test_a_changed_template_is_reported_and_applied_only_on_demand(cloud: Cloud) -> None:
     cloud.provider.up(cloud.template())
     other = cloud.template(image="rayproject/ray:2.60.0-gpu")
     info = cloud.provider.up(other)
@@ -230,7 +230,7 @@ def test_a_wait_that_is_hopeless_ends_with_the_reason(cloud: Cloud) -> None:
     assert caught.value.remedy
 
 
-def test_the_rays_token_comes_from_the_secret_and_is_told_nowhere(cloud: Cloud) -> None:
+def test_the_rays_token_comes_from_the_secret_and_is_shown_nowhere(cloud: Cloud) -> None:
     info = cloud.provider.up(cloud.template())
     connection = cloud.provider.connect("one")
     sent = [headers for headers in cloud.ray.headers if "X-Ray-Authorization" in headers]

@@ -18,8 +18,10 @@ Schema = Mapping[str, Any]
 def faults(raycluster: Mapping[str, Any]) -> list[str]:
     """Everything that `fieldValidation=Strict` would refuse, as far as a schema can tell."""
     validator = jsonschema.Draft202012Validator(_schema())
-    told = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(raycluster)]
-    return [*told, *(f"unknown field {path}" for path in _unknown(raycluster, _schema(), ""))]
+    reported = [
+        f"{error.json_path}: {error.message}" for error in validator.iter_errors(raycluster)
+    ]
+    return [*reported, *(f"unknown field {path}" for path in _unknown(raycluster, _schema(), ""))]
 
 
 @cache

@@ -77,10 +77,10 @@ def test_a_shipped_template_is_what_the_crd_wants(name: str, lacks: tuple[str, .
 def test_the_strict_check_finds_what_is_wrong():
     raycluster = made(raycluster={"idleSuspend": True, "suspend": "yes"}).raycluster
     raycluster["spec"]["headGroupSpec"]["template"]["spec"]["contaners"] = []
-    told = "\n".join(faults(raycluster))
-    assert "unknown field .spec.idleSuspend" in told
-    assert "unknown field .spec.headGroupSpec.template.spec.contaners" in told
-    assert "'yes' is not of type 'boolean'" in told
+    reported = "\n".join(faults(raycluster))
+    assert "unknown field .spec.idleSuspend" in reported
+    assert "unknown field .spec.headGroupSpec.template.spec.contaners" in reported
+    assert "'yes' is not of type 'boolean'" in reported
 
 
 @pytest.mark.parametrize("name", KUBERAY)
@@ -242,7 +242,7 @@ def test_topology_spread_counts_the_groups_own_pods():
     assert second["labelSelector"] == own["labelSelector"]
 
 
-def test_a_queue_is_told_to_kueue_alone():
+def test_a_queue_is_reported_to_kueue_alone():
     manifest = made(queue="team-a", queue_priority="high", autoscaling=True)
     meta = manifest.raycluster["metadata"]
     assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"

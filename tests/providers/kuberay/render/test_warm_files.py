@@ -132,9 +132,9 @@ def test_a_stock_image_starts_processes_warm(python: Path, mounted: Path, tmp_pa
         report = until(folder.read_report)
         assert report.get("problem", "") == ""
         assert "decimal" in report["modules"]
-        told = job(seen, folder, "import os, sys; print(os.environ['LLMOPS_WARM'], sys.path)")
-        assert told.startswith("warm ")
-        assert str(code) not in told
+        reported = job(seen, folder, "import os, sys; print(os.environ['LLMOPS_WARM'], sys.path)")
+        assert reported.startswith("warm ")
+        assert str(code) not in reported
         assert (
             job(seen, folder, "import importlib.util as u; print(u.find_spec('llmops_kernel'))")
             == "None"
@@ -185,10 +185,10 @@ def test_the_same_files_again_after_a_restart_of_the_container(
             state = until(
                 lambda: (folder.read_state() or {}).get("state") == "ready" and folder.read_state()
             )
-            told = until(
+            reported = until(
                 lambda: job(seen, folder, "import os; print(os.environ['LLMOPS_WARM'])") == "warm"
             )
-            assert told
+            assert reported
             keeper = state["keeper_pid"]
             seen["process"].kill()
             seen["process"].wait()

@@ -196,8 +196,10 @@ def test_only_processes_of_this_user_get_through(forward: PortForward) -> None:
         "except ConnectionError: print(b'')\n"
     )
     command = [sys.executable, "-c", script, str(forward.local_port)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert told.strip() == "b''"
+    reported = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    assert reported.strip() == "b''"
     assert exchange(forward, 10)
 
 

@@ -46,7 +46,7 @@ def test_each_gets_its_own_credentials_and_nobody_the_others(
         assert client.get("x") is None
     assert [one.path for one in token_ray.seen[-2:]] == ["/api/version", "/api/jobs/x"]
     assert token_ray.seen[-1].headers["x-ray-authorization"] == "Bearer right"
-    assert standin.admin_token not in token_ray.told()
+    assert standin.admin_token not in token_ray.reported()
     with Dashboard(connection) as dashboard:
         assert dashboard.session_name() == "s"
     for text in (repr(connection), repr(connection.route), repr(client)):
@@ -77,11 +77,11 @@ def test_kubernetes_credentials_go_to_its_own_server_alone(token_ray: TokenRay) 
     auth = RouteAuth(Gate(), gate_url="https://api.example:6443", token=None)
     with httpx.Client(auth=auth, trust_env=False) as http:
         http.get(f"http://127.0.0.1:{token_ray.port}/api/version")
-    assert "of-kubernetes" not in token_ray.told()
+    assert "of-kubernetes" not in token_ray.reported()
 
 
 @pytest.mark.parametrize("access", [PROXY, FORWARD])
-def test_a_head_made_anew_has_a_new_token_and_nobody_notices(
+def test_a_head_recreated_has_a_new_token_and_nobody_notices(
     standin: StandIn, namespace: str, kube: Kube, token_ray: TokenRay, access: Access
 ) -> None:
     connection = open_route(kube, put_cluster(standin, namespace, port=token_ray.port), access)
@@ -112,7 +112,7 @@ def test_the_same_in_asyncio(
     assert asyncio.run(ask()) == 200
 
 
-def test_a_wrong_token_is_told_once_the_secret_has_no_better(
+def test_a_wrong_token_is_reported_once_the_secret_has_no_better(
     standin: StandIn, namespace: str, kube: Kube, token_ray: TokenRay
 ) -> None:
     connection = open_route(kube, put_cluster(standin, namespace, port=token_ray.port), PROXY)
@@ -185,7 +185,7 @@ def test_closed_service_proxy_leads_to_a_port_forward(
         assert "port-forward" in connection.route.describe()
         with JobsClient(connection) as client:
             assert client.version()["session_name"] == "s"
-        assert "bobtok" not in ray.told()
+        assert "bobtok" not in ray.reported()
         assert open_route(kube, raycluster) is connection
         close_routes()
 
@@ -228,7 +228,7 @@ def test_a_way_that_was_found_needs_no_api_server_to_be_named_again(
                 time.sleep(0.2)
 
 
-def test_a_cluster_made_anew_is_another_one(
+def test_a_cluster_recreated_is_another_one(
     standin: StandIn, namespace: str, kube: Kube, token_ray: TokenRay
 ) -> None:
     first = put_cluster(standin, namespace, port=token_ray.port)
@@ -257,7 +257,7 @@ def test_asked_for_ways_are_taken_without_a_question(
     assert not token_ray.seen
     with JobsClient(direct) as client:
         client.version()
-    assert standin.admin_token not in token_ray.told()
+    assert standin.admin_token not in token_ray.reported()
     assert not is_inside(kube)
 
 
@@ -267,7 +267,7 @@ def test_an_open_cluster_needs_no_secret(standin: StandIn, namespace: str, kube:
         assert connection.token is None
         with JobsClient(connection) as client:
             client.version()
-        assert "authorization" not in ray.told()
+        assert "authorization" not in ray.reported()
 
 
 def test_ports_and_services_are_named_as_the_cluster_has_them() -> None:

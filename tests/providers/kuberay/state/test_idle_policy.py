@@ -68,7 +68,7 @@ def test_what_is_done_and_when(case: tuple[GuardInput, Activity, Act, float | No
     assert state.why or act is Act.NONE
 
 
-def test_the_drain_tells_how_long_is_left() -> None:
+def test_the_drain_shows_how_long_is_left() -> None:
     state = decide(cluster(ENDS, age=8 + 100 / H), BUSY, now_s=NOW_S)
     assert state.why == "its time to live is over; 1 job running has 200 s to stop"
 
@@ -149,7 +149,7 @@ def test_a_cluster_without_a_policy_is_left_alone() -> None:
     assert guard_input(gone) is None
 
 
-def test_the_countdown_begins_anew_with_a_resume() -> None:
+def test_the_countdown_restarts_with_a_resume() -> None:
     policy = IdlePolicy(time_to_live_s=100).model_dump_json()
     marks = {"llmops.dev/idle": policy, "llmops.dev/resumed-at": f"{NOW_S - 10:.0f}"}
     found = guard_times(raycluster(annotations=marks, age_s=5000), None, now_s=NOW_S)

@@ -139,7 +139,7 @@ OF_CAPACITY: dict[str, tuple[ClusterObservation, str, str, str, bool]] = {
                 ),
             )
         ),
-        "the node does not reach the registry (dial tcp: lookup registry.example: no such host)",
+        "the node cannot reach the registry (dial tcp: lookup registry.example: no such host)",
         "proxies",
         "image",
         True,

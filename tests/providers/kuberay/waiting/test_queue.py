@@ -194,7 +194,7 @@ CASES: dict[str, tuple[ClusterObservation, str, str, bool]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_the_queue_is_told_with_its_numbers(
+def test_the_queue_is_reported_with_its_numbers(
     case: tuple[ClusterObservation, str, str, bool],
 ) -> None:
     given, message, remedy, is_stuck = case
@@ -204,7 +204,7 @@ def test_the_queue_is_told_with_its_numbers(
     assert first.is_stuck == is_stuck
 
 
-def test_an_admitted_cluster_without_room_tells_of_node_and_queue() -> None:
+def test_an_admitted_cluster_without_capacity_shows_node_and_queue() -> None:
     cluster = raycluster(replicas=4, labels={"kueue.x-k8s.io/queue-name": "team-a"})
     pods = [head(), pod("a", ready=True), pod("b", ready=True), unscheduled("c"), unscheduled("d")]
     given = observation(

@@ -34,7 +34,7 @@ def test_the_first_reason_says_what_and_what_to_do(
     assert (first.kind, first.is_stuck) == (kind, is_stuck)
 
 
-def test_pods_with_the_same_reason_are_told_of_once() -> None:
+def test_pods_with_the_same_reason_are_reported_once() -> None:
     pods = [
         pod("h", kind="head", node="n0", **container_waits("ErrImagePull", NOT_FOUND)),
         *(pod(f"w{i}", node="n0", **container_waits("ErrImagePull", NOT_FOUND)) for i in range(2)),
@@ -60,7 +60,7 @@ def test_the_group_is_named_when_there_are_several() -> None:
     assert found[0].message.startswith("1 of 2 workers of group a waits: no node has 8 free")
 
 
-def test_what_could_not_be_looked_at_is_told_last() -> None:
+def test_what_could_not_be_looked_at_is_reported_last() -> None:
     found = waiting(one(unscheduled(), denied=("nodes", "events"), silent=("resourcequotas",)))
     assert [reason.kind for reason in found] == ["capacity", "permission", "permission"]
     assert found[1].message.endswith("Missing permission to read: nodes, events")
@@ -78,7 +78,7 @@ def test_a_suspended_cluster_waits_for_nothing() -> None:
     assert waiting(observation(raycluster(spec={"suspend": True}), pods=[])) == ()
 
 
-def test_the_faults_of_an_earlier_cluster_of_that_name_are_not_told() -> None:
+def test_the_faults_of_an_earlier_cluster_of_that_name_are_not_reported() -> None:
     old = event("InvalidRayClusterSpec", "bad")
     old["involvedObject"]["uid"] = "another"
     (found,) = waiting(observation(raycluster(status={}), events=[old]))

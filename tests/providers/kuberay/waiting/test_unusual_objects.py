@@ -46,7 +46,7 @@ def broken(obj: Any, rng: random.Random) -> Any:
     return obj
 
 
-def broken_world(seen: ClusterObservation, rng: random.Random) -> ClusterObservation:
+def broken_objects(seen: ClusterObservation, rng: random.Random) -> ClusterObservation:
     """The fields keep their kind: they are ours. What is in them comes from the API."""
     changes: dict[str, Any] = {}
     for item in fields(seen):
@@ -68,7 +68,7 @@ def broken_world(seen: ClusterObservation, rng: random.Random) -> ClusterObserva
 @settings(max_examples=1500, deadline=None)
 @given(st.sampled_from(WORLDS), st.integers(0, 2**32))
 def test_nothing_raises(seen: ClusterObservation, seed: int) -> None:
-    found = waiting(broken_world(seen, random.Random(seed)))
+    found = waiting(broken_objects(seen, random.Random(seed)))
     assert all(reason.message for reason in found)
 
 
@@ -82,9 +82,9 @@ NO_NUMBERS = st.characters(exclude_categories=("N",))
 
 
 @given(st.text(alphabet=NO_NUMBERS, max_size=60))
-def test_without_numbers_in_what_was_seen_there_are_none_in_what_is_told(message: str) -> None:
-    told = {"type": "PodScheduled", "status": "False", "message": message}
-    pod = POD | {"status": {"phase": "Pending", "conditions": [told]}}
+def test_without_numbers_in_what_was_seen_there_are_none_in_what_is_reported(message: str) -> None:
+    reported = {"type": "PodScheduled", "status": "False", "message": message}
+    pod = POD | {"status": {"phase": "Pending", "conditions": [reported]}}
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "?", "pods": None}}}
     found = waiting(ClusterObservation(CLUSTER, 1e9, pods=(pod,), nodes=(node,), node_pods=None))
     numbers = {number for reason in found for number in re.findall(r"\d+", reason.message)}
