@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import zlib
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+
+from llmops_kernel.store.paths import RunFolder
 
 
 class RunSpec(BaseModel):
@@ -40,3 +44,12 @@ class RunSpec(BaseModel):
     @classmethod
     def decode(cls, text: str) -> RunSpec:
         return cls.model_validate_json(zlib.decompress(base64.urlsafe_b64decode(text)))
+
+
+def shares_run_folder(spec: RunSpec) -> bool:
+    """Return whether this node sees the client's folder of the run: the record in it proves it."""
+    try:
+        record = json.loads(RunFolder(Path(spec.run_root)).record.read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(record, dict) and record.get("run_id") == spec.run_id

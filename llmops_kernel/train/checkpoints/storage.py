@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from llmops_kernel.errors import StoreError
-from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
+from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
+from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
 from llmops_kernel.train.checkpoints.folders import MARKER, step_of
 
 _THREADS: Final = 8
@@ -29,6 +31,20 @@ def storage_folder(run_id: str) -> Path | None:
     """Return the run's folder that all workers see, or None."""
     storage = run_storage()
     return Path(storage) / run_id if storage and "://" not in storage else None
+
+
+def folder_on_node(spec: RunSpec, *, node: Callable[[], str]) -> RunFolder:
+    """Return the run's folder: of the cluster's storage, else the client's if this node sees it,
+    else one on this node. `node` returns a name of the node.
+    """
+    shared = storage_folder(spec.run_id)
+    if shared is not None:
+        return RunFolder(shared)
+    own = Path(tempfile.gettempdir()) / "llmops-runs"
+    if run_storage() is not None:
+        # One per node, also for two nodes that are pods on one host: they share only the bucket.
+        return RunFolder(own / f"{spec.run_id}-{node()}")
+    return RunFolder(Path(spec.run_root) if shares_run_folder(spec) else own / spec.run_id)
 
 
 def open_bucket(run_id: str) -> Bucket | None:

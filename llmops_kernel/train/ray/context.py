@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
 from pathlib import Path
 
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
 from llmops_kernel.train.checkpoints import folders as checkpoint
-from llmops_kernel.train.checkpoints.storage import open_bucket, run_storage, storage_folder
+from llmops_kernel.train.checkpoints.storage import folder_on_node, open_bucket, storage_folder
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.ray import compat
 from llmops_kernel.train.ray import kv_store as kv
 
 
-def shares_run_folder(spec: RunSpec) -> bool:
-    """Return whether this node sees the client's folder of the run, by reading its record."""
-    try:
-        record = json.loads(RunFolder(Path(spec.run_root)).record.read_text())
-    except (OSError, ValueError):
-        return False
-    return bool(record.get("run_id") == spec.run_id)
-
-
 def run_folder(spec: RunSpec) -> RunFolder:
-    """Return the run's folder: of the cluster's storage, else the client's if this node sees it,
-    else one on this node.
-    """
-    shared = storage_folder(spec.run_id)
-    if shared is not None:
-        return RunFolder(shared)
-    own = Path(tempfile.gettempdir()) / "llmops-runs"
-    if run_storage() is not None:
-        # One per node, also for two nodes that are pods on one host: the bucket joins them.
-        return RunFolder(own / f"{spec.run_id}-{_node_id()[:8]}")
-    return RunFolder(Path(spec.run_root) if shares_run_folder(spec) else own / spec.run_id)
+    """Return the run's folder as this node sees it."""
+    return folder_on_node(spec, node=lambda: _node_id()[:8])
 
 
 def newest_step(spec: RunSpec) -> int:

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
+import hashlib
 from pathlib import Path
 
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.train.checkpoints.storage import storage_folder
+from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
+from llmops_kernel.train.checkpoints.storage import folder_on_node, storage_folder
 
 _WORKING_DIR = "/runtime_resources/working_dir_files/"
 """Below the session's folder, where Ray unpacks a job's working_dir."""
 
 
-def shares_run_folder(spec: RunSpec) -> bool:
-    """Return True when this node sees the client's run folder: the record in it proves it."""
-    try:
-        record = json.loads(RunFolder(Path(spec.run_root)).record.read_text())
-    except (OSError, ValueError):
-        return False
-    return bool(record.get("run_id") == spec.run_id)
+def run_folder(spec: RunSpec, *, workspace: Path | None = None) -> RunFolder:
+    """Return the run's folder as this node sees it; `workspace`: of the job, the current folder."""
+    return folder_on_node(spec, node=lambda: _node(workspace or Path.cwd()))
 
 
-def run_folder(spec: RunSpec) -> RunFolder:
-    """Return the storage's folder, else the client's where it is shared, else a local one."""
-    shared = storage_folder(spec.run_id)
-    if shared is not None:
-        return RunFolder(shared)
-    if shares_run_folder(spec):
-        return RunFolder(Path(spec.run_root))
-    return RunFolder(Path(tempfile.gettempdir()) / "llmops-runs" / spec.run_id)
+def _node(workspace: Path) -> str:
+    """Return a name of this node: Ray unpacks the workspace in a folder of the node's own."""
+    session = ray_logs(workspace)
+    return hashlib.sha256(str(session or workspace).encode()).hexdigest()[:8]
 
 
 def ray_logs(workspace: Path) -> Path | None:

@@ -159,7 +159,7 @@ class ScriptWorker:
 
     def keep_checkpoint(self, path: Path, *, step: int, keep: int) -> CheckpointEvent:
         begun_s = time.perf_counter()
-        folder = run_folder(self._spec).checkpoints
+        folder = run_folder(self._spec, workspace=self._workspace).checkpoints
         kept = keep_copy(path, folder, step=step, keep=keep)
         return CheckpointEvent(
             step=step,
@@ -169,7 +169,7 @@ class ScriptWorker:
         )
 
     def newest_checkpoint(self) -> Kept | None:
-        return newest_copy(run_folder(self._spec).checkpoints)
+        return newest_copy(run_folder(self._spec, workspace=self._workspace).checkpoints)
 
 
 def keep_copy(path: Path, folder: Path, *, step: int, keep: int) -> Path:

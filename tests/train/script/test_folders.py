@@ -1,0 +1,58 @@
+"""Where a script's run keeps its files on a node: shared, in the client's folder, or alone."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
+from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
+from llmops_kernel.train.script.folders import run_folder
+
+OWN = Path(tempfile.gettempdir()) / "llmops-runs"
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> RunSpec:
+    root = tmp_path / "run"
+    root.mkdir()
+    RunFolder(root).record.write_text('{"run_id": "script-1"}')
+    return RunSpec(run_id="script-1", attempt=1, config={}, run_root=str(root), submitted_s=1.0)
+
+
+def workspace(session: str) -> Path:
+    """Return where Ray unpacks a job's files, below the folder of a node's session."""
+    return Path(session) / "runtime_resources/working_dir_files/_ray_pkg_0123"
+
+
+def test_the_clients_folder_is_used_only_where_its_record_is_seen(
+    spec: RunSpec, tmp_path: Path
+) -> None:
+    assert shares_run_folder(spec)
+    assert run_folder(spec).root == tmp_path / "run"
+    for text in ('{"run_id": "other"}', "[]", "no JSON"):
+        RunFolder(tmp_path / "run").record.write_text(text)
+        assert not shares_run_folder(spec)
+        assert run_folder(spec).root == OWN / "script-1"
+
+
+def test_a_storage_folder_comes_first(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_STORAGE_ENV_VAR, str(tmp_path / "shared"))
+    assert run_folder(spec).root == tmp_path / "shared" / "script-1"
+
+
+def test_with_a_bucket_each_node_has_a_folder_of_its_own(
+    spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_STORAGE_ENV_VAR, "s3://runs/team")
+    here = run_folder(spec, workspace=workspace("/a/ray/session_1")).root
+    there = run_folder(spec, workspace=workspace("/b/ray/session_1")).root
+    assert here != there
+    assert {here.parent, there.parent} == {OWN}
+    assert here.name.startswith("script-1-")
+    inside = workspace("/a/ray/session_1") / "src"
+    assert run_folder(spec, workspace=inside).root == here
