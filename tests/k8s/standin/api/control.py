@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import inspect
 import os
 import re
 import time
@@ -46,7 +47,8 @@ class Control:
         async def handle(http: web.Request) -> web.Response:
             body = await http.json()
             try:
-                return answer(dump(getattr(self, name)(body)))
+                result = getattr(self, name)(body)
+                return answer(dump(await result if inspect.isawaitable(result) else result))
             except ApiError as error:
                 return answer(dump(error.status()), error.code)
 
@@ -110,8 +112,11 @@ class Control:
             watch.end(how)
         return len(met)
 
-    def heal(self, _: Body) -> Body:
+    async def heal(self, _: Body) -> Body:
+        """Ends all faults; the API listens again when this answers."""
         self.state.faults.heal()
+        self.server.come_back()
+        await asyncio.gather(*self.tasks)
         return {}
 
     def stats(self, body: Body) -> Body:

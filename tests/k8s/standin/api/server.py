@@ -71,6 +71,7 @@ class Server:
         app.on_response_prepare.append(_without_name)
         self.runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         self.port = 0
+        self._back = asyncio.Event()
 
     async def start(self, port: int) -> None:
         await self.runner.setup()
@@ -86,16 +87,22 @@ class Server:
         await site.start()
         self.site, self.port = site, self.runner.addresses[0][1]
 
+    def come_back(self) -> None:
+        """End `away` before its time."""
+        self._back.set()
+
     async def away(self, seconds: float) -> None:
         """Nobody listens and every connection is cut, then all is as before."""
         port = self.port
+        self._back.clear()
         # Not site.stop(): it would wait for open connections.
         self.site._server.close()
         self.runner._sites.remove(self.site)
         for connection in list(self.runner.server.connections):
             if connection.transport is not None:
                 connection.transport.abort()
-        await asyncio.sleep(seconds)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._back.wait(), seconds)
         await self._listen(port)
 
 
