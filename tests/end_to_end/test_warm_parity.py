@@ -121,7 +121,7 @@ class Jobs:
             "error": job.error_type,
             "message": start_reports_of(message)[1],
             "log": start_reports_of(log)[1],
-            "told": start_reports_of(log)[0],
+            "start_report": start_reports_of(log)[0],
         }
 
 
@@ -165,8 +165,8 @@ def jobs(cluster: llmops.Cluster, tmp_path: Path) -> Iterator[Jobs]:
 def both(jobs: Jobs, entrypoint: str, env: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """What both show, and how the processes of the first were told to have started."""
     warm, cold = (jobs.ended(jobs.start(entrypoint, env, cold=cold)) for cold in (False, True))
-    assert cold.pop("told") == ["cold: asked for | cold: asked for"]
-    reported = warm.pop("told")
+    assert cold.pop("start_report") == ["cold: asked for | cold: asked for"]
+    reported = warm.pop("start_report")
     assert warm == cold
     return warm, reported
 
@@ -210,9 +210,9 @@ def test_a_job_with_packages_of_its_own(jobs: Jobs, tmp_path: Path) -> None:
     warm = jobs.ended(name)
     assert warm["status"] == "SUCCEEDED", (warm, jobs.get(name).message)
     assert "module 42 42" in warm["log"]
-    assert all("cold: " in reported for reported in warm["told"])
+    assert all("cold: " in reported for reported in warm["start_report"])
     cold = jobs.ended(jobs.start("python job.py 0", env, cold=True))
-    assert {**warm, "told": 0} == {**cold, "told": 0}
+    assert {**warm, "start_report": 0} == {**cold, "told": 0}
 
 
 def up(jobs: Jobs, name: str) -> int:

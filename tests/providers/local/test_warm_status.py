@@ -117,7 +117,7 @@ def test_a_hung_server_costs_half_a_second(record: HeadRecord) -> None:
 
 
 @pytest.mark.parametrize(
-    ("warm", "word", "told_in_one_line"),
+    ("warm", "word", "report_in_one_line"),
     [
         ("warm", "warm", "lab: ready, 1 node, warm"),
         ("cold: no fork server", "cold", "lab: ready, 1 node, cold: no fork server"),
