@@ -7,7 +7,7 @@ import signal
 
 from llmops_kernel.jobs.client import Job, last_line
 from llmops_kernel.metrics.events import EndEvent
-from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.journal.view import STOP_PHASE, RunView
 
 _ERROR_LINE = re.compile(r"^\s*([\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
 MAX_CHARS = 300
@@ -49,6 +49,8 @@ def end_of_job(job: Job, *, view: RunView) -> EndEvent:
         return EndEvent(state="SUCCEEDED", message=message, last_step=view.last_step)
     if job.status == "STOPPED":
         message = f"Stopped{where(view)}; the driver did not report whether it saved a checkpoint"
+        if not view.has_begun:
+            message = "Stopped before the driver had started"
         return EndEvent(
             state="STOPPED", message=message, remedy=_checkpoint(view), last_step=view.last_step
         )
@@ -122,7 +124,8 @@ def at(view: RunView) -> str:
     """Return "at step 12", "in phase data" or "starting"."""
     if view.last_step is not None:
         return f"at step {view.last_step}"
-    open_phases = [span.name for span in view.phases() if span.end_s is None]
+    spans = [span for span in view.phases() if span.name != STOP_PHASE]
+    open_phases = [span.name for span in spans if span.end_s is None]
     return f"in phase {open_phases[-1]}" if open_phases else "starting"
 
 

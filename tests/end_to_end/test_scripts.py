@@ -177,13 +177,22 @@ def test_a_script_that_reports_nothing(ray_cluster: ClusterInfo, tmp_path: Path)
 
 
 def test_a_stop_of_a_script_that_never_asks(ray_cluster: ClusterInfo, tmp_path: Path) -> None:
-    path = write(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(300)\n")
+    path = write(tmp_path, "import time\nprint('script runs', flush=True)\ntime.sleep(300)\n")
     run = llmops.cluster(ray_cluster.name).submit(path)
-    until(lambda: "ready" in run.logs())
+    # A whole line: Ray logs sentences of its own before the driver starts.
+    until(lambda: "script runs" in run.logs().splitlines())
     run.stop()
     assert run.wait(150) == "STOPPED"
-    # Ray may report the end of the job some seconds before the driver has ended the script.
-    until(lambda: "track.should_stop()" in run.view.message)
+    assert "track.should_stop()" in run.view.message
+
+
+def test_a_stop_before_the_driver_has_started(ray_cluster: ClusterInfo, tmp_path: Path) -> None:
+    path = write(tmp_path, "import time\ntime.sleep(300)\n")
+    run = llmops.cluster(ray_cluster.name).submit(path)
+    run.stop()
+    assert run.wait(150) == "STOPPED"
+    # The driver may have been quicker than the request.
+    assert "before the driver had started" in run.view.message or run.view.has_begun
 
 
 def test_a_script_that_is_not_there_is_refused_before_anything_starts(

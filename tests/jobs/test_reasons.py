@@ -4,8 +4,9 @@ import pytest
 
 from llmops_kernel.jobs.client import Job
 from llmops_kernel.jobs.reasons import MAX_CHARS, end_of_job, end_without_cluster, reason
-from llmops_kernel.metrics.events import CheckpointEvent
+from llmops_kernel.metrics.events import CheckpointEvent, PhaseEvent
 from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.view import STOP_PHASE
 from tests.jobs.conftest import step
 
 AT_STEP_12 = [
@@ -67,6 +68,17 @@ def test_each_way_to_die_says_what_happened_and_what_to_do(fields, message, reme
     assert event.last_step == 12
     assert message in event.message
     assert remedy in event.remedy
+
+
+def test_a_stop_before_the_driver_has_started_does_not_blame_the_driver():
+    begun = PhaseEvent(name="pending", state="end", stream="1-client", seq=1, time_s=1.0)
+    stop = PhaseEvent(name=STOP_PHASE, state="begin", stream="1-observer", seq=1, time_s=2.0)
+    event = end_of_job(Job(status="STOPPED"), view=TrainingView([begun, stop]))
+    assert event.message == "Stopped before the driver had started"
+    assert "from the beginning" in event.remedy
+    driver = PhaseEvent(name="driver", state="begin", stream="1-driver", seq=1, time_s=1.5)
+    event = end_of_job(Job(status="STOPPED"), view=TrainingView([begun, driver, stop]))
+    assert "in phase driver; the driver did not report" in event.message
 
 
 def test_a_stop_without_a_word_is_stopped_and_an_exit_of_zero_is_no_failure():

@@ -171,7 +171,12 @@ class RunView:
             return end.state
         if any(event.name == STOP_PHASE for event in self._phase_events(self.attempt)):
             return "STOPPING"
-        return "RUNNING" if self.attempt in self._driven else "PENDING"
+        return "RUNNING" if self.has_begun else "PENDING"
+
+    @property
+    def has_begun(self) -> bool:
+        """Return True once the newest attempt's driver has reported anything."""
+        return self.attempt in self._driven
 
     @property
     def is_terminal(self) -> bool:

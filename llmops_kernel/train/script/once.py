@@ -19,11 +19,10 @@ from llmops_kernel.track.stopping import ASKS, STOP, STOPPED, FileBoard
 from llmops_kernel.train.script import process, report
 from llmops_kernel.train.script.cluster import ask
 from llmops_kernel.train.script.folders import run_folder
+from llmops_kernel.train.script.patience import Patience
 from llmops_kernel.train.script.ray_job import add_metadata
 
 _POLL_S = 0.02
-_TERMINATE_S = 5.0
-"""How long a script that does not ask may take to end after SIGTERM."""
 
 
 class OnceDriver:
@@ -32,7 +31,9 @@ class OnceDriver:
     def __init__(self, spec: RunSpec, config: ScriptConfig, *, is_warm: bool) -> None:
         self._spec, self._config, self._is_warm = spec, config, is_warm
         self._stop_requested = threading.Event()
-        self._was_ended = False
+        self._has_ended = threading.Event()
+        self._forced: EndEvent | None = None
+        """How the run ends when the driver has to end the script."""
 
     def run(self) -> int:
         """Return the driver's exit status."""
@@ -61,6 +62,7 @@ class OnceDriver:
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
+                self._has_ended.set()
                 return status
             if self._stop_requested.is_set() and not was_stopped:
                 was_stopped = True
@@ -69,22 +71,27 @@ class OnceDriver:
             time.sleep(_POLL_S)
 
     def _stop(self, pid: int, board: FileBoard) -> None:
-        """Pass the request on to workers on the cluster; end a script that never asks."""
+        """Pass the request on to workers on the cluster; end a script that does not follow it."""
+        patience = Patience.from_env()
+        requested_s = time.monotonic()
         print("Stop requested.", flush=True)
         written = ask(self._spec, "stop")
         asks = board.get(ASKS) or written.get(ASKS) or written.get(STOPPED)
         if asks:
-            return
-        self._was_ended = True
+            left_s = requested_s + patience.leave_s - time.monotonic()
+            if self._has_ended.wait(max(0.0, left_s)):
+                return
+        self._forced = report.did_not_leave(patience.leave_s) if asks else report.ended_at_once()
         for signum in (signal.SIGTERM, signal.SIGKILL):
             with suppress(OSError):
                 os.killpg(pid, signum)
-                # The script's own exit handlers end the workers that it has started.
-                time.sleep(_TERMINATE_S)
+            # The script's own exit handlers end the workers that it has started.
+            if self._has_ended.wait(patience.terminate_s):
+                return
 
     def _end(self, journal: report.DriverReport, status: int, board: FileBoard) -> EndEvent:
-        if self._was_ended:
-            return report.ended_at_once()
+        if self._forced:
+            return self._forced
         if failure := self._failure(status, board):
             return journal.failed([failure])
         if stopped := self._stopped(board):

@@ -104,6 +104,17 @@ def ended_at_once() -> EndEvent:
     )
 
 
+def did_not_leave(limit_s: float) -> EndEvent:
+    """Return the end of a script that asks, but had not left in time."""
+    return EndEvent(
+        state="STOPPED",
+        message=f"Stopped. The script was still running {limit_s:.0f} s after the request, so it"
+        " was ended; what it had not saved is lost.",
+        remedy="leave soon after track.should_stop() returns True; a larger stop_wait_s in the"
+        " cluster template gives it more time",
+    )
+
+
 def signal_failure(signum: int, *, script: str) -> FailureEvent:
     """Return the failure of a process that a signal ended."""
     with contextlib.suppress(ValueError):

@@ -17,6 +17,7 @@ from llmops_kernel.train.failures import group
 from llmops_kernel.train.script import report
 from llmops_kernel.train.script.layout import WorkerNode, layout, needs
 from llmops_kernel.train.script.once import newest_step
+from llmops_kernel.train.script.patience import Patience
 from llmops_kernel.train.script.tracking import ClusterBoard
 
 _POLL_S = 0.2
@@ -38,11 +39,12 @@ class WorkersDriver:
 
     def run(self) -> int:
         """Return the driver's exit status."""
+        signal.signal(signal.SIGTERM, lambda *_: self._stop_requested.set())
         import ray
 
         self._journal.phases_so_far()
         ray.init(log_to_driver=True, configure_logging=False)
-        # After ray.init, which installs a handler that exits at once.
+        # Again: ray.init installs a handler that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop_requested.set())
         try:
             end = self._attempt()
@@ -128,6 +130,7 @@ class WorkersDriver:
         ranks = {run: rank for rank, run in enumerate(runs)}
         failures: list[FailureEvent] = []
         pending, deadline_s, was_stopped = list(runs), float("inf"), False
+        patience, leave_by_s = Patience.from_env(), float("inf")
         while pending and time.monotonic() < deadline_s:
             done, pending = ray.wait(pending, num_returns=1, timeout=_POLL_S)
             for run in done:
@@ -135,9 +138,11 @@ class WorkersDriver:
                     failures.append(failure)
                     deadline_s = min(deadline_s, time.monotonic() + _PEERS_S)
             if self._stop_requested.is_set() and not was_stopped:
-                was_stopped = True
+                was_stopped, leave_by_s = True, time.monotonic() + patience.leave_s
                 if not self._request_stop():
                     return report.ended_at_once()
+            if time.monotonic() > leave_by_s:
+                return report.did_not_leave(patience.leave_s)
         if failures:
             return self._journal.failed(group(failures))
         return self._ended()

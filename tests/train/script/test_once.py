@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.train.script.patience import STOP_WAIT_ENV_VAR
 from tests.train.script.conftest import ScriptRun
 
 STEPS = """
@@ -139,6 +140,31 @@ def test_a_script_that_never_asks_is_ended_at_once(script_run: ScriptRun) -> Non
     end = _end(script_run)
     assert end.state == "STOPPED"
     assert "track.should_stop()" in end.message
+
+
+def test_a_script_that_asks_but_stays_is_ended_before_ray_ends_the_driver(
+    script_run: ScriptRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STOP_WAIT_ENV_VAR, "10")
+    script_run.write(
+        """
+        import time
+        from llmops_kernel import track
+
+        for step in range(1, 3000):
+            time.sleep(0.1)
+            track.step(loss=1.0)
+            track.should_stop()
+        """
+    )
+    process = script_run.start()
+    _wait_for(script_run, "step", 2)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    script_run.finish(process)
+    assert 5 < time.monotonic() - begin < 10
+    assert _end(script_run).state == "STOPPED"
+    assert "still running 6 s after the request" in _end(script_run).message
 
 
 def test_the_script_dies_with_its_driver(script_run: ScriptRun) -> None:
