@@ -232,6 +232,8 @@ export interface ConfigKind {
   globs: string[];
   /** Usual name of a new file. */
   new_file: string;
+  /** Whether such a file is submitted as a run. */
+  is_run: boolean;
 }
 
 /** A whole YAML text. */

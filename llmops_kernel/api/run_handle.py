@@ -12,7 +12,7 @@ from llmops_kernel.api.environment import ProgressLine, default_progress, in_not
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.errors import RunFailedError
 from llmops_kernel.jobs.follow import Follower
-from llmops_kernel.kinds.kind import load_attribute
+from llmops_kernel.kinds.files import file_kind
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import TERMINAL, AnyEvent, RunState, StepEvent
 from llmops_kernel.providers.protocol import ClusterProvider
@@ -57,9 +57,9 @@ class Run:
 
     @cached_property
     def config(self) -> Any:
-        """The resolved config: a `TrainingConfig`, or a `ScriptConfig` of a script's run."""
-        model = load_attribute(kind_named(self.record.kind).config)
-        return model.model_validate(self.record.config)
+        """The resolved config, of the class of the run's kind, such as `TrainingConfig`."""
+        kind = kind_named(self.record.kind)
+        return file_kind(kind).model.model_validate(self.record.config)
 
     @property
     def folder(self) -> RunFolder:

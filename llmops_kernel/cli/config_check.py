@@ -12,11 +12,11 @@ import typer
 
 from llmops_kernel.cli.console import facts, out, plain
 from llmops_kernel.config.assist.diagnose import Examined, examine
-from llmops_kernel.config.assist.file_kinds import TRAIN, Kind, kind_of
-from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.assist.file_kinds import TRAIN, Kind
 from llmops_kernel.config.problems import Problem, ordered
 from llmops_kernel.config.reading.yaml_source import read_text
 from llmops_kernel.errors import ConfigError
+from llmops_kernel.services.configs import file_kind_of
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class FileCheck:
     problems: list[Problem]
     warnings: list[Problem] = field(default_factory=list)
     effect: list[str] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)
+    """The effect in a few words, by label; empty: the effect's lines are shown."""
     config: Any = None
 
     @property
@@ -51,7 +53,7 @@ def check_all(
 
 
 def _check(path: Path, overrides: Sequence[str], workspace: Path | None) -> FileCheck:
-    kind = kind_of(path) or TRAIN
+    kind = file_kind_of(path) or TRAIN
     try:
         text = read_text(path.expanduser(), siblings=kind.globs[0])
     except ConfigError as error:
@@ -72,7 +74,9 @@ def _result(path: Path, kind: Kind, found: Examined) -> FileCheck:
     problems = ordered(found.problems)
     if problems or found.config is None:
         return FileCheck(str(path), problems)
-    return FileCheck(str(path), [], found.warnings, kind.effect(found.config), config=found.config)
+    config = found.config
+    shown = kind.facts(config) if kind.facts else {}
+    return FileCheck(str(path), [], found.warnings, kind.effect(config), shown, config=config)
 
 
 def report(found: Sequence[FileCheck], *, as_json: bool) -> None:
@@ -101,15 +105,6 @@ def _print(one: FileCheck) -> None:
 
 
 def _facts(one: FileCheck) -> dict[str, str]:
-    from llmops_kernel.config.assist.effect import batch_words
-
+    shown = one.facts or {"effect": "\n".join(one.effect)}
     pairs = {"config": f"{plain(one.file)} is [green]valid[/]"}
-    loaded = one.config
-    if not isinstance(loaded, TrainingConfig):
-        return pairs | {"effect": plain("\n".join(one.effect))}
-    return pairs | {
-        "model": plain(loaded.model.id),
-        "data": plain(loaded.data.train),
-        "method": f"{loaded.method.type}, {loaded.parallelism.strategy}",
-        "global batch size": batch_words(loaded),
-    }
+    return pairs | {label: plain(value) for label, value in shown.items()}

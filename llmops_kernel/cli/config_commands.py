@@ -50,11 +50,13 @@ def write_new(path: Path, text: str, *, force: bool, with_folder: bool = False) 
 
 
 @command(CONFIGS, example="llmops schema > train.schema.json")
-def schema() -> None:
-    """Print the JSON schema of training configs, for editors."""
-    from llmops_kernel.config.assist.schema import training_schema
+def schema(
+    kind: Annotated[str, typer.Argument(help="Kind of run: `train` or `script`.")] = "train",
+) -> None:
+    """Print the JSON schema of a kind's configs, for editors."""
+    from llmops_kernel.services.configs import schema as schema_of
 
-    typer.echo(json.dumps(training_schema(), indent=2))
+    typer.echo(json.dumps(schema_of(kind), indent=2))
 
 
 @command(CONFIGS, example="llmops check lora.train.yaml training.max_steps=20")

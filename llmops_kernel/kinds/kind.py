@@ -51,6 +51,16 @@ class Column:
     """Reads it from an event of `view.rows`."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A file of the user's that is submitted without a config file, such as a Python script."""
+
+    config: str
+    """`module:attribute` of a function (path, workspace) -> the values of a config that runs it."""
+    arguments: str
+    """The config's field with the program's own arguments."""
+
+
 def _no_figures(_: Any) -> tuple[Figure, ...]:
     return ()
 
@@ -67,14 +77,13 @@ class RunKind:
     """The name in the run record: `train`, `script`."""
     title: str
     """The readable name: `Training run`."""
-    config_suffix: str = ""
-    """End of the config file's name, such as `.train.yaml`."""
     entrypoint: str = ""
     """Command of the driver; the run spec is its last argument."""
-    config: str = ""
-    """The config's model as `module:attribute`."""
-    check_files: str = ""
-    """`module:attribute` of a function (config, workspace) -> problems; empty checks nothing."""
+    config_file: str = ""
+    """Its config files: `module:attribute` of a `config.assist.file_kinds.Kind` of the same name,
+    loaded when a config is read."""
+    programs: Mapping[str, Program] = field(default_factory=dict)
+    """What may be submitted instead of a config file, by extension."""
     view: type[RunView] = RunView
     figures: tuple[Figure, ...] = ()
     """The figures in order of importance."""

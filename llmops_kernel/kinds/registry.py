@@ -15,6 +15,8 @@ _BUILT_IN = {
     "script": "llmops_kernel.kinds.script:SCRIPT",
 }
 """Loaded on first use, so that an import costs only what is needed."""
+USUAL = "train"
+"""The kind of a config that says nothing else: a dict, a text without a name."""
 _REGISTERED: dict[str, RunKind] = {}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import Problem
 from llmops_kernel.config.reading.yaml_dialect import dump
-from llmops_kernel.kinds.kind import load_attribute
+from llmops_kernel.kinds.files import file_kind
 from llmops_kernel.kinds.registry import kind_named
 
 
@@ -35,12 +35,12 @@ class RunRequest:
 
 def request_of(config: Section, *, name: str, kind: str = "train") -> RunRequest:
     """Return the request of a validated config, with its kind's check of files."""
-    check = kind_named(kind).check_files
+    files = file_kind(kind_named(kind)).check_files
     values = config.model_dump(mode="json")
     return RunRequest(
         kind=kind,
         name=name,
         config=values,
         config_yaml=dump(values),
-        check=(lambda folder: load_attribute(check)(config, folder)) if check else no_problems,
+        check=lambda folder: files(config, folder),
     )

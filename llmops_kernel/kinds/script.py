@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from llmops_kernel.config.models.script import ScriptConfig
-from llmops_kernel.config.problems import Problem, closest
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
-from llmops_kernel.kinds.kind import RunKind
+from llmops_kernel.kinds.kind import Program, RunKind
 from llmops_kernel.kinds.train import COLUMNS, FIGURES, metric_figures
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record.record import RunRecord
@@ -25,31 +21,13 @@ def describe(record: RunRecord) -> str:
     return f"{line} · {workers} worker{'' if workers == 1 else 's'}" if workers else line
 
 
-def check_files(config: ScriptConfig, workspace: Path) -> list[Problem]:
-    """Return what is wrong with the script: missing, no Python file, or outside the workspace."""
-    path = workspace / config.script
-    if path.suffix != ".py":
-        message, suggestion = "a script is a Python file", "name a file that ends in .py"
-    elif not path.resolve().is_relative_to(workspace.resolve()):
-        message = f"not below the workspace {workspace}, which is what travels to the cluster"
-        suggestion = "choose the workspace with --workspace, or workspace= in Python"
-    elif not path.is_file():
-        message = f"no such file below {workspace}"
-        names = [str(one.relative_to(workspace)) for one in sorted(workspace.glob("*.py"))]
-        suggestion = closest(config.script, names) or ""
-        suggestion = f"did you mean {suggestion}?" if suggestion else ""
-    else:
-        return []
-    return [Problem(path="script", message=message, value=config.script, suggestion=suggestion)]
-
-
+PYTHON = Program(config="llmops_kernel.kinds.script_config:values_of", arguments="args")
 SCRIPT = RunKind(
     name="script",
     title="Script run",
-    config_suffix=".script.yaml",
     entrypoint="python -m llmops_kernel.train.script.entrypoint",
-    config="llmops_kernel.config.models.script:ScriptConfig",
-    check_files="llmops_kernel.kinds.script:check_files",
+    config_file="llmops_kernel.kinds.script_config:SCRIPT_FILE",
+    programs={".py": PYTHON},
     view=TrainingView,
     figures=FIGURES,
     more_figures=metric_figures,

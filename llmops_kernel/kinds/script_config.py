@@ -1,64 +1,86 @@
-"""Reads what is submitted as a script: a Python file with arguments, or a `*.script.yaml`."""
+"""The config files of the kind `script`, and the config of a Python file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.config.assist.file_kinds import Kind
+from llmops_kernel.config.assist.template import new_file
 from llmops_kernel.config.models.script import ScriptConfig
-from llmops_kernel.config.reading.check import validated
-from llmops_kernel.config.reading.origins import Origins
-from llmops_kernel.config.reading.overrides import Overrides, apply_overrides
-from llmops_kernel.config.reading.yaml_source import Source, parse_yaml, read_yaml
+from llmops_kernel.config.problems import Problem, closest
 
-PATTERN = "*.script.yaml"
-_ENDINGS = (".py", ".script.yaml", ".script.yml")
 _MAX_NAME = 40
-_REMEDY = "a script config has `script: train.py`, and may have args, num_workers, resources, env"
+_HEAD = """\
+Script config: a training script of yours and how it is started. Lines with a default value may
+be deleted. Check it with `llmops check FILE` and run it with `llmops submit FILE`.
+"""
 
 
-def is_script(path: str | Path) -> bool:
-    """Return True for a Python file and for a script config, by the name."""
-    return str(path).endswith(_ENDINGS)
-
-
-def load_script(
-    path: Path, overrides: Overrides = (), *, workspace: Path | None = None
-) -> ScriptConfig:
-    """Read a script config, or make the one of a Python file. Raises ConfigError.
-
-    `workspace`: what the path in a Python file's config is relative to; default its folder.
-    """
-    if path.suffix == ".py":
-        own, root = path.resolve(), (workspace or path.parent).resolve()
-        shown = own.relative_to(root) if own.is_relative_to(root) else own
-        data = {"name": run_name(path), "script": str(shown)}
-        return script_from_dict(data, overrides)
-    source = read_yaml(path.expanduser(), remedy=_REMEDY, siblings=PATTERN)
-    return _script(source, overrides)
-
-
-def script_from_text(text: str, overrides: Overrides = (), *, name: str) -> ScriptConfig:
-    """Read the text of a script config; `name` is what error messages call it."""
-    return _script(parse_yaml(text, file=name, remedy=_REMEDY), overrides)
-
-
-def _script(source: Source, overrides: Overrides) -> ScriptConfig:
-    data, wrong = apply_overrides(ScriptConfig, source.data, overrides, origins=source.origins)
-    problems = [*source.problems, *wrong]
-    return validated(ScriptConfig, data, origins=source.origins, problems=problems, remedy=_REMEDY)
-
-
-def script_from_dict(data: Mapping[str, Any], overrides: Overrides = ()) -> ScriptConfig:
-    """Check a run record's config with changes. Raises ConfigError."""
-    origins = Origins()
-    merged, wrong = apply_overrides(ScriptConfig, data, overrides, origins=origins)
-    return validated(ScriptConfig, merged, origins=origins, problems=wrong, remedy=_REMEDY)
+def values_of(path: Path, workspace: Path) -> dict[str, Any]:
+    """Return the config of a Python file; its path is relative to the workspace if it is below."""
+    own, root = path.resolve(), workspace.resolve()
+    shown = own.relative_to(root) if own.is_relative_to(root) else own
+    return {"name": run_name(path), "script": str(shown)}
 
 
 def run_name(path: Path) -> str:
     """`My_Train.py` -> `my-train`."""
     words = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")
     return words[:_MAX_NAME].strip("-") or "script"
+
+
+def check_files(
+    config: ScriptConfig, workspace: Path, /, *, wrong: Collection[str] = ()
+) -> list[Problem]:
+    """Return what is wrong with the script: missing, no Python file, or outside the workspace."""
+    path = workspace / config.script
+    if "script" in wrong:
+        return []
+    if path.suffix != ".py":
+        message, suggestion = "a script is a Python file", "name a file that ends in .py"
+    elif not path.resolve().is_relative_to(workspace.resolve()):
+        message = f"not below the workspace {workspace}, which is what travels to the cluster"
+        suggestion = "choose the workspace with --workspace, or workspace= in Python"
+    elif not path.is_file():
+        message = f"no such file below {workspace}"
+        names = [str(one.relative_to(workspace)) for one in sorted(workspace.glob("*.py"))]
+        suggestion = closest(config.script, names) or ""
+        suggestion = f"did you mean {suggestion}?" if suggestion else ""
+    else:
+        return []
+    return [Problem(path="script", message=message, value=config.script, suggestion=suggestion)]
+
+
+def template() -> str:
+    """Return the text of a new script config, every field explained."""
+    return new_file(_HEAD, ScriptConfig(script="train.py"))
+
+
+def effect(config: ScriptConfig) -> list[str]:
+    """Describe what is started, and on what."""
+    line = " ".join([config.script, *config.args])
+    if config.workers is None:
+        return [f"Runs {line} once, as `python {config.script}` would."]
+    gpus = config.resources.gpus
+    each = "1 GPU where the cluster has GPUs" if gpus == "auto" else f"{gpus:g} GPU(s)"
+    return [
+        f"Runs {line} on {config.workers} worker(s), as `torchrun` would.",
+        f"Each worker reserves {config.resources.cpus:g} CPU(s) and {each}.",
+    ]
+
+
+SCRIPT_FILE = Kind(
+    name="script",
+    title="Script config",
+    globs=("*.script.yaml", "*.script.yml"),
+    new_file="new.script.yaml",
+    model=ScriptConfig,
+    template=template,
+    effect=effect,
+    check_files=check_files,
+    remedy="a script config has `script: train.py`, and may have args, num_workers, resources, env",
+    files={"script": (".py",)},
+)

@@ -1,38 +1,44 @@
-"""Training configs: check one with its files, and the JSON schema for editors."""
+"""Configs of runs: check one with its files, and the JSON schema for editors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.problems import config_error
-from llmops_kernel.config.reading.load import check_files
 from llmops_kernel.config.reading.overrides import Overrides
-from llmops_kernel.services.submission import load
+from llmops_kernel.kinds import files
+from llmops_kernel.kinds.registry import USUAL
+from llmops_kernel.services.submission import ConfigLike, kind_of, load
+
+
+def file_kind_of(path: str | Path) -> Kind | None:
+    """Return the kind of a config file by its path; None for any other file."""
+    return files.file_kind_of(path)
 
 
 def check(
-    config: TrainingConfig | Mapping[str, Any] | str | Path,
+    config: ConfigLike,
     *,
     overrides: Overrides = (),
     workspace: Path | str | None = None,
-) -> TrainingConfig:
-    """Return the resolved config. Raises ConfigError with all mistakes of the config or its files.
+) -> Any:
+    """Return the resolved config, such as a `TrainingConfig`.
 
-    Relative paths start in `workspace`: by default the folder of the file, else the current one.
+    Raises ConfigError with all mistakes of the config or its files. Relative paths start in
+    `workspace`: by default the folder of the file, else the current one.
     """
-    loaded = load(config, overrides)
     path = Path(config) if isinstance(config, str | Path) else None
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
-    if problems := check_files(loaded, root):
+    loaded = load(config, overrides)
+    if problems := files.file_kind(kind_of(config)).check_files(loaded, root):
         raise config_error(problems)
     return loaded
 
 
-def schema() -> dict[str, Any]:
-    """Return the JSON schema of training configs."""
-    from llmops_kernel.config.assist.schema import training_schema
+def schema(kind: str = USUAL) -> dict[str, Any]:
+    """Return the JSON schema of the configs of a kind of run: `train`, `script`."""
+    from llmops_kernel.config.assist.schema import schema_of
 
-    return training_schema()
+    return schema_of(files.run_file_kind_named(kind).model)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.script import ScriptConfig
-from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.reading.load import (
-    load_training_config,
-    training_config_from_dict,
-    training_config_from_record,
-    training_config_from_text,
-)
+from llmops_kernel.config.models.section import RunConfig
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.jobs.submit import submit_run
-from llmops_kernel.kinds import script_config as scripts
+from llmops_kernel.kinds import reading
+from llmops_kernel.kinds.files import program_of, run_kind_of, run_kind_of_config
+from llmops_kernel.kinds.kind import RunKind
+from llmops_kernel.kinds.registry import USUAL, kind_named
 from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.clusters import ClusterAccess
@@ -26,9 +22,8 @@ from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
 
-Config = TrainingConfig | ScriptConfig
-TrainingLike = TrainingConfig | Mapping[str, Any] | str | Path
-ConfigLike = TrainingLike | ScriptConfig
+ConfigLike = RunConfig | Mapping[str, Any] | str | Path
+"""A config, the values of a training config, or the path of a config file or a program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +60,7 @@ def from_config(
     changes = combined(overrides, settings or {})
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
     return Submission(
-        request=_request(load_any(config, changes, workspace=root)),
+        request=_request(kind_of(config), load(config, changes, workspace=root)),
         workspace=root,
         config_path=_shown_path(path, root),
         overrides=as_mapping(changes),
@@ -76,13 +71,10 @@ def from_text(
     text: str, *, name: str, workspace: Path, config_path: str | None, overrides: Overrides = ()
 ) -> Submission:
     """Read a config that is not saved yet; `name` is what error messages call it."""
-    config: Config = (
-        scripts.script_from_text(text, overrides, name=name)
-        if scripts.is_script(name)
-        else training_config_from_text(text, overrides, name=name, workspace=workspace)
-    )
+    kind = run_kind_of(name)
+    config = reading.from_text(kind, text, overrides, name=name, workspace=workspace)
     return Submission(
-        request=_request(config),
+        request=_request(kind, config),
         workspace=workspace,
         config_path=config_path,
         overrides=as_mapping(overrides),
@@ -99,8 +91,14 @@ def from_run(
 ) -> Submission:
     """Return a new submission of a run's config with changes, or of the edited `text` of it."""
     changes = combined(overrides, settings or {})
+    kind = kind_named(record.kind)
+    config = (
+        reading.from_record(kind, record.config, changes)
+        if text is None
+        else reading.from_text(kind, text, changes, name="the edited config")
+    )
     return Submission(
-        request=_request(_again(record, text, changes)),
+        request=_request(kind, config),
         workspace=Path(workspace or record.workspace_root),
         config_path=record.config_path,
         overrides=as_mapping(changes),
@@ -138,42 +136,36 @@ def cold_start(reason: str) -> dict[str, str]:
     return {REFUSE_ENV_VAR: reason}
 
 
-def _again(record: RunRecord, text: str | None, changes: Overrides) -> Config:
-    name = "the edited config"
-    if record.kind == "script":
-        if text is None:
-            return scripts.script_from_dict(record.config, changes)
-        return scripts.script_from_text(text, changes, name=name)
-    if text is None:
-        return training_config_from_record(record.config, changes)
-    return training_config_from_text(text, changes, name=name)
+def _request(kind: RunKind, config: RunConfig) -> RunRequest:
+    return request_of(config, name=config.name, kind=kind.name)
 
 
-def _request(config: Config) -> RunRequest:
-    kind = "script" if isinstance(config, ScriptConfig) else "train"
-    return request_of(config, name=config.name, kind=kind)
+def kind_of(config: ConfigLike) -> RunKind:
+    """Return the kind of run that this is submitted as; plain values are a training config."""
+    if isinstance(config, RunConfig):
+        return run_kind_of_config(config)
+    return run_kind_of(config) if isinstance(config, str | Path) else kind_named(USUAL)
 
 
-def load_any(config: ConfigLike, changes: Overrides, *, workspace: Path | None = None) -> Config:
-    """Return the resolved config of a training run or of a script. Raises ConfigError."""
-    if isinstance(config, ScriptConfig):
-        return scripts.script_from_dict(config.model_dump(mode="json"), changes)
-    if isinstance(config, str | Path) and scripts.is_script(config):
-        return scripts.load_script(Path(config), changes, workspace=workspace)
-    return load(config, changes, workspace=workspace)
-
-
-def load(
-    config: TrainingLike, changes: Overrides, *, workspace: Path | None = None
-) -> TrainingConfig:
+def load(config: ConfigLike, changes: Overrides, *, workspace: Path | None = None) -> Any:
     """Return the resolved config. Raises ConfigError with all mistakes at once.
 
     With a `workspace` those of the files that a wrong config names are among them.
     """
+    kind = kind_of(config)
     if isinstance(config, str | Path):
-        return load_training_config(config, changes, workspace=workspace)
-    data = config.model_dump(mode="json") if isinstance(config, TrainingConfig) else config
-    return training_config_from_dict(data, changes, workspace=workspace)
+        return reading.from_path(kind, Path(config), changes, workspace=workspace)
+    values = config.model_dump(mode="json") if isinstance(config, RunConfig) else config
+    return reading.from_values(kind, values, changes, workspace=workspace)
+
+
+def changes_in(words: Sequence[str], path: Path) -> Overrides:
+    """Return the words behind a file on a command line as changes of its config.
+
+    They are `section.field=value`, or a program's own arguments.
+    """
+    program = program_of(path)
+    return words if program is None else {program.arguments: tuple(words)}
 
 
 def combined(overrides: Overrides, settings: Mapping[str, Any]) -> Overrides:

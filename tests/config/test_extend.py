@@ -12,7 +12,7 @@ from pydantic import Field
 
 from llmops_kernel.cli.config_check import check_all
 from llmops_kernel.config.assist import complete, examine, form_schema, hover, merge
-from llmops_kernel.config.assist.file_kinds import KINDS, TRAIN
+from llmops_kernel.config.assist.file_kinds import TRAIN
 from llmops_kernel.config.assist.schema import schema_of, training_schema
 from llmops_kernel.config.assist.template import commented, training_template
 from llmops_kernel.config.models.methods import METHODS, MethodConfig
@@ -21,6 +21,8 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.config.reading.yaml_dialect import parse_value
 from llmops_kernel.errors import ConfigError
+from llmops_kernel.kinds.kind import RunKind
+from llmops_kernel.kinds.registry import register, unregister
 
 BASE = "model: tiny-llama\ndata: rows.jsonl\n"
 DATA = {"model": "tiny-llama", "data": "rows.jsonl"}
@@ -124,12 +126,14 @@ def test_a_method_names_what_prepares_the_model() -> None:
         assert f"def {function}(model" in path.read_text()
 
 
+TOY_FILE = replace(TRAIN, name="toy", globs=("*.toy.yaml",), model=ToyTraining)
+
+
 @pytest.fixture
 def toy_kind() -> Iterator[Any]:
-    kind = replace(TRAIN, name="toy", globs=("*.toy.yaml",), model=ToyTraining)
-    KINDS[kind.name] = kind
-    yield kind
-    del KINDS[kind.name]
+    register(RunKind(name="toy", title="Toy", config_file=f"{__name__}:TOY_FILE"))
+    yield TOY_FILE
+    unregister("toy")
 
 
 def test_a_new_field_is_one_line_in_its_section(toy_kind: Any, tmp_path: Path) -> None:

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.config.models.script import ScriptConfig
-from llmops_kernel.errors import ConfigError
+from llmops_kernel.config.models.section import RunConfig
+from llmops_kernel.errors import ConfigError, SubmissionError
+from llmops_kernel.kinds.files import run_kind_of, run_kind_of_config
+from llmops_kernel.kinds.reading import from_path
+from llmops_kernel.kinds.reading import from_text as read_text
 from llmops_kernel.kinds.registry import kind_named
-from llmops_kernel.kinds.script import SCRIPT, check_files, describe
-from llmops_kernel.kinds.script_config import is_script, load_script, run_name, script_from_text
+from llmops_kernel.kinds.script import SCRIPT, describe
+from llmops_kernel.kinds.script_config import check_files, run_name
 from llmops_kernel.services.submission import from_config, from_text
 from llmops_kernel.store.record.record import RunRecord
 
@@ -21,11 +25,24 @@ def test_the_kind_is_registered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [("train.py", True), ("a.script.yaml", True), ("a.train.yaml", False), ("notes.txt", False)],
+    ("name", "kind"),
+    [
+        ("train.py", "script"),
+        ("a.script.yaml", "script"),
+        ("b/a.script.yml", "script"),
+        ("a.train.yaml", "train"),
+        ("notes.txt", "train"),
+    ],
 )
-def test_a_script_is_recognised_by_its_name(name: str, expected: bool) -> None:
-    assert is_script(name) is expected
+def test_the_kind_is_that_of_the_files_name(name: str, kind: str) -> None:
+    assert run_kind_of(name).name == kind
+    assert run_kind_of(Path("x") / name).name == kind
+
+
+def test_the_kind_of_a_config_is_that_of_its_class() -> None:
+    assert run_kind_of_config(ScriptConfig(script="a.py")) is SCRIPT
+    with pytest.raises(SubmissionError, match="class RunConfig"):
+        run_kind_of_config(RunConfig())
 
 
 @pytest.mark.parametrize(
@@ -54,7 +71,7 @@ def test_a_python_file_with_arguments(tmp_path: Path) -> None:
 def test_a_script_config_is_read_with_overrides(tmp_path: Path) -> None:
     path = tmp_path / "a.script.yaml"
     path.write_text("script: train.py\nargs: [--steps, '3']\n")
-    config = load_script(path, ["num_workers=2", "resources.cpus=0.5"])
+    config = from_path(SCRIPT, path, ["num_workers=2", "resources.cpus=0.5"])
     assert (config.workers, config.resources.cpus, config.args) == (2, 0.5, ("--steps", "3"))
     edited = from_text(path.read_text(), name="a.script.yaml", workspace=tmp_path, config_path=None)
     assert edited.request.kind == "script"
@@ -72,7 +89,7 @@ def test_a_script_config_is_read_with_overrides(tmp_path: Path) -> None:
 )
 def test_mistakes_are_named(text: str, words: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        script_from_text(text, name="x.script.yaml")
+        read_text(SCRIPT, text, name="x.script.yaml")
     assert words in str(raised.value)
     assert "abc" not in str(raised.value)
 

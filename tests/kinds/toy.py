@@ -2,11 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
+
+from pydantic import Field
+
+from llmops_kernel.config.assist.file_kinds import Kind
+from llmops_kernel.config.assist.template import new_file
+from llmops_kernel.config.models.section import NAME_PATTERN, RunConfig
+from llmops_kernel.config.problems import Problem
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
 from llmops_kernel.kinds.kind import Column, Figure, RunKind
 from llmops_kernel.metrics.events import ProgressEvent
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import RunRecord
+
+DRIVER = Path(__file__).with_name("toy_driver.py")
+"""Runs on the cluster. A test copies it into the workspace: this package is not sent there."""
+
+
+class IndexConfig(RunConfig):
+    """Which documents are indexed."""
+
+    name: str = Field(default="index", pattern=NAME_PATTERN)
+    """Short name, the first part of each run id."""
+    folder: str
+    """Folder of the documents, relative to the workspace."""
+    suffix: str = ".txt"
+    """Documents are the files with this extension."""
+    pause_s: float = Field(default=0.0, ge=0)
+    """Seconds to wait after each document."""
+
+
+def check_files(
+    config: IndexConfig, workspace: Path, /, *, wrong: Collection[str] = ()
+) -> list[Problem]:
+    if "folder" in wrong or (workspace / config.folder).is_dir():
+        return []
+    return [Problem(path="folder", message="no such folder", value=config.folder)]
+
+
+FILE = Kind(
+    name="index",
+    title="Index config",
+    globs=("*.index.yaml",),
+    new_file="new.index.yaml",
+    model=IndexConfig,
+    template=lambda: new_file("Index config: what is indexed.", IndexConfig(folder="docs")),
+    effect=lambda config: [f"Indexes the {config.suffix} files of {config.folder}."],
+    check_files=check_files,
+    files={"folder": ()},
+)
 
 
 class IndexView(RunView):
@@ -29,8 +75,8 @@ def describe(record: RunRecord) -> str:
 TOY = RunKind(
     name="index",
     title="Index of documents",
-    config_suffix=".index.yaml",
-    entrypoint="python -m tests.kinds.index_driver",
+    entrypoint=f"python {DRIVER.name}",
+    config_file="tests.kinds.toy:FILE",
     view=IndexView,
     figures=(
         Figure(

@@ -153,7 +153,7 @@ export class AssistedEditor {
         onClick: () => void this.check()
       })
     );
-    if (kind.name === 'cluster') {
+    if (!kind.is_run) {
       this.addToToolbar(
         'llmops-start',
         new ToolbarButton({

@@ -61,8 +61,8 @@ export function addConfigCommands(services: IServices): void {
 /** A command that is about one file: the edited one, a selected one, or a named one. */
 interface IFileCommand {
   id: string;
-  /** Of the kinds only this one; null: any. */
-  kind: string | null;
+  /** Of the kinds only configs of runs, or only others; null: any. */
+  isRun: boolean | null;
   label: string;
   /** In the context menu, where the file is plain to see. */
   short: string;
@@ -90,8 +90,8 @@ function addFileCommands(services: IServices): void {
 }
 
 function addFileCommand(services: IServices, command: IFileCommand): void {
-  const { kind, label, short, caption, icon, run } = command;
-  const pathOf = (args: Args) => target(services, args, kind);
+  const { isRun, label, short, caption, icon, run } = command;
+  const pathOf = (args: Args) => target(services, args, isRun);
   services.app.commands.addCommand(command.id, {
     label: args => (args.from ? short : label),
     caption,
@@ -113,10 +113,10 @@ function submitCommand(services: IServices): IFileCommand {
   const { trans, submit } = services;
   return {
     id: CommandIDs.submitConfig,
-    kind: 'train',
+    isRun: true,
     label: trans.__('Submit This Config'),
     short: trans.__('Submit to Cluster…'),
-    caption: trans.__('Submit this training config to a cluster'),
+    caption: trans.__('Submit this config to a cluster'),
     icon: submitIcon,
     run: (path, editor) =>
       editor ? submit(editor) : void askAndSubmit(services, path)
@@ -127,7 +127,7 @@ function startCommand(services: IServices): IFileCommand {
   const { trans, submissions } = services;
   return {
     id: CommandIDs.startTemplate,
-    kind: 'cluster',
+    isRun: false,
     label: trans.__('Start a Cluster from This Template'),
     short: trans.__('Start This Cluster'),
     caption: trans.__('Start the cluster that this template describes'),
@@ -140,7 +140,7 @@ function checkCommand(services: IServices): IFileCommand {
   const { trans } = services;
   return {
     id: CommandIDs.checkConfig,
-    kind: null,
+    isRun: null,
     label: trans.__('Check This Config'),
     short: trans.__('Check Config'),
     caption: trans.__('List all mistakes without starting anything'),
@@ -155,11 +155,11 @@ function currentEditor(services: IServices): AssistedEditor | null {
   return services.editors.get(id) ?? null;
 }
 
-/** The local path of what a command is about; null when it is no config of that kind. */
+/** The local path of what a command is about; null when it is no such config. */
 function target(
   services: IServices,
   args: Args,
-  kind: string | null
+  isRun: boolean | null
 ): string | null {
   const { app, browser, submissions } = services;
   let path: string | undefined;
@@ -173,7 +173,7 @@ function target(
   }
   const local = path && app.serviceManager.contents.localPath(path);
   const found = submissions.kinds.of(local);
-  return local && found && (kind === null || found.name === kind)
+  return local && found && (isRun === null || found.is_run === isRun)
     ? local
     : null;
 }
@@ -226,17 +226,23 @@ async function askAndSubmit(services: IServices, path: string): Promise<void> {
 function addNewConfig(services: IServices): void {
   const { app, llmops, browser, submissions, trans } = services;
   app.commands.addCommand(CommandIDs.newConfig, {
-    label: trans.__('New Training Config'),
-    caption: trans.__(
-      'Create a training config in which every field is explained'
-    ),
+    label: args => {
+      const kind = submissions.kinds.named(String(args.kind ?? 'train'));
+      return !kind || kind.name === 'train'
+        ? trans.__('New Training Config')
+        : trans.__('New File: %1', kind.title);
+    },
+    caption: trans.__('Create a config in which every field is explained'),
     icon: args => (args.from ? fileIcon : listIcon),
     describedBy: {
       args: {
         type: 'object',
         properties: {
           cwd: { type: 'string', description: 'Folder of the new file' },
-          kind: { type: 'string', description: '`train` or `cluster`' }
+          kind: {
+            type: 'string',
+            description: '`train`, `script` or `cluster`'
+          }
         }
       }
     },

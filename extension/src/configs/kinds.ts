@@ -28,7 +28,15 @@ const FIRST: ConfigKind[] = [
     name: 'train',
     title: 'Training config',
     globs: ['*.train.yaml', '*.train.yml'],
-    new_file: 'new.train.yaml'
+    new_file: 'new.train.yaml',
+    is_run: true
+  },
+  {
+    name: 'script',
+    title: 'Script config',
+    globs: ['*.script.yaml', '*.script.yml'],
+    new_file: 'new.script.yaml',
+    is_run: true
   },
   {
     name: 'cluster',
@@ -39,7 +47,8 @@ const FIRST: ConfigKind[] = [
       'cluster_templates/*.yaml',
       'cluster_templates/*.yml'
     ],
-    new_file: 'new.cluster.yaml'
+    new_file: 'new.cluster.yaml',
+    is_run: false
   }
 ];
 
@@ -71,6 +80,11 @@ export class Kinds {
 
   named(name: string): ConfigKind | null {
     return this._kinds.find(kind => kind.name === name) ?? null;
+  }
+
+  /** All but training configs, which have commands of their own. */
+  get others(): ConfigKind[] {
+    return this._kinds.filter(kind => kind.name !== 'train');
   }
 
   private _kinds = FIRST;

@@ -96,6 +96,15 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
       CommandIDs.newConfig,
       CommandIDs.showConfigProblems
     ].forEach(command => palette?.addItem({ command, category: CATEGORY }));
+    void submissions.kinds.ready.then(() =>
+      submissions.kinds.others.forEach(({ name }) =>
+        palette?.addItem({
+          command: CommandIDs.newConfig,
+          category: CATEGORY,
+          args: { kind: name }
+        })
+      )
+    );
     launcher?.add({
       command: CommandIDs.newConfig,
       category: CATEGORY,

@@ -19,13 +19,13 @@ interface IServices {
   trans: TranslationBundle;
 }
 
-/** Whether the server submits that file as a run of kind `script`. */
+/** Whether a file is a script without a config file; a script config is a config. */
 export function isScript(path: string | undefined): path is string {
-  return /\.(py|script\.ya?ml)$/.test(path ?? '');
+  return /\.py$/.test(path ?? '');
 }
 
 /**
- * Submit a training script, or a script config, as a run on the chosen cluster.
+ * Submit a training script as a run on the chosen cluster.
  */
 export function addScriptCommand(services: IServices): void {
   const { app, submissions, trans } = services;

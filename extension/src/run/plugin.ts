@@ -70,6 +70,7 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
         editConfig(editing, {
           title: trans.__('Re-submit %1', runs.find(runId)?.title || runId),
           yaml,
+          kind: runs.find(runId)?.kind ?? 'train',
           cluster: runs.find(runId)?.cluster ?? null
         })
     });

@@ -34,14 +34,19 @@ export interface IEditServices {
  */
 export async function editConfig(
   services: IEditServices,
-  question: { title: string; yaml: string; cluster: string | null }
+  question: {
+    title: string;
+    yaml: string;
+    kind: string;
+    cluster: string | null;
+  }
 ): Promise<IEdited | null> {
   const { submissions, trans } = services;
   const { choice, submitter } = submissions;
   if (question.cluster && choice.model.find(question.cluster)) {
     choice.pick(question.cluster);
   }
-  const body = new ResubmitForm(services, question.yaml);
+  const body = new ResubmitForm(services, question.kind, question.yaml);
   const dialog = new Dialog<IEdited>({
     title: question.title,
     body,
@@ -64,6 +69,7 @@ export async function editConfig(
 class ResubmitForm extends ReactWidget implements Dialog.IBodyWidget<IEdited> {
   constructor(
     private services: IEditServices,
+    private kind: string,
     private text: string
   ) {
     super();
@@ -102,6 +108,7 @@ class ResubmitForm extends ReactWidget implements Dialog.IBodyWidget<IEdited> {
         </label>
         <ConfigEditor
           {...this.services}
+          kind={this.kind}
           text={this.text}
           change={text => this.edit(text)}
         />
@@ -124,7 +131,7 @@ class ResubmitForm extends ReactWidget implements Dialog.IBodyWidget<IEdited> {
   private async check(): Promise<void> {
     this._abort.abort();
     const abort = (this._abort = new AbortController());
-    const body = { kind: 'train', text: this.text };
+    const body = { kind: this.kind, text: this.text };
     try {
       const found = await check(this.services.llmops, body, abort.signal);
       this.take(abort, found, null);
@@ -155,7 +162,11 @@ class ResubmitForm extends ReactWidget implements Dialog.IBodyWidget<IEdited> {
  * Lab's own editor with what the files of this kind get: completion, hover, squiggles.
  */
 function ConfigEditor(
-  props: IEditServices & { text: string; change: (text: string) => void }
+  props: IEditServices & {
+    kind: string;
+    text: string;
+    change: (text: string) => void;
+  }
 ): JSX.Element {
   const { llmops, editors, trans } = props;
   const host = React.useRef<HTMLDivElement>(null);
@@ -170,10 +181,10 @@ function ConfigEditor(
       model,
       config: { lineNumbers: true }
     });
-    editor.host.setAttribute('aria-label', trans.__('Training config'));
+    editor.host.setAttribute('aria-label', trans.__('Config of the run'));
     if (editor instanceof CodeMirrorEditor) {
       const isChecked = () => true;
-      const assisted = { llmops, kind: 'train', isChecked, trans };
+      const assisted = { llmops, kind: props.kind, isChecked, trans };
       editor.injectExtension(configExtension({ ...assisted, path: () => '' }));
     }
     const report = () => props.change(model.sharedModel.getSource());

@@ -15,7 +15,6 @@ from llmops_kernel.cli.bench.presets import Preset
 
 if TYPE_CHECKING:
     from llmops_kernel.cli.bench.loop import LoopBench
-    from llmops_kernel.services.submission import Config as AnyConfig
     from llmops_kernel.views.bench_figures import Kind, LoopFigures
 
 EXAMPLES["bench"] = "llmops bench loop --runs 10 --png loop.png"
@@ -135,15 +134,14 @@ def _prepare(
     from llmops_kernel.cli.console import out
     from llmops_kernel.services.clusters import is_ready
     from llmops_kernel.services.models import prepare_model
-    from llmops_kernel.services.submission import load_any
+    from llmops_kernel.services.submission import changes_in, load
 
-    changes = {"args": list(overrides)} if path.suffix == ".py" else overrides
-    config = load_any(path, changes)
+    config = load(path, changes_in(overrides, path))
     console = out(stderr=True)
     if not is_ready(cluster):
         bring_up(cluster)
-    if model := _model_of(config):
-        prepare_model(model, progress=console.print)
+    if config.model_id:
+        prepare_model(config.model_id, progress=console.print)
     return LoopBench(
         cluster=api.cluster(cluster),
         config=config,
@@ -152,13 +150,6 @@ def _prepare(
         runs=runs,
         report=lambda text: console.print(text, markup=False, soft_wrap=True),
     )
-
-
-def _model_of(config: AnyConfig) -> str | None:
-    """Return the model of a training config; a script's own is unknown."""
-    from llmops_kernel.config.models.script import ScriptConfig
-
-    return None if isinstance(config, ScriptConfig) else config.model.id
 
 
 def _carry_out(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
@@ -205,10 +196,10 @@ def _draw(figures: LoopFigures, png: Path, *, title: str) -> None:
 
 
 def _title(made: LoopBench) -> str:
-    from llmops_kernel.config.models.script import ScriptConfig
+    """What ran and where: `tiny-llama · full · zero2 × 2 · cluster local`."""
+    from llmops_kernel import api
+    from llmops_kernel.views.snapshot import describe
 
-    config = made.config
-    if isinstance(config, ScriptConfig):
-        return f"{config.script} · cluster {made.cluster.name}"
-    spread = f"{config.parallelism.strategy} × {config.parallelism.num_workers}"
-    return f"{config.model.id} · {config.method.type} · {spread} · cluster {made.cluster.name}"
+    record = api.attach(made.measured[-1].run_id).record
+    parts = (describe(record), f"cluster {made.cluster.name}")
+    return " · ".join(part for part in parts if part)

@@ -16,7 +16,7 @@ from llmops_kernel.views.bench_figures import Kind, Measured, misfit, phase_shar
 
 if TYPE_CHECKING:
     from llmops_kernel.api import Cluster, Run
-    from llmops_kernel.services.submission import Config
+    from llmops_kernel.config.models.section import RunConfig
 
 COLD_REASON = "requested by llmops bench"
 _POLL_S = 0.5  # Each poll takes processor time from the run.
@@ -48,7 +48,7 @@ class LoopBench:
     """Submits and measures; `measured` keeps what it has when it is interrupted."""
 
     cluster: Cluster
-    config: Config
+    config: RunConfig
     workspace: Path
     kinds: Sequence[Kind]
     runs: int
@@ -71,7 +71,7 @@ class LoopBench:
                 run.stop()
             raise
         found = read(run, turn.kind)
-        why = misfit(turn.kind, run.view, num_workers=num_workers(self.config))
+        why = misfit(turn.kind, run.view, num_workers=self.config.worker_processes)
         self.report(self._line(turn, found, why))
         if turn.number is not None and not why:
             self.measured.append(found)
@@ -109,15 +109,6 @@ class LoopBench:
         if why:
             line += f"\n         not counted as {found.kind}: {why}"
         return line
-
-
-def num_workers(config: Config) -> int:
-    """Return how many worker processes must be seen; those that a script starts are not known."""
-    from llmops_kernel.config.models.script import ScriptConfig
-
-    if isinstance(config, ScriptConfig):
-        return config.workers or 0
-    return config.parallelism.num_workers
 
 
 def read(run: Run, kind: Kind) -> Measured:

@@ -72,13 +72,13 @@ def submit(
     """
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
+    from llmops_kernel.services.submission import changes_in
 
     settings: dict[str, Any] = {} if workers is None else {"num_workers": workers}
-    if config.suffix == ".py":
-        overrides, settings["args"] = None, tuple(overrides or ())
     with out(stderr=True).status("Submitting ..."):
         target = api.cluster(cluster)
-        run = target.submit(config, overrides=overrides or (), workspace=workspace, **settings)
+        changes = changes_in(overrides or (), config)
+        run = target.submit(config, overrides=changes, workspace=workspace, **settings)
     print_advice(run.config)
     if follow:
         return follow_run(run)

@@ -36,8 +36,6 @@ from llmops_kernel.config.names import (
 )
 from llmops_kernel.config.reading.origins import Path
 
-_ROWS = (".jsonl", ".json", ".parquet")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
@@ -68,7 +66,7 @@ def complete(
     if not cursor.is_value or (in_item and section is not None):
         found = _fields(model, section, cursor)
     else:
-        found = _values(model, cursor, folder, providers=tuple(kind.models))
+        found = _values(kind, model, cursor, folder)
     return list(found)
 
 
@@ -116,7 +114,7 @@ def _arguments(cursor: Cursor) -> Iterator[Completion]:
 
 
 def _values(
-    root: type[Section], cursor: Cursor, folder: FilePath | None, *, providers: tuple[str, ...]
+    kind: Kind, root: type[Section], cursor: Cursor, folder: FilePath | None
 ) -> Iterator[Completion]:
     path = cursor.path
     in_item = bool(path) and path[-1] == ITEM
@@ -130,14 +128,15 @@ def _values(
         return
     about_it = about(field)
     if path == ("provider",):
-        for name in providers:
+        for name in kind.models:
             yield _completion(cursor, name, name, "value", "", about_it)
         return
     for value, detail in _known_values(field, path, cursor, in_item=in_item):
         insert = value.partition(" → ")[2] or value
         yield _completion(cursor, value, insert, "value", detail, about_it)
-    if folder is not None:
-        for name, detail in _files(path, cursor.prefix, folder):
+    suffixes = kind.files.get(".".join(path))
+    if folder is not None and suffixes is not None:
+        for name, detail in paths_below(folder, cursor.prefix, suffixes=suffixes):
             yield _completion(cursor, name, name, "file", detail, about_it)
 
 
@@ -167,15 +166,6 @@ def _detail(value: str, path: Path) -> str:
     if path == ("model", "id") and value in CATALOGUE:
         return "built-in catalogue"
     return "tracker" if path[:1] == ("report_to",) and value != "null" else ""
-
-
-def _files(path: Path, prefix: str, folder: FilePath) -> Iterator[tuple[str, str]]:
-    if path in (("data", "train"), ("data", "eval")):
-        yield from paths_below(folder, prefix, suffixes=_ROWS)
-    elif path == ("hooks", "file"):
-        yield from paths_below(folder, prefix, suffixes=(".py",))
-    elif path == ("model", "id"):
-        yield from paths_below(folder, prefix, suffixes=())
 
 
 def _typed(cursor: Cursor, name: str) -> bool:

@@ -29,6 +29,16 @@ def batch_words(config: TrainingConfig) -> str:
     return f"{total} = {micro} sequence(s) x {workers} worker(s) x {passes} accumulation step(s)"
 
 
+def training_facts(config: TrainingConfig) -> dict[str, str]:
+    """Return what `llmops check` prints of a training config, by label."""
+    return {
+        "model": config.model.id,
+        "data": config.data.train,
+        "method": f"{config.method.type}, {config.parallelism.strategy}",
+        "global batch size": batch_words(config),
+    }
+
+
 def _length(config: TrainingConfig) -> str:
     training = config.training
     if training.max_steps is not None:

@@ -1,30 +1,23 @@
-"""The kinds of config files: how a file is recognised, checked and explained."""
+"""What defines a kind of config file: how it is recognised, checked and explained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
-from llmops_kernel.config.assist.effect import cluster_effect, training_effect
+from llmops_kernel.config.assist.effect import cluster_effect, training_effect, training_facts
 from llmops_kernel.config.assist.template import cluster_template, training_template
 from llmops_kernel.config.assist.text.chosen import choices_in
 from llmops_kernel.config.models.choice import view_for
 from llmops_kernel.config.models.cluster import TEMPLATES, ClusterTemplate
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.problems import Problem, config_error, did_you_mean, listed
+from llmops_kernel.config.problems import Problem
 from llmops_kernel.config.reading.files import check_files
+from llmops_kernel.config.reading.load import REMEDY, FileCheck
 from llmops_kernel.config.reading.templates import FOLDER, NOT_TEMPLATES
-
-
-class FileCheck(Protocol):
-    """Checks the files that a config names, except what depends on `wrong` fields."""
-
-    def __call__(
-        self, config: Any, folder: Path, /, *, wrong: Collection[str] = ()
-    ) -> list[Problem]: ...
 
 
 def _no_files(_config: Any, _folder: Path, /, *, wrong: Collection[str] = ()) -> list[Problem]:
@@ -47,8 +40,14 @@ class Kind:
     """Text of a new file, every field explained."""
     effect: Callable[[Any], list[str]]
     """Describes what a valid config does, one line each."""
+    facts: Callable[[Any], dict[str, str]] | None = None
+    """What `llmops check` prints of a valid config, by label; None: its effect."""
     check_files: FileCheck = _no_files
     """Checks the files that a config names."""
+    remedy: str = ""
+    """The last line of an error that lists a config's mistakes."""
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Dotted fields that name a file, with the extensions to offer; none: folders only."""
     named_by_file: bool = False
     """Whether the file's name is the default of the field `name`."""
     models: Mapping[str, type[Section]] = field(default_factory=dict)
@@ -64,11 +63,17 @@ class Kind:
         """Return the model with the variants that these values choose, such as a method."""
         return view_for(self.model_of(data), data)
 
+    def matches(self, path: str | Path) -> bool:
+        """Return whether a file is of this kind, by its path."""
+        pure = PurePosixPath(str(path).replace("\\", "/"))
+        return any(map(pure.match, self.globs)) and pure.stem not in self.not_these
+
     def view_in(self, text: str) -> type[Section]:
         """Like `view_of`, for a text that need not be YAML yet."""
         return self.view_of(choices_in(self.model, text))
 
 
+_ROWS = (".jsonl", ".json", ".parquet")
 TRAIN = Kind(
     name="train",
     title="Training config",
@@ -77,7 +82,15 @@ TRAIN = Kind(
     model=TrainingConfig,
     template=training_template,
     effect=training_effect,
+    facts=training_facts,
     check_files=check_files,
+    remedy=REMEDY,
+    files={
+        "data.train": _ROWS,
+        "data.eval": _ROWS,
+        "hooks.file": (".py",),
+        "model.id": (),
+    },
 )
 CLUSTER = Kind(
     name="cluster",
@@ -91,24 +104,3 @@ CLUSTER = Kind(
     models=TEMPLATES,
     not_these=NOT_TEMPLATES,
 )
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (TRAIN, CLUSTER)}
-
-
-def kind_of(path: str | Path) -> Kind | None:
-    """Return the kind of a file by its path; None for any other file."""
-    pure = PurePosixPath(str(path).replace("\\", "/"))
-    found = (
-        kind
-        for kind in KINDS.values()
-        if any(map(pure.match, kind.globs)) and pure.stem not in kind.not_these
-    )
-    return next(found, None)
-
-
-def kind_named(name: str) -> Kind:
-    """Return a kind. Raises ConfigError for an unknown name."""
-    if name in KINDS:
-        return KINDS[name]
-    hint = did_you_mean(name, KINDS) or f"known: {listed(KINDS)}"
-    problem = Problem(path="kind", message="no such kind of config", value=name, suggestion=hint)
-    raise config_error([problem], remedy=f"name one of {listed(KINDS)}")

@@ -23,7 +23,7 @@ def schema_of(model: type[Section]) -> Schema:
     schema = widest(model).model_json_schema()
     schema["title"] = model.__name__
     schema["properties"] = {
-        name: _with_shorthand(model, name, wanted, schema["$defs"])
+        name: _with_shorthand(model, name, wanted, schema.get("$defs", {}))
         for name, wanted in schema["properties"].items()
     }
     return {"$schema": _DRAFT, **schema}

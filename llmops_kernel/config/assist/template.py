@@ -51,14 +51,19 @@ def training_template(**answers: Any) -> str:
     Raises ConfigError when an answer does not fit.
     """
     config = _answered(TrainingConfig, _BASE, answers)
-    return _head(_TRAINING_HEAD) + commented(config)
+    return new_file(_TRAINING_HEAD, config)
 
 
 def cluster_template(**answers: Any) -> str:
     """Return a cluster template with every field explained, for the given `provider`."""
     model = TEMPLATES.get(answers.get("provider", "local"), ClusterTemplate)
     base = _KUBERAY if model is KubeRayTemplate else {}
-    return _head(_CLUSTER_HEAD) + commented(_answered(model, base, answers))
+    return new_file(_CLUSTER_HEAD, _answered(model, base, answers))
+
+
+def new_file(head: str, config: Section) -> str:
+    """Return the text of a new file: `head` as a comment, then each field explained."""
+    return _head(head) + commented(config)
 
 
 def commented(config: Section) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Config, Section
+from llmops_kernel.config.models.section import NAME_PATTERN, Broken, RunConfig, Section
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY", re.I)
 
@@ -21,7 +21,7 @@ class WorkerResources(Section):
     """GPUs of one worker; `auto` is 1 where the cluster has GPUs, else 0."""
 
 
-class ScriptConfig(Config):
+class ScriptConfig(RunConfig):
     """A Python script that runs on the cluster, alone or on several workers."""
 
     name: str = Field(default="script", pattern=NAME_PATTERN)
@@ -47,6 +47,10 @@ class ScriptConfig(Config):
         if self.mode == "driver":
             return None
         return self.num_workers or (1 if self.mode == "workers" else None)
+
+    @property
+    def worker_processes(self) -> int:
+        return self.workers or 0
 
     def broken_rules(self) -> list[Broken]:
         found: list[Broken] = []

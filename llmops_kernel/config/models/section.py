@@ -73,6 +73,23 @@ class Config(Section):
         return []
 
 
+class RunConfig(Config):
+    """The config of a run, of any kind."""
+
+    name: str = Field(default="run", pattern=NAME_PATTERN)
+    """Short name, the first part of each run id: lower-case letters, digits and dashes."""
+
+    @property
+    def worker_processes(self) -> int:
+        """How many workers Ray starts; 0 if the run has none, or starts its own."""
+        return 0
+
+    @property
+    def model_id(self) -> str | None:
+        """The model that the run loads, which a client may convert in advance; None: unknown."""
+        return None
+
+
 class WarmSettings(Section):
     """Whether worker processes are forked from a process that has imported the training stack."""
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, SerializeAsAny, field_validator
 
 from llmops_kernel.config.models.methods import LoraMethod, MethodConfig
-from llmops_kernel.config.models.section import NAME_PATTERN, Config
+from llmops_kernel.config.models.section import NAME_PATTERN, RunConfig
 from llmops_kernel.config.models.sections import (
     CheckpointConfig,
     DataConfig,
@@ -21,7 +21,7 @@ from llmops_kernel.config.models.sections import (
 )
 
 
-class TrainingFields(Config):
+class TrainingFields(RunConfig):
     """The fields of a training config, without the rules between them."""
 
     name: str = Field(default="train", pattern=NAME_PATTERN)
@@ -42,6 +42,14 @@ class TrainingFields(Config):
     """Trackers, by Transformers' name: `tensorboard`, `mlflow`, `wandb`, `comet_ml`, `trackio`."""
     training_arguments: dict[str, Any] = Field(default_factory=dict)
     """Other `TrainingArguments` of Transformers by name, for what has no field in this file."""
+
+    @property
+    def worker_processes(self) -> int:
+        return self.parallelism.num_workers
+
+    @property
+    def model_id(self) -> str:
+        return self.model.id
 
     @property
     def gradient_accumulation_steps(self) -> int:

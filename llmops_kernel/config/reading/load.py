@@ -1,11 +1,11 @@
-"""Load training configs: a file or plain data, with overrides; all problems at once."""
+"""Load configs: a file, a text or plain data, with overrides; all problems at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -27,12 +27,20 @@ __all__ = [
     "flatten",
     "load_training_config",
     "training_config_from_dict",
-    "training_config_from_record",
     "training_config_from_text",
 ]
 
+M = TypeVar("M", bound=Section)
 PATTERN = "*.train.yaml"
-_REMEDY = "`llmops init` writes a config with every field explained"
+REMEDY = "`llmops init` writes a config with every field explained"
+
+
+class FileCheck(Protocol):
+    """Checks the files that a config names, except what depends on `wrong` fields."""
+
+    def __call__(
+        self, config: Any, folder: Path, /, *, wrong: Collection[str] = ()
+    ) -> list[Problem]: ...
 
 
 def load_training_config(
@@ -42,7 +50,7 @@ def load_training_config(
 
     With a `workspace` the problems of a wrong config include those of the files it names.
     """
-    source = read_yaml(Path(path).expanduser(), remedy=_REMEDY, siblings=PATTERN)
+    source = read_yaml(Path(path).expanduser(), remedy=REMEDY, siblings=PATTERN)
     return _training_config(source, overrides, workspace)
 
 
@@ -54,39 +62,59 @@ def training_config_from_text(
     workspace: Path | None = None,
 ) -> TrainingConfig:
     """Like `load_training_config` for a YAML text; `name` is what the problems call it."""
-    return _training_config(parse_yaml(text, file=name, remedy=_REMEDY), overrides, workspace)
+    return _training_config(parse_yaml(text, file=name, remedy=REMEDY), overrides, workspace)
 
 
 def training_config_from_dict(
     data: Mapping[str, Any], overrides: Overrides = (), *, workspace: Path | None = None
 ) -> TrainingConfig:
     """Like `load_training_config` for plain data, such as a notebook's dict."""
-    source = Source({str(key): value for key, value in data.items()}, Origins())
-    return _training_config(source, overrides, workspace)
-
-
-def training_config_from_record(
-    data: Mapping[str, Any], overrides: Overrides = ()
-) -> TrainingConfig:
-    """Like `training_config_from_dict` for the config of a run's record, maybe of an old one."""
-    # Mistakes are reported below, with each value and the field that would be valid.
-    with suppress(ValidationError):
-        data = TrainingConfig.model_validate(data).model_dump(mode="json")
-    return training_config_from_dict(data, overrides)
+    return _training_config(source_of(data), overrides, workspace)
 
 
 def _training_config(
     source: Source, overrides: Overrides, workspace: Path | None
 ) -> TrainingConfig:
-    data, refused = apply_overrides(TrainingConfig, source.data, overrides, origins=source.origins)
-    checked = check(TrainingConfig, data, origins=source.origins)
+    return resolved(
+        TrainingConfig, source, overrides, workspace=workspace, files=check_files, remedy=REMEDY
+    )
+
+
+def resolved(
+    model: type[M],
+    source: Source,
+    overrides: Overrides,
+    *,
+    workspace: Path | None = None,
+    files: FileCheck | None = None,
+    remedy: str = "",
+) -> M:
+    """Return the config with overrides applied. Raises ConfigError with all problems at once.
+
+    With a `workspace` those of the `files` that a wrong config names are among them.
+    """
+    data, refused = apply_overrides(model, source.data, overrides, origins=source.origins)
+    checked = check(model, data, origins=source.origins)
     problems = [*source.problems, *refused, *checked.problems]
     if checked.config is not None and not problems:
         return checked.config
-    if checked.usable is not None and workspace is not None:
+    if checked.usable is not None and workspace is not None and files is not None:
         wrong = [problem.path for problem in problems]
-        problems += check_files(checked.usable, workspace, wrong=wrong)
-    raise config_error(list(unique(problems)), remedy=_REMEDY)
+        problems += files(checked.usable, workspace, wrong=wrong)
+    raise config_error(list(unique(problems)), remedy=remedy)
+
+
+def source_of(data: Mapping[str, Any]) -> Source:
+    """Return plain data, such as a notebook's dict, as it is read from a file."""
+    return Source({str(key): value for key, value in data.items()}, Origins())
+
+
+def upgraded(model: type[Section], data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of a run's record, which may be of an earlier release."""
+    # Mistakes are reported later, with each value and the field that would be valid.
+    with suppress(ValidationError):
+        return model.model_validate(data).model_dump(mode="json")
+    return data
 
 
 def dump_yaml(config: Section) -> str:

@@ -110,6 +110,9 @@ class Shaper:
                 str(key): self._text(item, (*path, str(key))) if as_text else item
                 for key, item in value.items()
             }
+        if get_origin(kinds[0]) is tuple and isinstance(value, list | tuple):
+            as_text = get_args(kinds[0])[0] is str
+            return [self._text(v, (*path, str(i))) if as_text else v for i, v in enumerate(value)]
         return value
 
     def _text(self, value: Any, path: Path) -> Any:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config import assist
-from llmops_kernel.config.assist.file_kinds import KINDS, Kind, kind_named, kind_of
+from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.reading.templates import FOLDER
+from llmops_kernel.kinds.files import file_kind_named, file_kind_of, file_kinds
+from llmops_kernel.kinds.registry import is_registered
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
 from llmops_kernel.server.wire.configs import (
     CheckBody,
@@ -30,10 +32,10 @@ class ConfigHandler(LLMOpsHandler):
 
     def kind(self, body: ConfigTarget) -> Kind:
         if body.kind is not None:
-            return kind_named(body.kind)
-        found = kind_of(body.path) if body.path is not None else None
+            return file_kind_named(body.kind)
+        found = file_kind_of(body.path) if body.path is not None else None
         if found is None:
-            globs = ", ".join(glob for kind in KINDS.values() for glob in kind.globs[:1])
+            globs = ", ".join(glob for kind in file_kinds().values() for glob in kind.globs[:1])
             raise RequestError(
                 f"{body.path or 'This text'} is no config that is known here",
                 remedy=f"name its kind, or name the file as one of {globs}, or below {FOLDER}/",
@@ -51,20 +53,20 @@ class ConfigHandler(LLMOpsHandler):
 class KindsHandler(ConfigHandler):
     @protected
     async def get(self) -> None:
-        self.reply([_kind_info(kind) for kind in KINDS.values()])
+        self.reply([_kind_info(kind) for kind in file_kinds().values()])
 
 
 class SchemaHandler(ConfigHandler):
     @protected
     async def get(self) -> None:
-        kind, provider = kind_named(self.query("kind")), self.query("provider", "")
+        kind, provider = file_kind_named(self.query("kind")), self.query("provider", "")
         self.reply(await self.run(assist.form_schema, kind, provider=provider))
 
 
 class TemplateHandler(ConfigHandler):
     @protected
     async def get(self) -> None:
-        text = await self.run(kind_named(self.query("kind")).template)
+        text = await self.run(file_kind_named(self.query("kind")).template)
         self.reply(ConfigText(text=text))
 
 
@@ -105,7 +107,7 @@ class RenderHandler(ConfigHandler):
     @protected
     async def post(self) -> None:
         body = self.body(RenderBody)
-        text = await self.run(assist.render, kind_named(body.kind), body.data)
+        text = await self.run(assist.render, file_kind_named(body.kind), body.data)
         self.reply(ConfigText(text=text))
 
 
@@ -113,14 +115,18 @@ class MergeHandler(ConfigHandler):
     @protected
     async def post(self) -> None:
         body = self.body(MergeBody)
-        kind = kind_named(body.kind)
+        kind = file_kind_named(body.kind)
         text = await self.run(assist.merge, kind, body.text, body.data, whole=body.whole)
         self.reply(ConfigText(text=text))
 
 
 def _kind_info(kind: Kind) -> ConfigKind:
     return ConfigKind(
-        name=kind.name, title=kind.title, globs=list(kind.globs), new_file=kind.new_file
+        name=kind.name,
+        title=kind.title,
+        globs=list(kind.globs),
+        new_file=kind.new_file,
+        is_run=is_registered(kind.name),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.jobs.log_source import log_on_disk
+from llmops_kernel.kinds.files import program_of
 from llmops_kernel.server.base import RequestError, below
 from llmops_kernel.server.live.operations import Operations, Progress
 from llmops_kernel.server.runs.followers import Followers
@@ -135,7 +136,7 @@ def submit(
 def _wanted(body: SubmitBody, root: Path) -> Submission:
     path = None if body.path is None else below(root, body.path, must_exist=body.text is None)
     folder = below(root, body.workspace) if body.workspace is not None else None
-    if body.text is not None and not (body.path or "").endswith(".py"):
+    if body.text is not None and program_of(body.path or "") is None:
         workspace = folder or (path.parent if path is not None else root)
         shown = path.name if path is not None and path.parent == workspace else body.path
         return submission.from_text(

@@ -18,6 +18,8 @@ class ConfigKind(Wire):
     """Patterns of the end of a path."""
     new_file: str
     """Usual name of a new file."""
+    is_run: bool
+    """Whether such a file is submitted as a run."""
 
 
 class ConfigText(Wire):

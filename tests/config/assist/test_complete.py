@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.config.assist import Completion, complete, diagnose, examine, hover
-from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN, Kind, kind_of
+from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN, Kind
 from llmops_kernel.config.assist.template import training_template
+from llmops_kernel.kinds.files import file_kind_of
 
 
 def at_bar(text: str, kind: Kind = TRAIN, folder: Path | None = None) -> list[Completion]:
@@ -123,7 +124,7 @@ def test_cluster_templates_are_completed_too() -> None:
     ],
 )
 def test_kinds_by_path(path: str, kind: str | None) -> None:
-    found = kind_of(path)
+    found = file_kind_of(path)
     assert (found.name if found else None) == kind
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from llmops_kernel.config.assist import diagnose, examine, form_schema
-from llmops_kernel.config.assist.file_kinds import CLUSTER, KINDS, TRAIN, kind_named
+from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN
 from llmops_kernel.errors import ConfigError
+from llmops_kernel.kinds.files import file_kind_named, file_kinds
 
 BASE = "model: tiny-llama\ndata: rows.jsonl\n"
 
@@ -77,7 +78,7 @@ def test_a_template_is_named_by_its_file() -> None:
     assert found.config.name == "big-one"  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("kind", file_kinds().values(), ids=file_kinds())
 def test_templates_are_right_and_say_what_they_do(kind: Any) -> None:
     found = examine(kind, kind.template())
     assert found.problems == []
@@ -86,7 +87,7 @@ def test_templates_are_right_and_say_what_they_do(kind: Any) -> None:
 
 def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(ConfigError, match="train"):
-        kind_named("trian")
+        file_kind_named("trian")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import pytest
 
 from llmops_kernel.config.assist import diagnose, form_schema, hover, merge, render
 from llmops_kernel.config.assist.diagnose import examine
-from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN, kind_of
+from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN
 from llmops_kernel.config.assist.template import cluster_template
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.reading.templates import load_cluster_template, shipped
+from llmops_kernel.kinds.files import file_kind_of
 from tests.config.assist.test_complete import at_bar, labels
 
 KUBERAY = "provider: kuberay\nimage: i\n"
@@ -146,6 +147,6 @@ def test_a_new_template_explains_every_field_of_every_section() -> None:
 
 
 def test_rbac_is_no_cluster_template() -> None:
-    assert kind_of("cluster_templates/rbac.yaml") is None
-    assert kind_of("a/cluster_templates/rbac.yml") is None
-    assert kind_of("cluster_templates/gcp-h100.yaml") is CLUSTER
+    assert file_kind_of("cluster_templates/rbac.yaml") is None
+    assert file_kind_of("a/cluster_templates/rbac.yml") is None
+    assert file_kind_of("cluster_templates/gcp-h100.yaml") is CLUSTER

@@ -48,8 +48,26 @@ describe('globs', () => {
     const request = () => Promise.reject(new Error('not asked'));
     const kinds = new Kinds({ request } as unknown as ILLMOps);
     expect(kinds.of('cluster_templates/big.yaml')?.name).toBe('cluster');
+    expect(kinds.of('scripts/ddp.script.yaml')?.name).toBe('script');
     expect(kinds.of('cluster_templates/rbac.yaml')).toBeNull();
     expect(kinds.of('a/cluster_templates/rbac.yml')).toBeNull();
+  });
+});
+
+describe('a kind that the server brings', () => {
+  it('is known by its file names once it has answered', async () => {
+    const toy = {
+      name: 'index',
+      title: 'Index config',
+      globs: ['*.index.yaml'],
+      new_file: 'new.index.yaml',
+      is_run: true
+    };
+    const request = () => Promise.resolve([toy]);
+    const kinds = new Kinds({ request } as unknown as ILLMOps);
+    await kinds.ready;
+    expect(kinds.of('a/docs.index.yaml')).toEqual(toy);
+    expect(kinds.named('index')?.is_run).toBe(true);
   });
 });
 

@@ -146,8 +146,7 @@ describe('a cluster that is starting', () => {
 describe('a script', () => {
   it.each([
     ['train.py', true],
-    ['a/b.script.yaml', true],
-    ['b.script.yml', true],
+    ['a/b.script.yaml', false],
     ['lora.train.yaml', false],
     ['notes.python', false],
     [undefined, false]

@@ -1,0 +1,70 @@
+"""Read the config of a run of any kind: from a file, a text, values or a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config.reading.load import resolved, source_of, upgraded
+from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.config.reading.yaml_source import Source, parse_yaml, read_yaml
+from llmops_kernel.kinds.files import file_kind
+from llmops_kernel.kinds.kind import RunKind, load_attribute
+
+
+def from_path(
+    kind: RunKind, path: Path, overrides: Overrides = (), *, workspace: Path | None = None
+) -> Any:
+    """Read a config file, or make the config of a program. Raises ConfigError.
+
+    `workspace` is what relative paths begin in; default the file's folder.
+    """
+    program = kind.programs.get(path.suffix)
+    if program is not None:
+        values = load_attribute(program.config)(path, workspace or path.parent)
+        return from_values(kind, values, overrides, workspace=workspace)
+    file = file_kind(kind)
+    source = read_yaml(path.expanduser(), remedy=file.remedy, siblings=file.globs[0])
+    return _resolved(kind, source, overrides, workspace)
+
+
+def from_text(
+    kind: RunKind,
+    text: str,
+    overrides: Overrides = (),
+    *,
+    name: str,
+    workspace: Path | None = None,
+) -> Any:
+    """Read a text; `name` is what error messages call it. Raises ConfigError."""
+    source = parse_yaml(text, file=name, remedy=file_kind(kind).remedy)
+    return _resolved(kind, source, overrides, workspace)
+
+
+def from_values(
+    kind: RunKind,
+    values: Mapping[str, Any],
+    overrides: Overrides = (),
+    *,
+    workspace: Path | None = None,
+) -> Any:
+    """Check plain data, such as a notebook's dict. Raises ConfigError."""
+    return _resolved(kind, source_of(values), overrides, workspace)
+
+
+def from_record(kind: RunKind, values: Mapping[str, Any], overrides: Overrides = ()) -> Any:
+    """Check the config of a run's record, maybe of an earlier release. Raises ConfigError."""
+    return from_values(kind, upgraded(file_kind(kind).model, values), overrides)
+
+
+def _resolved(kind: RunKind, source: Source, overrides: Overrides, workspace: Path | None) -> Any:
+    file = file_kind(kind)
+    return resolved(
+        file.model,
+        source,
+        overrides,
+        workspace=workspace,
+        files=file.check_files,
+        remedy=file.remedy,
+    )
