@@ -6,7 +6,7 @@
   * ClusterError
     + ClusterNotFoundError
     + ClusterDeadError      it was running and died
-    + ClusterStartError     it did not come up
+    + ClusterStartError     it did not start
     + ClusterUnreachableError
     + ClusterStateError     the action is not possible in the cluster's state
     + HistoryError          runs on it would lose lines of their journals
@@ -76,7 +76,7 @@ class ClusterDeadError(ClusterError):
 
 
 class ClusterStartError(ClusterError):
-    """The cluster did not come up."""
+    """The cluster did not start."""
 
     status = 504
 
@@ -94,7 +94,7 @@ class ClusterStateError(ClusterError):
 
 
 class HistoryError(ClusterError):
-    """The journals and logs of runs cannot be archived before their cluster goes."""
+    """The journals and logs of runs cannot be archived before their cluster is deleted."""
 
     status = 409
 

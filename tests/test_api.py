@@ -149,7 +149,7 @@ def test_an_interrupt_detaches_and_shows_how_to_come_back(past_run, store, capsy
     assert run.state == "PENDING"
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     assert run.wait(timeout_s=30) == "PENDING"
-    assert "llmops wait demo-a" in capsys.readouterr().out
+    assert 'llmops.attach("demo-a").wait()' in capsys.readouterr().out
     assert run.wait(timeout_s=0.1) == "PENDING"
 
 

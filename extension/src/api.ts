@@ -109,7 +109,7 @@ export class Api implements ILLMOps {
     }
     if (answer.protocol !== PROTOCOL) {
       throw new ApiError(409, {
-        message: `This page speaks version ${PROTOCOL} of the llmops protocol, the server (${answer.version}) version ${answer.protocol}`,
+        message: `This page uses version ${PROTOCOL} of the llmops protocol, the server (${answer.version}) version ${answer.protocol}`,
         remedy:
           'reload this page; if that does not help, restart the Jupyter server'
       });

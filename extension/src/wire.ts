@@ -23,22 +23,22 @@ export interface Trouble {
 
 /** The answer to the first request of a page. */
 export interface Handshake {
-  /** Of the server's llmops-kernel. */
+  /** Version of llmops-kernel on the server. */
   version: string;
   protocol: number;
-  /** Where runs lie. */
+  /** Folder of the runs. */
   home: string;
   /** Jupyter's root folder. */
   root: string;
   dashboard_writable: boolean;
 }
 
-/** Something that takes a while: a cluster's start, a submission. */
+/** A long-running operation, such as a cluster start or a submission. */
 export interface OperationInfo {
   id: string;
   /** `up`, `submit`, `delete` ... */
   kind: string;
-  /** The cluster or run that it is about. */
+  /** Name of the cluster, or id of the run. */
   what: string;
   state: 'running' | 'done' | 'failed';
   /** Progress, oldest first; the newest twenty. */
@@ -53,21 +53,21 @@ export interface OperationInfo {
 export interface ClusterRow {
   name: string;
   provider: string;
-  /** The newest that is known; null until its provider has answered for the first time. */
+  /** The last known state; null until the provider has answered for the first time. */
   info: ClusterInfo | null;
-  /** Why `info` is not of this moment; empty when it is. */
+  /** Why `info` may be out of date; empty when it is current. */
   stale: string;
   /** What to do about that. */
   remedy: string;
-  /** When `info` was true, in Unix time. */
+  /** Unix time at which `info` was read. */
   checked_s: number | null;
   /** Unix time; null while a job runs, and when it is not known. */
   idle_since_s: number | null;
-  /** The operation that is changing it now. */
+  /** Id of the operation that is in progress on this cluster. */
   operation_id: string | null;
-  /** `up`, `suspend`, `resume`, `scale` or `delete`, while that is under way. */
+  /** `up`, `suspend`, `resume`, `scale` or `delete`, while that is in progress. */
   doing: string;
-  /** The newest line of that operation. */
+  /** The newest progress line of that operation. */
   progress: string;
 }
 
@@ -76,7 +76,7 @@ export interface ClusterInfo {
   name: string;
   provider: string;
   state: 'starting' | 'ready' | 'stopping' | 'dead' | 'stopped';
-  /** For people: why it is in this state, or what is unusual about it. */
+  /** A readable text: why it is in this state, or what is unusual about it. */
   message: string;
   remedy: string;
   dashboard_url: string | null;
@@ -120,11 +120,11 @@ export interface ClusterInfo {
   waiting: Waiting[];
   /** Unix time at which the idle guard suspends it if nothing runs until then. */
   suspends_at_s: number | null;
-  /** Unix time at which its time to live is over. */
+  /** Unix time at which its time to live expires. */
   ends_at_s: number | null;
   /** Unix time until which no idle guard acts on it (`llmops keep`). */
   kept_until_s: number | null;
-  /** Made by others: kubectl, CI, a pipeline. */
+  /** Created by other tools: kubectl, CI, a pipeline. */
   is_adopted: boolean;
   /**
    * `warm`, `starting`, `off (why)` or `cold: why`: how processes of jobs start; empty when the
@@ -148,7 +148,7 @@ export interface ClusterInfo {
 /** One worker group: how many replicas there are and may be. */
 export interface GroupInfo {
   name: string;
-  /** As asked for. */
+  /** As requested. */
   replicas: number;
   /** Pods that are ready. */
   ready: number | null;
@@ -168,7 +168,7 @@ export interface Waiting {
   is_stuck: boolean;
 }
 
-/** All clusters at one moment. */
+/** All clusters at one time. */
 export interface ClusterList {
   clusters: ClusterRow[];
   /** The server's clock, in Unix time: ages are counted from it. */
@@ -183,48 +183,48 @@ export interface ActionPreview {
   summary: string;
   /** Running runs, other jobs, nodes and processes. What is unknown is named as unknown. */
   stops: string[];
-  /** What is still there afterwards. */
+  /** What is kept. */
   keeps: string[];
   /** True when work or files are lost, or when that cannot be known. */
   needs_confirmation: boolean;
 }
 
-/** A cluster template that a cluster can be made from. */
+/** A cluster template to create a cluster from. */
 export interface TemplateInfo {
-  /** What `llmops up` takes. */
+  /** Name or path to pass to `llmops up`. */
   name: string;
-  /** In Jupyter's file browser; null for one that is built in or lies outside its root. */
+  /** Path in Jupyter's file browser; null for a built-in one and outside its root folder. */
   path: string | null;
   /** The YAML. */
   text: string;
   problems: FieldProblem[];
 }
 
-/** What to start: one of the three. */
+/** The template to start: exactly one of the three fields. */
 export interface UpBody {
   /** Name of a template of the list. */
   template?: string | null;
-  /** Of a template file in Jupyter's file browser. */
+  /** Path of a template file in Jupyter's file browser. */
   path?: string | null;
-  /** A template's text; its `env` is then not on disk for a later resume. */
+  /** Text of a template; its `env` is not stored, so a later resume does not have it. */
   yaml?: string | null;
 }
 
-/** New numbers; null leaves one as it is. */
+/** New sizes; null keeps the current value. */
 export interface ScaleBody {
   num_cpus?: number | null;
   num_gpus?: number | null;
-  /** Replicas by worker group; groups that are not named stay as they are. */
+  /** Replicas by worker group; groups that are not named keep theirs. */
   workers?: Record<string, number>;
 }
 
-/** How long no idle guard may touch a cluster. */
+/** How long idle guards do not suspend or delete a cluster. */
 export interface KeepBody {
-  /** Seconds from now; 0 takes an earlier wish back. */
+  /** Seconds from now; 0 ends it. */
   for_s: number;
 }
 
-/** A kind of config files, by which editors know what to help with. */
+/** A kind of config file that editors support. */
 export interface ConfigKind {
   name: string;
   title: string;
@@ -236,7 +236,7 @@ export interface ConfigKind {
   is_run: boolean;
 }
 
-/** A whole YAML text. */
+/** A complete YAML text. */
 export interface ConfigText {
   text: string;
 }
@@ -246,13 +246,13 @@ export interface CheckBody {
   kind?: string | null;
   path?: string | null;
   text: string;
-  /** Also look at the files that it names. */
+  /** Also check the files that it names. */
   with_files?: boolean;
-  /** `section.field=value`, laid over the text. */
+  /** Overrides, `section.field=value`. */
   overrides?: string[];
 }
 
-/** A place in a text. */
+/** A cursor position in a text. */
 export interface CursorBody {
   kind?: string | null;
   path?: string | null;
@@ -267,16 +267,16 @@ export interface RenderBody {
   data: Record<string, unknown>;
 }
 
-/** Values of a form, and the text to put them into. */
+/** Values of a form, and the text to update with them. */
 export interface MergeBody {
   kind: string;
   data: Record<string, unknown>;
   text: string;
-  /** Fields that `data` leaves out go back to their default. */
+  /** Reset fields that `data` does not have to their defaults. */
   whole?: boolean;
 }
 
-/** One mistake and where it stands. */
+/** One problem and its position. */
 export interface ConfigDiagnostic {
   line: number;
   column: number;
@@ -291,20 +291,20 @@ export interface ConfigDiagnostic {
   file: string | null;
 }
 
-/** Whether a text is right, and what it works out to. */
+/** Whether a text is valid, and what it would do. */
 export interface ConfigCheck {
   kind: string;
   valid: boolean;
-  /** A line each; empty while something is wrong. */
+  /** What the config does, one sentence per item; empty while there is a problem. */
   effect: string[];
   /** The config's own name. */
   name: string | null;
-  /** What is written, sections expanded; null when it is not YAML. */
+  /** The values as written, sections expanded; null if the text is not YAML. */
   values: Record<string, unknown> | null;
   diagnostics: ConfigDiagnostic[];
 }
 
-/** One proposal. */
+/** One completion. */
 export interface ConfigCompletion {
   label: string;
   insert: string;
@@ -341,7 +341,7 @@ export interface RunRow {
   hidden: boolean;
   state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
   attempt: number;
-  /** Why it ended; empty while it runs. */
+  /** Why it ended; empty until it has ended. */
   message: string;
   remedy: string;
   progress: RunProgress | null;
@@ -354,14 +354,14 @@ export interface RunRow {
   curve: (number | null)[];
   /** Empty for a kind without a curve. */
   curve_label: string;
-  /** What can be done to it now. */
+  /** Actions that are possible now. */
   actions: ('stop' | 'retry' | 'resubmit' | 'compare' | 'delete')[];
   parent: string | null;
   /** Submission id of the newest attempt, for the link to Ray's job page. */
   submission_id: string | null;
 }
 
-/** How far a run is. */
+/** Progress of a run. */
 export interface RunProgress {
   done: number;
   total: number | null;
@@ -381,14 +381,14 @@ export interface FigureValue {
   listed: boolean;
 }
 
-/** One run in full, but for its curves. */
+/** One run in full, without its curves. */
 export interface RunDetail {
   row: RunRow;
   note: string;
   user: string;
   host: string;
   config_path: string | null;
-  /** Resolved: every field, defaults too. */
+  /** The resolved config: all fields, including defaults. */
   config_yaml: string;
   overrides: Record<string, unknown>;
   versions: Record<string, string>;
@@ -403,14 +403,14 @@ export interface RunDetail {
   contents_path: string | null;
 }
 
-/** One try of a run. */
+/** One attempt of a run. */
 export interface RunAttempt {
   number: number;
   cluster: string;
   submission_id: string;
   submitted_s: number;
   ended_s: number | null;
-  /** How it ended; null when nobody saw its end. */
+  /** Final state; null while it is not known. */
   state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED' | null;
   message: string;
   resumed_from: string | null;
@@ -428,7 +428,7 @@ export interface RunOutput {
   contents_path: string | null;
 }
 
-/** What a deletion would remove. */
+/** What deleting a run would remove. */
 export interface RunPreview {
   run_id: string;
   state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
@@ -437,9 +437,9 @@ export interface RunPreview {
   num_files: number;
   checkpoints: string[];
   outputs: string[];
-  /** Results elsewhere, which stay. */
+  /** Results outside the run folder, which are kept. */
   kept: string[];
-  /** Runs that were re-submitted from it; they stay. */
+  /** Runs that were re-submitted from it, which are kept. */
   children: string[];
 }
 
@@ -449,7 +449,7 @@ export interface FileText {
   text: string;
 }
 
-/** What to change; fields that are left out stay as they are. */
+/** What to change; fields that are left out keep their values. */
 export interface NotesBody {
   title?: string | null;
   starred?: boolean | null;
@@ -460,7 +460,7 @@ export interface NotesBody {
 export interface SubmitBody {
   cluster?: string;
   path?: string | null;
-  /** Wins over the file; `path` then only tells the folder. */
+  /** Used instead of the file; `path` then only determines the folder. */
   text?: string | null;
   /** `section.field=value`. */
   overrides?: string[];
@@ -500,10 +500,10 @@ export interface LogMatches {
   next: number | null;
 }
 
-/** One line with a hit. */
+/** One line that matches. */
 export interface LogMatch {
   offset: number;
-  /** Where the line after it begins. */
+  /** Offset of the next line. */
   end: number;
   text: string;
 }
@@ -546,11 +546,11 @@ export interface CodeChange {
   unified_diff: string;
 }
 
-/** What a page sends. */
+/** A request of a page. */
 export interface LiveRequest {
   op: 'subscribe' | 'unsubscribe' | 'ping';
   topic?: string;
-  /** What the page has from an earlier connection and need not be sent again. */
+  /** What the page has received on an earlier connection, so that it is not sent again. */
   have?: Record<string, unknown>;
 }
 
@@ -561,7 +561,7 @@ export interface LivePayloads {
   runs: RunsNews;
   state: RunState;
   rows: RunRows;
-  /** The topic cannot be read now; what was sent before stays, and may be out of date. */
+  /** The topic cannot be read now; earlier data may be out of date. */
   trouble: Trouble;
   /** The topic can be read again. */
   fine: Nothing;
@@ -573,7 +573,7 @@ export interface LivePayloads {
 export interface OperationsNews {
   /** Those that changed. */
   operations: OperationInfo[];
-  /** These are all that the server knows; forget any other. */
+  /** The list is complete; remove any other operation. */
   whole: boolean;
 }
 
@@ -583,13 +583,13 @@ export interface RunsNews {
   runs: RunRow[];
   /** Ids of deleted runs. */
   removed: string[];
-  /** These are all runs; forget any other. */
+  /** The list is complete; remove any other run. */
   whole: boolean;
   /** The list is still being read: a run that is new here has not just ended. */
   reading: boolean;
 }
 
-/** Topic `run/<id>`: everything but the rows of its steps. */
+/** Topic `run/<id>`: everything except the rows of its steps. */
 export interface RunState {
   /** What the notebook's panel shows. */
   panel: Record<string, unknown>;
@@ -607,9 +607,9 @@ export interface RunRows {
   columns: RunColumn[];
   /** Number of the first row in the payload. */
   first: number;
-  /** Rows of one generation only grow; on another one all earlier rows are void. */
+  /** Rows of one generation only grow; with another one all earlier rows are invalid. */
   generation: string;
-  /** Rows in all, those in the payload included. */
+  /** Number of all rows, including those in the payload. */
   count: number;
 }
 

@@ -61,7 +61,7 @@ def up(
 
 
 def down(name: str = "local") -> None:
-    """Stop a cluster. Other processes are not affected, and its runs stay on disk."""
+    """Stop a cluster. Other processes are not affected, and its runs are kept on disk."""
     cluster(name).down()
 
 
@@ -97,7 +97,7 @@ def render(template: str | Path, *, namespace: str | None = None, validate: bool
 def guard(name: str, *, force: bool = False) -> GuardReport:
     """Check a cluster's idle policy once, and suspend or delete the cluster if it is due.
 
-    `force` does so also when the history of its runs cannot be archived.
+    `force` does so even when the history of its runs cannot be archived.
     """
     return guard_once(name, force=force)
 
@@ -110,7 +110,10 @@ def runs(
     starred: bool | None = None,
     all: bool = False,
 ) -> RunList:
-    """Runs of this home folder, newest first; `all` includes those of benchmarks and `doctor`."""
+    """Return the runs of this home folder, newest first.
+
+    `all` includes those of benchmarks and `doctor`.
+    """
     backend = current()
     found = list_runs(
         backend.store, name=name, cluster=cluster, starred=starred, hidden=all, limit=limit
@@ -128,7 +131,7 @@ def attach(ref: str = "last") -> Run:
 
 
 def compare(*runs: Run | str) -> Comparison:
-    """Compare two or more runs: their curves over each other, and what differs between them.
+    """Compare two or more runs: overlaid curves, and what differs between them.
 
     Raises ComparisonError for fewer than two different runs.
     """

@@ -1,4 +1,4 @@
-"""A cluster as the user holds it."""
+"""The handle of a cluster."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class Cluster:
         `ScriptConfig`. Changes are given as
         keywords (`learning_rate=1e-4`, `method="full"`) or as
         `overrides=["optimizer.learning_rate=1e-4"]`. `workspace` is the folder of code and
-        data that travels along and in which relative paths begin; default the folder of
-        the config file, else the current folder. Raises ConfigError with all mistakes at
-        once, before anything is started or written.
+        data to upload with the run; relative paths start there; default: the folder of the
+        config file, else the current folder. Raises ConfigError with all mistakes at once,
+        before anything is started or written.
         """
         wanted = submission.from_config(
             config, workspace=workspace, overrides=overrides, settings=settings
@@ -96,7 +96,7 @@ class Cluster:
         return RunList(self._backend, found)
 
     def down(self, *, force: bool = False) -> None:
-        """Stop the cluster. Other processes are not affected; runs and journals stay on disk."""
+        """Stop the cluster. Other processes are not affected; its runs are kept on disk."""
         self.access.stop(
             "down", store=self._backend.store, force=force, progress=default_progress()
         )
@@ -147,8 +147,8 @@ class Cluster:
     def wait(self, *, timeout_s: float | None = None, progress: Progress | None = None) -> Cluster:
         """Block until it is ready, and report what it waits for.
 
-        Raises ClusterStartError with the reasons when the time is up or waiting alone will not
-        help.
+        Raises ClusterStartError with the reasons when the time is up, or when it
+        cannot become ready without a change.
         """
         self.access.wait(timeout_s=timeout_s, progress=progress or default_progress())
         return self
@@ -166,15 +166,15 @@ class Cluster:
         return templates.effect(self.access, template)
 
     def apply(self, template: str | Path | None = None, *, force: bool = False) -> Cluster:
-        """Change the cluster to what a template says now; look at `diff` first.
+        """Apply a template to the cluster; see `diff` first.
 
-        `force` overwrites fields that others have set.
+        `force` takes ownership of fields that other clients have set.
         """
         templates.apply(self.access, template, force=force)
         return self
 
     def delete(self, *, force: bool = False) -> None:
-        """Stop it and delete its definition and logs. Runs and their journals stay on disk."""
+        """Stop it and delete its definition and logs. Its runs are kept on disk."""
         self.access.stop(
             "delete", store=self._backend.store, force=force, progress=default_progress()
         )

@@ -30,6 +30,6 @@ class ClusterList(list[Cluster]):
         return "<br>".join(lines) or "no cluster; <code>llmops.up()</code>"
 
     def _infos(self) -> list[ClusterInfo]:
-        """Look at all at once: one by one, two hundred clusters would take minutes."""
+        """Query all in parallel: one by one, two hundred clusters would take minutes."""
         now = {info.name: info for info in self._backend.survey().infos}
         return [now[cluster.name] for cluster in self if cluster.name in now]

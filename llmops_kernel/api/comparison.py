@@ -1,4 +1,4 @@
-"""Two or more runs compared: curves over each other, figures and differences."""
+"""Two or more runs compared: overlaid curves, figures and differences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llmops_kernel.store.journal.view import RunView
 
 
 class Comparison:
-    """Curves over each other and, from each run to the next newer one, what differs."""
+    """Overlaid curves and, from each run to the next newer one, what differs."""
 
     def __init__(self, backend: Backend, runs: Sequence[Run]) -> None:
         by_id = {run.id: run for run in runs}

@@ -1,4 +1,4 @@
-"""A run as the user holds it: works with and without its cluster."""
+"""The handle of a run; works with and without its cluster."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Run:
 
     @property
     def view(self) -> RunView:
-        """What the journal shows by now: state, steps, evaluations, phases, figures."""
+        """What the journal shows so far: state, steps, evaluations, phases, figures."""
         source = self._access.source
         source.poll()
         return source.view
@@ -192,8 +192,8 @@ class Run:
                 self._wait_in_terminal(timeout_s)
         except KeyboardInterrupt:
             print(
-                f"\nDetached; run {self.id} continues. Watch it again: llmops wait {self.id}, "
-                f'or llmops.attach("{self.id}").wait(). Stop it: llmops stop {self.id}'
+                f"\nDetached; run {self.id} continues. Watch it again:"
+                f' llmops.attach("{self.id}").wait(). Stop it: llmops.attach("{self.id}").stop()'
             )
             return self.state
         state = self.state

@@ -82,7 +82,7 @@ def check(
     overrides = [one for one in files if "=" in one and not Path(one).exists()]
     paths = [Path(one) for one in files if one not in overrides]
     if not paths:
-        raise typer.BadParameter("name at least one file to check")
+        raise typer.BadParameter("give at least one file to check")
     found = check_all(paths, overrides, workspace=workspace)
     report(found, as_json=as_json)
     raise typer.Exit(0 if all(one.is_valid for one in found) else 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -56,7 +58,7 @@ def _cluster(console: Console) -> None:
     from llmops_kernel.cli.clusters.progress import bring_up
     from llmops_kernel.services.clusters import is_ready
 
-    _heading(console, "1  A Ray cluster that stays up")
+    _heading(console, "1  A Ray cluster that keeps running")
     was_up = is_ready(CLUSTER)
     info = bring_up(CLUSTER)
     how = "already running" if was_up else "started"
@@ -101,7 +103,7 @@ def _result(console: Console, run: Run, watch: Stopwatch) -> None:
         return
     _heading(console, "4  Held-out rows, before and after")
     console.print(before_and_after(view))
-    _heading(console, "5  Where everything is")
+    _heading(console, "5  Locations")
     console.print(facts(_locations(run)))
     _heading(console, "6  Times")
     console.print(facts(_times(view, watch)))
@@ -169,6 +171,13 @@ def _next(run: Run) -> str:
         "   jupyter lab                               the same loop in a notebook\n"
         f"   llmops resubmit {run.id} optimizer.learning_rate=1e-4 --follow\n"
         "   llmops compare last~1 last                the two side by side\n"
-        "   llmops down                               stop the cluster\n"
-        "   (after `make install`: source .venv/bin/activate)"
+        "   llmops down                               stop the cluster" + _activation()
     )
+
+
+def _activation() -> str:
+    """Return what makes `llmops` a command of this shell, where it is none."""
+    activate = Path(sys.prefix, "bin", "activate")
+    if shutil.which("llmops") or not activate.exists():
+        return ""
+    return f"\n   (first: source {activate})"

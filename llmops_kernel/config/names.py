@@ -79,7 +79,7 @@ ALIASES: dict[str, str] = {
 }
 """Foreign name -> our field, as a dotted path (or, where several sections have it, its leaf)."""
 
-_JOURNAL = "every step is journalled already"
+_JOURNAL = "every step is already recorded in the journal"
 OWNED: dict[str, str] = {
     **{name: f"set {path}" for name, path in ALIASES.items() if "." in path or name == path},
     "run_name": "set name",
@@ -87,7 +87,7 @@ OWNED: dict[str, str] = {
     "auto_find_batch_size": "set training.micro_batch_size",
     "hub_token": "secrets do not belong in a config; set HF_TOKEN where the cluster runs",
     "disable_tqdm": _JOURNAL,
-    "remove_unused_columns": "our rows have no unused columns",
+    "remove_unused_columns": "unused columns are never read",
     "load_best_model_at_end": "set checkpoint.every_steps and evaluation.every_steps, and pick one",
     "metric_for_best_model": "return it from the hook compute_metrics",
     "resume_from_checkpoint": "retry the run: `llmops retry RUN`",

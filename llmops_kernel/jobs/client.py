@@ -113,7 +113,7 @@ class JobsClient:
                 if last:
                     raise self._unreachable(error) from error
             else:
-                self._raise_for(answer, f"take job {submission_id}", error=SubmissionError)
+                self._raise_for(answer, f"submit job {submission_id}", error=SubmissionError)
                 return
 
     def get(self, submission_id: str) -> Job | None:
@@ -125,9 +125,10 @@ class JobsClient:
             return None
         # Some ingresses answer for a service they have lost; that says nothing about the job.
         raise ClusterUnreachableError(
-            f"{self._what} at {self._url}{self._way} does not answer: another server says"
-            f" {last_line(answer.text)!r} there",
-            remedy="`llmops status` tells how the cluster is",
+            f"{self._what} at {self._url}{self._way} does not answer; another server at this"
+            f" address answers"
+            f" {last_line(answer.text)!r}",
+            remedy="`llmops status` shows the cluster's state",
         )
 
     def list(self) -> list[Job]:
@@ -195,7 +196,10 @@ class JobsClient:
         answer = self._get("/api/v0/logs", params={"node_id": node_id, "glob": glob}, any_ok=True)
         if answer.status_code != 200:
             if strict:
-                raise ClusterUnreachableError(f"node {node_id[:8]} does not tell its log files")
+                raise ClusterUnreachableError(
+                    f"Node {node_id[:8]} did not return the list of its log files",
+                    remedy="`llmops status` shows the cluster's state",
+                )
             return []
         groups: dict[str, _list[str]] = answer.json()["data"]["result"]
         return sorted(name for names in groups.values() for name in names)
@@ -259,20 +263,21 @@ class JobsClient:
     ) -> None:
         if answer.status_code in (401, 403):
             raise ClusterUnreachableError(
-                f"{self._what} at {self._url} does not accept our token",
-                remedy="`llmops status` tells whether another Ray answers there; `llmops up`",
+                f"{self._what} at {self._url} rejected the token",
+                remedy="another Ray cluster may be using this address: `llmops status` shows the"
+                " cluster's state, `llmops up` starts it again",
             )
         if not any_ok and answer.status_code >= 400:
             raise error(
-                f"{self._what} would not {what}: {last_line(answer.text)}",
-                remedy="`llmops status` tells how the cluster is",
+                f"{self._what} could not {what}: {last_line(answer.text)}",
+                remedy="`llmops status` shows the cluster's state",
             )
 
     def _unreachable(self, error: httpx.TransportError) -> ClusterUnreachableError:
         reason = str(error) or type(error).__name__
         return ClusterUnreachableError(
             f"{self._what} at {self._url}{self._way} does not answer ({reason})",
-            remedy="`llmops status` tells how the cluster is; `llmops up` brings it back",
+            remedy="`llmops status` shows the cluster's state; `llmops up` starts it again",
         )
 
 

@@ -42,7 +42,8 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
     if attempts and not _has_ended(view, attempts[-1]):
         raise RunStateError(
             f"Run {run_id} is {view.state}; only a run that has ended can be retried",
-            remedy="`run.stop()` first, or `run.resubmit(...)` to start a second run",
+            remedy=f"`llmops stop {run_id}` first, or `llmops resubmit {run_id}` to start a"
+            f" second run",
         )
     packages = kept_packages(store, record)
     number = attempts[-1].number + 1 if attempts else 1
@@ -77,7 +78,8 @@ def kept_packages(store: RunStore, record: RunRecord) -> list[PackageFile]:
         if not path.exists():
             raise SubmissionError(
                 f"The {role} package of run {record.run_id} was deleted ({path})",
-                remedy="`run.resubmit()` starts a new run from the workspace as it is now",
+                remedy=f"`llmops resubmit {record.run_id}` starts a new run from the current"
+                f" workspace",
             )
         packages.append(PackageFile(role=role, name=f"_ray_pkg_{hash_}.zip", path=path))
     return packages

@@ -27,8 +27,8 @@ from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
 
 PERIOD_S: Final = 30.0
-_STOP_WHY: Final = "the cluster's time to live is over"
-_NO_POLICY: Final = "it has no policy (`idle` in its template): no guard touches it"
+_STOP_WHY: Final = "the cluster's time to live has expired"
+_NO_POLICY: Final = "it has no policy (`idle` in its template): guards ignore it"
 _ENDS: Final = frozenset({"suspended", "deleted"})
 _LOG = logging.getLogger(__name__)
 

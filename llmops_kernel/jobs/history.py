@@ -171,7 +171,7 @@ def _save(store: RunStore, run_id: str, client: JobsClient, nodes: Sequence[str]
         if max(here, default=0) < seq:
             raise StoreError(
                 f"journal {stream} of run {run_id} is incomplete: {max(here, default=0)} of {seq}"
-                " lines are here",
+                f" lines were copied",
                 remedy="free space on that disk, or try again",
             )
     for attempt in store.attempts(run_id):
@@ -188,7 +188,7 @@ def _last_lines(client: JobsClient, run_id: str, nodes: Sequence[str]) -> dict[s
         for name in client.log_files(node, glob=f"llmops/{run_id}/*.jsonl", strict=True):
             data = client.read_log(node, name, lines=2)
             if data is None:
-                raise ClusterUnreachableError(f"node {node[:8]} does not give {name}")
+                raise ClusterUnreachableError(f"node {node[:8]} did not return {name}")
             seqs = [seq for line in data.split(b"\n")[:-1] if (seq := _seq(line)) is not None]
             stream = PurePosixPath(name).stem
             last[stream] = max([last.get(stream, 0), *seqs])

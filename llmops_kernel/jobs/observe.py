@@ -133,7 +133,7 @@ class Observer:
             if not job.is_terminal:
                 return None
             self._keep_log(client, job, attempt=attempt)
-        return end_of_job(job, view=view)
+        return end_of_job(job, run_id=self._run_id, view=view)
 
     def _still_runs(self, attempt: Attempt) -> bool:
         """Return whether the job runs: a cluster without workers may still have its head."""
@@ -153,6 +153,7 @@ class Observer:
             return None  # Another machine's local cluster cannot be checked from here.
         return end_without_cluster(
             attempt.cluster,
+            run_id=self._run_id,
             what=what,
             view=self._follower.view,
             why=why,
@@ -166,14 +167,14 @@ class Observer:
         if not handed_over and self._clock() - attempt.submitted_s < SUBMIT_LIMIT_S:
             return None  # Its client may be uploading.
         if not handed_over:
-            return _never(view.last_step)
+            return _never(self._run_id, view.last_step)
         return self._gone(attempt, what="was restarted")
 
     def _never_handed_over(self) -> EndEvent | None:
         record = self._store.record(self._run_id)
         if self._clock() - record.created_s < SUBMIT_LIMIT_S:
             return None
-        return self._journal(_never(None), attempt=1)
+        return self._journal(_never(self._run_id, None), attempt=1)
 
     def _client(self, attempt: Attempt) -> JobsClient:
         return JobsClient(self._provider.connect(attempt.full_name), cluster=attempt.cluster)
@@ -207,10 +208,10 @@ class Observer:
                 write_whole(path, text.encode())
 
 
-def _never(last_step: int | None) -> EndEvent:
+def _never(run_id: str, last_step: int | None) -> EndEvent:
     return EndEvent(
         state="FAILED",
-        message="The client ended before it had handed the run to Ray",
-        remedy="`run.retry()`",
+        message="The client exited before it had submitted the run to Ray",
+        remedy=f"`llmops retry {run_id}` submits it again",
         last_step=last_step,
     )

@@ -11,27 +11,27 @@ from llmops_kernel.store.journal.view import STOP_PHASE, RunView
 
 _ERROR_LINE = re.compile(r"^\s*([\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
 MAX_CHARS = 300
-_RESUME = "`run.retry()` resumes from the last checkpoint"
+_RESUME = "`llmops retry {run}` resumes from the last checkpoint"
 _TEXTS: dict[str, tuple[str, str]] = {
     "JOB_SUPERVISOR_ACTOR_START_TIMEOUT": (
         "Ray could not schedule the run's driver in time",
-        "`llmops status` shows what the cluster is busy with; then `run.retry()`",
+        "`llmops status` shows what the cluster is busy with; then `llmops retry {run}`",
     ),
     "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE": (
         "No node of the cluster can run the driver",
-        "`llmops status` shows the nodes; then `run.retry()`",
+        "`llmops status` shows the nodes; then `llmops retry {run}`",
     ),
     "JOB_SUPERVISOR_ACTOR_START_FAILURE": (
         "Ray's job supervisor could not be started",
-        "`llmops status` shows the cluster's state; then `run.retry()`",
+        "`llmops status` shows the cluster's state; then `llmops retry {run}`",
     ),
     "JOB_SUPERVISOR_ACTOR_DIED": (
         "Ray's job supervisor died{where}: its node was lost or ran out of memory",
-        f"`llmops status` shows the cluster's state; {_RESUME}",
+        "`llmops status` shows the cluster's state; " + _RESUME,
     ),
     "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE": (
         "Ray lost the run{where} and reports no reason",
-        f"`llmops status` shows the cluster's state; {_RESUME}",
+        "`llmops status` shows the cluster's state; " + _RESUME,
     ),
     "JOB_ENTRYPOINT_COMMAND_START_ERROR": (
         "The driver's process could not be started: {reason}",
@@ -40,8 +40,13 @@ _TEXTS: dict[str, tuple[str, str]] = {
 }
 
 
-def end_of_job(job: Job, *, view: RunView) -> EndEvent:
+def end_of_job(job: Job, *, run_id: str, view: RunView) -> EndEvent:
     """Return the end of a run whose job has ended without an end event from its driver."""
+    end = _end_of_job(job, view=view)
+    return end.model_copy(update={"remedy": end.remedy.replace("{run}", run_id)})
+
+
+def _end_of_job(job: Job, *, view: RunView) -> EndEvent:
     if job.status == "SUCCEEDED":
         message = (
             "Ray reports that the driver exited successfully; the end of its journal is missing"
@@ -59,7 +64,13 @@ def end_of_job(job: Job, *, view: RunView) -> EndEvent:
 
 
 def end_without_cluster(
-    cluster: str, *, what: str, view: RunView, why: str = "", is_mirrored: bool = False
+    cluster: str,
+    *,
+    run_id: str,
+    what: str,
+    view: RunView,
+    why: str = "",
+    is_mirrored: bool = False,
 ) -> EndEvent:
     """Return the end of a run whose cluster is gone; `what` is a verb such as "was deleted".
 
@@ -71,7 +82,7 @@ def end_without_cluster(
     return EndEvent(
         state="FAILED",
         message=f"The cluster {cluster!r} {what} while the run was {at(view)}{more}",
-        remedy=f"`llmops up`, then {_checkpoint(view)}",
+        remedy=f"`llmops up`, then {_checkpoint(view)}".replace("{run}", run_id),
         last_step=view.last_step,
     )
 
@@ -94,16 +105,16 @@ def _failure(job: Job, *, view: RunView) -> tuple[str, str]:
         )
     return (
         f"The driver ended with exit code {code}{where(view)}: {reason(text)}",
-        "`run.logs()` shows the end of the driver's output",
+        "`llmops logs {run}` shows the end of the driver's output",
     )
 
 
 def _environment(text: str) -> tuple[str, str]:
     message = f"Ray could not prepare the run's files on a node: {reason(text)}"
     if "Failed to download" in text:
-        return message, "`run.retry()` uploads the files again"
+        return message, "`llmops retry {run}` uploads the files again"
     if "No space left" in text:
-        return message, "free space on the node's disk (Ray's temp dir), then `run.retry()`"
+        return message, "free space on the node's disk (Ray's temp dir), then `llmops retry {run}`"
     return message, "see `llmops status`, and runtime_env_setup-*.log in Ray's log folder"
 
 
@@ -136,8 +147,9 @@ def where(view: RunView) -> str:
 
 def _checkpoint(view: RunView) -> str:
     if not view.checkpoints:
-        return "`run.retry()` starts from the beginning, there is no checkpoint yet"
-    return f"`run.retry()` resumes from the checkpoint of step {view.checkpoints[-1].step}"
+        return "`llmops retry {run}` starts from the beginning, there is no checkpoint yet"
+    step = view.checkpoints[-1].step
+    return f"`llmops retry {{run}}` resumes from the checkpoint of step {step}"
 
 
 def _signal(code: int) -> str:

@@ -96,7 +96,8 @@ class Handover:
             raise
         except BaseException as error:
             message = f"The client was interrupted while it submitted ({type(error).__name__})"
-            writer.emit(EndEvent(state="FAILED", message=message, remedy="`run.retry()`"))
+            remedy = f"`llmops retry {self.record.run_id}` submits it again"
+            writer.emit(EndEvent(state="FAILED", message=message, remedy=remedy))
             raise
         finally:
             writer.close()

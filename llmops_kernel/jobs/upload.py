@@ -25,7 +25,8 @@ CHUNK_BYTES: Final = 1 << 18
 _ANSWER_S: Final = 1.5
 _SECOND_THOUGHT_S: Final = 0.3
 _REMEDY: Final = (
-    "keep big files out of the workspace (.llmopsignore) and give their path instead: on a"
+    "exclude large files from the workspace (.llmopsignore) and set their path in the config"
+    " instead: on a"
     " volume that the pods mount (storage.volumes of the cluster template) or as a URL"
 )
 _lock = threading.Lock()
@@ -66,7 +67,7 @@ def check_size(connection: Connection, *, name: str, size_bytes: int) -> None:
 
 def too_large_for_ray(name: str, *, size_bytes: int) -> WorkspaceError:
     return WorkspaceError(
-        f"Package {name} has {size_bytes / MIB:,.1f} MiB, and Ray's job server takes at most"
+        f"Package {name} has {size_bytes / MIB:,.1f} MiB, and Ray's job server accepts at most"
         f" {RAY_LIMIT_BYTES // MIB} MiB",
         remedy=_REMEDY,
     )
@@ -76,9 +77,9 @@ def too_large_for_way(connection: Connection, *, name: str, size_bytes: int) -> 
     limit = _limit_bytes(connection, name=name, size_bytes=size_bytes)
     known = f" more than about {limit / MIB:,.1f} MiB" if limit else " a body of that size"
     return WorkspaceError(
-        f"Package {name} has {size_bytes / MIB:,.1f} MiB, and {_way(connection)} does not let"
-        f"{known} through; Ray itself takes {RAY_LIMIT_BYTES // MIB} MiB",
-        remedy=f"{_REMEDY}; or raise the body limit of what stands before the API server",
+        f"Package {name} has {size_bytes / MIB:,.1f} MiB, and {_way(connection)} does not accept"
+        f"{known}; Ray itself accepts {RAY_LIMIT_BYTES // MIB} MiB",
+        remedy=f"{_REMEDY}; or raise the body size limit of the proxy in front of the API server",
     )
 
 
@@ -93,14 +94,14 @@ def broke_off(
     why = str(error) or type(error).__name__
     return WorkspaceError(
         f"The connection broke twice while package {name} of {size_bytes / MIB:,.1f} MiB was"
-        f" sent through {_way(connection)} ({why}); smaller requests pass, so it seems to cut"
-        " off big ones",
+        f" sent through {_way(connection)} ({why}); smaller requests pass, so it seems to cut off"
+        f" large ones",
         remedy=_REMEDY,
     )
 
 
 def _way(connection: Connection) -> str:
-    return connection.route.describe() if connection.route else "the way to the dashboard"
+    return connection.route.describe() if connection.route else "the connection to the dashboard"
 
 
 def _limit_bytes(connection: Connection, *, name: str, size_bytes: int) -> int | None:

@@ -42,7 +42,7 @@ def check_files(
     if path.suffix != ".py":
         message, suggestion = "a script is a Python file", "name a file that ends in .py"
     elif not path.resolve().is_relative_to(workspace.resolve()):
-        message = f"not below the workspace {workspace}, which is what travels to the cluster"
+        message = f"not below the workspace {workspace}, the folder that is uploaded to the cluster"
         suggestion = "choose the workspace with --workspace, or workspace= in Python"
     elif not path.is_file():
         message = f"no such file below {workspace}"

@@ -167,6 +167,7 @@ def guard_of(provider: ClusterProvider) -> SupportsGuard:
     if isinstance(provider, SupportsGuard):
         return provider
     raise ClusterStateError(
-        f"Provider {provider.name} has no idle guard: its clusters stay up until they are stopped",
+        f"Provider {provider.name} has no idle guard: its clusters keep running until they are"
+        f" stopped",
         remedy="`llmops suspend NAME` stops one",
     )

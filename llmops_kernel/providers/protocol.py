@@ -61,7 +61,7 @@ class ActionPreview(BaseModel):
     stops: tuple[str, ...] = ()
     """Running runs, other jobs, nodes and processes. What is unknown is named as unknown."""
     keeps: tuple[str, ...] = ()
-    """What is still there afterwards."""
+    """What is kept."""
     needs_confirmation: bool = False
     """True when work or files are lost, or when that cannot be known."""
 
@@ -88,7 +88,7 @@ class GroupInfo(BaseModel):
 
     name: str
     replicas: int
-    """As asked for."""
+    """As requested."""
     ready: int | None = None
     """Pods that are ready."""
     min_replicas: int | None = None
@@ -104,7 +104,7 @@ class ClusterInfo(BaseModel):
     provider: str
     state: ClusterState
     message: str = ""
-    """For people: why it is in this state, or what is unusual about it."""
+    """A readable text: why it is in this state, or what is unusual about it."""
     remedy: str = ""
     dashboard_url: str | None = None
     ray_address: str | None = None
@@ -146,11 +146,11 @@ class ClusterInfo(BaseModel):
     suspends_at_s: float | None = None
     """Unix time at which the idle guard suspends it if nothing runs until then."""
     ends_at_s: float | None = None
-    """Unix time at which its time to live is over."""
+    """Unix time at which its time to live expires."""
     kept_until_s: float | None = None
     """Unix time until which no idle guard acts on it (`llmops keep`)."""
     is_adopted: bool = False
-    """Made by others: kubectl, CI, a pipeline."""
+    """Created by other tools: kubectl, CI, a pipeline."""
     warm: str = ""
     """`warm`, `starting`, `off (why)` or `cold: why`: how processes of jobs start; empty when the
     cluster does not live or cannot be asked."""
@@ -315,7 +315,7 @@ class ClusterProvider(Protocol):
         """
 
     def delete(self, name: str) -> None:
-        """Stop it and forget it, with its logs; runs stay. Raises ClusterNotFoundError."""
+        """Stop it and delete its definition and logs. Raises ClusterNotFoundError."""
 
     def wait(
         self, name: str, *, timeout_s: float | None = None, progress: Progress | None = None
@@ -323,7 +323,7 @@ class ClusterProvider(Protocol):
         """Block until it is ready, and report why it is not each time that changes.
 
         Raises ClusterNotFoundError, ClusterDeadError, and ClusterStartError with the reasons
-        when the time is up or waiting alone will not help.
+        when the time is up or it cannot become ready without a change.
         """
 
     def keep(self, name: str, *, for_s: float) -> ClusterInfo:

@@ -130,7 +130,7 @@ class NotFoundHandler(LLMOpsHandler):
     put = patch = delete = post
 
     def _miss(self) -> NoReturn:
-        raise RequestError(f"There is nothing at {_short(self.request.path)}", status=404)
+        raise RequestError(f"There is no resource at {_short(self.request.path)}", status=404)
 
 
 def below(root: Path, path: str, *, must_exist: bool = True) -> Path:

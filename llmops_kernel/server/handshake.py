@@ -35,7 +35,7 @@ class OperationHandler(LLMOpsHandler):
         if info is None:
             raise RequestError(
                 f"There is no operation {operation_id!r}",
-                remedy="the Jupyter server may have been restarted; look at the clusters and runs",
+                remedy="the Jupyter server may have been restarted; check the clusters and runs",
                 status=404,
             )
         self.reply(info)

@@ -30,7 +30,7 @@ def compare(store: RunStore, run_ids: Sequence[str], *, base: str | None = None)
         count = f"{len(distinct)} run" + ("" if len(distinct) == 1 else "s")
         raise ComparisonError(
             f"compare needs at least two different runs; it was given {count}",
-            remedy="name two or more: llmops.compare('last~1', 'last')",
+            remedy="give two or more, for example: llmops compare last~1 last",
         )
     ordered = sorted(distinct, key=lambda run_id: store.record(run_id).created_s)
     pairs = _pairs(ordered, base)

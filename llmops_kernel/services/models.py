@@ -23,7 +23,7 @@ def prepare_model(model_id: str, *, progress: Progress | None = None) -> str:
     """
     folder = cache() / "models" / model_id
     if model_id not in CATALOGUE:
-        return "loaded by the workers from where the config says"
+        return "loaded by the workers, as the config says"
     if (folder / "config.json").exists():
         return f"ready in {folder}"
     if progress is not None:

@@ -67,7 +67,10 @@ def effect(cluster: ClusterAccess, template: str | Path | None = None) -> EditEf
 def apply(
     cluster: ClusterAccess, template: str | Path | None = None, *, force: bool = False
 ) -> ClusterInfo:
-    """Change a cluster to what a template says; `force` overwrites fields that others have set."""
+    """Change a cluster to what a template says.
+
+    `force` takes ownership of fields that other clients have set.
+    """
     loaded = load_cluster_template(template or _own_name(cluster))
     return editor_of(cluster.provider).apply(loaded, name=cluster.name, force=force)
 

@@ -15,14 +15,14 @@ def code_of(store: RunStore, run_id: str, path: str) -> str:
     record = store.record(run_id)
     if path not in record.files:
         raise RunNotFoundError(
-            f"Run {record.run_id} was submitted without a file {path!r}",
+            f"Run {record.run_id} was submitted without the file {path!r}",
             remedy="the run's record lists the files that were submitted",
         )
     package = store.packages / f"{record.code_hash}.zip"
     try:
         with zipfile.ZipFile(package) as archive:
             if archive.getinfo(path).file_size > MAX_SHOWN_BYTES:
-                raise StoreError(f"{path} is too large to be shown", remedy=f"unzip {package}")
+                raise StoreError(f"{path} is too large to display", remedy=f"unzip {package}")
             data = archive.read(path)
     except KeyError:
         raise StoreError(
@@ -35,7 +35,7 @@ def code_of(store: RunStore, run_id: str, path: str) -> str:
             remedy=f"git may have it: revision {record.git.revision}" if record.git else "",
         ) from error
     if b"\0" in data:
-        raise StoreError(f"{path} is no text", remedy=f"unzip {package}")
+        raise StoreError(f"{path} is not a text file", remedy=f"unzip {package}")
     return data.decode(errors="replace")
 
 

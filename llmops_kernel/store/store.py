@@ -100,7 +100,7 @@ class RunStore:
         if found:
             raise _not_found(ref, f"it begins {len(found)} run ids", found[:5])
         near = difflib.get_close_matches(ref, run_ids, n=5, cutoff=0.5)
-        raise _not_found(ref, "no run has that id", near or run_ids[:5])
+        raise _not_found(ref, "there is no run with this id", near or run_ids[:5])
 
     def folder(self, ref: str) -> RunFolder:
         return RunFolder(self._runs / self.resolve(ref))

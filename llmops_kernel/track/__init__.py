@@ -4,7 +4,7 @@ Inside a run that was started by `llmops submit train.py` the reports become the
 live charts, MFU, stop with a checkpoint, retry. Outside a run every function returns at once
 and does nothing, so the same script runs with plain `python` or `torchrun`.
 
-Call the functions on every worker, at the same place of the script: only rank 0 reports, and all
+Call the functions on every worker, at the same point of the script: only rank 0 reports, and all
 workers agree when to stop.
 
 Tokens are those trained on since the last call of `step`, padding not counted. With one worker
@@ -147,7 +147,7 @@ def resume_checkpoint() -> Path | None:
 
 
 def should_stop(*, step: int | None = None) -> bool:
-    """Return True when the user has asked the run to stop: save a checkpoint and leave.
+    """Return True when the user has requested a stop: save a checkpoint and exit.
 
     `step` is the one just made, where it is not reported yet (default the last reported).
     Call it once a step on every worker. All of them get True in the same call, provided that

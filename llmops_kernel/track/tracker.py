@@ -60,7 +60,7 @@ class Worker(Protocol):
 
 
 class Tracker:
-    """One tracker per process. What a report lacks stays unknown; no number is made up."""
+    """One tracker per process. What is not reported stays unknown; no number is estimated."""
 
     def __init__(self, worker: Worker, *, clock: Callable[[], float]) -> None:
         self._worker = worker

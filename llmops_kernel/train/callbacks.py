@@ -162,8 +162,8 @@ class JournalCallback(TrainerCallback):
                 message=f"Step {step} computed {(reached or 0) / 1e9:,.1f} GFLOPS, more than the "
                 f"peak of {(peak or 0) * self._start.num_workers / 1e9:,.1f} GFLOPS "
                 f"({self._start.peak_source}). The peak is wrong, so MFU is not shown.",
-                remedy=f"state the peak of one device in {PEAK_ENV_VAR} in the cluster template's "
-                "env; a measured one is measured again by the next run on an idle machine",
+                remedy=f"set {PEAK_ENV_VAR} in the cluster template's env to the peak of one"
+                " device; a measured one is measured again by the next run on an idle machine",
             )
         )
         if self._start.peak_source.startswith("measured"):

@@ -65,8 +65,9 @@ def _explain(error: BaseException, config: TrainingConfig | None) -> tuple[str, 
     if is_disk_full(error):
         return (
             f"The disk is full{_folder_written(error)}.",
-            "free some space (old runs: `llmops runs`), keep fewer checkpoints (checkpoint.keep),"
-            " or set LLMOPS_HOME to a larger disk; then `llmops retry`",
+            "free some space (`llmops rm` deletes old runs) or set LLMOPS_HOME to a larger disk,"
+            " then"
+            " `llmops retry`; `llmops resubmit` can keep fewer checkpoints (checkpoint.keep=1)",
         )
     return f"{type(error).__name__}: {_first_line(error)}", ""
 
@@ -88,13 +89,13 @@ def _free_memory() -> str:
 def memory_remedy(config: TrainingConfig | None) -> str:
     """Return up to three settings that need less memory and that this config does not have yet."""
     if config is None:
-        return "lower training.micro_batch_size or data.max_length"
+        return "`llmops resubmit` with a lower training.micro_batch_size or data.max_length"
     training, parallelism = config.training, config.parallelism
     ideas = []
     if training.micro_batch_size > 1:
         ideas.append(
             f"training.micro_batch_size={training.micro_batch_size // 2}"
-            f" (now {training.micro_batch_size}, the global batch stays)"
+            f" (now {training.micro_batch_size}, the global batch size is kept)"
         )
     if not parallelism.gradient_checkpointing:
         ideas.append("parallelism.gradient_checkpointing=true")
@@ -105,7 +106,7 @@ def memory_remedy(config: TrainingConfig | None) -> str:
         ideas.append("parallelism=zero3")
     elif not parallelism.offload_optimizer and parallelism.strategy != "ddp":
         ideas.append("parallelism.offload_optimizer=true")
-    return "one of: " + "; ".join(ideas[:3])
+    return "`llmops resubmit` with one of: " + "; ".join(ideas[:3])
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

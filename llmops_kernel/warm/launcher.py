@@ -109,7 +109,9 @@ def _forked(arguments: list[str], is_driver: bool) -> tuple[_socket.socket, _soc
     except TimeoutError:
         raise Cold(f"the fork server did not answer within {_ANSWER_S:.0f} s") from None
     except (OSError, EOFError, ValueError) as error:
-        raise Cold(f"the fork server broke off ({type(error).__name__}: {error})") from None
+        raise Cold(
+            f"the fork server closed the connection ({type(error).__name__}: {error})"
+        ) from None
     theirs.close()
     if kind != "forked":
         raise Cold(value)

@@ -97,7 +97,7 @@ def plan(request: dict[str, Any], base: Base) -> Plan:
     """Return the plan for a request. Raises RefusedError."""
     _check_executable(request["executable"], base)
     if fingerprint(list(base.stack)) != base.stack:
-        raise RefusedError("the installed packages changed; the fork server starts anew")
+        raise RefusedError("the installed packages changed; the fork server is being restarted")
     made = _worker(request, base) if request["kind"] == "worker" else _driver(request)
     if why := made.env.get(REFUSE_ENV_VAR):
         raise RefusedError(why)

@@ -111,7 +111,7 @@ def test_pages_in_tabs_of_their_own(clusters: Clusters) -> None:
     assert [label for label in clusters.tabs() if label in wanted] == wanted
     simulated.tell(row("lab", "stopped"))
     page.locator(".llmops-dashboard.llmops-mod-gone").first.wait_for(state="attached")
-    page.get_by_text("The page below shows the last known state.").first.wait_for()
+    page.get_by_text("The page below may be out of date.").first.wait_for()
 
 
 def test_the_training_layout(clusters: Clusters, lab: Lab) -> None:

@@ -38,13 +38,19 @@ def test_a_deletion_is_previewed_and_needs_a_yes(
     assert LocalProvider().names() == ()
 
 
-@pytest.mark.parametrize("words", [("suspend", "lab"), ("scale", "lab", "--num-cpus", "1")])
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("suspend", "lab"), "it is already stopped"),
+        (("scale", "lab", "--num-cpus", "1"), "it is stopped: resume it first"),
+    ],
+)
 def test_what_does_not_fit_the_state_is_refused_with_the_reason(
-    lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+    lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], why: str
 ) -> None:
     assert llmops(*words, "--yes") == 1
     reported = capsys.readouterr().err
-    assert f"Cannot {words[0]} cluster 'lab': it is stopped" in reported
+    assert f"Cannot {words[0]} cluster 'lab': {why}" in reported
 
 
 def test_resume_and_scale_report_what_came_of_it(

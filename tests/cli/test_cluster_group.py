@@ -80,7 +80,7 @@ def test_nothing_is_overwritten_unasked(
         (("init", "4x"), "a letter first"),
         (("init", "lab", "--kind", "gpc-h100"), "did you mean gcp-h100?"),
         (("render", "local"), "llmops cluster init NAME --kind kuberay"),
-        (("render", "nowhere"), "no cluster template has that name"),
+        (("render", "nowhere"), "there is no cluster template with this name"),
     ],
 )
 def test_mistakes(

@@ -31,7 +31,7 @@ def test_every_line_says_what_was_seen_and_how_to_mend_it(check, home: Path) -> 
     finding = run_check(check)
     assert finding.name
     assert finding.seen
-    assert "the check itself broke" not in finding.seen
+    assert "the check itself failed" not in finding.seen
     assert bool(finding.remedy) == (finding.level is not Level.OK)
 
 

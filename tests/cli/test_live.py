@@ -154,7 +154,7 @@ def test_a_silent_cluster_is_reported_and_waited_for(run: Simulation) -> None:
     )
     assert state == "SUCCEEDED"
     assert "the dashboard does not answer" in reported(to)
-    assert "The cluster answers again." in reported(to)
+    assert "The cluster is reachable again." in reported(to)
 
 
 def test_narrow_terminal_keeps_the_bars(run: Simulation) -> None:

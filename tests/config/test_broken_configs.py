@@ -125,7 +125,7 @@ CASES = [
          ("training_arguments.learning_rate: cannot be set here", "set optimizer.learning_rate")),
     Case("our arguments by prefix", "training_arguments:\n  eval_steps: 3\n", 4,
          ("set evaluation.every_steps",)),
-    Case("logging", "training_arguments:\n  logging_steps: 3\n", 4, ("journalled already",)),
+    Case("logging", "training_arguments:\n  logging_steps: 3\n", 4, ("recorded in the journal",)),
     Case("secret", "training_arguments:\n  hub_token: x\n", 4, ("HF_TOKEN",)),
     Case("misspelt argument", "training_arguments:\n  optimm: x\n", 4, ("did you mean optim?",)),
     Case("old argument", "training_arguments:\n  warmup_ratio: 0.1\n", 4,

@@ -170,7 +170,7 @@ def test_only_three_broken_rows_are_shown_and_all_are_counted(tmp_path: Path):
     (tmp_path / "rows.jsonl").write_text(TEXT + "{}\n" * 12)
     found = check(tmp_path)
     assert [problem.line for problem in found] == [2, 3, 4, None]
-    assert "12 of 13 rows are broken; the first 3 are shown" in str(found[-1])
+    assert "12 of 13 rows are invalid; the first 3 are shown" in str(found[-1])
 
 
 def test_only_the_rows_that_are_used_are_read(tmp_path: Path):

@@ -34,7 +34,7 @@ def reported(tmp_path: Path, **data: Any) -> list[str]:
     [
         (
             {"worker_groups": [GROUP, GROUP]},
-            "worker_groups.1.name: two worker groups are called w; rename one of them",
+            "worker_groups.1.name: two worker groups have the name w; rename one of them",
         ),
         (
             {"ray_version": "2.49.0"},
@@ -71,8 +71,8 @@ def reported(tmp_path: Path, **data: Any) -> list[str]:
             {"head": {"env": {"RAY_START_HOOK": "a.b"}}},
             "head.env.RAY_START_HOOK: cannot be set here; it starts the warm workers",
         ),
-        ({"access": "url"}, "access.url: is missing: way is url"),
-        ({"managed_by": "me"}, "managed_by: KubeRay refuses 'me'; use ray.io/kuberay-operator or"),
+        ({"access": "url"}, "access.url: is required when access.way is url"),
+        ({"managed_by": "me"}, "managed_by: KubeRay rejects 'me'; use ray.io/kuberay-operator or"),
         (
             {"managed_by": "kueue.x-k8s.io/multikueue"},
             "managed_by: MultiKueue accepts only clusters with a queue; set queue",
@@ -104,11 +104,11 @@ def reported(tmp_path: Path, **data: Any) -> list[str]:
         ),
         (
             {"worker_groups": [{"name": "w", "cpus": 2}]},
-            "worker_groups.0: give host_type, or cpus and memory",
+            "worker_groups.0: set host_type, or cpus and memory",
         ),
         (
             {"worker_groups": [{"name": "w", "host_type": "onprem-4xa100"}]},
-            "worker_groups.0: the CPUs of onprem-4xa100 are not known: give cpus",
+            "worker_groups.0: the CPUs of onprem-4xa100 are not known: set cpus",
         ),
         (
             {"worker_groups": [GROUP | {"replicas": 5, "max_replicas": 2}]},

@@ -40,7 +40,7 @@ def test_a_cluster_that_went_away_ends_the_run_with_the_step_it_was_at(
     assert (end.state, end.last_step, end.stream) == ("FAILED", 41, "1-observer")
     assert "at step 41" in end.message
     assert "llmops up" in end.remedy
-    assert "run.retry()" in end.remedy
+    assert "llmops retry demo-1" in end.remedy
     assert store.view(run_id).state == "FAILED"
 
 

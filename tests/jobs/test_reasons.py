@@ -21,7 +21,7 @@ RUNTIME_ENV = (
 
 def end(**fields):
     job = Job.model_validate({"status": "FAILED", **fields})
-    return end_of_job(job, view=TrainingView(AT_STEP_12))
+    return end_of_job(job, run_id="lora-1", view=TrainingView(AT_STEP_12))
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def end(**fields):
         (
             {"error_type": "JOB_ENTRYPOINT_COMMAND_ERROR", "driver_exit_code": 137},
             "The driver was killed (SIGKILL)",
-            "run.retry()",
+            "llmops retry lora-1",
         ),
         (
             {"driver_exit_code": 1, "message": "Traceback\nModuleNotFoundError: no x\n"},
             "exit code 1 while the run was at step 12: ModuleNotFoundError: no x",
-            "run.logs()",
+            "llmops logs lora-1",
         ),
         (
             {"error_type": "RUNTIME_ENV_SETUP_FAILURE", "message": RUNTIME_ENV},
@@ -59,7 +59,7 @@ def end(**fields):
             "llmops status",
         ),
         ({"error_type": "SOMETHING_NEW", "message": "a\nnew thing\n"}, "new thing", "retry"),
-        ({}, "no reason given", "run.retry()"),
+        ({}, "no reason given", "llmops retry lora-1"),
     ],
 )
 def test_each_way_to_die_says_what_happened_and_what_to_do(fields, message, remedy):
@@ -87,9 +87,11 @@ def test_a_stop_without_a_word_is_stopped_and_an_exit_of_zero_is_no_failure():
 
 
 def test_without_a_checkpoint_nobody_promises_to_go_on_from_one():
-    event = end_without_cluster("local", what="went away", view=TrainingView(AT_STEP_12[:1]))
+    event = end_without_cluster(
+        "local", run_id="lora-1", what="went away", view=TrainingView(AT_STEP_12[:1])
+    )
     assert event.message == "The cluster 'local' went away while the run was at step 12"
-    assert "from the beginning" in event.remedy
+    assert "`llmops retry lora-1` starts from the beginning" in event.remedy
 
 
 def test_a_long_reason_is_cut_after_a_word():

@@ -88,9 +88,9 @@ def test_resolve(store, ref, run_id):
     ("ref", "expected"),
     [
         ("menu", ["begins 2 run ids", "menu-260101-aaaa", "menu-260101-bbbb"]),
-        ("menu-260101-aaab", ["no run has that id", "menu-260101-aaaa"]),
+        ("menu-260101-aaab", ["there is no run with this id", "menu-260101-aaaa"]),
         ("last~9", ["there are 3 runs", "tags-260102-cccc"]),
-        ("zzz", ["no run has that id", "tags-260102-cccc"]),
+        ("zzz", ["there is no run with this id", "tags-260102-cccc"]),
     ],
 )
 def test_resolve_names_near_matches(store, ref, expected):

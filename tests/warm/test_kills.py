@@ -175,7 +175,7 @@ def test_changed_packages_mean_a_new_server(own_node: Node, changeable: Path) ->
     own_node.keeper.send_signal(signal.SIGSTOP)
     (changeable / "installed_now.py").touch()
     changed = "the installed packages changed"
-    assert own_node.reported() == f"cold: {changed}; the fork server starts anew"
+    assert own_node.reported() == f"cold: {changed}; the fork server is being restarted"
     own_node.keeper.send_signal(signal.SIGCONT)
     until(lambda: own_node.server_is_new(old_pid))
     assert own_node.reported() == "warm"

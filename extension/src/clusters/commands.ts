@@ -71,7 +71,7 @@ export function addActionCommands(options: {
   app.commands.addCommand(CommandIDs.insertClusterCode, {
     label: trans.__('Insert Code That Attaches to a Cluster'),
     caption: trans.__(
-      'Put llmops.cluster(…) into the notebook or console; without one copy it'
+      'Insert llmops.cluster(…) into the notebook or console; copy it if none is open'
     ),
     icon: codeIcon,
     describedBy: DESCRIBED_BY,
@@ -112,15 +112,17 @@ function addKeepCommand(options: {
   app.commands.addCommand(CommandIDs.keepCluster, {
     label: args =>
       args.hours === 0
-        ? trans.__('Keep Cluster No Longer')
+        ? trans.__('Stop Keeping Cluster')
         : trans.__('Keep Cluster for %1 h', Number(args.hours ?? 2)),
-    caption: trans.__('The idle guard leaves it alone for so long'),
+    caption: trans.__(
+      'The idle guard does not suspend the cluster during this time'
+    ),
     describedBy: {
       args: {
         type: 'object',
         properties: {
           ...DESCRIBED_BY.args.properties,
-          hours: { type: 'number', description: '0 takes it back.' }
+          hours: { type: 'number', description: '0 ends it.' }
         }
       }
     },
@@ -161,14 +163,14 @@ function texts(trans: TranslationBundle): IText[] {
       id: CommandIDs.scaleCluster,
       action: 'scale',
       label: trans.__('Scale Cluster…'),
-      caption: trans.__('Give it other numbers of CPUs and GPUs'),
+      caption: trans.__('Change its number of CPUs, GPUs or workers'),
       icon: scaleIcon
     },
     {
       id: CommandIDs.deleteCluster,
       action: 'delete',
       label: trans.__('Delete Cluster…'),
-      caption: trans.__('Stop it and forget it; runs stay'),
+      caption: trans.__('Stop it and delete its definition; runs are kept'),
       icon: deleteIcon
     }
   ];

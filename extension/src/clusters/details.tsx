@@ -71,7 +71,7 @@ function place(
     [trans.__('queue'), info.queue],
     [trans.__('image'), info.image],
     [
-      trans.__('made by'),
+      trans.__('created by'),
       info.is_adopted ? trans.__('others (kubectl, CI)') : 'llmops'
     ]
   ];

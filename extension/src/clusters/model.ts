@@ -81,9 +81,9 @@ export function whyNot(row: ClusterRow | undefined, action: string): string {
     return 'Its state is not known yet';
   }
   if (row.doing) {
-    return `It is busy: ${row.doing} is under way`;
+    return `It is busy: ${row.doing} is in progress`;
   }
-  return row.info.actions[action] ?? 'Its provider cannot do that';
+  return row.info.actions[action] ?? 'Its provider does not support this';
 }
 
 /**
@@ -98,8 +98,8 @@ export function stateOf(model: IClusterModel, name: string): string {
 }
 
 /**
- * The newest operation of each cluster, where it failed, nobody has closed it, and the cluster
- * has not been started by other means since.
+ * The newest operation of each cluster if it failed, its message is not closed, and the cluster
+ * has not become ready since.
  */
 export function failures(
   operations: readonly OperationInfo[],

@@ -134,7 +134,7 @@ function List({ model, commands, trans }: IProps): JSX.Element {
       <EmptyState title={trans.__('No cluster yet')}>
         <p>
           {trans.__(
-            'A Ray cluster stays up and takes one run after another. It can be started here, by llmops.up() in a notebook, or by llmops up in a terminal.'
+            'A Ray cluster keeps running and accepts one run after another. It can be started here, by llmops.up() in a notebook, or by llmops up in a terminal.'
           )}
         </p>
         <button

@@ -218,7 +218,7 @@ function tooltip(
     info?.message,
     info?.remedy && trans.__('Try: %1', info.remedy),
     ...(info?.waiting ?? []).map(reason => reason.message),
-    trans.__('Drag it into a notebook for a cell that attaches.')
+    trans.__('Drag it into a notebook to insert a cell that attaches to it.')
   ];
   return lines.filter(Boolean).join('\n');
 }

@@ -293,7 +293,7 @@ class Answer extends ReactWidget {
         </div>
         <IconButton
           icon={closeIcon}
-          label={trans.__('Close this answer')}
+          label={trans.__('Close this message')}
           onClick={() => this.hide()}
         />
       </>

@@ -24,7 +24,7 @@ export function ClusterSelect(props: {
               type="button"
               className="llmops-configs-new"
               onClick={onNew}
-              title={trans.__('There is no cluster yet: make one')}
+              title={trans.__('There is no cluster yet: create one')}
             >
               {trans.__('New cluster…')}
             </button>

@@ -25,9 +25,7 @@ export function Findings(props: {
   const count = check.diagnostics.length;
   return (
     <div className="llmops-configs-wrong" role="alert">
-      <div>
-        {trans._n('One thing is wrong:', '%1 things are wrong:', count)}
-      </div>
+      <div>{trans._n('1 problem:', '%1 problems:', count)}</div>
       <ul>
         {check.diagnostics.map((item, index) => (
           <li key={index}>

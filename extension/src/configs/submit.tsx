@@ -112,7 +112,7 @@ class SubmitForm extends ReactWidget implements Dialog.IBodyWidget<IDecision> {
           <ClusterSelect choice={choice} trans={trans} onNew={newCluster} />
         </label>
         <label className="llmops-configs-field">
-          <span>{trans.__('Changes for this run only, one a line')}</span>
+          <span>{trans.__('Changes for this run only, one per line')}</span>
           <textarea
             rows={3}
             spellCheck={false}

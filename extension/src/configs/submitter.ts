@@ -102,7 +102,9 @@ export class Submitter {
     const wanted = await confirm({
       title: trans.__('There is no cluster yet'),
       lines: [
-        trans.__('A run needs a cluster. One stays up for job after job.')
+        trans.__(
+          'A run needs a cluster, which keeps running for job after job.'
+        )
       ],
       action: trans.__('New cluster…'),
       danger: false
@@ -125,7 +127,7 @@ export class Submitter {
       return this.awaitReady(name);
     }
     const yes = await confirm({
-      title: trans.__('Cluster %1 is not up', name),
+      title: trans.__('Cluster %1 is not running', name),
       lines: [
         row.info.message || trans.__('Its state is %1.', state ?? ''),
         trans.__('The config is submitted as soon as the cluster is ready.')
@@ -210,7 +212,7 @@ export function readiness(model: IClusterModel, name: string): Promise<void> {
         return true;
       }
       if (!info || info.state === 'dead' || info.state === 'stopped') {
-        reject(new Error(info?.message || `Cluster ${name} did not come up`));
+        reject(new Error(info?.message || `Cluster ${name} did not start`));
         return true;
       }
       return false;

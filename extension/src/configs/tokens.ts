@@ -27,5 +27,5 @@ export interface ISubmissions {
 
 export const ISubmissions = new Token<ISubmissions>(
   '@llmops/lab:ISubmissions',
-  'Hands configs to clusters, after asking where and with what changes.'
+  'Submits configs, after asking for the cluster and for changes.'
 );

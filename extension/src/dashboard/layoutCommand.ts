@@ -66,7 +66,7 @@ export function addLayoutCommand(services: ILayoutServices): void {
         properties: {
           cluster: {
             type: 'string',
-            description: "Instead of the newest run's."
+            description: "Cluster to use instead of the newest run's."
           }
         }
       }
@@ -116,8 +116,8 @@ async function openPanes(
     const names = missing.join(', ');
     Notification.info(
       runId
-        ? trans.__('No cluster is ready; left out: %1', names)
-        : trans.__('There is no run yet; left out: %1', names),
+        ? trans.__('No cluster is ready; not opened: %1', names)
+        : trans.__('There is no run yet; not opened: %1', names),
       { autoClose: 5000 }
     );
   }

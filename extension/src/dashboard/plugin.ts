@@ -39,7 +39,7 @@ const DESCRIBED_BY = {
       },
       mode: {
         enum: [...MODES],
-        description: 'Where a new tab goes, seen from `ref`.'
+        description: 'Position of a new tab relative to `ref`.'
       },
       ref: { type: 'string', description: 'Id of a tab of the main area.' }
     }
@@ -132,7 +132,7 @@ function addOpen(
   app.commands.addCommand(CommandIDs.openDashboard, {
     label: args => label(args, trans),
     caption: args =>
-      whyNot(clusters, args) || trans.__("Show Ray's own page of a cluster"),
+      whyNot(clusters, args) || trans.__("Show Ray's dashboard of a cluster"),
     icon: dashboardIcon,
     describedBy: DESCRIBED_BY,
     isEnabled: args => whyNot(clusters, args) === '',

@@ -73,7 +73,7 @@ class ClusterState extends ReactWidget {
           return state === '' || state === 'ready' ? null : (
             <>
               <StateBadge state={state} />
-              {trans.__('The page below shows the last known state.')}
+              {trans.__('The page below may be out of date.')}
             </>
           );
         }}

@@ -42,7 +42,7 @@ export class RunActions {
       title: trans.__('Stop run %1?', this.named(runId)),
       lines: [
         trans.__(
-          'It saves a checkpoint first, so that Retry can go on from there.'
+          'It saves a checkpoint first, so that Retry can resume from it.'
         )
       ],
       action: trans.__('Stop'),
@@ -182,16 +182,16 @@ export class RunActions {
     const { trans } = this.services;
     const { size_bytes, num_files, folder, kept, children } = preview;
     const size = trans.__('%1 in %2 files', bytes(size_bytes), num_files);
-    const lines = [trans.__('This goes: %1, %2.', folder, size)];
+    const lines = [trans.__('This deletes: %1, %2.', folder, size)];
     if (kept.length > 0) {
-      lines.push(trans.__('These stay: %1.', kept.join(', ')));
+      lines.push(trans.__('This keeps: %1.', kept.join(', ')));
     }
     if (children.length > 0) {
       const names = children.join(', ');
-      lines.push(trans.__('Re-submitted from it, and staying: %1.', names));
+      lines.push(trans.__('Runs re-submitted from it are kept: %1.', names));
     }
     if (preview.outputs.length + preview.checkpoints.length > 0) {
-      lines.push(trans.__('Its outputs and checkpoints go too:'));
+      lines.push(trans.__('Its outputs and checkpoints are also deleted:'));
     }
     return lines;
   }

@@ -201,7 +201,9 @@ function looking(services: ICommandServices): IEntry[] {
     {
       id: CommandIDs.insertRunCode,
       label: trans.__('Insert Code That Attaches to the Run'),
-      caption: trans.__('Put a cell with llmops.attach(…) into the notebook'),
+      caption: trans.__(
+        'Insert a cell with llmops.attach(…) into the notebook'
+      ),
       icon: codeIcon,
       execute: runId => insertCode(attachCode(runId), notebooks, trans)
     }

@@ -33,7 +33,7 @@ export function ConfigSection(props: IProps): JSX.Element {
       <div>
         <h3>{trans.__('Config')}</h3>
         <p className="llmops-runpanel-facts">
-          {detail.config_path ?? trans.__('From no file')}
+          {detail.config_path ?? trans.__('Not from a file')}
           {detail.git && ` · git ${detail.git}`}
         </p>
         {overrides.length > 0 && (

@@ -243,7 +243,7 @@ function Tools(props: IProps): JSX.Element {
           ))}
         </select>
       )}
-      <label title={trans.__('Stay at the end while the log grows')}>
+      <label title={trans.__('Scroll to new lines')}>
         <input
           type="checkbox"
           checked={model.following}

@@ -44,7 +44,7 @@ ScriptFile = Annotated[
     ),
 ]
 ClusterName = Annotated[
-    str, typer.Option(help="Name of the cluster; started if needed, and left up.")
+    str, typer.Option(help="Name of the cluster; started if needed, and kept running.")
 ]
 Picture = Annotated[
     Path | None, typer.Option(help="Also draw a picture into this file.", dir_okay=False)
@@ -64,7 +64,9 @@ def bench() -> None:
 def loop(
     config: Config = None,
     overrides: Overrides = None,
-    runs: Annotated[int, typer.Option(help="Submissions of each kind, warm and cold.", min=1)] = 5,
+    runs: Annotated[
+        int, typer.Option(help="Number of submissions of each kind, warm and cold.", min=1)
+    ] = 5,
     preset: PresetName = None,
     script: ScriptFile = None,
     cluster: ClusterName = "local",
@@ -73,10 +75,10 @@ def loop(
     png: Picture = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit one config warm and cold in turn; compare the times to the first step.
+    """Submit one config warm and cold alternately; compare the times to the first step.
 
     One submission of each kind warms up and is not counted; then warm and cold
-    take turns, each after the end of the one before. A run that did not start the
+    runs alternate, each after the end of the one before. A run that did not start the
     intended way is reported and left out. Ctrl-C stops the current run and prints
     what was measured so far (exit code 130); so does a run that fails (1).
 
@@ -106,11 +108,11 @@ def _check(
 ) -> None:
     """Check the arguments before minutes are spent."""
     if config and preset:
-        raise typer.BadParameter("CONFIG and --preset exclude each other")
+        raise typer.BadParameter("CONFIG and --preset cannot be used together")
     if warm_only and cold_only:
-        raise typer.BadParameter("--warm-only and --cold-only exclude each other")
+        raise typer.BadParameter("--warm-only and --cold-only cannot be used together")
     if png and not png.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {png.absolute().parent}")
+        raise typer.BadParameter(f"the folder {png.absolute().parent} does not exist")
 
 
 @contextmanager
@@ -169,7 +171,7 @@ def _carry_out(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
 
         raise RunFailedError(
             f"No run started {' or '.join(missing)}",
-            remedy="the reasons are beside the runs above; `llmops status` shows more",
+            remedy="the reasons are next to the runs above; `llmops status` shows more",
         )
 
 

@@ -75,14 +75,14 @@ def scale(
 
 @command(CLUSTERS, example="llmops delete local --yes")
 def delete(name: ClusterName = "local", yes: Yes = False, force: Force = False) -> None:
-    """Stop a cluster and delete its definition and logs. Runs and their journals stay on disk."""
+    """Stop a cluster and delete its definition and logs. Its runs are kept on disk."""
     from llmops_kernel.cli.console import out
     from llmops_kernel.services.clusters import find
 
     cluster = find(name)
     _confirm(cluster.preview("delete"), yes=yes)
     _stop(cluster, "delete", force=force)
-    out().print(f"Cluster {name} is deleted. Runs stay: llmops runs")
+    out().print(f"Cluster {name} is deleted. Its runs are kept: llmops runs")
 
 
 def _stop(cluster: ClusterAccess, way: StopWay, *, force: bool) -> None:

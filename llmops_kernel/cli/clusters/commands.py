@@ -71,7 +71,7 @@ def down(
     ] = False,
     force: Force = False,
 ) -> None:
-    """Stop a cluster. Other processes are not affected. Runs and their journals stay on disk."""
+    """Stop a cluster. Other processes are not affected. Its runs are kept on disk."""
     from llmops_kernel.cli.console import out
     from llmops_kernel.errors import ClusterNotFoundError
     from llmops_kernel.services.clusters import find
@@ -83,7 +83,7 @@ def down(
             raise
         out().print(f"There is no cluster {name}.")
         return
-    out().print(f"Cluster {name} is down. Runs stay: llmops runs")
+    out().print(f"Cluster {name} is down. Its runs are kept: llmops runs")
 
 
 @command(CLUSTERS, example="llmops ls --json")

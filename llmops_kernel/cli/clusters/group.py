@@ -123,10 +123,10 @@ def apply(
     template: Template,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Overwrite fields that others have set.")
+        bool, typer.Option("--force", help="Take ownership of fields that other clients have set.")
     ] = False,
 ) -> None:
-    """Change a running cluster to what the template says now; asks when work would be lost."""
+    """Apply a template to its running cluster; asks for confirmation when work would be lost."""
     from llmops_kernel.cli.clusters.details import details
     from llmops_kernel.cli.console import out
     from llmops_kernel.services import templates

@@ -31,14 +31,14 @@ def guard(
     every: Annotated[str, typer.Option(help="Time between two checks: `30s`, `5m`.")] = "30s",
     force: Annotated[
         bool,
-        typer.Option("--force", help="Act also when the history of its runs cannot be archived."),
+        typer.Option("--force", help="Act even when the history of its runs cannot be archived."),
     ] = False,
 ) -> None:
-    """Suspend or delete a cluster when its template's `idle` policy says so.
+    """Suspend or delete a cluster according to the `idle` policy of its template.
 
     Without `--once` it keeps checking until the cluster is suspended or deleted, or Ctrl-C.
-    Several guards can run at the same time. A Jupyter server with the extension guards in the
-    background.
+    Several guards can run at the same time. A Jupyter server with the extension
+    does the same in the background.
     """
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.services.guard import guard_once

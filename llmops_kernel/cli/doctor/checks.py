@@ -8,6 +8,7 @@ from importlib import metadata
 
 from llmops_kernel.cli.doctor import machine, stack
 from llmops_kernel.cli.doctor.findings import (
+    IN_CLONE,
     REINSTALL,
     Check,
     Finding,
@@ -63,14 +64,15 @@ def run_check(check: Check) -> Finding:
     except Exception as error:
         name = check.__name__.replace("_", " ")
         seen = f"the check itself failed: {type(error).__name__}: {error}"
-        return fail(name, seen, "report this line; the other checks are not affected")
+        return fail(name, seen, "the other checks are not affected")
 
 
 def python_version() -> Finding:
     seen = f"{platform.python_version()} at {sys.executable}"
     if PYTHON_MIN <= sys.version_info[:2] < PYTHON_END:
         return ok("Python", seen)
-    return fail("Python", seen, "use Python 3.11, 3.12 or 3.13: make PYTHON=python3.12 install")
+    how = "make PYTHON=python3.12 install" if IN_CLONE else "python3.12 -m venv .venv"
+    return fail("Python", seen, f"use Python 3.11, 3.12 or 3.13: {how}")
 
 
 def installed_versions() -> dict[str, str]:

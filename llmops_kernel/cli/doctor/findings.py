@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib import metadata
+from pathlib import Path
 
-REINSTALL = 'make install, or pip install -c constraints.txt "llmops-kernel[train,lab]"'
+IN_CLONE = (Path(__file__).parents[3] / "constraints.txt").is_file()
+REINSTALL = "make install" if IN_CLONE else 'pip install "llmops-kernel[train,lab]"'
 
 
 class Level(StrEnum):

@@ -13,6 +13,7 @@ from llmops_kernel.services.folders import cache, home
 from llmops_kernel.views.format import byte_size
 
 GIB = 2**30
+_LOCALHOST = "add the line `127.0.0.1 localhost` to /etc/hosts"
 # The demo was measured at below 4 GiB; two workers of it want twice that.
 MEMORY_WANTED_BYTES = 6 * GIB
 MEMORY_NEEDED_BYTES = 3 * GIB
@@ -75,7 +76,7 @@ def _container_limit() -> int | None:
 def shared_memory() -> Finding:
     path = Path("/dev/shm")
     if not path.is_dir():
-        return ok("/dev/shm", "not there; Ray uses its temp folder instead")
+        return ok("/dev/shm", "does not exist; Ray uses its temp folder instead")
     free = shutil.disk_usage(path).free
     seen = f"{byte_size(free)} free"
     if free < SHARED_MEMORY_WANTED_BYTES:
@@ -132,10 +133,14 @@ def loopback() -> Finding:
                 pass
         resolved = socket.gethostbyname("localhost")
     except OSError as error:
-        remedy = "allow connections on the loopback interface (lo) and name localhost in /etc/hosts"
+        remedy = f"allow connections on the loopback interface (lo), and {_LOCALHOST}"
         return fail("loopback", f"127.0.0.1 does not answer: {error}", remedy)
     if not resolved.startswith("127."):
-        return fail("loopback", f"localhost is {resolved}", "name it 127.0.0.1 in /etc/hosts")
+        return fail(
+            "loopback",
+            f"localhost is {resolved}",
+            _LOCALHOST,
+        )
     return ok("loopback", f"127.0.0.1 answers, e.g. on port {port}")
 
 

@@ -62,7 +62,7 @@ def _verdict(findings: list[Finding], *, failed: list[Finding], with_run: bool) 
         return f"\n[red]{len(failed)} failed:[/] {plain(names)}. Fix these first."
     warned = sum(finding.level is Level.WARN for finding in findings)
     close = f" {warned} warning(s) above." if warned else ""
-    advice = "" if with_run else " To see it train: llmops doctor --run"
+    advice = "" if with_run else " To test a training run: llmops doctor --run"
     return f"\n[green]This machine is ready.[/]{close}{advice}"
 
 

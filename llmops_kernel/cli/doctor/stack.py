@@ -13,7 +13,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.cli.doctor.findings import REINSTALL, Finding, fail, installed, ok, warn
+from llmops_kernel.cli.doctor.findings import (
+    IN_CLONE,
+    REINSTALL,
+    Finding,
+    fail,
+    installed,
+    ok,
+    warn,
+)
 from llmops_kernel.services.folders import cache
 
 TORCH_IMPORT_TIMEOUT_S = 120
@@ -59,8 +67,11 @@ def torch_build() -> Finding:
     build = f"CUDA {found['cuda']}" if found["cuda"] else "CPU build"
     seen = f"{found['version']}, {build}, {found['threads']} threads"
     if _nvidia_gpus() and not found["devices"]:
-        remedy = "install a CUDA build (make clean; make install TORCH=torch==2.13.0) or the driver"
-        return warn("torch", f"{seen}; it does not see this machine's GPUs", remedy)
+        how = "pip install --force-reinstall torch==2.13.0"
+        if IN_CLONE:
+            how = "make clean; make install TORCH=torch==2.13.0"
+        remedy = f"install the driver, or a CUDA build of torch ({how})"
+        return warn("torch", f"{seen}; it does not detect this machine's GPUs", remedy)
     return ok("torch", seen)
 
 
@@ -92,7 +103,7 @@ def accelerators() -> Finding:
     unknown = sorted({device for device in devices if find(device) is None})
     seen = f"{len(devices)}: {', '.join(sorted(set(devices)))}"
     if unknown:
-        remedy = "MFU shows a dash; LLMOPS_PEAK_TFLOPS states the dense peak of one device"
+        remedy = "for MFU set LLMOPS_PEAK_TFLOPS to the dense peak of one device, in TFLOPS"
         return warn(name, f"{seen}; not in the catalogue: {', '.join(unknown)}", remedy)
     return ok(name, seen)
 
@@ -106,7 +117,7 @@ def ray_release() -> Finding:
     if not beside.exists() and shutil.which("ray") is None:
         return fail("Ray", f"{found}, but without its command `ray`", f"reinstall it: {REINSTALL}")
     if find_spec("aiohttp_cors") is None:
-        seen = f"{found}, without the dashboard that takes submissions"
+        seen = f"{found}, without the dashboard, which is needed to submit jobs"
         return fail("Ray", seen, REINSTALL)
     return ok("Ray", f"{found} with dashboard")
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "doctor"
 STEPS = 20
+_AGAIN = "run it again: llmops doctor --run"
 _CONFIG = f"""\
 name: doctor
 model: tiny-llama
@@ -121,7 +122,7 @@ def _up(home: Path, *, report: OnPart) -> Cluster | None:
         return None
     info = cluster.info
     took = fmt.seconds(time.monotonic() - began_s)
-    report(ok("cluster", f"up after {took}: {info.num_nodes} node(s), {info.num_cpus:g} CPUs"))
+    report(ok("cluster", f"ready after {took}: {info.num_nodes} node(s), {info.num_cpus:g} CPUs"))
     return cluster
 
 
@@ -172,19 +173,21 @@ def _state(view: TrainingView) -> Finding:
         return ok("run", f"SUCCEEDED, first step {waited} after submit")
     if not view.is_terminal:
         seen = f"still {view.state} when time ran out, at step {view.last_step or 0} of {STEPS}"
-        return fail("run", seen, "the bars below show what was slow; --timeout 400 allows more")
+        return fail(
+            "run", seen, "the phases below show what was slow; --timeout 400 allows more time"
+        )
     seen = f"{view.state}: {view.message or 'no reason was reported'}"
-    return fail("run", seen, view.remedy or "read the failure above")
+    return fail("run", seen, view.remedy or "see the error above")
 
 
 def _steps(view: TrainingView) -> Finding:
     seen = [step.step for step in view.steps]
     losses = [step.loss for step in view.steps]
     if seen != list(range(1, STEPS + 1)):
-        remedy = "rows of the journal are missing; report it with the run's folder"
-        return fail("journal", f"{len(seen)} of {STEPS} steps arrived", remedy)
+        remedy = "rows of the journal are missing: check the line `disk` above, then run it again"
+        return fail("journal", f"{len(seen)} of {STEPS} steps were received", remedy)
     if any(not fmt.known(loss) for loss in losses):
-        return fail("journal", "a step has no finite loss", "report it; try parallelism=ddp")
+        return fail("journal", "a step has no finite loss", _AGAIN)
     return ok("journal", f"{STEPS} steps, loss {fmt.loss(losses[0])} -> {fmt.loss(losses[-1])}")
 
 
@@ -194,7 +197,7 @@ def _figures(view: TrainingView) -> Finding:
         f" MFU {fmt.percent(view.mfu)}"
     )
     if view.tokens_per_second is None or view.step_time_s is None:
-        return fail("figures", seen, "steps carry no times; report it")
+        return fail("figures", seen, f"steps have no times; {_AGAIN}")
     return ok("figures", seen)
 
 
@@ -202,14 +205,14 @@ def _evaluations(view: TrainingView) -> Finding:
     losses = [event.metrics.get("eval_loss") for event in view.evals]
     seen = " -> ".join(fmt.loss(loss) for loss in losses) or "none"
     if len(losses) < 2 or not all(fmt.known(loss) for loss in losses):
-        return fail("evaluation", f"held-out loss: {seen}", "two were expected; report it")
+        return fail("evaluation", f"held-out loss: {seen}", f"two were expected; {_AGAIN}")
     return ok("evaluation", f"held-out loss {seen}")
 
 
 def _output(view: TrainingView) -> Finding:
     found = [output for output in view.outputs if Path(output.path).exists()]
     if not found:
-        return fail("output", "no adapter was written", "look at the disk line above")
+        return fail("output", "no adapter was written", "check the line `disk` above")
     return ok("output", f"{found[-1].what}, {fmt.byte_size(found[-1].size_bytes)}")
 
 
@@ -226,4 +229,6 @@ def _down(cluster: Cluster | None, *, report: OnPart) -> None:
             report(fail("clean-up", error.message, error.remedy))
             return
         if cluster is not None:
-            report(ok("clean-up", f"cluster down after {fmt.seconds(time.monotonic() - began_s)}"))
+            report(
+                ok("clean-up", f"cluster stopped after {fmt.seconds(time.monotonic() - began_s)}")
+            )

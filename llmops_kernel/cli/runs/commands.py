@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from llmops_kernel.api import Run
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show it live until it ends.")]
+Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")]
 
 
 @command(RUNS, example="llmops runs --limit 5")
@@ -26,7 +26,7 @@ def runs(
         str | None,
         typer.Option(help="Only runs of this cluster.", autocompletion=complete_cluster),
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 20,
+    limit: Annotated[int, typer.Option(help="Maximum number of runs.", min=1)] = 20,
     starred: Annotated[bool, typer.Option("--starred", help="Only runs with a star.")] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Also runs of `llmops bench` and `llmops doctor`.")
@@ -73,7 +73,7 @@ def compare(
 ) -> None:
     """Show the figures of runs side by side, and what differs in their configs."""
     if len(run_refs) < 2:
-        raise typer.BadParameter("name two runs or more, such as `last~1 last`")
+        raise typer.BadParameter("give two runs or more, such as `last~1 last`")
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
     from llmops_kernel.cli.runs.tables import compare_table
@@ -122,7 +122,7 @@ def _stop_one(run: Run) -> None:
 
 @command(RUNS, example="llmops retry last --follow")
 def retry(run: RunRef = "last", follow: Follow = False) -> None:
-    """Resume a run from its last checkpoint, as a new attempt of the same record."""
+    """Resume a run from its last checkpoint, as a new attempt of the same run."""
     from llmops_kernel import api
 
     target = api.attach(run)
@@ -141,7 +141,7 @@ def resubmit(
     overrides: Overrides = None,
     follow: Follow = False,
 ) -> None:
-    """Submit a run's config again, as a new run with today's code and the given changes."""
+    """Submit a run's config again, as a new run with the current code and the given changes."""
     from llmops_kernel import api
 
     again = api.attach(run).resubmit(overrides=overrides or ())

@@ -120,7 +120,7 @@ def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
             say(f"processes: {start}")
         if loop.trouble != shown_trouble:
             shown_trouble = loop.trouble
-            say(shown_trouble or "The cluster answers again.")
+            say(shown_trouble or "The cluster is reachable again.")
         line = progress.line(loop.source.view, now_s=loop.clock())
         if line and not loop.source.is_over:
             say(line)

@@ -36,7 +36,7 @@ def star(
 def note(
     run: RunRef = "last",
     text: Annotated[str | None, typer.Argument(help="The note; `-` reads standard input.")] = None,
-    title: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    title: Annotated[str | None, typer.Option(help="A readable title.")] = None,
 ) -> None:
     """Write or show a run's note and title; an empty text removes it."""
     from llmops_kernel import api

@@ -53,17 +53,17 @@ def submit(
     overrides: Overrides = None,
     workers: Annotated[
         int | None,
-        typer.Option(help="Start a script on so many workers, as torchrun does.", min=1),
+        typer.Option(help="Number of workers to start a script on, as with torchrun.", min=1),
     ] = None,
     cluster: Annotated[
         str, typer.Option(help="Name of the cluster.", autocompletion=complete_cluster)
     ] = "local",
     workspace: Annotated[
         Path | None,
-        typer.Option(help="Folder of code and data that travels along; default the config's own."),
+        typer.Option(help="Folder to upload with the run; default: the folder of the config."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--detach", help="Show it live until it ends.")
+        bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")
     ] = False,
 ) -> None:
     """Submit a run and return at once, or follow it to its end.
@@ -98,7 +98,7 @@ def print_advice(config: Any) -> None:
 def wait(
     run: RunRef = "last",
     timeout_s: Annotated[
-        float | None, typer.Option("--timeout", help="Give up after so many seconds.", min=0)
+        float | None, typer.Option("--timeout", help="Stop waiting after this many seconds.", min=0)
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Only wait, then print the summary as JSON.")
@@ -107,7 +107,7 @@ def wait(
     """Show a run live until it ends.
 
     Ctrl-C stops watching, not the run. Exit code 0: it succeeded; 1: it failed; 3: it was
-    stopped; 124: time ran out.
+    stopped; 124: timeout.
     """
     from llmops_kernel import api
 
@@ -121,12 +121,14 @@ def wait(
 @command(RUNS, example="llmops logs last --lines 50 --follow")
 def logs(
     run: RunRef = "last",
-    lines: Annotated[int, typer.Option(help="How many of the last lines.", min=1)] = 100,
+    lines: Annotated[
+        int, typer.Option(help="Number of lines to print, from the end.", min=1)
+    ] = 100,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue until the run ends.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new lines until the run ends.")
     ] = False,
 ) -> None:
-    """Print what the run's driver and workers wrote."""
+    """Print the output of the run's driver and workers."""
     from llmops_kernel import api
 
     target = api.attach(run)

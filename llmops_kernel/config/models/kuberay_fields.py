@@ -48,7 +48,7 @@ class Access(Section):
     way: Literal["auto", "service-proxy", "in-cluster", "port-forward", "url"] = "auto"
     """`auto`: in-cluster when inside, else the API server's service proxy, else port-forward."""
     url: str | None = Field(default=None, pattern=r"^https?://")
-    """Address of an Ingress or Route, with way `url`."""
+    """Address of an Ingress or Route; required when `way` is `url`."""
 
 
 class IdlePolicy(Section):

@@ -165,9 +165,9 @@ class WorkerGroup(PodSettings):
                 f" {self.min_replicas}, {self.replicas}, {self.highest}"
             )
         if self.host_type is None and (self.cpus is None or self.memory is None):
-            raise ValueError("give host_type, or cpus and memory")
+            raise ValueError("set host_type, or cpus and memory")
         if self.host is not None and self.host.num_cpus is None and self.cpus is None:
-            raise ValueError(f"the CPUs of {self.host_type} are not known: give cpus")
+            raise ValueError(f"the CPUs of {self.host_type} are not known: set cpus")
         return self
 
     @property

@@ -27,9 +27,9 @@ _SECRET_VALUE: Final = re.compile(
 )
 _OWN_ENV: Final = {
     "RAY_AUTH_MODE": "token authentication is always on",
-    "RAY_AUTH_TOKEN": "the operator makes the token",
-    "RAY_AUTH_TOKEN_PATH": "the operator makes the token",
-    "RAY_START_HOOK": "it starts the warm workers; set warm.enabled=false to have it",
+    "RAY_AUTH_TOKEN": "the operator creates the token",
+    "RAY_AUTH_TOKEN_PATH": "the operator creates the token",
+    "RAY_START_HOOK": "it starts the warm workers; set warm.enabled=false to set it here",
     "LLMOPS_WARM_DIR": "set warm.enabled",
     "LLMOPS_RUN_STORAGE": "set storage.runs",
 }
@@ -45,7 +45,9 @@ def _groups(template: KubeRayFields) -> Iterator[Broken]:
     for index, group in enumerate(template.worker_groups):
         path = f"worker_groups.{index}.name"
         if group.name in seen:
-            yield Broken(path, f"two worker groups are called {group.name}", "rename one of them")
+            yield Broken(
+                path, f"two worker groups have the name {group.name}", "rename one of them"
+            )
         seen.add(group.name)
         if template.queue and group.name == "head":
             yield Broken(
@@ -165,7 +167,11 @@ def _mounts(template: KubeRayFields) -> Iterator[Broken]:
 def _access(template: KubeRayFields) -> Iterator[Broken]:
     access = template.access
     if access.way == "url" and access.url is None:
-        yield Broken("access.url", "is missing: way is url", "give the address of the Ingress")
+        yield Broken(
+            "access.url",
+            "is required when access.way is url",
+            "set it to the address of the Ingress or Route",
+        )
 
 
 def _ray_version(template: KubeRayFields) -> Iterator[Broken]:
@@ -181,7 +187,7 @@ def _ray_version(template: KubeRayFields) -> Iterator[Broken]:
 def _managed_by(template: KubeRayFields) -> Iterator[Broken]:
     value = template.managed_by
     if value is not None and value not in _MANAGERS:
-        yield Broken("managed_by", f"KubeRay refuses {value!r}", f"use {' or '.join(_MANAGERS)}")
+        yield Broken("managed_by", f"KubeRay rejects {value!r}", f"use {' or '.join(_MANAGERS)}")
     elif value == _MANAGERS[1] and template.queue is None:
         yield Broken(
             "managed_by", "MultiKueue accepts only clusters with a queue", "set queue", ("queue",)

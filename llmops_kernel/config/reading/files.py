@@ -69,12 +69,12 @@ def _check_source(name: str, source: str, path: Path, rules: RowRules) -> Iterat
     elif path.is_dir():
         yield from _check_folder(name, source, path)
     elif path.suffix not in _READ:
-        hint = "give rows as .jsonl (one JSON object a line) or .parquet"
+        hint = "give rows as .jsonl (one JSON object per line) or .parquet"
         yield _problem(
             name, source, f"files ending in {path.suffix or 'nothing'} are not read", hint
         )
     elif path.stat().st_size == 0:
-        yield _problem(name, source, "the file is empty", "write one JSON object a line into it")
+        yield _problem(name, source, "the file is empty", "write one JSON object per line")
     else:
         yield from check_rows(name, source, path, rules)
 
@@ -117,7 +117,7 @@ def _check_model(config: TrainingConfig, workspace: Path, hooks: Path | None) ->
         yield _problem(name, source, "is a file", f"name the model's folder, {path.parent}")
     elif "/" not in source and (match := closest(source, CATALOGUE, cutoff=0.8)):
         # Close to a built-in name and no organisation before it: misspelt, not a hub id.
-        yield _problem(name, source, "no model has that name", f"did you mean {match}?")
+        yield _problem(name, source, "there is no model with this name", f"did you mean {match}?")
     else:
         yield from _absent(name, source, path, kind="folder")
 
@@ -125,7 +125,7 @@ def _check_model(config: TrainingConfig, workspace: Path, hooks: Path | None) ->
 def _check_model_folder(name: str, source: str, path: Path) -> Iterator[Problem]:
     if (path / "adapter_config.json").exists() and not (path / "config.json").exists():
         hint = "name the base model, or a folder written with output.merge_adapter=true"
-        yield _problem(name, source, "the folder holds an adapter without its base model", hint)
+        yield _problem(name, source, "the folder contains an adapter without its base model", hint)
     elif not (path / "config.json").exists():
         hint = "name a folder written by save_pretrained"
         yield _problem(name, source, "the folder has no config.json", hint)

@@ -54,11 +54,11 @@ def check_rows(name: str, source: str, path: Path, rules: RowRules) -> Iterator[
                 return
     yield from broken
     if num_broken > _SHOWN:
-        message = f"{num_broken:,} of {num_rows:,} rows are broken; the first {_SHOWN} are shown"
+        message = f"{num_broken:,} of {num_rows:,} rows are invalid; the first {_SHOWN} are shown"
         yield _problem(name, source, message, _REMEDY)
     if num_rows == 0:
         yield _problem(
-            name, source, "has no rows, only blank lines", "write one JSON object a line"
+            name, source, "has no rows, only blank lines", "write one JSON object per line"
         )
 
 
@@ -94,12 +94,12 @@ def _json_fault(line: bytes, error: Exception) -> Fault:
     at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
     what = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
     if text.startswith("{'") or ": '" in text:
-        return f"not JSON: {what}{at}", "JSON wants double quotes"
+        return f"not JSON: {what}{at}", "JSON requires double quotes"
     if text.endswith(","):
         return f"not JSON: {what}{at}", "end the line after `}`, without a comma"
     if text.startswith("{") and not text.endswith("}"):
-        return f"not JSON: {what}{at}", "the row is cut off: one whole object a line"
-    return f"not JSON: {what}{at}", "write one whole JSON object a line"
+        return f"not JSON: {what}{at}", "the row is cut off: write one whole object per line"
+    return f"not JSON: {what}{at}", "write one whole JSON object per line"
 
 
 def _is_document(path: Path) -> bool:
@@ -112,10 +112,10 @@ def _is_document(path: Path) -> bool:
 
 def _document(name: str, source: str) -> Problem:
     hint = (
-        "write one object a line, for example with pandas:"
+        "write one object per line, for example with pandas:"
         " read_json(file).to_json('rows.jsonl', orient='records', lines=True)"
     )
-    return _problem(name, source, "the file is one JSON document, not one object a line", hint)
+    return _problem(name, source, "the file is one JSON document, not one object per line", hint)
 
 
 def _shape_fault(row: Row, rules: RowRules) -> Fault | None:
@@ -130,7 +130,7 @@ def _shape_fault(row: Row, rules: RowRules) -> Fault | None:
             return None
     if row_format != "chat" and "text" in row:
         if not isinstance(row["text"], str):
-            return f"`text` is {_kind(row['text'])}", "write a text there"
+            return f"`text` is {_kind(row['text'])}", "write a string"
         return ("plain text has no answer", _NO_ANSWER) if rules.answers else None
     return f"has only the keys {_keys(row)}", _wanted(row_format)
 
@@ -201,7 +201,7 @@ def _check_parquet(name: str, source: str, path: Path, row_format: str | None) -
         columns = dict.fromkeys(file.schema_arrow.names)
         num_rows = file.metadata.num_rows
     if num_rows == 0:
-        yield _problem(name, source, "has no rows", "write rows into it")
+        yield _problem(name, source, "has no rows", "add rows to it")
     elif not _has_columns(columns, row_format):
         message = f"has only the columns {_keys(columns)}"
         yield _problem(name, source, message, _wanted(row_format or "auto"))

@@ -80,7 +80,7 @@ def find_template(name_or_path: Path | str) -> Path | None:
     known = [one for one in known if one not in NOT_TEMPLATES]
     problem = Problem(
         path="cluster",
-        message="no cluster template has that name",
+        message="there is no cluster template with this name",
         value=name,
         suggestion=did_you_mean(name, known) or f"known: {listed(known)}; or give a file's path",
     )

@@ -50,9 +50,9 @@ def _habit(what: str, lines: list[str], index: int) -> tuple[int, str, str]:
     """Return (index of the line, what is wrong, what would work)."""
     here = lines[index] if index < len(lines) else ""
     if "'\\t'" in what or "\t" in here[: len(here) - len(here.lstrip())]:
-        return index, "a tab character", "YAML wants spaces: indent with two spaces"
+        return index, "a tab character", "YAML requires spaces: indent with two spaces"
     if "constructor for the tag" in what:
-        return index, f"not YAML we read: {what}", "write plain values without `!` tags"
+        return index, f"YAML that is not supported: {what}", "write plain values without `!` tags"
     if "another document" in what or "single document" in what:
         return index, "a second document (`---`)", "put one config in one file"
     for near in (index, index - 1):

@@ -66,13 +66,13 @@ def parse_yaml(text: str, *, file: str, remedy: str = "") -> Source:
         if node is not None:
             reader.walk(node, ())
         if not reader.recursive and _unfolded(node, {}) > _MOST_VALUES:
-            raise _refuse(file, "aliases that unfold into too many values", remedy)
+            raise _refuse(file, "aliases that expand into too many values", remedy)
         data = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise config_error([explain(error, text=text, file=file)], remedy=remedy) from None
     except _LEAKED as error:
         deep = isinstance(error, RecursionError)
-        message = "nested too deeply" if deep else f"a value that its tag does not fit ({error})"
+        message = "nested too deeply" if deep else f"a value that does not match its tag ({error})"
         hint = "" if deep else "write plain values without `!` tags"
         raise _refuse(file, message, remedy, suggestion=hint) from None
     if reader.recursive:

@@ -24,9 +24,9 @@ def demand_reasons(report: Any) -> tuple[Waiting, ...]:
     more = f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
     return (
         Waiting(
-            message="Work is pending in Ray for lack of resources:"
-            f" {', '.join(lines[:_SHOWN])}{more}",
-            remedy="wait for what runs, `llmops scale`, or ask for less in the training config",
+            message=f"Ray has pending resource demands: {', '.join(lines[:_SHOWN])}{more}",
+            remedy="wait until running jobs end, add resources with `llmops scale`, or request"
+            " less in the config",
             kind="demand",
         ),
     )

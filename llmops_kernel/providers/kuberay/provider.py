@@ -199,7 +199,7 @@ class KubeRayProvider(ClusterProvider):
         if not workers or num_cpus is not None or num_gpus is not None:
             groups = ", ".join(f"{group.name} ({group.replicas})" for group in info.groups)
             raise ClusterStateError(
-                f"Cluster {name!r} is made of worker groups: {groups or 'none'}",
+                f"Cluster {name!r} is scaled by worker group: {groups or 'none'}",
                 remedy=f"llmops scale {name} --workers GROUP=NUMBER",
             )
         require_possible(info, ClusterAction.SCALE)

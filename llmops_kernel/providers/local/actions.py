@@ -18,7 +18,7 @@ from llmops_kernel.providers.protocol import (
 _RUNS = "runs with their journals, checkpoints and outputs"
 _NOT_NOW = {
     ClusterAction.SUSPEND: {
-        ClusterState.STOPPED: "It is stopped already",
+        ClusterState.STOPPED: "It is already stopped",
         ClusterState.STOPPING: "It is being stopped",
     },
     ClusterAction.RESUME: {
@@ -37,8 +37,9 @@ _SUMMARIES = {
     ClusterAction.SUSPEND: "Stops the processes of cluster {name}; `resume` starts it again.",
     ClusterAction.RESUME: "Starts cluster {name} again as it was defined.",
     ClusterAction.SCALE: (
-        "Restarts cluster {name} with the new numbers: a local cluster is one head, which"
-        " cannot grow or shrink while it runs."
+        "Restarts cluster {name} with the new numbers: a local cluster is one head, whose size"
+        " cannot change while it runs"
+        "."
     ),
     ClusterAction.DELETE: "Stops cluster {name} and deletes its definition and its logs.",
 }
@@ -101,4 +102,4 @@ def _running(info: ClusterInfo, jobs: Sequence[Mapping[str, Any]] | None) -> lis
 
 
 def _elsewhere(record: HeadRecord) -> str:
-    return f"It was started on host {record.host}: do it there"
+    return f"It was started on host {record.host}: run the command there"

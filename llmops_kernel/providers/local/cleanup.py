@@ -24,8 +24,9 @@ def clear(record: HeadRecord, folder: ClusterFolder) -> None:
     if left:
         pids = " ".join(str(process.pid) for process in left)
         raise ClusterError(
-            f"Processes of cluster {record.name!r} do not end, not even killed: {pids}",
-            remedy=f"they hang in the kernel (a network disk, a GPU driver?); see ps -l {pids}",
+            f"Processes of cluster {record.name!r} did not end after SIGKILL: {pids}",
+            remedy=f"they are probably blocked in the kernel (network disk, GPU driver): check"
+            f" them with ps -l {pids}",
         )
     keep_logs(record, folder)
     shutil.rmtree(record.temp_dir, ignore_errors=True)

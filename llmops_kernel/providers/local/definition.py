@@ -59,7 +59,7 @@ def _template(data: dict[str, Any]) -> ClusterTemplate:
 def _env_again(record: HeadRecord) -> tuple[dict[str, str], str]:
     """Return the variables and what is unusual about them."""
     if record.env_names is None:
-        return {}, "Started without `env`: whether its template sets any is not on record"
+        return {}, "Started without `env`: whether its template sets any is not recorded"
     if not record.env_names:
         return {}, ""
     names = ", ".join(record.env_names)

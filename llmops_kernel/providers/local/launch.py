@@ -62,7 +62,8 @@ def new_temp_dir(name: str) -> Path:
         status = parent.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             raise ClusterStartError(
-                f"{parent} is not a folder of yours, so it cannot hold the cluster's sockets",
+                f"{parent} belongs to another user or is not a folder, so the cluster's sockets"
+                f" cannot be created in it",
                 remedy=f"remove {parent}, or ask its owner to",
             )
         parent.chmod(0o700)
@@ -70,7 +71,7 @@ def new_temp_dir(name: str) -> Path:
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise ClusterStartError(
-            f"Cannot make a temp dir in {parent}: {error.strerror}",
+            f"Cannot create a temp dir in {parent}: {error.strerror}",
             remedy="free some space in /tmp or fix its permissions",
         ) from error
     _check_disk(folder)
@@ -99,7 +100,7 @@ def dashboard_port(template: ClusterTemplate) -> int:
             raise ClusterStartError(
                 f"Port {wanted} for the dashboard is not available: {error.strerror}"
                 f"{_listener(wanted)}",
-                remedy="leave dashboard_port out of the template: a free one is chosen then",
+                remedy="remove dashboard_port from the template: then a free port is chosen",
             ) from error
         port: int = probe.getsockname()[1]
         return port
@@ -135,8 +136,9 @@ def small_shm(template: ClusterTemplate) -> str:
     if free >= wanted:
         return ""
     return (
-        f"/dev/shm has {free / 1e6:.0f} MB free, the object store wants {wanted / 1e6:.0f} MB: it"
-        " goes to the temp dir. Training does not mind; docker run --shm-size=1g avoids it"
+        f"/dev/shm has {free / 1e6:.0f} MB free, the object store needs {wanted / 1e6:.0f} MB: it"
+        f" is placed in the temp dir."
+        " Training is not affected; to avoid it, start the container with --shm-size=1g"
     )
 
 

@@ -191,7 +191,7 @@ class LocalProvider(ClusterProvider):
             if record is not None and record.stopped_s is None:
                 raise ClusterStateError(
                     f"Cluster {name!r} was started again while it was being deleted",
-                    remedy=f"`llmops delete {name}` once more, or leave it to whoever started it",
+                    remedy=f"`llmops delete {name}` once more, or keep the new one",
                 )
             folder.remove()
 
@@ -206,10 +206,11 @@ class LocalProvider(ClusterProvider):
             raise ClusterError(
                 f"Cluster {name!r} was started on host {record.host}; this is"
                 f" {socket.gethostname()}",
-                remedy=f"run `llmops down {name}` there, or `llmops resume {name}` for one here",
+                remedy=f"run `llmops down {name}` there, or `llmops resume {name}` to start one"
+                f" here",
             )
         self._record_stopping(record, folder)
-        # Before taking the lock: a start that is under way ends when its head does.
+        # Before taking the lock: a start that is in progress ends when its head does.
         stop_processes(record, grace_s=STOP_GRACE_S)
         with folder.lock(timeout_s=60.0):
             clear(record, folder)
@@ -249,7 +250,7 @@ class LocalProvider(ClusterProvider):
         """Raise ClusterStateError: nothing suspends a local cluster."""
         raise ClusterStateError(
             f"Cluster {name!r} is local: no idle guard watches it",
-            remedy="nothing to do; it stays up until `llmops suspend`",
+            remedy="nothing to do; it keeps running until `llmops suspend`",
         )
 
     def connect(self, name: str) -> Connection:
@@ -300,7 +301,8 @@ class LocalProvider(ClusterProvider):
             if head_process(record) is None:
                 return False
             raise ClusterUnreachableError(
-                f"The head of cluster {record.name!r} lives (pid {record.pid}), but its dashboard"
+                f"The head of cluster {record.name!r} is running (pid {record.pid}), but its"
+                f" dashboard"
                 f" {record.dashboard_url} has not answered for {timeout_s:.0f} s",
                 remedy=f"`llmops suspend {record.name}`, then `llmops resume {record.name}`",
             ) from None

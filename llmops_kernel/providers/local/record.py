@@ -158,8 +158,8 @@ class ClusterFolder:
                     reported = True
                 if time.monotonic() > deadline:
                     raise ClusterStartError(
-                        f"Another process has been busy with this cluster for {timeout_s:.0f} s",
-                        remedy=f"see who holds it: fuser {self.root / 'lock'}",
+                        f"Another process has held the lock of this cluster for {timeout_s:.0f} s",
+                        remedy=f"find that process with: fuser {self.root / 'lock'}",
                     )
                 time.sleep(0.1)
             stack.enter_context(file)

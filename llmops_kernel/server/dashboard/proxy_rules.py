@@ -26,11 +26,15 @@ _BROWSER_AGENT = "Mozilla/5.0 (llmops-kernel)"
 _CLIENT_AGENT = "llmops-kernel"
 _CLOSED = {
     "api/v0/logs/stream": (
-        "Ray's log streams are not passed on: each reader that leaves keeps a slot of the"
-        " cluster's head, until its whole state API hangs"
+        "Ray's log streams are not proxied: Ray leaks a connection for each reader that"
+        " disconnects, until its state API no longer answers"
     ),
-    "api/v0/delay": "This holds a slot of the cluster's head for as long as it is told to",
-    "test/dump": "This writes the memory of the cluster's head to its disk",
+    "api/v0/delay": (
+        "This request is not proxied: it would occupy the cluster's dashboard for the time asked"
+    ),
+    "test/dump": (
+        "This request is not proxied: it would write a memory dump to the disk of the head"
+    ),
 }
 
 

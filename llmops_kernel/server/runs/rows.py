@@ -198,5 +198,5 @@ def _changed_ns(path: str | os.PathLike[str]) -> int:
 
 def missing(run_id: str) -> RunNotFoundError:
     return RunNotFoundError(
-        f"Run {run_id} is not there any more", remedy="it was deleted; close its panel"
+        f"Run {run_id} no longer exists", remedy="it was deleted; close its panel"
     )

@@ -1,4 +1,4 @@
-"""What goes over the wire, as pydantic models; `extension/src/wire.ts` is written from them."""
+"""Pydantic models of requests and responses; `extension/src/wire.ts` is written from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters, their templates and what can be done to them, as the browser sees them."""
+"""Clusters, cluster templates and actions on them, as sent to the browser."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ class ClusterRow(Wire):
     name: str
     provider: str
     info: ClusterInfo | None = None
-    """The newest that is known; null until its provider has answered for the first time."""
+    """The last known state; null until the provider has answered for the first time."""
     stale: str = ""
-    """Why `info` is not of this moment; empty when it is."""
+    """Why `info` may be out of date; empty when it is current."""
     remedy: str = ""
     """What to do about that."""
     checked_s: float | None = None
-    """When `info` was true, in Unix time."""
+    """Unix time at which `info` was read."""
     idle_since_s: float | None = None
     """Unix time; null while a job runs, and when it is not known."""
     operation_id: str | None = None
-    """The operation that is changing it now."""
+    """Id of the operation that is in progress on this cluster."""
     doing: str = ""
-    """`up`, `suspend`, `resume`, `scale` or `delete`, while that is under way."""
+    """`up`, `suspend`, `resume`, `scale` or `delete`, while that is in progress."""
     progress: str = ""
-    """The newest line of that operation."""
+    """The newest progress line of that operation."""
 
 
 class ClusterList(Wire):
-    """All clusters at one moment."""
+    """All clusters at one time."""
 
     clusters: list[ClusterRow]
     now_s: float
@@ -42,26 +42,26 @@ class ClusterList(Wire):
 
 
 class TemplateInfo(Wire):
-    """A cluster template that a cluster can be made from."""
+    """A cluster template to create a cluster from."""
 
     name: str
-    """What `llmops up` takes."""
+    """Name or path to pass to `llmops up`."""
     path: str | None = None
-    """In Jupyter's file browser; null for one that is built in or lies outside its root."""
+    """Path in Jupyter's file browser; null for a built-in one and outside its root folder."""
     text: str
     """The YAML."""
     problems: tuple[FieldProblem, ...] = ()
 
 
 class UpBody(Body):
-    """What to start: one of the three."""
+    """The template to start: exactly one of the three fields."""
 
     template: str | None = Field(default=None, max_length=100)
     """Name of a template of the list."""
     path: str | None = Field(default=None, max_length=4096)
-    """Of a template file in Jupyter's file browser."""
+    """Path of a template file in Jupyter's file browser."""
     yaml: str | None = Field(default=None, max_length=256 * 1024)
-    """A template's text; its `env` is then not on disk for a later resume."""
+    """Text of a template; its `env` is not stored, so a later resume does not have it."""
 
     @model_validator(mode="after")
     def _one_of_three(self) -> UpBody:
@@ -71,14 +71,14 @@ class UpBody(Body):
 
 
 class ScaleBody(Body):
-    """New numbers; null leaves one as it is."""
+    """New sizes; null keeps the current value."""
 
     num_cpus: int | None = Field(default=None, ge=1)
     num_gpus: int | None = Field(default=None, ge=0)
     workers: dict[str, Annotated[int, Field(ge=0, le=10_000)]] = Field(
         default_factory=dict, max_length=100
     )
-    """Replicas by worker group; groups that are not named stay as they are."""
+    """Replicas by worker group; groups that are not named keep theirs."""
 
     @property
     def is_empty(self) -> bool:
@@ -86,14 +86,14 @@ class ScaleBody(Body):
 
 
 class KeepBody(Body):
-    """How long no idle guard may touch a cluster."""
+    """How long idle guards do not suspend or delete a cluster."""
 
     for_s: float = Field(ge=0, le=30 * 86400)
-    """Seconds from now; 0 takes an earlier wish back."""
+    """Seconds from now; 0 ends it."""
 
 
 class EmptyBody(Body):
-    """Nothing to say."""
+    """An empty request."""
 
 
 WIRE_MODELS: tuple[type[BaseModel], ...] = (

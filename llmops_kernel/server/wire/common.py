@@ -1,4 +1,4 @@
-"""What all features send: troubles, operations, the first request's answer."""
+"""Models that all features share: problems, operations, the handshake."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PROTOCOL = 1
 
 
 class Wire(BaseModel):
-    """Goes to the browser. Every field is always there; unknown is null."""
+    """Sent to the browser. Every field is always present; unknown is null."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
 class Body(BaseModel):
-    """Comes from the browser; a field that nobody knows is a mistake."""
+    """Sent by the browser; unknown fields are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -49,23 +49,23 @@ class Handshake(Wire):
     """The answer to the first request of a page."""
 
     version: str
-    """Of the server's llmops-kernel."""
+    """Version of llmops-kernel on the server."""
     protocol: int
     home: str
-    """Where runs lie."""
+    """Folder of the runs."""
     root: str
     """Jupyter's root folder."""
     dashboard_writable: bool
 
 
 class OperationInfo(Wire):
-    """Something that takes a while: a cluster's start, a submission."""
+    """A long-running operation, such as a cluster start or a submission."""
 
     id: str
     kind: str
     """`up`, `submit`, `delete` ..."""
     what: str
-    """The cluster or run that it is about."""
+    """Name of the cluster, or id of the run."""
     state: Literal["running", "done", "failed"]
     lines: list[str] = []
     """Progress, oldest first; the newest twenty."""

@@ -1,4 +1,4 @@
-"""What the config routes take and answer; lines count from 1, columns from 0 in characters."""
+"""Requests and responses of the config routes; lines count from 1, columns from 0 in characters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llmops_kernel.server.wire.common import Body, Wire
 
 
 class ConfigKind(Wire):
-    """A kind of config files, by which editors know what to help with."""
+    """A kind of config file that editors support."""
 
     name: str
     title: str
@@ -23,7 +23,7 @@ class ConfigKind(Wire):
 
 
 class ConfigText(Wire):
-    """A whole YAML text."""
+    """A complete YAML text."""
 
     text: str
 
@@ -40,13 +40,13 @@ class CheckBody(ConfigTarget):
     """A text to check."""
 
     with_files: bool = False
-    """Also look at the files that it names."""
+    """Also check the files that it names."""
     overrides: tuple[str, ...] = ()
-    """`section.field=value`, laid over the text."""
+    """Overrides, `section.field=value`."""
 
 
 class CursorBody(ConfigTarget):
-    """A place in a text."""
+    """A cursor position in a text."""
 
     line: int
     column: int
@@ -60,15 +60,15 @@ class RenderBody(Body):
 
 
 class MergeBody(RenderBody):
-    """Values of a form, and the text to put them into."""
+    """Values of a form, and the text to update with them."""
 
     text: str
     whole: bool = False
-    """Fields that `data` leaves out go back to their default."""
+    """Reset fields that `data` does not have to their defaults."""
 
 
 class ConfigDiagnostic(Wire):
-    """One mistake and where it stands."""
+    """One problem and its position."""
 
     line: int
     column: int
@@ -84,21 +84,21 @@ class ConfigDiagnostic(Wire):
 
 
 class ConfigCheck(Wire):
-    """Whether a text is right, and what it works out to."""
+    """Whether a text is valid, and what it would do."""
 
     kind: str
     valid: bool
     effect: list[str]
-    """A line each; empty while something is wrong."""
+    """What the config does, one sentence per item; empty while there is a problem."""
     name: str | None
     """The config's own name."""
     values: dict[str, Any] | None
-    """What is written, sections expanded; null when it is not YAML."""
+    """The values as written, sections expanded; null if the text is not YAML."""
     diagnostics: list[ConfigDiagnostic]
 
 
 class ConfigCompletion(Wire):
-    """One proposal."""
+    """One completion."""
 
     label: str
     insert: str

@@ -1,4 +1,4 @@
-"""Messages of the live websocket: what a page asks, and what each topic sends."""
+"""Messages of the live websocket: requests of a page, and data of each topic."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from llmops_kernel.server.wire.runs import RunColumn, RunRow
 
 
 class LiveRequest(Body):
-    """What a page sends."""
+    """A request of a page."""
 
     op: Literal["subscribe", "unsubscribe", "ping"]
     topic: str = ""
     have: dict[str, Any] = {}
-    """What the page has from an earlier connection and need not be sent again."""
+    """What the page has received on an earlier connection, so that it is not sent again."""
 
 
 class OperationsNews(Wire):
@@ -26,7 +26,7 @@ class OperationsNews(Wire):
     operations: list[OperationInfo]
     """Those that changed."""
     whole: bool
-    """These are all that the server knows; forget any other."""
+    """The list is complete; remove any other operation."""
 
 
 class RunsNews(Wire):
@@ -37,13 +37,13 @@ class RunsNews(Wire):
     removed: list[str]
     """Ids of deleted runs."""
     whole: bool
-    """These are all runs; forget any other."""
+    """The list is complete; remove any other run."""
     reading: bool
     """The list is still being read: a run that is new here has not just ended."""
 
 
 class RunState(Wire):
-    """Topic `run/<id>`: everything but the rows of its steps."""
+    """Topic `run/<id>`: everything except the rows of its steps."""
 
     panel: dict[str, Any]
     """What the notebook's panel shows."""
@@ -63,9 +63,9 @@ class RunRows(Wire):
     first: int
     """Number of the first row in the payload."""
     generation: str
-    """Rows of one generation only grow; on another one all earlier rows are void."""
+    """Rows of one generation only grow; with another one all earlier rows are invalid."""
     count: int
-    """Rows in all, those in the payload included."""
+    """Number of all rows, including those in the payload."""
 
 
 class LiveError(Wire):
@@ -88,7 +88,7 @@ class LivePayloads(Wire):
     state: RunState
     rows: RunRows
     trouble: Trouble
-    """The topic cannot be read now; what was sent before stays, and may be out of date."""
+    """The topic cannot be read now; earlier data may be out of date."""
     fine: Nothing
     """The topic can be read again."""
     error: LiveError

@@ -1,4 +1,4 @@
-"""Runs as the browser sees them."""
+"""Runs, as sent to the browser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llmops_kernel.store.record.notes import MAX_NOTE, MAX_TITLE
 
 
 class RunProgress(Wire):
-    """How far a run is."""
+    """Progress of a run."""
 
     done: int
     total: int | None
@@ -47,7 +47,7 @@ class RunRow(Wire):
     state: RunState
     attempt: int
     message: str
-    """Why it ended; empty while it runs."""
+    """Why it ended; empty until it has ended."""
     remedy: str
     progress: RunProgress | None
     fraction: float | None
@@ -60,14 +60,14 @@ class RunRow(Wire):
     curve_label: str
     """Empty for a kind without a curve."""
     actions: list[Action]
-    """What can be done to it now."""
+    """Actions that are possible now."""
     parent: str | None
     submission_id: str | None
     """Submission id of the newest attempt, for the link to Ray's job page."""
 
 
 class RunAttempt(Wire):
-    """One try of a run."""
+    """One attempt of a run."""
 
     number: int
     cluster: str
@@ -75,7 +75,7 @@ class RunAttempt(Wire):
     submitted_s: float
     ended_s: float | None
     state: RunState | None
-    """How it ended; null when nobody saw its end."""
+    """Final state; null while it is not known."""
     message: str
     resumed_from: str | None
     log_bytes: int | None
@@ -94,7 +94,7 @@ class RunOutput(Wire):
 
 
 class RunDetail(Wire):
-    """One run in full, but for its curves."""
+    """One run in full, without its curves."""
 
     row: RunRow
     note: str
@@ -102,7 +102,7 @@ class RunDetail(Wire):
     host: str
     config_path: str | None
     config_yaml: str
-    """Resolved: every field, defaults too."""
+    """The resolved config: all fields, including defaults."""
     overrides: dict[str, Any]
     versions: dict[str, str]
     git: str
@@ -117,7 +117,7 @@ class RunDetail(Wire):
 
 
 class RunPreview(Wire):
-    """What a deletion would remove."""
+    """What deleting a run would remove."""
 
     run_id: str
     state: RunState
@@ -127,9 +127,9 @@ class RunPreview(Wire):
     checkpoints: list[str]
     outputs: list[str]
     kept: list[str]
-    """Results elsewhere, which stay."""
+    """Results outside the run folder, which are kept."""
     children: list[str]
-    """Runs that were re-submitted from it; they stay."""
+    """Runs that were re-submitted from it, which are kept."""
 
 
 class FileText(Wire):
@@ -140,7 +140,7 @@ class FileText(Wire):
 
 
 class NotesBody(Body):
-    """What to change; fields that are left out stay as they are."""
+    """What to change; fields that are left out keep their values."""
 
     title: str | None = Field(default=None, max_length=MAX_TITLE)
     starred: bool | None = None
@@ -153,7 +153,7 @@ class SubmitBody(Body):
     cluster: str = "local"
     path: str | None = None
     text: str | None = None
-    """Wins over the file; `path` then only tells the folder."""
+    """Used instead of the file; `path` then only determines the folder."""
     overrides: list[str] = []
     """`section.field=value`."""
     workspace: str | None = None
@@ -189,11 +189,11 @@ class LogWindow(Wire):
 
 
 class LogMatch(Wire):
-    """One line with a hit."""
+    """One line that matches."""
 
     offset: int
     end: int
-    """Where the line after it begins."""
+    """Offset of the next line."""
     text: str
 
 

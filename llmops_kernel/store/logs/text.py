@@ -197,8 +197,8 @@ def _compile(pattern: str) -> None:
         re.compile(pattern.encode())
     except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError(
-            f"{pattern!r} is no regular expression: {error}",
-            remedy="switch regular expressions off, or write \\ before special characters",
+            f"{pattern!r} is not a valid regular expression: {error}",
+            remedy="turn regular expressions off, or write \\ before special characters",
         ) from None
 
 

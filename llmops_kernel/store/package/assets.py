@@ -48,7 +48,7 @@ def link_assets(workspace: Path, *, search: Sequence[str] | None = None) -> list
     if source is None:
         raise WorkspaceError(
             f"The workspace's data package {about.folder} is not on this node.",
-            remedy="submit again; if it stays so, see the runtime environment's log on the node",
+            remedy="submit again; if it persists, check the runtime environment's log on the node",
         )
     linked = []
     for rel in about.files:

@@ -212,7 +212,7 @@ def _write_member(archive: zipfile.ZipFile, name: str, member: _Member) -> None:
 def _changed(source: Path) -> WorkspaceError:
     return WorkspaceError(
         f"{source} changed while the workspace was being packed.",
-        remedy="submit again; if something keeps writing to it, name it in .llmopsignore",
+        remedy="submit again; if a program keeps writing to it, list it in .llmopsignore",
     )
 
 
@@ -220,9 +220,9 @@ def _too_large(members: dict[str, _Member], *, what: str) -> WorkspaceError:
     sizes = {rel: member.size_bytes for rel, member in members.items()}
     return WorkspaceError(
         f"The workspace's {what} ({mebibytes(sum(sizes.values()))}) makes a package above the "
-        f"{mebibytes(MAX_UPLOAD_BYTES)} that Ray takes in one upload. Biggest files: "
+        f"{mebibytes(MAX_UPLOAD_BYTES)} that Ray accepts in one upload. Biggest files: "
         f"{biggest(sizes)}.",
-        remedy="name what the run does not need in .llmopsignore, or give large data in the "
+        remedy="list what the run does not need in .llmopsignore, or give large data in the "
         "config by an absolute path that the cluster can read, or by an s3://, gs:// or "
         "hdfs:// URL",
     )

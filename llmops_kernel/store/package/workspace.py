@@ -22,7 +22,7 @@ MAX_FILES = 20_000
 MAX_BYTES = 1024**3
 """Before compression; a package may have 100 MiB after it."""
 
-_TRIM = "name what the run does not need in .llmopsignore (same syntax as .gitignore)"
+_TRIM = "list what the run does not need in .llmopsignore (same syntax as .gitignore)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def scan(root: Path | str, *, cache: Path | None = None) -> Workspace:
     base = Path(root).absolute()
     if not base.is_dir():
         raise WorkspaceError(
-            f"Workspace {base} is not a folder.", remedy="name the folder that holds your code"
+            f"Workspace {base} is not a folder.", remedy="give the folder that contains your code"
         )
     walk = _Walk(base)
     walk.run()
@@ -135,7 +135,7 @@ class _Walk:
         if not stat.S_ISREG(info.st_mode):
             return  # Sockets and pipes have no content to send.
         if not _can_travel(rel):
-            self.problems.append(f"{rel!r}: the name has characters that cannot travel in a zip")
+            self.problems.append(f"{rel!r}: the name has characters that a zip file cannot contain")
             return
         self.found[rel] = _Found(Path(entry.path), info)
         self.size_bytes += info.st_size
@@ -151,7 +151,7 @@ class _Walk:
             f"Workspace {self.root} is too large: {count:,} files with {size} seen so far "
             f"(limits {MAX_FILES:,} files, {mebibytes(MAX_BYTES)}). Most files: {most}. "
             f"Biggest: {biggest(sizes)}.",
-            remedy=f"use the folder that holds only this project's code, or {_TRIM}",
+            remedy=f"use a folder that contains only this project's code, or {_TRIM}",
         )
 
 

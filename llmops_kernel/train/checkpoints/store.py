@@ -140,5 +140,6 @@ def _tried(work: Callable[[], int]) -> _Part:
 def _not_resumed(error: str) -> StoreError:
     return StoreError(
         f"The run cannot resume from its stored checkpoint: {error}",
-        remedy="`run.retry()` once the storage answers; `run.resubmit()` starts from the beginning",
+        remedy="`llmops retry` when the storage is available; `llmops resubmit` starts from the"
+        " beginning",
     )

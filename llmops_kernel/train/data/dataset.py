@@ -79,15 +79,15 @@ def _warn(
         context.emit(
             WarningEvent(
                 message=f"{tokenised.num_cut} of {len(tokenised.examples)} rows of {source} are"
-                f" longer than max_length={config.data.max_length} and were cut.",
-                remedy="raise data.max_length if the cut part matters",
+                f" longer than max_length={config.data.max_length} and were truncated.",
+                remedy="raise data.max_length if the truncated part matters",
             )
         )
     if tokenised.num_empty:
         context.emit(
             WarningEvent(
-                message=f"{tokenised.num_empty} rows of {source} have nothing that counts for the"
-                " loss and were left out.",
+                message=f"{tokenised.num_empty} rows of {source} have no token that counts for"
+                f" the loss and were skipped.",
                 remedy="raise data.max_length, or check for empty answers",
             )
         )
@@ -97,7 +97,7 @@ def _check_enough(num_sequences: int, config: TrainingConfig) -> None:
     workers = config.parallelism.num_workers
     if num_sequences < workers:
         raise DataError(
-            f"{num_sequences} sequence(s) cannot be shared out over {workers} workers.",
+            f"{num_sequences} sequence(s) cannot be divided among {workers} workers.",
             remedy=f"set parallelism.num_workers={max(1, num_sequences)}, give more rows"
             + (", or turn data.packing off" if config.data.packing else ""),
         )

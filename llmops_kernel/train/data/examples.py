@@ -156,7 +156,7 @@ def _render(
         if not (text.startswith(through.rstrip()) and through.startswith(before)):
             raise DataError(
                 f"Row {number}: the model's chat template rewrites earlier turns, so the answer's"
-                " tokens cannot be told apart.",
+                " tokens cannot be identified.",
                 remedy="set data.loss_on: all, or use chats with a single answer",
             )
         answers.append((len(before), len(through)))

@@ -67,7 +67,7 @@ def _from_file(path: Path, source: str) -> Iterator[Row]:
         return _file_rows(path, source)
     raise DataError(
         f"{source}: files ending in {path.suffix or 'nothing'} are not read.",
-        remedy="give rows as .jsonl (one JSON object a line) or .parquet",
+        remedy="give rows as .jsonl (one JSON object per line) or .parquet",
     )
 
 

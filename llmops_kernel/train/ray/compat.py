@@ -85,17 +85,17 @@ TRAIN: dict[str, PrivateName] = {
 }
 CORE: dict[str, PrivateName] = {
     "_internal_kv_put": PrivateName(
-        "ray.experimental.internal_kv:_internal_kv_put", "stores small facts", "a run fails"
+        "ray.experimental.internal_kv:_internal_kv_put", "stores values of a run", "a run fails"
     ),
     "_internal_kv_get": PrivateName(
-        "ray.experimental.internal_kv:_internal_kv_get", "reads small facts", "a run fails"
+        "ray.experimental.internal_kv:_internal_kv_get", "reads values of a run", "a run fails"
     ),
     "_internal_kv_list": PrivateName(
-        "ray.experimental.internal_kv:_internal_kv_list", "lists small facts", "a run fails"
+        "ray.experimental.internal_kv:_internal_kv_list", "lists values of a run", "a run fails"
     ),
     "worker_module": PrivateName(
         "ray._private.worker",
-        "its _global_node knows Ray's log folder",
+        "its _global_node has the path of Ray's log folder",
         "the journal can be read over a shared folder only",
     ),
 }

@@ -53,8 +53,10 @@ def lost_worker(error: Any, ranks: tuple[int, ...], spec: RunSpec) -> FailureEve
         error="WorkerDied",
         message=f"{what[0].upper()}{what[1:]}. No restart is left"
         f" (training.max_failures={allowed}).",
-        remedy=f"if memory ran out, {memory_remedy(config)}; `llmops retry` resumes from the last"
-        f" checkpoint, training.max_failures={allowed + 1} restarts without asking",
+        remedy=f"`llmops retry` resumes from the last checkpoint with the same config; if memory"
+        f" ran"
+        f" out, {memory_remedy(config)}; training.max_failures={allowed + 1} allows one more"
+        f" restart",
         ranks=ranks,
     )
 

@@ -53,6 +53,6 @@ def _with_waiting(use_gpu: bool, wanted: dict[str, float], num_workers: int) -> 
     return Resources(
         use_gpu,
         wanted,
-        warning=f"The workers wait for free resources on the cluster: {', '.join(busy)}.",
+        warning=f"The workers are waiting for free resources on the cluster: {', '.join(busy)}.",
         remedy="another run uses the rest; `llmops status` shows which, `llmops stop` ends it",
     )

@@ -98,7 +98,7 @@ def needs(config: ScriptConfig, *, total: Mapping[str, float], free: Mapping[str
     gpus = (1.0 if total.get("GPU", 0) > 0 else 0.0) if wanted.gpus == "auto" else wanted.gpus
     asked = {"CPU": wanted.cpus * workers, "GPU": gpus * workers}
     short = [
-        f"they ask for {amount:g} {name}, the cluster has {total.get(name, 0):g}"
+        f"they request {amount:g} {name}, the cluster has {total.get(name, 0):g}"
         for name, amount in asked.items()
         if amount > total.get(name, 0)
     ]

@@ -82,7 +82,7 @@ def stopped_end(value: Any, *, checkpoint_step: int | None) -> EndEvent:
         return EndEvent(
             state="STOPPED",
             message=f"Stopped at step {step}, without a checkpoint of it.",
-            remedy="call track.checkpoint(path) before the script leaves, so that `llmops retry`"
+            remedy="call track.checkpoint(path) before the script exits, so that `llmops retry`"
             " can resume there",
             last_step=step,
         )
@@ -98,9 +98,10 @@ def ended_at_once() -> EndEvent:
     """Return the end of a script that never asks whether to stop."""
     return EndEvent(
         state="STOPPED",
-        message="Stopped. The script does not call track.should_stop(), so it was ended at once"
-        " and nothing was saved.",
-        remedy="call it once a step, save a checkpoint and leave when it returns True",
+        message="Stopped. The script does not call track.should_stop(), so it was stopped at once"
+        " and nothing was saved"
+        ".",
+        remedy="call it once per step; when it returns True, save a checkpoint and exit",
     )
 
 
@@ -123,10 +124,10 @@ def signal_failure(signum: int, *, script: str) -> FailureEvent:
             message = f"{script} was killed by signal 9, probably because memory ran out."
             remedy = "lower the batch size, or use a node with more memory"
         else:
-            message = f"{script} was ended by signal {signum} ({name})."
-            remedy = "the last lines of `llmops logs` may say why"
+            message = f"{script} was terminated by signal {signum} ({name})."
+            remedy = "the last lines of `llmops logs` may show the reason"
         return FailureEvent(error=name, message=message, remedy=remedy)
-    return FailureEvent(error="Signal", message=f"{script} was ended by signal {signum}.")
+    return FailureEvent(error="Signal", message=f"{script} was terminated by signal {signum}.")
 
 
 def exit_failure(status: int, *, script: str) -> FailureEvent:

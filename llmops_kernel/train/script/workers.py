@@ -178,8 +178,8 @@ def lost_worker(error: Exception, *, rank: int) -> FailureEvent:
     return FailureEvent(
         error=type(error).__name__,
         message=f"The process of worker rank {rank} {reason}.",
-        remedy="lower the batch size or use fewer workers a node; `llmops retry` resumes from the"
-        " last checkpoint",
+        remedy="if memory ran out, submit it again with a smaller batch size or fewer workers per"
+        " node; `llmops retry` resumes from the last checkpoint with the same arguments",
         ranks=(rank,),
         traceback=text,
     )

@@ -38,7 +38,7 @@ function stopButton(send) {
   const confirm = () => {
     asking = false;
     send({ kind: "stop" });
-    element.replaceChildren(h("span.muted", { role: "status" }, "Asking for a stop…"));
+    element.replaceChildren(h("span.muted", { role: "status" }, "Requesting a stop…"));
   };
   function draw() {
     element.replaceChildren();

@@ -185,7 +185,7 @@ def test_aliases_that_unfold_without_end_are_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     found = examine(TRAIN, "\n".join(lines))
-    assert [p.message for p in found.problems] == ["aliases that unfold into too many values"]
+    assert [p.message for p in found.problems] == ["aliases that expand into too many values"]
     assert examine(TRAIN, "[" * 5000).problems[0].message == "nested too deeply"
 
 

@@ -61,7 +61,7 @@ def test_a_mistake_in_a_list_stands_at_its_line() -> None:
     assert first.column == len("    memory: ")
     assert first.suggestion == "write for example 4G"
     assert (second.path, second.line) == ("worker_groups.1", 7)
-    assert second.message == "give host_type, or cpus and memory"
+    assert second.message == "set host_type, or cpus and memory"
 
 
 def test_an_unknown_provider_is_one_mistake() -> None:

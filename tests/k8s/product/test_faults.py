@@ -129,7 +129,7 @@ WAITS: dict[str, Case] = {
     "no GPU node": (
         _no_gpu,
         "1 of 1 worker waits: no node has 8 nvidia.com/gpu",
-        "ask for less in the template",
+        "request less in the template",
     ),
     "no node with that label": (_label, "no node accepts the pod", "node_selector"),
     "claim pending": (
@@ -140,12 +140,12 @@ WAITS: dict[str, Case] = {
     "queue full": (
         _queue_full,
         "waits for quota of queue team-a; queue team-a is at 0 of 1 cpu",
-        "this one can never give so much",
+        "this one can never provide so much",
     ),
     "queue missing": (
         lambda user: user.template(queue="team-b"),
-        "There is no queue team-b in the namespace (there is: none)",
-        "have an admin make a LocalQueue",
+        "There is no queue team-b in the namespace (existing: none)",
+        "ask an administrator to create a LocalQueue",
     ),
     "claim missing": (_claim_missing, "there is no PersistentVolumeClaim other", "create it"),
 }
@@ -177,7 +177,7 @@ def test_operator_absent(user: UserNamespace, farm: Farm) -> None:
     finally:
         farm.start_operator()
     assert "no status and no event" in error.message
-    assert "helm install kuberay-operator" in error.remedy
+    assert "kuberay-operator kuberay/kuberay-operator" in error.remedy
     assert cluster.wait(timeout_s=30).info.is_ready
 
 
@@ -198,7 +198,7 @@ def test_no_further_cluster_by_the_quota(user: UserNamespace) -> None:
     )
     error = refused(user.template())
     assert "quota team of the namespace is exceeded" in error.message
-    assert "count/rayclusters.ray.io is at 0 of 0, 1 more asked" in error.message
+    assert "count/rayclusters.ray.io is at 0 of 0, 1 more requested" in error.message
     assert "kubectl describe resourcequota team" in error.remedy
     assert not user.exists()
 

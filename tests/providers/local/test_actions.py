@@ -159,7 +159,7 @@ def test_a_definition_is_whole_but_for_env_which_never_is_on_disk(tmp_path: Path
     assert "Started without `env` (TOKEN)" in found.note
     assert definition_of(defined(tmp_path, ClusterTemplate(name="lab"))).note == ""
     older = here(tmp_path, template=recordable(FULL))
-    assert "not on record" in definition_of(older).note
+    assert "not recorded" in definition_of(older).note
 
 
 @pytest.mark.parametrize(

@@ -23,16 +23,14 @@ SEEN = {
 @pytest.mark.parametrize(
     ("report", "reported"),
     [
-        (SEEN, "Work is pending in Ray for lack of resources: 1 x {3 CPU}, 4 x {1 CPU} at once"),
+        (SEEN, "Ray has pending resource demands: 1 x {3 CPU}, 4 x {1 CPU} at once"),
         (
             {"pgDemand": [[{"bundles": [[{"GPU": 8.0, "CPU": 1.0}, 2], [{"CPU": 1.0}, 1]]}, 3]]},
-            "Work is pending in Ray for lack of resources: 3 times 2 x {8 GPU, 1 CPU} + 1 x"
-            " {1 CPU} at once",
+            "Ray has pending resource demands: 3 times 2 x {8 GPU, 1 CPU} + 1 x {1 CPU} at once",
         ),
         (
             {"resourceDemand": [[{"CPU": float(n)}, n] for n in range(1, 6)]},
-            "Work is pending in Ray for lack of resources: 1 x {1 CPU}, 2 x {2 CPU}, 3 x {3 CPU}"
-            " and 2 more",
+            "Ray has pending resource demands: 1 x {1 CPU}, 2 x {2 CPU}, 3 x {3 CPU} and 2 more",
         ),
     ],
 )

@@ -81,7 +81,7 @@ def test_the_lock_makes_others_wait_and_shows_them_why(tmp_path: Path) -> None:
     thread.start()
     held.wait()
     reported: list[str] = []
-    with pytest.raises(ClusterStartError, match="busy"), folder.lock(timeout_s=0.1):
+    with pytest.raises(ClusterStartError, match="held the lock"), folder.lock(timeout_s=0.1):
         pass
     with folder.lock(timeout_s=5, waiting=lambda: reported.append("waiting")):
         assert reported == ["waiting"]

@@ -87,7 +87,7 @@ def test_a_script_with_a_syntax_error(script_run: ScriptRun) -> None:
             "import os; os.kill(os.getpid(), 9)",
             "train.py was killed by signal 9, probably because memory ran out.",
         ),
-        ("import os; os.abort()", "train.py was ended by signal 6 (SIGABRT)."),
+        ("import os; os.abort()", "train.py was terminated by signal 6 (SIGABRT)."),
     ],
 )
 def test_every_other_way_to_fail_is_distinguished(

@@ -133,8 +133,8 @@ describe('what can be done', () => {
   it.each([
     [row(), 'suspend', ''],
     [row(), 'resume', 'It is running'],
-    [row(), 'explode', 'Its provider cannot do that'],
-    [row({ doing: 'scale' }), 'suspend', 'It is busy: scale is under way'],
+    [row(), 'explode', 'Its provider does not support this'],
+    [row({ doing: 'scale' }), 'suspend', 'It is busy: scale is in progress'],
     [row({ info: null }), 'suspend', 'Its state is not known yet'],
     [undefined, 'suspend', 'Its state is not known yet']
   ])('%#', (cluster, action, reason) => {

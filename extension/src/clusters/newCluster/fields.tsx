@@ -161,7 +161,7 @@ function Typed(
   };
   if (schema.type === 'object') {
     return (
-      <textarea {...text} rows={2} placeholder="NAME=value, a line each" />
+      <textarea {...text} rows={2} placeholder="NAME=value, one per line" />
     );
   }
   if (schema.type === 'array') {

@@ -40,7 +40,7 @@ export async function saveTemplate(
 function replaces(path: string, trans: TranslationBundle): Promise<boolean> {
   return confirm({
     title: trans.__('Replace %1?', path),
-    lines: [trans.__('A file of that name is there already.')],
+    lines: [trans.__('A file with this name already exists.')],
     action: trans.__('Replace')
   });
 }

@@ -92,7 +92,7 @@ export function Curves({ model, trans }: IProps): JSX.Element {
   );
   if (shown.length === 0) {
     return (
-      <EmptyState title={trans.__('Nothing to draw yet')}>
+      <EmptyState title={trans.__('No data yet')}>
         {trans.__('Curves appear when a run reports its first step.')}
       </EmptyState>
     );

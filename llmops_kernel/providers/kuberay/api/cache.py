@@ -17,6 +17,7 @@ from llmops_kernel.providers.kuberay.api.client import (
     KubeUnreachable,
     Watch,
 )
+from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.api.paths import pods_path, raycluster_path
 
 Obj = dict[str, Any]
@@ -87,7 +88,11 @@ class Cache:
                 raise self._error or KubeUnreachable(
                     f"The API server of context {self._kube.context} has not answered for"
                     f" {patience_s:.0f} s",
-                    remedy=f"`kubectl --context {self._kube.context} version` asks it too",
+                    remedy=with_scope(
+                        "check the VPN, and that the cluster is running: `kubectl version` should"
+                        " answer",
+                        context=self._kube.context,
+                    ),
                 )
             old_s = time.monotonic() - self._current_s if self._error is not None else 0.0
             return Snapshot(dict(self._items), self._error, old_s)

@@ -22,6 +22,7 @@ from llmops_kernel.providers.kuberay.api.errors import (
     KubeUnreachable,
     error_of,
 )
+from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 
 __all__ = ["Kube", "KubeError", "KubeGone", "KubeUnreachable", "Watch", "open_kube"]
 
@@ -205,8 +206,8 @@ class Kube:
             found: dict[str, Any] = answer.json()
         except ValueError:
             raise KubeUnreachable(
-                f"What answers at {self.server} is no Kubernetes API server: {answer.text[:80]!r}",
-                remedy=f"see the cluster's `server` in kubeconfig context {self.context}",
+                f"{self.server} is not a Kubernetes API server: it answered {answer.text[:80]!r}",
+                remedy=f"check `server` of the cluster in kubeconfig context {self.context}",
             ) from None
         return found
 
@@ -264,10 +265,10 @@ class Kube:
         text = str(error) or type(error).__name__
         if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
             return KubeUnreachable(
-                f"{where} shows a certificate that is not trusted: {text}",
+                f"{where} presents a certificate that is not trusted: {text}",
                 reason="Certificate",
-                remedy="see `certificate-authority` of the cluster in your kubeconfig; a proxy in"
-                " between may show its own",
+                remedy="check `certificate-authority` of the cluster in your kubeconfig; a proxy"
+                " may present its own certificate",
             )
         if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
             how = "cannot be reached: no answer to a connection"
@@ -276,12 +277,14 @@ class Kube:
         elif isinstance(error, httpx.ConnectError):
             how = f"cannot be reached: {text}"
         else:
-            how = f"broke off: {text}"
+            how = f"closed the connection: {text}"
         return KubeUnreachable(
             f"{where} {how}",
             reason="Refused" if isinstance(error, httpx.ConnectError) else "Unreachable",
-            remedy="is the VPN up, and the cluster? `kubectl --context"
-            f" {self.context} version` asks it too",
+            remedy=with_scope(
+                "check the VPN, and that the cluster is running: `kubectl version` should answer",
+                context=self.context,
+            ),
         )
 
 

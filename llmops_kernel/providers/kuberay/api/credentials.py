@@ -19,6 +19,7 @@ import httpx
 from llmops_kernel.errors import MissingDependencyError
 from llmops_kernel.providers.kuberay.api import kubeconfig
 from llmops_kernel.providers.kuberay.api.errors import KubeError
+from llmops_kernel.providers.kuberay.api.kubectl import IN_CLUSTER, with_scope
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
@@ -78,13 +79,15 @@ class Credentials:
     @property
     def sign_in(self) -> str:
         """What to run when the server rejects the credentials."""
-        if self.context.name == kubeconfig.IN_CLUSTER:
-            return "the pod's service account has no valid token: see `serviceAccountName`"
+        if self.context.name == IN_CLUSTER:
+            return "the pod's service account has no valid token: check `serviceAccountName`"
         command = self._plugin_name()
-        check = f"`kubectl --context {self.context.name} get rayclusters` shows whether it works"
+        check = with_scope(
+            "`kubectl get rayclusters` shows whether it works", context=self.context.name
+        )
         if command:
             return f"`{_SIGN_IN.get(command, f'{command} ...')}` signs you in again; then {check}"
-        return f"sign in again as you did first (`oc login`, a new kubeconfig); then {check}"
+        return f"sign in again (for example with `oc login` or a new kubeconfig); then {check}"
 
     def header(self) -> str | None:
         """Return the `Authorization` header; None if a client certificate is enough.
@@ -129,7 +132,7 @@ class Credentials:
             ) from None
         loaded = Configuration()
         try:
-            if self.context.name == kubeconfig.IN_CLUSTER:
+            if self.context.name == IN_CLUSTER:
                 official.load_incluster_config(client_configuration=loaded)
                 return loaded
             files = os.pathsep.join(str(path) for path in kubeconfig.files())
@@ -146,7 +149,9 @@ class Credentials:
             raise KubeError(
                 f"Kubeconfig context {self.context.name!r} is not usable: {error}",
                 reason="BadKubeconfig",
-                remedy=f"`kubectl --context {self.context.name} version` shows what kubectl says",
+                remedy=with_scope(
+                    "`kubectl version` shows kubectl's own message", context=self.context.name
+                ),
             ) from None
         return loaded
 
@@ -161,13 +166,13 @@ class Credentials:
         except FileNotFoundError:
             raise self._plugin_failed("is not installed (not on PATH)") from None
         except Exception as error:
-            raise self._plugin_failed(f"fails: {str(error)[:500]}") from None
+            raise self._plugin_failed(f"failed: {str(error)[:500]}") from None
         if "token" in status:
             self._token = f"Bearer {status['token']}"
         elif "clientCertificateData" in status:
             _load_chain(self._ssl, status["clientCertificateData"], status.get("clientKeyData", ""))
         else:
-            raise self._plugin_failed("gives neither a token nor a certificate")
+            raise self._plugin_failed("returned neither a token nor a certificate")
         self._token_ends_s = _seconds(status.get("expirationTimestamp"))
 
     def _plugin_failed(self, how: str) -> KubeError:
@@ -267,7 +272,7 @@ def ssl_context(loaded: Configuration) -> ssl.SSLContext:
             raise KubeError(
                 f"The certificate authority of {loaded.host} cannot be read: {error}",
                 reason="BadKubeconfig",
-                remedy="see `certificate-authority` of the cluster in your kubeconfig",
+                remedy="check `certificate-authority` of the cluster in your kubeconfig",
             ) from None
     if loaded.cert_file:
         try:
@@ -276,7 +281,7 @@ def ssl_context(loaded: Configuration) -> ssl.SSLContext:
             raise KubeError(
                 f"The client certificate for {loaded.host} cannot be read: {error}",
                 reason="BadKubeconfig",
-                remedy="see `client-certificate` of the user in your kubeconfig",
+                remedy="check `client-certificate` of the user in your kubeconfig",
             ) from None
     return context
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from llmops_kernel.errors import ClusterError, ClusterUnreachableError
+from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY, with_scope
 from llmops_kernel.providers.kuberay.api.refusals import refusal
 
 RBAC_FILE: Final = "cluster_templates/rbac.yaml"
@@ -18,10 +19,14 @@ _FORBIDDEN: Final = re.compile(
 )
 _UNKNOWN_FIELD: Final = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 _GROUP: Final = re.compile(r"^/apis/([^/]+)/")
+_NAMESPACE: Final = re.compile(r"/namespaces/([^/?]+)/")
 _NOT_CHECKED: Final = "some validation rules were not checked"
 _OWNERS: Final = {
-    "ray.io": ("KubeRay's operator", "helm install kuberay-operator kuberay/kuberay-operator"),
-    "kueue.x-k8s.io": ("Kueue", "take `queue` out of the template, or have Kueue installed"),
+    "ray.io": ("KubeRay's operator", INSTALL_KUBERAY),
+    "kueue.x-k8s.io": (
+        "Kueue",
+        "remove `queue` from the template, or ask an administrator to install Kueue",
+    ),
 }
 
 
@@ -77,6 +82,22 @@ def error_of(
     sign_in: str = "",
 ) -> KubeError:
     """Return the error for an answer: `body` is a Status object, or text if it is not one."""
+    error = _error_of(code, body, method=method, path=path, context=context, sign_in=sign_in)
+    found = _NAMESPACE.search(path)
+    namespace = found[1] if found else ""
+    error.remedy = with_scope(error.remedy, context=context, namespace=namespace)
+    return error
+
+
+def _error_of(
+    code: int,
+    body: Mapping[str, Any] | str,
+    *,
+    method: str,
+    path: str,
+    context: str,
+    sign_in: str,
+) -> KubeError:
     status = body if isinstance(body, Mapping) and body.get("kind") == "Status" else {}
     said = str(status.get("message") or (body if isinstance(body, str) else "")).strip()
     details: Mapping[str, Any] = status.get("details") or {}
@@ -96,7 +117,7 @@ def error_of(
         return _invalid(code, said, reason, details)
     if code == 429 or code >= 500:
         return KubeUnreachable(
-            f"The Kubernetes API server of {where} answers {code}: {said[:300] or 'no reason'}",
+            f"The Kubernetes API server of {where} answered {code}: {said[:300] or 'no reason'}",
             remedy="it is overloaded or restarting: try again in a minute",
             code=code,
             reason=reason or "ServerError",
@@ -122,7 +143,7 @@ def _forbidden(said: str, details: Mapping[str, Any], *, where: str, verb: str) 
     scope = f"namespace {namespace}" if namespace else "the whole cluster"
     rule = f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
     return KubeError(
-        f"{match['user']!r} may not {verb} {resource} in {scope} ({where})",
+        f"{match['user']!r} is not allowed to {verb} {resource} in {scope} ({where})",
         remedy=f"ask for a {'Role' if namespace else 'ClusterRole'} with the rule {rule}: see"
         f" {RBAC_FILE}",
         code=403,
@@ -137,8 +158,8 @@ def _refused(said: str, *, where: str) -> KubeError:
     message = known.message if known else said
     remedy = known.remedy if known else ""
     return KubeError(
-        f"Refused in {where}: {message}",
-        remedy=remedy or "an admission rule of the Kubernetes cluster rejects it; ask its admins",
+        f"Rejected in {where}: {message}",
+        remedy=remedy or "an admission policy rejects it; ask an administrator of the cluster",
         code=403,
         reason="Forbidden",
     )
@@ -155,7 +176,9 @@ def _not_found(said: str, details: Mapping[str, Any], *, where: str, path: str) 
         )
     group = _GROUP.match(path)
     if not kind and group is not None:
-        owner, remedy = _OWNERS.get(group[1], (f"What serves {group[1]}", "have it installed"))
+        owner, remedy = _OWNERS.get(
+            group[1], (f"The operator of {group[1]}", "ask an administrator to install it")
+        )
         return KubeError(
             f"{owner} is not installed in {where}: its API {group[1]} does not exist",
             remedy=remedy,
@@ -178,15 +201,15 @@ def _conflict(said: str, reason: str, details: Mapping[str, Any], *, where: str)
     if any("conflict with" in what for _, what in causes):
         lines = "".join(f"\n  {field}: {what}" for field, what in causes)
         return KubeError(
-            f"Others own fields that this would change ({where}):{lines}",
-            remedy="leave them out of the template, or take them over with `--force`",
+            f"Other field managers own fields that this would change ({where}):{lines}",
+            remedy="remove them from the template, or take ownership with `--force`",
             code=409,
             reason="Conflict",
             causes=causes,
         )
     return KubeError(
         f"{said or 'It was changed by another client'} ({where})",
-        remedy="repeat the command",
+        remedy="run the command again",
         code=409,
         reason=reason or "Conflict",
     )
@@ -203,11 +226,11 @@ def _invalid(code: int, said: str, reason: str, details: Mapping[str, Any]) -> K
     remedy = "`llmops cluster render T` shows the whole manifest; correct these in the template"
     if any("unknown field" in what for _, what in causes):
         remedy = (
-            "misspelt, or KubeRay's CRD there is older than the field: take it out of the"
-            " template, or have KubeRay upgraded"
+            "the field is misspelled, or the installed CRD of KubeRay is older than the field:"
+            " remove it from the template, or ask an administrator to upgrade KubeRay"
         )
     return KubeError(
-        f"The API server refuses the {kind}{named}:{lines}",
+        f"The API server rejected the {kind}{named}:{lines}",
         remedy=remedy,
         code=code,
         reason="Invalid",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from llmops_kernel.providers.kuberay.api.client import Kube, KubeError
+from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY, with_scope
 from llmops_kernel.providers.kuberay.api.paths import RAYCLUSTER_CRD
 from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 
@@ -28,7 +29,7 @@ def spec_fields(kube: Kube) -> frozenset[str] | None:
             " rayclusters.ray.io",
             code=404,
             reason="ApiNotFound",
-            remedy="helm install kuberay-operator kuberay/kuberay-operator",
+            remedy=with_scope(INSTALL_KUBERAY, context=kube.context),
         )
     return fields
 

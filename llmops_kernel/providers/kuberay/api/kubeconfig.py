@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from llmops_kernel.providers.kuberay.api.errors import KubeError
+from llmops_kernel.providers.kuberay.api.kubectl import IN_CLUSTER
 
-IN_CLUSTER: Final = "in-cluster"
-"""Name of the context of a process that runs in a pod without a kubeconfig."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -102,7 +101,7 @@ def _parsed(path: Path) -> dict[str, Any]:
         data = yaml.load(path.read_bytes(), Loader=loader)
     except (OSError, UnicodeDecodeError) as error:
         raise KubeError(
-            f"Cannot read kubeconfig {path}: {error}", remedy="see KUBECONFIG"
+            f"Cannot read kubeconfig {path}: {error}", remedy="check the path in KUBECONFIG"
         ) from None
     except yaml.YAMLError as error:
         # Not the error's own text: it quotes the lines around the error, which may hold a token.
@@ -110,7 +109,7 @@ def _parsed(path: Path) -> dict[str, Any]:
         where = f" (line {mark.line + 1})" if mark else ""
         raise KubeError(
             f"Kubeconfig {path} is not YAML{where}",
-            remedy=f"kubectl config view --kubeconfig {path}",
+            remedy=f"correct the file; `kubectl config view --kubeconfig {path}` checks it",
         ) from None
     return data if isinstance(data, dict) else {}
 

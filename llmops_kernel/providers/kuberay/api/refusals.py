@@ -47,13 +47,14 @@ def _quota(found: re.Match[str]) -> Waiting:
     """Parse `requested: pods=1, used: pods=10, limited: pods=10`, each with several resources."""
     asked, used, limit = (_amounts(found[part]) for part in ("asked", "used", "limit"))
     reported = [
-        f"{name} is at {used.get(name, '?')} of {limit.get(name, '?')}, {more} more asked"
+        f"{name} is at {used.get(name, '?')} of {limit.get(name, '?')}, {more} more requested"
         for name, more in asked.items()
     ]
     return Waiting(
         message=f"quota {found['name']} of the namespace is exceeded: {'; '.join(reported)}",
-        remedy="end or suspend a cluster of this namespace, ask for less, or have the quota"
-        f" raised: `kubectl describe resourcequota {found['name']}`",
+        remedy="suspend or delete a cluster of this namespace, request less, or ask an"
+        " administrator to raise the quota: "
+        f"`kubectl describe resourcequota {found['name']}`",
         kind="quota",
         is_stuck=True,
     )
@@ -68,32 +69,33 @@ _KNOWN: Final = (
     (
         _FAILED_QUOTA,
         "quota",
-        "quota {name} of the namespace wants the pods to say {what}",
-        "give cpus and memory in the template for head and worker groups",
+        "quota {name} of the namespace requires the pods to specify {what}",
+        "set cpus and memory of the head and the worker groups in the template",
     ),
     (
         _PRIORITY,
         "priority",
         "there is no PriorityClass {name}",
-        "take one that is there (`kubectl get priorityclasses`) for priority_class",
+        "set priority_class to an existing one (`kubectl get priorityclasses`)",
     ),
     (
         _ACCOUNT,
         "account",
         "there is no ServiceAccount {name} in the namespace",
-        "`kubectl create serviceaccount {name}`, or take another for service_account",
+        "`kubectl create serviceaccount {name}`, or set service_account to an existing one",
     ),
     (
         _SECURITY,
         "policy",
         "the namespace's pod security level {level} forbids the pods: {why}",
-        "change the pods by `pod:` in the template, or ask an admin for another level",
+        "change the pods with `pod:` in the template, or ask an administrator to change the level",
     ),
     (
         _RANGE,
         "quota",
         "a LimitRange of the namespace forbids the pods: {what}",
-        "ask for less in the template, or have the limit raised: `kubectl get limitrange`",
+        "request less in the template, or ask an administrator to raise the limit: `kubectl"
+        " describe limitrange`",
     ),
     (
         _TERMINATING,
@@ -104,13 +106,13 @@ _KNOWN: Final = (
     (
         _WEBHOOK,
         "policy",
-        "admission webhook {name} refuses: {why}",
-        "change what it names in the template",
+        "admission webhook {name} denied the request: {why}",
+        "correct in the template what the message names",
     ),
     (
         _NOT_ALLOWED,
         "permission",
         "{user} cannot {what}",
-        "an admin grants it: cluster_templates/rbac.yaml has the rules",
+        "ask an administrator to grant it: cluster_templates/rbac.yaml has the rules",
     ),
 )

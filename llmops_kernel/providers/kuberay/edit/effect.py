@@ -29,7 +29,7 @@ _IMMUTABLE: Final = (("managedBy",), ("gcsFaultToleranceOptions", "backend"))
 _HEAD_SERVICE: Final = ("serviceType", "headService", "enableIngress", "ingressOptions")
 _WAIT: Final = "wait until no job runs, then apply"
 _SUSPEND: Final = (
-    "stop the runs (each saves a checkpoint), suspend, apply, resume; retry the runs then"
+    "stop the runs (each saves a checkpoint), suspend, apply, resume, then retry the runs"
 )
 
 
@@ -100,7 +100,7 @@ class _Edit:
     def _restart_reason(self) -> str:
         queue = names.QUEUE_LABEL
         if queue in self.labels:
-            return "Kueue takes another queue only while the cluster is suspended"
+            return "Kueue accepts another queue only while the cluster is suspended"
         held = bool(_labels(self.live).get(queue)) and not self._is_elastic()
         if held and any(_is_counted_by_kueue(change) for change in self.spec):
             return "Kueue must admit the changed pods again and suspends the cluster for that"
@@ -165,7 +165,7 @@ class _Edit:
 
     def _way_down(self, lost: Sequence[str], left: Sequence[str]) -> str:
         if left:
-            return "give the group `replicas: 0, max_replicas: 0` and apply that first"
+            return "set `replicas: 0, max_replicas: 0` for the group and apply that first"
         return f"{_WAIT}: deleting a pod ends the work on it" if lost else ""
 
     def _left_behind(self) -> list[str]:
@@ -175,8 +175,8 @@ class _Edit:
         """
         gone = [c.path[1] for c in self.spec if _is_terminating(c) and self.counts.get(c.path[1])]
         return [
-            f"{listed_pods(self.counts[name], verb='of')} group {name} are left behind, for KubeRay"
-            " does not delete pods of a group that it no longer knows"
+            f"{listed_pods(self.counts[name], verb='of')} group {name} remain, because KubeRay"
+            f" does not delete the pods of a removed group"
             for name in gone
         ]
 
@@ -208,7 +208,7 @@ class _Edit:
         if kind is EditKind.RESTART:
             sentence = f"{verb} {lost}: {why}"
         else:
-            sentence = f"{verb}: {why}; a new cluster would cost {lost}"
+            sentence = f"{verb}: {why}; a new cluster would end {lost}"
         safe = _SUSPEND if kind is EditKind.RESTART else (
             "stop the runs (each saves a checkpoint), `llmops delete`, `llmops up`, retry the runs"
         )  # fmt: skip

@@ -39,7 +39,7 @@ def short(change: Change) -> str:
     if change.group is not None:
         where = f"group {change.group}"
         if len(change.path) == 2:
-            return f"{where} is new" if change.old is ABSENT else f"{where} goes"
+            return f"{where} is new" if change.old is ABSENT else f"{where} is removed"
         return f"{where}: {_field(change.path[2:])} {_step(change)}"
     if change.path[0] == "headGroupSpec":
         return f"head: {_field(change.path[1:])} {_step(change)}"
@@ -82,7 +82,7 @@ def _step(change: Change) -> str:
     if change.old is ABSENT:
         return f"is set to {_value(change.new)}"
     if change.new is ABSENT:
-        return f"({_value(change.old)}) goes"
+        return f"({_value(change.old)}) is removed"
     return f"{_value(change.old)} -> {_value(change.new)}"
 
 

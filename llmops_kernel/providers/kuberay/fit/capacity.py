@@ -227,7 +227,7 @@ def queue_verdict(
 def _quota_verdict(podsets: Sequence[PodSet], name: str, quotas: Sequence[Quota]) -> Verdict:
     never = _over(podsets, quotas, at_most=True)
     if never:
-        return Verdict(Fit.NEVER, f"queue {name} can never give {never}")
+        return Verdict(Fit.NEVER, f"queue {name} can never provide {never}")
     now = _over(podsets, quotas, at_most=False)
     return (
         Verdict(Fit.LATER, f"queue {name} has fewer than {now} left") if now else Verdict(Fit.NOW)

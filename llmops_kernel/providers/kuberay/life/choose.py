@@ -208,7 +208,7 @@ def _verdicts(
     found = {}
     for scope, snapshot in snapshots.items():
         if isinstance(snapshot, LLMOpsError):
-            found[scope] = Verdict(Fit.NEVER, f"cannot be asked ({snapshot.message})")
+            found[scope] = Verdict(Fit.NEVER, f"cannot be checked ({snapshot.message})")
             continue
         raycluster = render(template, namespace=scope.namespace).raycluster
         found[scope] = verdict(podsets_of(raycluster), snapshot, template=template)
@@ -245,13 +245,13 @@ def choice(verdicts: Mapping[KubeScope, Verdict], *, template: KubeRayTemplate) 
         reported = "; ".join(f"{scope}: {one.why}" for scope, one in verdicts.items())
         raise ClusterStartError(
             f"Cluster {template.name!r} fits in none of its contexts: {reported}",
-            remedy="ask for less in the template, or name other `contexts`",
+            remedy="request less in the template, or list other `contexts`",
         )
     order = list(verdicts)
     scope = next(one for one in order if verdicts[one].fit is best)
     found = verdicts[scope]
     earlier = [f"{one}: {verdicts[one].why}" for one in order[: order.index(scope)]]
-    passed = f"; not {'; not '.join(earlier)}" if earlier else ""
+    passed = f"; skipped {'; skipped '.join(earlier)}" if earlier else ""
     return Choice(scope, f"{scope} {_WORDS[best]}{f' ({found.why})' if found.why else ''}{passed}")
 
 

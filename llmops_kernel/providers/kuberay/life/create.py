@@ -16,6 +16,7 @@ from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.errors import ClusterStartError, LLMOpsError
 from llmops_kernel.providers.kuberay.api import kubeconfig
 from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kube
+from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.api.paths import object_path
 from llmops_kernel.providers.kuberay.life.choose import find_or_choose
 from llmops_kernel.providers.kuberay.render.dry_run import accepted_manifest
@@ -67,8 +68,11 @@ def create_or_find(template: KubeRayTemplate, *, home: Path, report: Progress) -
     if located is None:
         raise ClusterStartError(
             f"RayCluster {template.name} was deleted immediately after it was created in {scope}",
-            remedy=f"find out who deleted it: kubectl --context {scope.context} get events"
-            f" --namespace {scope.namespace}",
+            remedy=with_scope(
+                "the events may show who deleted it: `kubectl get events`",
+                context=scope.context,
+                namespace=scope.namespace,
+            ),
         )
     return CreatedCluster(located, is_new=True)
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from llmops_kernel.errors import ClusterError, ClusterStateError
 from llmops_kernel.providers.kuberay.api.client import KubeError
+from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
@@ -64,8 +65,11 @@ def delete(located: LocatedCluster, *, foreground: bool = False, wait_s: float =
             raise ClusterError(
                 f"Cluster {located.name!r} is still being deleted after {wait_s:.0f} s:"
                 f" {status.phase_of(left.raycluster).message}",
-                remedy=f"kubectl --context {located.scope.context} -n {located.scope.namespace}"
-                f" describe raycluster {located.own_name}",
+                remedy=with_scope(
+                    f"`kubectl describe raycluster {located.own_name}` shows its finalizers",
+                    context=located.scope.context,
+                    namespace=located.scope.namespace,
+                ),
             )
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 2.0)

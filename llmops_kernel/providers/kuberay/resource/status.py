@@ -203,7 +203,7 @@ def phase_of(raycluster: Obj) -> Phase:
         return _suspended(raycluster)
     if remembered_replicas(raycluster) and not total_expected_pods(raycluster):
         return Phase(
-            ClusterState.STOPPED, "It is scaled to zero workers; its head stays up under Kueue"
+            ClusterState.STOPPED, "It is scaled to zero workers; its head keeps running under Kueue"
         )
     return _coming(raycluster)
 
@@ -221,10 +221,10 @@ def _suspended(raycluster: Obj) -> Phase:
     has_conditions = bool(objects(raycluster, "status", "conditions"))
     said = text(raycluster, "status", "state") == "suspended"
     if holds(raycluster, SUSPENDED) or (said and not has_conditions):
-        return Phase(ClusterState.STOPPED, "It is suspended")
+        return Phase(ClusterState.STOPPED, "Its RayCluster is suspended")
     if not fields(raycluster, "status"):
-        return Phase(ClusterState.STOPPED, "It is suspended, and never ran")
-    return Phase(ClusterState.STOPPING, "It is being suspended")
+        return Phase(ClusterState.STOPPED, "Its RayCluster is suspended, and never ran")
+    return Phase(ClusterState.STOPPING, "Its RayCluster is being suspended")
 
 
 def _coming(raycluster: Obj) -> Phase:

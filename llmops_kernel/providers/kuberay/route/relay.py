@@ -14,6 +14,7 @@ import httpx
 from llmops_kernel.errors import LLMOpsError, MissingDependencyError
 from llmops_kernel.providers.dashboard.http import open_async_http
 from llmops_kernel.providers.kuberay.route.event_loop import run_in_loop
+from llmops_kernel.version import SUPPORTED_RAY
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -73,7 +74,7 @@ class Relay:
 
         reported = request.headers.get(SECRET_HEADER, "")
         if not hmac.compare_digest(reported.encode(), self._secret.encode()):
-            return web.Response(status=403, text="This address is another program's")
+            return web.Response(status=403, text="This address belongs to another program")
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await self._bridge(request)
         try:
@@ -192,5 +193,5 @@ def _require_aiohttp() -> None:
     except ImportError:
         raise MissingDependencyError(
             "A relay to a cluster needs the package `aiohttp`, which is not installed",
-            remedy="pip install 'ray[default]', which brings it",
+            remedy=f"pip install 'ray[default]=={SUPPORTED_RAY}', which includes it",
         ) from None

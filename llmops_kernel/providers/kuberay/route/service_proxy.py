@@ -199,5 +199,6 @@ def _raise_for_gate(response: httpx.Response) -> None:
     if not isinstance(status, dict) or status.get("kind") != "Status":
         return
     code = response.status_code
-    what = f"the Kubernetes API server says {code}: {status.get('message') or status.get('reason')}"
+    said = status.get("message") or status.get("reason")
+    what = f"the Kubernetes API server answered {code}: {said}"
     raise (GatewayBusy if code in _BUSY else GatewayRefusal)(what, code=code)

@@ -223,7 +223,8 @@ class _Routes:
         if self._access.url is None:
             raise ClusterUnreachableError(
                 "access.way is `url`, and there is no access.url",
-                remedy="put the address of the Ingress or Route into the cluster template",
+                remedy="set access.url to the address of the Ingress or Route in the cluster"
+                " template",
             )
         return self._made(self._access.url.rstrip("/"), how="the address in its template")
 
@@ -289,8 +290,8 @@ def _secret(raycluster: Raw, *, name: str) -> str | None:
     options = (raycluster.get("spec") or {}).get("authOptions") or {}
     if options.get("enableK8sTokenAuth"):
         raise ClusterUnreachableError(
-            f"RayCluster {name} takes Kubernetes credentials in place of Ray's token, and ours"
-            " are shown to nobody but the API server",
+            f"RayCluster {name} expects Kubernetes credentials instead of Ray's token, and llmops"
+            f" sends Kubernetes credentials to the API server only",
             remedy="set authOptions.mode: token without enableK8sTokenAuth",
         )
     if options.get("mode") == "token":

@@ -155,10 +155,10 @@ def _at_end(state: GuardState, cluster: GuardInput, now: Activity, *, now_s: flo
         left_s = policy.drain_s - over_s
         what = now.what or "whatever runs on it"
         return _with(
-            state, Act.DRAIN, f"its time to live is over; {what} has {left_s:.0f} s to stop"
+            state, Act.DRAIN, f"its time to live has expired; {what} has {left_s:.0f} s to stop"
         )
     act = Act.DELETE if policy.at_end == "delete" else Act.SUSPEND
-    return _with(state, act, f"its time to live of {policy.time_to_live_s:.0f} s is over")
+    return _with(state, act, f"its time to live of {policy.time_to_live_s:.0f} s has expired")
 
 
 def _with(state: GuardState, act: Act, why: str) -> GuardState:

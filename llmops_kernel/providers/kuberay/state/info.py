@@ -9,6 +9,7 @@ from typing import Any, Final
 from llmops_kernel.providers.kuberay.api import rights
 from llmops_kernel.providers.kuberay.api.cache import Obj, pods_of
 from llmops_kernel.providers.kuberay.api.client import KubeError
+from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.status import Phase
@@ -35,7 +36,7 @@ _QUIET_S: Final = 3.0
 """A watch that breaks and recovers sooner is not reported."""
 _NOT_NOW: Final[Mapping[ClusterAction, Mapping[ClusterState, str]]] = {
     ClusterAction.SUSPEND: {
-        ClusterState.STOPPED: "It is suspended already",
+        ClusterState.STOPPED: "It is already stopped",
         ClusterState.STOPPING: "It is being stopped",
     },
     ClusterAction.RESUME: {
@@ -44,7 +45,7 @@ _NOT_NOW: Final[Mapping[ClusterAction, Mapping[ClusterState, str]]] = {
     },
     ClusterAction.SCALE: {
         ClusterState.STOPPING: "It is being stopped",
-        ClusterState.STOPPED: "It is suspended: resume it first",
+        ClusterState.STOPPED: "It is stopped: resume it first",
     },
 }
 
@@ -211,7 +212,13 @@ def _find_reasons(located: LocatedCluster, ray_answers: bool | None) -> tuple[Wa
         )
     except KubeError as error:
         return (Waiting(message=error.message, remedy=error.remedy, kind="permission"),)
-    return waiting(observation)
+    context, namespace = located.scope.context, located.scope.namespace
+    return tuple(
+        reason.model_copy(
+            update={"remedy": with_scope(reason.remedy, context=context, namespace=namespace)}
+        )
+        for reason in waiting(observation)
+    )
 
 
 def _words(located: LocatedCluster, phase: Phase, reasons: tuple[Waiting, ...]) -> tuple[str, str]:

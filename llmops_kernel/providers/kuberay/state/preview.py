@@ -40,14 +40,14 @@ def _summary(located: LocatedCluster, action: ClusterAction) -> str:
     if action is ClusterAction.SUSPEND and queue:
         return (
             f"Scales cluster {name} to zero workers. Kueue owns its suspension (queue {queue}),"
-            " so the head stays up; delete the cluster to release all of its quota."
+            " so the head keeps running; delete the cluster to release all of its quota."
         )
     return {
         ClusterAction.SUSPEND: f"Deletes all pods of cluster {name}; `resume` creates new ones.",
         ClusterAction.RESUME: f"Creates the pods of cluster {name} again.",
         ClusterAction.SCALE: (
-            f"Gives worker groups of cluster {name} another number of pods; other pods keep"
-            " running."
+            f"Changes the number of pods in worker groups of cluster {name}; other pods keep"
+            f" running."
         ),
         ClusterAction.DELETE: (
             f"Deletes RayCluster {located.own_name} in {located.scope}, with its pods and its"

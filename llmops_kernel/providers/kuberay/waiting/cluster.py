@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY
 from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation
 from llmops_kernel.providers.kuberay.resource.objects import (
     Obj,
@@ -58,9 +59,12 @@ def _deleted(observation: ClusterObservation, since_s: float) -> Waiting:
         count = len(observation.pods)
         pods = f"; {count} pod{'' if count == 1 else 's'} left" if count else ""
         return Waiting(message=f"{line}{pods}", kind="deletion")
-    remedy = "the operator takes it off once Redis is cleaned up (at most 5 min)"
+    remedy = "the operator removes it after it has cleaned up Redis (at most 5 min)"
     if not any("gcs-ft" in name for name in finalizers):
-        remedy = f"whoever set {listed} takes it off; an admin can with `kubectl edit`"
+        remedy = (
+            f"the controller that set {listed} must remove it; an administrator can do so with"
+            f" `kubectl edit raycluster {observation.name}`"
+        )
     return Waiting(
         message=f"{line}; blocked by finalizer {listed}",
         remedy=remedy,
@@ -88,7 +92,7 @@ def operator_reasons(observation: ClusterObservation) -> list[Waiting]:
         Waiting(
             message=f"the operator has not processed the latest change yet (generation"
             f" {observed} of {generation})",
-            remedy="wait a moment; if it stays so, see the log of the KubeRay operator",
+            remedy="wait a moment; if it persists, check the log of the KubeRay operator",
             kind="operator",
         )
     ]
@@ -108,7 +112,10 @@ def _refused(observation: ClusterObservation, *, is_new: bool) -> Waiting | None
             continue
         return Waiting(
             message=f"the operator rejects the spec ({reason}): {one_line(event_text(event))}",
-            remedy=_REMEDIES.get(reason, "change what it names in the template, then apply it"),
+            remedy=_REMEDIES.get(
+                reason,
+                "correct in the template what the message names, then run `llmops cluster apply`",
+            ),
             kind="operator",
             is_stuck=True,
         )
@@ -116,9 +123,9 @@ def _refused(observation: ClusterObservation, *, is_new: bool) -> Waiting | None
 
 
 _REMEDIES: Final = {
-    "AutoscalerServiceAccountNotFound": "make the ServiceAccount that service_account names, or"
-    " take it out of the template",
-    "InvalidRayClusterMetadata": "a shorter or simpler name: at most 53 lower-case letters, digits"
+    "AutoscalerServiceAccountNotFound": "create the ServiceAccount that service_account names, or"
+    " remove the field from the template",
+    "InvalidRayClusterMetadata": "choose another name: at most 53 lower-case letters, digits"
     " and dashes, beginning with a letter",
 }
 
@@ -143,8 +150,8 @@ def _absent(observation: ClusterObservation) -> list[Waiting]:
         Waiting(
             message=f"no KubeRay operator has processed it in {age_s:.0f} s: it has no status"
             + (" and no event" if seen else ""),
-            remedy="install KubeRay's operator (`helm install kuberay-operator"
-            " kuberay/kuberay-operator`), or have it watch this namespace",
+            remedy=f"install KubeRay's operator ({INSTALL_KUBERAY}), or configure it to watch this"
+            " namespace",
             kind="operator",
             is_stuck=True,
         )

@@ -87,9 +87,8 @@ def ended_reason(pod: Obj, observation: ClusterObservation) -> Waiting:
         why = one_line(text(pod, "status", "message"))
         return Waiting(
             message=f"the pod was evicted from its node ({reason}{f': {why}' if why else ''})",
-            remedy="KubeRay creates a new pod; if the node ran out of disk or memory, ask for"
-            " `disk` or"
-            " `memory` in the template",
+            remedy="KubeRay creates a new pod; if the node ran out of disk or memory, set `disk`"
+            " or `memory` in the template",
             kind="evicted",
         )
     disrupted = condition(pod, "DisruptionTarget")
@@ -106,7 +105,7 @@ def ended_reason(pod: Obj, observation: ClusterObservation) -> Waiting:
     why = one_line(text(pod, "status", "message") or reason)
     return Waiting(
         message=f"the pod has failed{f': {why}' if why else ''}",
-        remedy=f"`kubectl describe pod {name_of(pod)}`",
+        remedy=f"`kubectl describe pod {name_of(pod)}` shows more",
         kind="crash",
     )
 
@@ -116,8 +115,9 @@ def _crash(status: Obj, pod: Obj, observation: ClusterObservation) -> Waiting:
     if text(ended, "reason") == "OOMKilled":
         return stuck(
             "memory",
-            f"its container was killed for memory{_limit(status, pod)}{_times(status)}",
-            "give the group more `memory` in the template",
+            f"its container was killed because it exceeded its"
+            f" memory{_limit(status, pod)}{_times(status)}",
+            "increase `memory` of the group in the template",
         )
     code = whole(ended, "exitCode")
     how = f"with exit code {code}" if code is not None else "(exit code unknown)"
@@ -176,7 +176,7 @@ def reference_reason(message: str) -> Waiting | None:
         return stuck(
             "reference",
             f"there is no {kind} {name} in the namespace",
-            f"`kubectl create {found['kind'].lower()} {made}{name} ...`",
+            f"create it: `kubectl create {found['kind'].lower()} {made}{name} ...`",
         )
     return None
 
@@ -196,19 +196,20 @@ def _mount(pod: Obj, observation: ClusterObservation) -> Waiting | None:
         return found
     if text(event, "reason") == "FailedCreatePodSandBox":
         return Waiting(
-            message=f"the node cannot set the pod up: {one_line(message)}",
-            remedy="an admin looks at the node's network plug-in",
+            message=f"the node cannot set up the pod: {one_line(message)}",
+            remedy="ask an administrator to check the node's network plug-in",
             kind="node",
         )
     if "Multi-Attach" in message:
         return stuck(
             "volume",
             f"its volume is in use on another node: {one_line(message)}",
-            "take a claim with access mode ReadWriteMany for what several pods mount",
+            "use a claim with access mode ReadWriteMany for a volume that several pods mount",
         )
     return Waiting(
         message=f"a volume cannot be mounted: {one_line(message)}",
-        remedy=f"`kubectl describe pod {name_of(pod)}`; check storage.volumes of the template",
+        remedy=f"`kubectl describe pod {name_of(pod)}` shows more; check storage.volumes of the"
+        f" template",
         kind="volume",
     )
 
@@ -232,7 +233,7 @@ def _pulling(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     since_s = event_time_s(event)
     passed = f" for {observation.now_s - since_s:.0f} s" if 0 < since_s <= observation.now_s else ""
     named = f" {image[1]}" if image else ""
-    return Waiting(message=f"the node pulls image{named}{passed}", kind="progress")
+    return Waiting(message=f"the node is pulling image{named}{passed}", kind="progress")
 
 
 def _init(pod: Obj, observation: ClusterObservation) -> Waiting | None:
@@ -250,4 +251,6 @@ def _probe(pod: Obj, observation: ClusterObservation) -> Waiting | None:
         return None
     event = newest(observation.events_about(pod, kind="Pod"), "Unhealthy")
     why = f": {one_line(event_text(event))}" if event else ""
-    return Waiting(message=f"Ray starts in the pod and is not healthy yet{why}", kind="progress")
+    return Waiting(
+        message=f"Ray is starting in the pod and is not healthy yet{why}", kind="progress"
+    )

@@ -34,7 +34,7 @@ _NETWORK: Final = re.compile(
 def stuck(kind: str, message: str, remedy: str = "") -> Waiting:
     return Waiting(
         message=message,
-        remedy=remedy or "the message is the kubelet's: change what it names in the template",
+        remedy=remedy or "this is the kubelet's message: correct in the template what it names",
         kind=kind,
         is_stuck=True,
     )
@@ -55,7 +55,7 @@ def image_reason(
         return stuck(
             "image",
             f"{subject} cannot be pulled: its pull secret {listed} cannot be read",
-            f"`kubectl create secret docker-registry {secrets[0]} ...` in the namespace",
+            f"create it: `kubectl create secret docker-registry {secrets[0]} ...`",
         )
     if found := _by_answer(reported, subject, secrets):
         return found
@@ -71,12 +71,14 @@ def image_reason(
 def _by_reason(reason: str, subject: str) -> Waiting | None:
     """Explain what the kubelet knows without asking a registry."""
     if reason == "InvalidImageName":
-        return stuck("image", f"{subject} is no valid name", "correct `image` in the template")
+        return stuck(
+            "image", f"{subject} is not a valid image name", "correct `image` in the template"
+        )
     if reason == "ErrImageNeverPull":
         return stuck(
             "image",
             f"{subject} is not on the node and image_pull_policy is Never",
-            "take image_pull_policy IfNotPresent, or load the image onto the nodes",
+            "set image_pull_policy to IfNotPresent, or load the image onto the nodes",
         )
     return None
 
@@ -86,7 +88,7 @@ def _by_answer(reported: str, subject: str, secrets: list[str]) -> Waiting | Non
     if _LIMIT.search(reported):
         return Waiting(
             message=f"{subject} cannot be pulled: the registry's pull rate limit was reached",
-            remedy="wait, or give image_pull_secrets of an account with a higher limit",
+            remedy="wait, or set image_pull_secrets of an account with a higher limit",
             kind="image",
         )
     if _ABSENT.search(reported) and "access denied" not in reported:
@@ -100,8 +102,8 @@ def _by_answer(reported: str, subject: str, secrets: list[str]) -> Waiting | Non
     if _PLATFORM.search(reported):
         return stuck(
             "image",
-            f"{subject} cannot be pulled: it is not built for the node's kind of processor",
-            "build it for that platform, or choose other nodes by node_selector",
+            f"{subject} cannot be pulled: it is not built for the node's CPU architecture",
+            "build it for that architecture, or select other nodes with node_selector",
         )
     if _NETWORK.search(reported):
         return stuck(
@@ -117,16 +119,18 @@ def _unauthorized(subject: str, secrets: list[str]) -> Waiting:
         listed = ", ".join(secrets)
         return stuck(
             "image",
-            f"{subject} cannot be pulled: the registry refuses pull secret {listed}"
-            " (or it has no such image)",
-            f"renew Secret {secrets[0]} (`kubectl create secret docker-registry`), or check"
+            f"{subject} cannot be pulled: the registry rejected pull secret {listed}"
+            " (or the image does not exist)",
+            f"renew it (`kubectl create secret docker-registry {secrets[0]} ...`), or check"
             " the image's name",
         )
     return stuck(
         "image",
-        f"{subject} cannot be pulled: the registry wants a login, and the pods name no pull"
-        " secret (or it has no such image)",
-        "`kubectl create secret docker-registry NAME ...`, and image_pull_secrets: [NAME]",
+        f"{subject} cannot be pulled: the registry requires authentication, and the pods have no"
+        f" image pull secret"
+        " (or the image does not exist)",
+        "create a pull secret (`kubectl create secret docker-registry NAME ...`) and set"
+        " image_pull_secrets: [NAME]",
     )
 
 

@@ -91,7 +91,9 @@ def _unseen(observation: ClusterObservation) -> list[Waiting]:
     if not parts:
         return []
     verb = "waits" if parts == ["the head"] or (len(parts) == 1 and late == 1) else "wait"
-    reported = f"{' and '.join(parts)} {verb}; why cannot be seen without their pods"
+    reported = (
+        f"{' and '.join(parts)} {verb}; the reason is unknown because the pods cannot be listed"
+    )
     return [Waiting(message=reported[:1].upper() + reported[1:], kind="hidden")]
 
 
@@ -163,10 +165,10 @@ def _node_reason(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     node = next((node for node in observation.nodes if name_of(node) == on), None)
     if node is None:
         return Waiting(
-            message=f"node {on} is gone",
+            message=f"node {on} no longer exists",
             remedy="KubeRay creates a new pod once Kubernetes has deleted the old one (about 5"
             " min);"
-            f" at once: `kubectl delete pod {name_of(pod)} --force`",
+            f" to do so now: `kubectl delete pod {name_of(pod)} --force`",
             kind="node",
         )
     ready = condition(node, "Ready")
@@ -175,8 +177,8 @@ def _node_reason(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     why = one_line(text(ready, "message") or text(ready, "reason"))
     return Waiting(
         message=f"node {on} is not ready{f': {why}' if why else ''}",
-        remedy="wait for the node, or have an admin look at it: `kubectl describe node"
-        f" {on}`; pods move on after about 5 min",
+        remedy="wait for the node, or ask an administrator to check it: `kubectl describe node"
+        f" {on}`; its pods are evicted after about 5 min",
         kind="node",
     )
 
@@ -188,7 +190,7 @@ def _missing_reason(observation: ClusterObservation, *, is_head: bool) -> Waitin
             return known
         return Waiting(
             message=f"the pods could not be created: {one_line(message)}",
-            remedy="the message is the API server's: change what it names in the template",
+            remedy="this is the API server's message: correct in the template what it names",
             kind="operator",
             is_stuck=True,
         )
@@ -208,8 +210,8 @@ def _creation_faults(observation: ClusterObservation, *, is_head: bool) -> Itera
 
 def _starting(pod: Obj) -> Waiting:
     if text(pod, "spec", "nodeName"):
-        return Waiting(message="the pod starts", kind="progress")
-    return Waiting(message="the pod has no node yet", kind="progress")
+        return Waiting(message="the pod is starting", kind="progress")
+    return Waiting(message="the pod is not scheduled yet", kind="progress")
 
 
 def _is_terminating(pod: Obj) -> bool:

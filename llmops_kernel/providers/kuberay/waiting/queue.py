@@ -64,8 +64,8 @@ def _queue_fault(observation: ClusterObservation) -> Waiting | None:
     name = observation.queue
     if observation.kueue is not None and not observation.kueue:
         return _stuck(
-            f"it asks for queue {name}, but Kueue is not installed",
-            "have Kueue installed, or take `queue` out of the template",
+            f"it requests queue {name}, but Kueue is not installed",
+            "ask an administrator to install Kueue, or remove `queue` from the template",
         )
     if observation.local_queues is None:
         return None
@@ -73,9 +73,13 @@ def _queue_fault(observation: ClusterObservation) -> Waiting | None:
     if queue is None:
         there = ", ".join(sorted(name_of(q) for q in observation.local_queues if name_of(q)))
         return _stuck(
-            f"there is no queue {name} in the namespace (there is: {there or 'none'})",
+            f"there is no queue {name} in the namespace (existing: {there or 'none'})",
             "change `queue` in the template"
-            + (f" to one of {there}" if there else ", or have an admin make a LocalQueue"),
+            + (
+                f" to one of {there}"
+                if there
+                else ", or ask an administrator to create a LocalQueue"
+            ),
         )
     behind = text(queue, "spec", "clusterQueue")
     if observation.cluster_queues is not None and behind:
@@ -83,7 +87,7 @@ def _queue_fault(observation: ClusterObservation) -> Waiting | None:
         if target is None:
             return _stuck(
                 f"queue {name} refers to ClusterQueue {behind}, which does not exist",
-                "an admin makes the ClusterQueue or corrects the LocalQueue",
+                "ask an administrator to create the ClusterQueue or to correct the LocalQueue",
             )
         if fault := _inactive(target, f"ClusterQueue {behind}"):
             return fault
@@ -93,12 +97,16 @@ def _queue_fault(observation: ClusterObservation) -> Waiting | None:
 def _inactive(queue: Obj, what: str) -> Waiting | None:
     policy = text(queue, "spec", "stopPolicy")
     if policy and policy != "None":
-        return _stuck(f"{what} is stopped (stopPolicy {policy})", "an admin starts it again")
+        return _stuck(
+            f"{what} is stopped (stopPolicy {policy})", "ask an administrator to start it again"
+        )
     active = condition(queue, "Active")
     if active.get("status") != "False":
         return None
     why = one_line(text(active, "message") or text(active, "reason"))
-    return _stuck(f"{what} is not active{f': {why}' if why else ''}", "an admin repairs it")
+    return _stuck(
+        f"{what} is not active{f': {why}' if why else ''}", "ask an administrator to repair it"
+    )
 
 
 # The workload
@@ -112,7 +120,7 @@ def _workload_waits(workload: Obj | None, observation: ClusterObservation) -> Wa
         return _stuck(
             f"its workload was removed from queue {observation.queue} (deactivated)"
             f"{_said(workload)}",
-            "`llmops resume` queues it again; a user or too many evictions removed it",
+            "a user, or too many evictions, deactivated it; `llmops resume` queues it again",
         )
     if check := _check(workload, observation):
         return check
@@ -132,7 +140,7 @@ def _no_workload(observation: ClusterObservation) -> Waiting | None:
     why = f": {one_line(event_text(event))}" if event else ""
     return _stuck(
         f"Kueue has created no workload for it in {observation.age_s:.0f} s{why}",
-        "an admin turns integration ray.io/raycluster on in Kueue's configuration",
+        "ask an administrator to enable the integration ray.io/raycluster in Kueue's configuration",
     )
 
 
@@ -149,7 +157,7 @@ def _check(workload: Obj, observation: ClusterObservation) -> Waiting | None:
         return Waiting(
             message=f"queue {observation.queue} has reserved its quota; {reported}"
             f"{f': {why}' if why else ''}",
-            remedy="wait for it; an admin can look at `kubectl get admissionchecks`",
+            remedy="wait for it; `kubectl describe admissionchecks` shows more",
             kind="queue",
             is_stuck=state == "Rejected",
         )
@@ -164,10 +172,10 @@ def _no_quota(workload: Obj, observation: ClusterObservation) -> Waiting:
     first = f"it waits for quota of queue {observation.queue}"
     return Waiting(
         message="; ".join([first, *filter(None, parts)]),
-        remedy="ask for less, or take another queue: this one can never give so much"
+        remedy="request less, or use another queue: this one can never provide so much"
         if never
-        else "wait, suspend a cluster of the queue (`llmops ls`), ask for less, or take"
-        " another queue or queue_priority",
+        else "wait, suspend a cluster of the queue (`llmops ls`), request less, or set another"
+        " queue or queue_priority",
         kind="quota",
         is_stuck=never,
     )

@@ -51,7 +51,7 @@ def _suspending(observation: ClusterObservation) -> list[Waiting]:
     left = len(observation.pods)
     if not left:
         return []
-    message = f"it is being suspended: {left} pod{'' if left == 1 else 's'} left"
+    message = f"its RayCluster is being suspended: {left} pod{'' if left == 1 else 's'} left"
     return [Waiting(message=message, kind="progress")]
 
 
@@ -62,7 +62,7 @@ def _ray_reasons(observation: ClusterObservation) -> list[Waiting]:
     return [
         Waiting(
             message="the head pod is ready, but Ray's API does not answer",
-            remedy="wait a few seconds; if it stays so: check the route to it (`access` of the"
+            remedy="wait a few seconds; if it persists, check the route to it (`access` of the"
             " template, right services/proxy) and the head's log",
             kind="ray",
         )

@@ -37,8 +37,8 @@ def unscheduled_reason(pod: Obj, observation: ClusterObservation) -> Waiting | N
     reported = condition(pod, "PodScheduled")
     if gates := [text(gate, "name") for gate in objects(pod, "spec", "schedulingGates")]:
         return Waiting(
-            message=f"its pods are held back by {', '.join(gates)}",
-            remedy="the controller that set the gate removes it; Kueue does when it admits the"
+            message=f"its pods have the scheduling gates {', '.join(gates)}",
+            remedy="the controller that set a gate removes it; Kueue does so when it admits the"
             " workload",
             kind="queue",
         )
@@ -58,7 +58,8 @@ def _failed(pod: Obj, observation: ClusterObservation) -> str:
 def _from_scheduler(message: str) -> Waiting:
     return Waiting(
         message=f"the scheduler found no node: {one_line(message.partition(' preemption:')[0])}",
-        remedy="change what it names: cpus, memory, gpus, node_selector, tolerations of the group",
+        remedy="correct in the template what the message names: cpus, memory, gpus,"
+        " node_selector, tolerations of the group",
         kind="capacity",
     )
 
@@ -72,7 +73,7 @@ def _volume(pod: Obj, message: str, observation: ClusterObservation) -> Waiting 
     if _ZONE in message:
         return Waiting(
             message="its volume is in a zone where no node has free capacity for the pod",
-            remedy="choose nodes of the volume's zone by node_selector, or another claim",
+            remedy="select nodes of the volume's zone with node_selector, or use another claim",
             kind="volume",
             is_stuck=True,
         )
@@ -110,7 +111,7 @@ def claim_reason(claim: Obj, observation: ClusterObservation) -> Waiting | None:
     if phase == "Lost":
         return Waiting(
             message=f"volume claim {name} has lost its volume",
-            remedy="an admin restores the PersistentVolume, or take another claim",
+            remedy="ask an administrator to restore the PersistentVolume, or use another claim",
             kind="volume",
             is_stuck=True,
         )
@@ -172,7 +173,7 @@ def _compute_capacity_reason(
 
 
 _PLACE: Final = "change node_selector, tolerations or affinity of the group in the template"
-_SMALLER: Final = "ask for less in the template, or have larger nodes added"
+_SMALLER: Final = "request less in the template, or ask an administrator to add larger nodes"
 
 
 def _capacity(message: str, scaling: Waiting | None, remedy: str = _SMALLER) -> Waiting:
@@ -239,7 +240,7 @@ def _taken(
     return Waiting(
         message=line,
         remedy=(scaling.remedy if scaling else "")
-        or "wait until others free it, suspend a cluster (`llmops ls`), or ask for less",
+        or "wait until other workloads end, suspend a cluster (`llmops ls`), or request less",
         kind="capacity",
         is_stuck=False,
     )
@@ -282,11 +283,12 @@ def _autoscaler(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     if reason == "FailedScaleUp":
         return Waiting(
             message=f"the autoscaler could not add nodes: {why}",
-            remedy="the cloud has none to give now: wait, or try another zone or context",
+            remedy="the cloud provider has no capacity now: wait, or try another zone or context",
         )
     why = why.partition(": ")[2] or why
     return Waiting(
         message=f"the autoscaler will not add nodes: {why}",
-        remedy="have the node pool's maximum raised, or ask for what its nodes have",
+        remedy="ask an administrator to raise the maximum of the node pool, or request what its"
+        " nodes have",
         is_stuck=True,
     )

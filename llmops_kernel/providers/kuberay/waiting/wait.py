@@ -45,7 +45,7 @@ def wait_until_ready(
             )
         stuck_since_s = (stuck_since_s or now_s) if _is_stuck(info) else None
         if stuck_since_s is not None and now_s - stuck_since_s >= stuck_s:
-            raise _given_up(info, f"and waiting alone will not help ({stuck_s:.0f} s of it)")
+            raise _given_up(info, f"and needs a change to become ready (waited {stuck_s:.0f} s)")
         if timeout_s is not None and now_s - began_s >= timeout_s:
             raise _given_up(info, f"after {timeout_s:.0f} s")
         reporter.look(info)
@@ -90,6 +90,6 @@ def _given_up(info: ClusterInfo, how: str) -> ClusterStartError:
     lines = "".join(f"\n  {reason.message}" for reason in reasons)
     remedies = dict.fromkeys(reason.remedy for reason in reasons if reason.remedy)
     return ClusterStartError(
-        f"Cluster {info.name!r} is not ready, {how}:{lines}",
+        f"Cluster {info.name!r} is not ready {how}:{lines}",
         remedy="; ".join(remedies) or f"`llmops status {info.name}` shows its state",
     )

@@ -130,7 +130,7 @@ def test_a_place_that_may_not_be_seen_says_so_to_all(cloud: Cloud) -> None:
     cloud.standin.user("nob", "nob-token", [])
     cloud.login("nob-token")
     for _ in range(2):
-        with pytest.raises(KubeError, match="'nob' may not list rayclusters"):
+        with pytest.raises(KubeError, match="'nob' is not allowed to list rayclusters"):
             names(cloud)
 
 

@@ -199,7 +199,7 @@ def test_another_queue_needs_a_suspended_cluster():
 def test_pods_of_a_group_that_goes_are_left_behind():
     found = effect(rendered(worker_groups=BASE["worker_groups"][:1]))
     assert found.kind is EditKind.LIVE
-    assert "3 running pods of group data are left behind" in found.sentence
+    assert "3 running pods of group data remain" in found.sentence
     assert "replicas: 0" in found.safe_way
 
 
@@ -229,8 +229,8 @@ def test_fields_of_others_stay_and_ours_go():
     entry = {"manager": "llmops", "operation": "Update", "fieldsV1": fields}
     old["metadata"]["managedFields"] = [entry]
     found = effect(rendered(), old)
-    assert "head: serviceAccountName (ray) goes" in found.lines
-    assert "group h100: serviceAccountName (ray) goes" in found.lines
+    assert "head: serviceAccountName (ray) is removed" in found.lines
+    assert "group h100: serviceAccountName (ray) is removed" in found.lines
     assert not any("hostNetwork" in line for line in found.lines)
 
 

@@ -153,7 +153,7 @@ CASES: dict[str, tuple[ContextSnapshot, KubeRayTemplate, Fit, str]] = {
         queued(share(nominal="8")),
         QUEUED,
         Fit.NEVER,
-        "queue team-a can never give 16 nvidia.com/gpu for group gpu",
+        "queue team-a can never provide 16 nvidia.com/gpu for group gpu",
     ),
     "cohort lends": (
         queued(share(nominal="8", cohort="all"), share("other", "8", cohort="all")),
@@ -194,7 +194,7 @@ CASES: dict[str, tuple[ContextSnapshot, KubeRayTemplate, Fit, str]] = {
         ),
         QUEUED,
         Fit.NEVER,
-        "can never give 16 nvidia.com/gpu",
+        "can never provide 16 nvidia.com/gpu",
     ),
     "no such queue": (queued(share()), QUEUED.model_copy(update={"queue": "b"}), Fit.NEVER, "b"),
     "quota hidden": (
@@ -267,7 +267,7 @@ def test_the_first_with_capacity_is_taken_and_those_before_it_are_reported() -> 
         template=TEMPLATE,
     )
     assert found.scope == B
-    assert found.why == "b/team has free capacity (8 free); not a/team: full"
+    assert found.why == "b/team has free capacity (8 free); skipped a/team: full"
 
 
 def test_known_capacity_comes_before_unknown_capacity() -> None:
@@ -275,18 +275,18 @@ def test_known_capacity_comes_before_unknown_capacity() -> None:
     assert choice(both, template=TEMPLATE).scope == B
     later = {A: Verdict(Fit.LATER, "full"), B: Verdict(Fit.UNKNOWN, "hidden")}
     assert choice(later, template=TEMPLATE).why == (
-        "b/team may have free capacity (hidden); not a/team: full"
+        "b/team may have free capacity (hidden); skipped a/team: full"
     )
 
 
 def test_where_it_fits_nowhere_each_context_says_why() -> None:
     with pytest.raises(ClusterStartError) as caught:
         choice(
-            {A: Verdict(Fit.NEVER, "no GPUs"), B: Verdict(Fit.NEVER, "cannot be asked (401)")},
+            {A: Verdict(Fit.NEVER, "no GPUs"), B: Verdict(Fit.NEVER, "cannot be checked (401)")},
             template=TEMPLATE,
         )
     assert caught.value.message == (
-        "Cluster 'c' fits in none of its contexts: a/team: no GPUs; b/team: cannot be asked (401)"
+        "Cluster 'c' fits in none of its contexts: a/team: no GPUs; b/team: cannot be checked (401)"
     )
 
 

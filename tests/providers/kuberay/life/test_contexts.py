@@ -76,7 +76,7 @@ def test_the_first_with_capacity_takes_it_and_says_why(cloud: Cloud) -> None:
     assert (info.context, info.namespace) == ("large", namespace)
     why = next(line for line in lines if "has free capacity" in line)
     assert "large" in why
-    assert f"not small/{cloud.namespace}-small: quota team forbids 3 of 2 requests.cpu" in why
+    assert f"skipped small/{cloud.namespace}-small: quota team forbids 3 of 2 requests.cpu" in why
     path = f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/one"
     with cloud.standin.client() as http:
         assert http.get(path).json()["metadata"]["annotations"][CHOSEN] == why
@@ -103,9 +103,9 @@ def test_contexts_that_cannot_be_asked_are_passed_over_in_time(
     assert info.context == "standin"
     why = cloud.live()["metadata"]["annotations"][CHOSEN]
     assert why.startswith(f"standin/{cloud.namespace} has free capacity")
-    assert "not closed/x: cannot be asked" in why
-    assert "not silent/x: cannot be asked (no answer within 5 s)" in why
-    assert "not no-namespace/nowhere: there is no namespace nowhere" in why
+    assert "skipped closed/x: cannot be checked" in why
+    assert "skipped silent/x: cannot be checked (no answer within 5 s)" in why
+    assert "skipped no-namespace/nowhere: there is no namespace nowhere" in why
 
 
 def test_where_it_fits_nowhere_each_context_says_why(cloud: Cloud) -> None:

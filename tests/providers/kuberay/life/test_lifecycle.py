@@ -100,7 +100,7 @@ def test_scale_up_and_down_and_its_bounds(cloud: Cloud) -> None:
         cloud.provider.scale("one", workers={"w": 5})
     with pytest.raises(ClusterStateError, match="no worker group 'x'; known: w"):
         cloud.provider.scale("one", workers={"x": 1})
-    with pytest.raises(ClusterStateError, match="worker groups: w") as caught:
+    with pytest.raises(ClusterStateError, match="worker group: w") as caught:
         cloud.provider.scale("one", num_cpus=2)
     assert "--workers" in caught.value.remedy
 

@@ -119,7 +119,7 @@ def test_a_wrong_token_is_reported_once_the_secret_has_no_better(
     token_ray.token = "nobody knows"
     with (
         JobsClient(connection, cluster="lab") as client,
-        pytest.raises(ClusterUnreachableError, match="does not accept our token"),
+        pytest.raises(ClusterUnreachableError, match="rejected the token"),
     ):
         client.version()
 
@@ -197,7 +197,7 @@ def test_no_way_at_all_names_each_and_the_remedy(
     drop_head(standin, namespace)
     with pytest.raises(ClusterUnreachableError) as caught:
         open_route(kube, raycluster)
-    assert "service proxy: the Kubernetes API server says 503" in caught.value.message
+    assert "service proxy: the Kubernetes API server answered 503" in caught.value.message
     assert "port-forward: " in caught.value.message
     assert "services/proxy" in caught.value.remedy
     # It is asked again, and not remembered as closed.

@@ -70,7 +70,7 @@ def test_what_is_done_and_when(case: tuple[GuardInput, Activity, Act, float | No
 
 def test_the_drain_shows_how_long_is_left() -> None:
     state = decide(cluster(ENDS, age=8 + 100 / H), BUSY, now_s=NOW_S)
-    assert state.why == "its time to live is over; 1 job running has 200 s to stop"
+    assert state.why == "its time to live has expired; 1 job running has 200 s to stop"
 
 
 @given(

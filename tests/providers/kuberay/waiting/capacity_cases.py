@@ -42,7 +42,8 @@ OF_CAPACITY: dict[str, tuple[ClusterObservation, str, str, str, bool]] = {
     "quota of pods and GPUs": (
         observation(pods=[], events=[event("FailedToCreateHeadPod", f"Failed to create: {QUOTA}")]),
         "The head waits: quota compute of the namespace is exceeded: pods is at 10 of 10, 1 more"
-        " asked; requests.nvidia.com/gpu is at 16 of 16, 8 more asked",
+        " requested"
+        "; requests.nvidia.com/gpu is at 16 of 16, 8 more requested",
         "kubectl describe resourcequota compute",
         "quota",
         True,
@@ -58,7 +59,7 @@ OF_CAPACITY: dict[str, tuple[ClusterObservation, str, str, str, bool]] = {
             pods=[head(), pod("w0", ready=True)],
         ),
         "1 of 2 workers waits: quota compute of the namespace is exceeded",
-        "ask for less",
+        "request less",
         "quota",
         True,
     ),
@@ -95,14 +96,14 @@ OF_CAPACITY: dict[str, tuple[ClusterObservation, str, str, str, bool]] = {
                 **container_waits("ErrImagePull", DENIED),
             )
         ),
-        "the registry refuses pull secret regcred",
-        "renew Secret regcred",
+        "the registry rejected pull secret regcred",
+        "renew it",
         "image",
         True,
     ),
     "image without a secret": (
         one(pod(node="n0", **container_waits("ErrImagePull", DENIED))),
-        "the registry wants a login, and the pods name no pull secret",
+        "the registry requires authentication, and the pods have no image pull secret",
         "image_pull_secrets",
         "image",
         True,
@@ -154,7 +155,7 @@ OF_CAPACITY: dict[str, tuple[ClusterObservation, str, str, str, bool]] = {
     "no GPU anywhere": (
         one(unscheduled(), nodes=[node(has={"nvidia.com/gpu": "0"})], node_pods=[]),
         "1 of 1 worker waits: no node has 8 nvidia.com/gpu",
-        "ask for less",
+        "request less",
         "capacity",
         True,
     ),
@@ -168,7 +169,7 @@ OF_CAPACITY: dict[str, tuple[ClusterObservation, str, str, str, bool]] = {
             ],
         ),
         "no node has 8 free nvidia.com/gpu (the best, b, has 3 of 8)",
-        "wait until others free it",
+        "wait until other workloads end",
         "capacity",
         False,
     ),
@@ -239,7 +240,7 @@ OF_CAPACITY: dict[str, tuple[ClusterObservation, str, str, str, bool]] = {
             ],
         ),
         "the autoscaler will not add nodes: 1 max node group size reached",
-        "maximum raised",
+        "raise the maximum",
         "capacity",
         True,
     ),

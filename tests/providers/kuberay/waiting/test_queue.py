@@ -100,7 +100,7 @@ CASES: dict[str, tuple[ClusterObservation, str, str, bool]] = {
             )
         ),
         "request > maximum capacity (32 > 16)",
-        "this one can never give so much",
+        "this one can never provide so much",
         True,
     ),
     "preempted": (
@@ -134,7 +134,7 @@ CASES: dict[str, tuple[ClusterObservation, str, str, bool]] = {
     ),
     "queue missing": (
         queued(local_queues=[local(name="team-b")]),
-        "There is no queue team-a in the namespace (there is: team-b)",
+        "There is no queue team-a in the namespace (existing: team-b)",
         "to one of team-b",
         True,
     ),
@@ -176,7 +176,7 @@ CASES: dict[str, tuple[ClusterObservation, str, str, bool]] = {
     "no workload yet": (queued(age_s=3.0), "It waits for queue team-a", "", False),
     "Kueue absent": (
         queued(kueue={}, local_queues=None),
-        "It asks for queue team-a, but Kueue is not installed",
+        "It requests queue team-a, but Kueue is not installed",
         "`queue`",
         True,
     ),

@@ -97,6 +97,6 @@ def test_an_accepted_spec_is_no_longer_refused() -> None:
 def test_pods_that_may_not_be_seen_are_not_taken_for_missing() -> None:
     hidden = observation(raycluster(replicas=2), pods=[], denied=("pods",))
     first, rights = waiting(hidden)
-    assert "why cannot be seen" in first.message
+    assert "the reason is unknown" in first.message
     assert "has not made the pods" not in first.message
     assert rights.message == "Missing permission to read: pods"
