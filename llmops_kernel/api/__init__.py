@@ -11,11 +11,12 @@ from llmops_kernel.api.comparison import Comparison
 from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.run_list import RunList
+from llmops_kernel.api.tools import bench, demo, doctor
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import clusters as cluster_service
 from llmops_kernel.services import templates
 from llmops_kernel.services.backend import current
-from llmops_kernel.services.configs import check, schema
+from llmops_kernel.services.configs import check, init, schema
 from llmops_kernel.services.guard import guard_once
 from llmops_kernel.views.summary import list_runs
 
@@ -29,12 +30,17 @@ __all__ = [
     "Run",
     "RunList",
     "attach",
+    "bench",
     "check",
     "cluster",
     "clusters",
     "compare",
+    "demo",
+    "doctor",
     "down",
     "guard",
+    "init",
+    "init_cluster_template",
     "render",
     "runs",
     "schema",
@@ -92,6 +98,16 @@ def render(template: str | Path, *, namespace: str | None = None, validate: bool
     `validate` asks the API server whether it would accept the manifest (a server-side dry run).
     """
     return templates.render(template, namespace=namespace, validate=validate).yaml
+
+
+def init_cluster_template(name: str, *, kind: str = "kuberay", force: bool = False) -> Path:
+    """Write a cluster template, with comments; return its path.
+
+    `name` is that of the template, which is written to `cluster_templates/`, or of its file.
+    `kind` is what to start from: `kuberay` and `local` explain every field; or the name of a
+    shipped template such as `gcp-h100`. Raises ConfigError if the file exists, unless `force`.
+    """
+    return templates.init(name, kind=kind, force=force)
 
 
 def guard(name: str, *, force: bool = False) -> GuardReport:

@@ -23,30 +23,10 @@ def init(
 ) -> None:
     """Write a training config with every field explained."""
     from llmops_kernel.cli.console import out
-    from llmops_kernel.config.assist.template import training_template
+    from llmops_kernel.services import configs
 
-    text = training_template(model=model, train=data, method=method)
-    write_new(path, text, force=force)
+    configs.init(path, model=model, data=data, method=method, force=force)
     out().print(f"Wrote {path}. Next: llmops check {path}")
-
-
-def write_new(path: Path, text: str, *, force: bool, with_folder: bool = False) -> None:
-    """Write a new file. Raises ConfigError if it exists, unless `force`, or cannot be written."""
-    from llmops_kernel.errors import ConfigError
-
-    try:
-        if with_folder:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigError(
-            f"{path} exists.", remedy="choose another name, or --force to overwrite it"
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}.", remedy="choose another folder"
-        ) from error
 
 
 @command(CONFIGS, example="llmops schema > train.schema.json")

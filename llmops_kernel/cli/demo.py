@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from llmops_kernel.cli.console import facts, out, plain, table
-from llmops_kernel.services.demo import demo_config
+from llmops_kernel.services.demo import CLUSTER, demo_config, submit_demo
 from llmops_kernel.views import format as fmt
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from llmops_kernel.api import Run
     from llmops_kernel.services.types import TrainingView
-
-CLUSTER = "local"
 
 
 class Stopwatch:
@@ -80,10 +78,13 @@ def _model(console: Console, config: Path) -> None:
 
 def _submit(console: Console, config: Path, *, max_steps: int | None) -> Run:
     from llmops_kernel import api
+    from llmops_kernel.services.backend import current
+    from llmops_kernel.services.clusters import find
 
     _heading(console, f"3  A run: {plain(str(config))}")
-    overrides = [] if max_steps is None else [f"training.max_steps={max_steps}"]
-    run = api.cluster(CLUSTER).submit(config, overrides=overrides, workspace=config.parent)
+    store = current().store
+    record = submit_demo(config, cluster=find(CLUSTER), store=store, max_steps=max_steps)
+    run = api.attach(record.run_id)
     console.print(f"   submitted {plain(run.id)}; Ctrl-C stops watching, not the run\n")
     return run
 

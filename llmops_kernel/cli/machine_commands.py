@@ -22,9 +22,9 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check this machine and this installation. Exit code 1 if anything failed."""
-    from llmops_kernel.cli.doctor.report import examine
+    from llmops_kernel.cli.doctor.report import print_report
 
-    raise typer.Exit(examine(with_run=run, as_json=as_json, timeout_s=timeout_s))
+    raise typer.Exit(print_report(with_run=run, as_json=as_json, timeout_s=timeout_s))
 
 
 @command(MACHINE, example="llmops demo")
@@ -46,7 +46,7 @@ def demo(
 @command(MACHINE, example="llmops version")
 def version() -> None:
     """Print the versions of this package and of the libraries it uses."""
-    from llmops_kernel.cli.doctor.checks import installed_versions
+    from llmops_kernel.services.doctor.checks import installed_versions
 
     for name, installed in installed_versions().items():
         typer.echo(f"{name} {installed}")

@@ -10,6 +10,7 @@ from llmops_kernel.config.problems import config_error
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.kinds import files
 from llmops_kernel.kinds.registry import USUAL
+from llmops_kernel.services.new_file import write_new
 from llmops_kernel.services.submission import ConfigLike, kind_of, load
 
 
@@ -42,3 +43,22 @@ def schema(kind: str = USUAL) -> dict[str, Any]:
     from llmops_kernel.config.assist.schema import schema_of
 
     return schema_of(files.run_file_kind_named(kind).model)
+
+
+def init(
+    path: str | Path = "lora.train.yaml",
+    *,
+    model: str = "SmolLM2-135M-Instruct",
+    data: str = "data/train.jsonl",
+    method: str = "lora",
+    force: bool = False,
+) -> Path:
+    """Write a training config with every field explained; return its path.
+
+    Raises ConfigError if the file exists, unless `force`.
+    """
+    from llmops_kernel.config.assist.template import training_template
+
+    text = training_template(model=model, train=data, method=method)
+    write_new(Path(path), text, force=force)
+    return Path(path)

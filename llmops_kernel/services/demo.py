@@ -6,9 +6,17 @@ import shutil
 from pathlib import Path
 
 from llmops_kernel.errors import ConfigError, StoreError
+from llmops_kernel.providers.protocol import Progress
+from llmops_kernel.services.backend import Backend, current
+from llmops_kernel.services.clusters import ClusterAccess, find, read_template, up
+from llmops_kernel.services.models import prepare_model
+from llmops_kernel.services.submission import from_config, load, submit
 from llmops_kernel.store.paths import home
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.store import RunStore
 
 PACKAGE = Path(__file__).parents[1]
+CLUSTER = "local"
 CONFIG = "lora.train.yaml"
 FILES = (CONFIG, "menu_hooks.py", "data/menu-train.jsonl", "data/menu-eval.jsonl")
 """Files that the wheel has in `llmops_kernel/demo_workspace`; see pyproject.toml."""
@@ -26,6 +34,35 @@ def demo_config(workspace: Path | None = None, *, package: Path = PACKAGE) -> Pa
         return clone / CONFIG
     _existing(package / "demo_workspace" / CONFIG)
     return _copied(package / "demo_workspace", home() / "demo")
+
+
+def submit_demo(
+    config: Path, *, cluster: ClusterAccess, store: RunStore, max_steps: int | None = None
+) -> RunRecord:
+    """Submit the demo's training; `max_steps` None is the config's number of steps."""
+    overrides = [] if max_steps is None else [f"training.max_steps={max_steps}"]
+    wanted = from_config(config, overrides=overrides, workspace=config.parent)
+    return submit(cluster, wanted, store=store)
+
+
+def start_demo(
+    workspace: Path | None = None,
+    *,
+    max_steps: int | None = None,
+    progress: Progress | None = None,
+    backend: Backend | None = None,
+) -> RunRecord:
+    """Start the demo's cluster, prepare its model and submit its training.
+
+    Each part is skipped if it is done already.
+    """
+    backend = backend or current()
+    config = demo_config(workspace)
+    template, path = read_template(CLUSTER)
+    up(template, path=path, progress=progress, backend=backend)
+    prepare_model(load(config, ()).model_id, progress=progress)
+    cluster = find(CLUSTER, backend=backend)
+    return submit_demo(config, cluster=cluster, store=backend.store, max_steps=max_steps)
 
 
 def _existing(config: Path) -> Path:

@@ -9,13 +9,19 @@ from pathlib import Path
 from llmops_kernel.config.assist.template import cluster_template
 from llmops_kernel.config.models.cluster import TEMPLATES
 from llmops_kernel.config.problems import did_you_mean, listed
-from llmops_kernel.config.reading.templates import load_cluster_template, shipped, template_from
+from llmops_kernel.config.reading.templates import (
+    FOLDER,
+    load_cluster_template,
+    shipped,
+    template_from,
+)
 from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.providers.capabilities import EditEffect, editor_of
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.new_file import write_new
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,19 @@ def new_template(kind: str, *, name: str, file: str) -> str:
     text = _text_of(kind, name)
     template_from(parse_yaml(text, file=file))
     return text
+
+
+def init(name: str, *, kind: str = "kuberay", force: bool = False) -> Path:
+    """Write a cluster template, with comments; return its path.
+
+    `name` is that of the template, which is written to `cluster_templates/`, or of its file.
+    `kind` is what to start from: `kuberay` and `local` explain every field; or the name of a
+    shipped template. Raises ConfigError if the file exists, unless `force`.
+    """
+    path = Path(name) if Path(name).suffix in (".yaml", ".yml") else Path(FOLDER, f"{name}.yaml")
+    text = new_template(kind, name=path.name.split(".")[0], file=str(path))
+    write_new(path, text, force=force, with_folder=True)
+    return path
 
 
 def _own_name(cluster: ClusterAccess) -> str:

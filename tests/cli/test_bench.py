@@ -14,47 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmops_kernel.cli.bench.loop import order
-from llmops_kernel.cli.bench.presets import Preset, write_workspace
 from llmops_kernel.cli.bench.table import loop_table
-from llmops_kernel.config.reading.load import check_files, load_training_config
+from llmops_kernel.services.bench.presets import Preset, write_workspace
 from llmops_kernel.views.bench_figures import Measured, loop_figures
 from tests.cli.conftest import Llmops, process
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.protocol import ClusterInfo
-
-
-@pytest.mark.parametrize(
-    ("kinds", "runs", "expected"),
-    [
-        (["warm", "cold"], 2, "w c W1 C2 W3 C4"),
-        (["warm"], 2, "w W1 W2"),
-        (["cold"], 1, "c C1"),
-    ],
-)
-def test_the_kinds_take_turns_after_a_warm_up_of_each(kinds, runs, expected) -> None:
-    reported = [
-        s.kind[0] if s.number is None else f"{s.kind[0].upper()}{s.number}"
-        for s in order(kinds, runs=runs)
-    ]
-    assert " ".join(reported) == expected
-
-
-@pytest.mark.parametrize(("preset", "workers"), [(Preset.TINY, 2), (Preset.SMOLLM2_LORA, 1)])
-def test_a_preset_is_a_right_config_and_the_same_each_time(
-    preset: Preset, workers: int, tmp_path: Path
-) -> None:
-    folders = [tmp_path / "a", tmp_path / "b"]
-    for folder in folders:
-        folder.mkdir()
-    first, second = (write_workspace(preset, folder) for folder in folders)
-    config = load_training_config(first)
-    assert check_files(config, folders[0]) == []
-    assert config.parallelism.num_workers == workers
-    assert config.training.max_steps == 3
-    assert (folders[0] / "train.jsonl").read_bytes() == (folders[1] / "train.jsonl").read_bytes()
-    assert first.read_bytes() == second.read_bytes()
 
 
 def test_the_table_has_phases_medians_and_both_ratios() -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from llmops_kernel.cli.app import EXAMPLES, MACHINE, app
-from llmops_kernel.cli.bench.presets import Preset
+from llmops_kernel.services.bench.presets import Preset
 
 if TYPE_CHECKING:
-    from llmops_kernel.cli.bench.loop import LoopBench
+    from llmops_kernel.services.bench.loop import LoopBench
     from llmops_kernel.views.bench_figures import Kind, LoopFigures
 
 EXAMPLES["bench"] = "llmops bench loop --runs 10 --png loop.png"
@@ -93,7 +92,9 @@ def loop(
     _check(config, preset, warm_only=warm_only, cold_only=cold_only, png=png)
     kinds: list[Kind] = [] if cold_only else ["warm"]
     kinds += [] if warm_only else ["cold"]
-    with _config_file(config, preset) as path:
+    from llmops_kernel.services.bench.prepare import config_file
+
+    with config_file(config, preset) as path:
         made = _prepare(path, words, cluster=cluster, kinds=kinds, runs=runs)
         _carry_out(made, png=png, as_json=as_json)
 
@@ -115,42 +116,22 @@ def _check(
         raise typer.BadParameter(f"the folder {png.absolute().parent} does not exist")
 
 
-@contextmanager
-def _config_file(config: Path | None, preset: Preset | None) -> Iterator[Path]:
-    from llmops_kernel.cli.bench.presets import preset_workspace
-
-    if config is not None:
-        yield config
-        return
-    with preset_workspace(preset or Preset.TINY) as path:
-        yield path
-
-
 def _prepare(
     path: Path, overrides: Sequence[str], *, cluster: str, kinds: list[Kind], runs: int
 ) -> LoopBench:
-    """Check the config, then prepare the cluster and the model."""
-    from llmops_kernel import api
-    from llmops_kernel.cli.bench.loop import LoopBench
     from llmops_kernel.cli.clusters.progress import bring_up
     from llmops_kernel.cli.console import out
-    from llmops_kernel.services.clusters import is_ready
-    from llmops_kernel.services.models import prepare_model
-    from llmops_kernel.services.submission import changes_in, load
+    from llmops_kernel.services.bench.prepare import prepare_loop
 
-    config = load(path, changes_in(overrides, path))
     console = out(stderr=True)
-    if not is_ready(cluster):
-        bring_up(cluster)
-    if config.model_id:
-        prepare_model(config.model_id, progress=console.print)
-    return LoopBench(
-        cluster=api.cluster(cluster),
-        config=config,
-        workspace=path.resolve().parent,
+    return prepare_loop(
+        path,
+        overrides,
+        cluster=cluster,
         kinds=kinds,
         runs=runs,
         report=lambda text: console.print(text, markup=False, soft_wrap=True),
+        start=bring_up,
     )
 
 

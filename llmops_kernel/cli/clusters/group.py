@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from llmops_kernel.cli.app import CLUSTERS, EXAMPLES, app
 from llmops_kernel.cli.complete import templates as complete_template
-from llmops_kernel.cli.config_commands import write_new
 
 if TYPE_CHECKING:
     from llmops_kernel.services.types import EditEffect
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Callable[..., Any])
 _EXAMPLE = "llmops cluster render kind-cpu"
-_FOLDER = "cluster_templates"
 EXAMPLES["cluster"] = _EXAMPLE
 SUBCOMMANDS: dict[str, str] = {}
 """Command of the group -> the example in its help."""
@@ -97,11 +94,9 @@ def init(
 ) -> None:
     """Write a cluster template, with comments."""
     from llmops_kernel.cli.console import out
-    from llmops_kernel.services.templates import new_template
+    from llmops_kernel.services import templates
 
-    path = Path(name) if Path(name).suffix in (".yaml", ".yml") else Path(_FOLDER, f"{name}.yaml")
-    text = new_template(kind, name=path.name.split(".")[0], file=str(path))
-    write_new(path, text, force=force, with_folder=True)
+    path = templates.init(name, kind=kind, force=force)
     out().print(f"Wrote {path}. Next: llmops cluster render {name}")
 
 

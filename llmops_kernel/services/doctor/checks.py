@@ -6,8 +6,8 @@ import platform
 import sys
 from importlib import metadata
 
-from llmops_kernel.cli.doctor import machine, stack
-from llmops_kernel.cli.doctor.findings import (
+from llmops_kernel.services.doctor import machine, stack
+from llmops_kernel.services.doctor.findings import (
     IN_CLONE,
     REINSTALL,
     Check,

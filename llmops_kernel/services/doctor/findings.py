@@ -30,6 +30,10 @@ class Finding:
     def as_dict(self) -> dict[str, str]:
         return asdict(self)
 
+    def __str__(self) -> str:
+        line = f"{self.level:<4} {self.name:<14} {self.seen}"
+        return f"{line}\n{'':<20}Try: {self.remedy}" if self.remedy else line
+
 
 Check = Callable[[], Finding]
 

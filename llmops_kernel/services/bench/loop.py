@@ -8,15 +8,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from llmops_kernel.errors import LLMOpsError, RunFailedError
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.submission import cold_start, from_config, submit
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.bench_figures import Kind, Measured, misfit, phase_shares
 
 if TYPE_CHECKING:
-    from llmops_kernel.api import Cluster, Run
     from llmops_kernel.config.models.section import RunConfig
+    from llmops_kernel.store.journal.training_view import TrainingView
 
 COLD_REASON = "requested by llmops bench"
 _POLL_S = 0.5  # Each poll takes processor time from the run.
@@ -47,7 +51,8 @@ def order(kinds: Sequence[Kind], *, runs: int) -> Iterator[Turn]:
 class LoopBench:
     """Submits and measures; `measured` keeps what it has when it is interrupted."""
 
-    cluster: Cluster
+    cluster: ClusterAccess
+    backend: Backend
     config: RunConfig
     workspace: Path
     kinds: Sequence[Kind]
@@ -71,26 +76,23 @@ class LoopBench:
                 run.stop()
             raise
         found = read(run, turn.kind)
-        why = misfit(turn.kind, run.view, num_workers=self.config.worker_processes)
+        why = misfit(turn.kind, _view(run), num_workers=self.config.worker_processes)
         self.report(self._line(turn, found, why))
         if turn.number is not None and not why:
             self.measured.append(found)
 
-    def _submit(self, kind: Kind) -> Run:
-        from llmops_kernel import api
-        from llmops_kernel.services.backend import current
-        from llmops_kernel.services.submission import cold_start, from_config, submit
-
+    def _submit(self, kind: Kind) -> RunAccess:
         wanted = replace(
             from_config(self.config, workspace=self.workspace),
             env_vars=cold_start(COLD_REASON) if kind == "cold" else None,
             hidden=True,
         )
-        return api.attach(submit(self.cluster.access, wanted, store=current().store).run_id)
+        record = submit(self.cluster, wanted, store=self.backend.store)
+        return RunAccess(self.backend, record.run_id, provider=self.cluster.provider)
 
-    def _wait(self, run: Run) -> None:
+    def _wait(self, run: RunAccess) -> None:
         """Wait until the run and its processes have ended: they must not slow the next one."""
-        while not run.has_ended:
+        while not run.is_over():
             time.sleep(_POLL_S)
         job = run.attempts[-1].submission_id
         deadline_s = time.monotonic() + _PROCESSES_END_S
@@ -111,9 +113,9 @@ class LoopBench:
         return line
 
 
-def read(run: Run, kind: Kind) -> Measured:
+def read(run: RunAccess, kind: Kind) -> Measured:
     """Return the times in the journal of an ended run. Raises RunFailedError if it failed."""
-    view = run.view
+    view = _view(run)
     first_step_s = view.submit_to_first_step_s
     if view.state != "SUCCEEDED" or first_step_s is None:
         missing = "no step was reported" if view.state == "SUCCEEDED" else "no reason was reported"
@@ -123,3 +125,8 @@ def read(run: Run, kind: Kind) -> Measured:
             remedy=view.remedy or f"llmops show {run.id}",
         )
     return Measured(kind=kind, run_id=run.id, first_step_s=first_step_s, phases=phase_shares(view))
+
+
+def _view(run: RunAccess) -> TrainingView:
+    run.source.poll()
+    return cast("TrainingView", run.source.view)

@@ -13,15 +13,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, cast
 
-from llmops_kernel.cli.doctor.findings import Finding, fail, ok
 from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.clusters import ClusterAccess, read_template, up
+from llmops_kernel.services.doctor.findings import Finding, fail, ok
 from llmops_kernel.services.folders import HOME_ENV_VAR
+from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.submission import from_config, submit
 from llmops_kernel.views import format as fmt
 
 if TYPE_CHECKING:
-    from llmops_kernel.api import Cluster, Run
     from llmops_kernel.services.types import TrainingView
 
 CLUSTER = "doctor"
@@ -67,13 +71,16 @@ def train_tiny_model(*, on_part: OnPart, timeout_s: float) -> RunReport:
         on_part(part)
 
     with _own_home() as home, _terminated_like_ctrl_c():
-        cluster: Cluster | None = None
+        backend = Backend()  # Of the temporary home: never the user's.
+        cluster: ClusterAccess | None = None
         try:
-            cluster = _up(home, report=report_part)
+            cluster = _up(home, backend, report=report_part)
             if cluster is not None:
-                report.view = _train(cluster, home, report=report_part, timeout_s=timeout_s)
+                report.view = _train(
+                    cluster, home, backend, report=report_part, timeout_s=timeout_s
+                )
         finally:
-            _down(cluster, report=report_part)
+            _down(cluster, backend, report=report_part)
     report.duration_s = round(time.monotonic() - began_s, 3)
     return report
 
@@ -102,6 +109,9 @@ def _terminated_like_ctrl_c() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
+    if current_thread() is not main_thread():  # Only that one may set handlers.
+        yield
+        return
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
@@ -109,36 +119,36 @@ def _terminated_like_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _up(home: Path, *, report: OnPart) -> Cluster | None:
-    from llmops_kernel import api
-
+def _up(home: Path, backend: Backend, *, report: OnPart) -> ClusterAccess | None:
     template = home / "doctor.yaml"
     template.write_text(f"name: {CLUSTER}\nprovider: local\n")
     began_s = time.monotonic()
     try:
-        cluster = api.up(str(template))
+        loaded, path = read_template(template)
+        info = up(loaded, path=path, backend=backend)
     except LLMOpsError as error:
         report(fail("cluster", error.message, error.remedy))
         return None
-    info = cluster.info
     took = fmt.seconds(time.monotonic() - began_s)
     report(ok("cluster", f"ready after {took}: {info.num_nodes} node(s), {info.num_cpus:g} CPUs"))
-    return cluster
+    return ClusterAccess(info.name, provider=backend.provider_for(loaded))
 
 
 def _train(
-    cluster: Cluster, home: Path, *, report: OnPart, timeout_s: float
+    cluster: ClusterAccess, home: Path, backend: Backend, *, report: OnPart, timeout_s: float
 ) -> TrainingView | None:
     workspace = home / "workspace"
     write_workspace(workspace)
     try:
-        run = cluster.submit(workspace / "doctor.train.yaml", workspace=workspace)
+        wanted = from_config(workspace / "doctor.train.yaml", workspace=workspace)
+        record = submit(cluster, wanted, store=backend.store)
     except LLMOpsError as error:
         report(fail("submit", error.message, error.remedy))
         return None
-    report(ok("submit", run.id))
+    report(ok("submit", record.run_id))
+    run = RunAccess(backend, record.run_id, provider=cluster.provider)
     _wait(run, timeout_s=timeout_s)
-    view = cast("TrainingView", run.view)
+    view = cast("TrainingView", run.source.view)
     for part in judge(view):
         report(part)
     return view
@@ -156,9 +166,9 @@ def write_workspace(folder: Path) -> None:
     (folder / "doctor.train.yaml").write_text(_CONFIG)
 
 
-def _wait(run: Run, *, timeout_s: float) -> None:
+def _wait(run: RunAccess, *, timeout_s: float) -> None:
     deadline_s = time.monotonic() + timeout_s
-    while not run.has_ended and time.monotonic() < deadline_s:
+    while not run.is_over() and time.monotonic() < deadline_s:
         time.sleep(0.5)
 
 
@@ -216,15 +226,15 @@ def _output(view: TrainingView) -> Finding:
     return ok("output", f"{found[-1].what}, {fmt.byte_size(found[-1].size_bytes)}")
 
 
-def _down(cluster: Cluster | None, *, report: OnPart) -> None:
+def _down(cluster: ClusterAccess | None, backend: Backend, *, report: OnPart) -> None:
     """Stop the cluster, also after a failed start; a second Ctrl-C does not prevent it."""
-    from llmops_kernel import api
-
     with suppress(KeyboardInterrupt):
         began_s = time.monotonic()
         try:
-            for each in api.clusters():  # In the doctor's own home: never the user's.
-                each.down()
+            for info in backend.survey().infos:
+                provider = backend.provider_named(info.provider)
+                if provider is not None:
+                    ClusterAccess(info.name, provider=provider).stop("down", store=backend.store)
         except LLMOpsError as error:
             report(fail("clean-up", error.message, error.remedy))
             return

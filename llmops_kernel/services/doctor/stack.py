@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.cli.doctor.findings import (
+from llmops_kernel.services.doctor.findings import (
     IN_CLONE,
     REINSTALL,
     Finding,

@@ -8,7 +8,7 @@ import socket
 import tempfile
 from pathlib import Path
 
-from llmops_kernel.cli.doctor.findings import Finding, Level, fail, ok, warn
+from llmops_kernel.services.doctor.findings import Finding, Level, fail, ok, warn
 from llmops_kernel.services.folders import cache, home
 from llmops_kernel.views.format import byte_size
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from llmops_kernel.errors import ConfigError
+
 NUM_ROWS = 64
 STEPS = 3
 CONFIG_NAME = "bench.train.yaml"
@@ -43,6 +45,16 @@ _TAGS = ("american | main | none | gluten, milk", "thai | soup | none | egg", "g
 class Preset(StrEnum):
     TINY = "tiny"
     SMOLLM2_LORA = "smollm2-lora"
+
+
+def preset_named(name: str) -> Preset:
+    """Return a preset by its name. Raises ConfigError for an unknown one."""
+    try:
+        return Preset(name)
+    except ValueError:
+        raise ConfigError(
+            f"There is no preset {name!r}", remedy=f"use one of: {', '.join(Preset)}"
+        ) from None
 
 
 @contextmanager

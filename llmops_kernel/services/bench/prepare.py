@@ -1,0 +1,66 @@
+"""Prepares a benchmark: its config, its cluster and its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llmops_kernel.services.backend import Backend, current
+from llmops_kernel.services.bench.loop import LoopBench, Report
+from llmops_kernel.services.bench.presets import Preset, preset_workspace
+from llmops_kernel.services.clusters import find, is_ready, read_template, up
+from llmops_kernel.services.models import prepare_model
+from llmops_kernel.services.submission import changes_in, load
+
+if TYPE_CHECKING:
+    from llmops_kernel.views.bench_figures import Kind
+
+
+@contextmanager
+def config_file(config: Path | None, preset: Preset | None) -> Iterator[Path]:
+    """Yield the config to submit: the given one, or that of a preset in a temporary folder."""
+    if config is not None:
+        yield config
+        return
+    with preset_workspace(preset or Preset.TINY) as path:
+        yield path
+
+
+def prepare_loop(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    cluster: str,
+    kinds: Sequence[Kind],
+    runs: int,
+    report: Report,
+    start: Callable[[str], object] | None = None,
+    backend: Backend | None = None,
+) -> LoopBench:
+    """Check the config, then start the cluster and prepare the model where needed.
+
+    `overrides` are the changes to a config, or the arguments of a script. `start` replaces the
+    function that starts the cluster.
+    """
+    config = load(path, changes_in(overrides, path))
+    backend = backend or current()
+    if not is_ready(cluster, backend=backend):
+        (start or (lambda name: _start(name, report=report, backend=backend)))(cluster)
+    if config.model_id:
+        prepare_model(config.model_id, progress=report)
+    return LoopBench(
+        cluster=find(cluster, backend=backend),
+        backend=backend,
+        config=config,
+        workspace=path.resolve().parent,
+        kinds=kinds,
+        runs=runs,
+        report=report,
+    )
+
+
+def _start(name: str, *, report: Report, backend: Backend) -> None:
+    template, path = read_template(name)
+    up(template, path=path, wait=True, progress=report, backend=backend)
