@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from llmops_kernel.config.models.cluster import AnyTemplate
+from llmops_kernel.config.models.cluster import TEMPLATES, AnyTemplate
 from llmops_kernel.errors import (
     ClusterNotFoundError,
     ConfigError,
@@ -32,18 +32,21 @@ Providers = Callable[[], Sequence[ClusterProvider]]
 """Returns the providers to ask, in place of the registered ones."""
 
 
-def register(name: str, target: str) -> None:
+def register(name: str, target: str, *, template: str = "") -> None:
     """Add a provider, or replace the one of that name.
 
     `target` is `package.module:Class`. The class inherits from ClusterProvider and is called
-    with the folder of this user's state, or None for the usual one.
+    with the folder of this user's state, or None for the usual one. `template` names, in the
+    same way, the model of its cluster templates: a subclass of AnyTemplate with fields of its own.
     """
     _CLASSES[name] = target
+    TEMPLATES.add(name, template or AnyTemplate)
 
 
 def unregister(name: str) -> None:
-    """Remove a provider."""
+    """Remove a provider and its templates."""
     _CLASSES.pop(name, None)
+    TEMPLATES.remove(name)
 
 
 def provider_names() -> tuple[str, ...]:

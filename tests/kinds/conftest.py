@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.kinds.registry import register, unregister
 from llmops_kernel.metrics.events import PhaseEvent, ProgressEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
-from tests.kinds.toy import TOY
+from tests.kinds.toy import registered
 from tests.store.events import start, steps
 
 
@@ -24,9 +23,8 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def toy() -> Iterator[None]:
-    register(TOY)
-    yield
-    unregister(TOY.name)
+    with registered():
+        yield
 
 
 @pytest.fixture

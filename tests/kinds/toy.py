@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import Field
@@ -13,6 +15,7 @@ from llmops_kernel.config.models.section import NAME_PATTERN, RunConfig
 from llmops_kernel.config.problems import Problem
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
 from llmops_kernel.kinds.kind import Column, Figure, RunKind
+from llmops_kernel.kinds.registry import register, unregister
 from llmops_kernel.metrics.events import ProgressEvent
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import RunRecord
@@ -105,3 +108,24 @@ TOY = RunKind(
     actions=frozenset({"stop", "compare", "delete"}),
     describe=describe,
 )
+
+
+def write_workspace(folder: Path, *, documents: int = 3) -> Path:
+    """Write documents, the driver and a config; return the config's path."""
+    (folder / "docs").mkdir(parents=True)
+    for number in range(1, documents + 1):
+        (folder / "docs" / f"{number}.txt").write_text("word " * number)
+    shutil.copy(DRIVER, folder)
+    path = folder / "small.index.yaml"
+    path.write_text("name: small\nfolder: docs\n")
+    return path
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """All that another package does to bring the kind."""
+    register(TOY)
+    try:
+        yield
+    finally:
+        unregister(TOY.name)

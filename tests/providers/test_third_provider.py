@@ -12,7 +12,10 @@ import pytest
 
 import llmops_kernel as llmops
 from llmops_kernel.cli.main import main
-from llmops_kernel.errors import ClusterNotFoundError, ClusterStateError, LLMOpsError
+from llmops_kernel.config.assist import complete, examine, form_schema, hover
+from llmops_kernel.config.assist.file_kinds import CLUSTER
+from llmops_kernel.config.reading.templates import load_cluster_template
+from llmops_kernel.errors import ClusterNotFoundError, ClusterStateError, ConfigError, LLMOpsError
 from llmops_kernel.jobs.guard import GuardThread, guard_once
 from llmops_kernel.jobs.history import archive_runs, stop_after_archiving
 from llmops_kernel.metrics.events import WarningEvent
@@ -31,7 +34,7 @@ from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.providers.kuberay.ray_with_runs import RayWithRuns
-from tests.providers.toy_provider import FILE, HIDDEN, TOY
+from tests.providers.toy_provider import FILE, HIDDEN, TEMPLATE, TOY
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def toys(home: Path, ray: RayWithRuns, monkeypatch: pytest.MonkeyPatch) -> Itera
     home.mkdir(parents=True)
     clusters = {"one": f"http://{ray.address}", "two": None, f"{HIDDEN}three": None}
     (home / FILE).write_text(json.dumps(clusters))
-    register("toy", TOY)
+    register("toy", TOY, template=TEMPLATE)
     yield
     unregister("toy")
 
@@ -113,6 +116,76 @@ def test_its_clusters_are_listed_and_shown(
     assert command("status", "one", "--json") == 0
     assert json.loads(capsys.readouterr().out)["dashboard_url"].startswith("http://127.0.0.1:")
     assert {info.name for info in llmops.clusters()} == {"one", "two"}
+
+
+def test_up_starts_what_its_own_template_says(
+    ray: RayWithRuns, command: Llmops, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lab.cluster.yaml"
+    path.write_text(f"provider: toy\nhead: http://{ray.address}\n")
+    assert command("check", str(path)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"Toy lab, whose head is http://{ray.address}." in shown
+    assert command("up", str(path)) == 0
+    assert llmops.cluster("lab").info.provider == "toy"
+    assert llmops.cluster("lab").dashboard_url == f"http://{ray.address}"
+    assert llmops.up(path).name == "lab"
+
+
+def test_all_mistakes_in_its_template_are_reported(
+    command: Llmops, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lab.cluster.yaml"
+    path.write_text("provider: toy\nname: L1\nhaed: x\nspare: perhaps\nnum_cpus: 2\n")
+    assert command("up", str(path)) == 1
+    error = capsys.readouterr().err
+    for words in ("name: must be", "did you mean head?", "spare: must be", "num_cpus: unknown"):
+        assert words in error
+    path.write_text("provider: toy\nhead: here\n")
+    assert command("check", str(path)) == 1
+    assert "head: not an address" in capsys.readouterr().err
+    path.write_text("provider: tay\n")
+    assert command("check", str(path)) == 1
+    assert "must be one of local, kuberay, toy" in capsys.readouterr().err
+
+
+def test_its_template_is_written_completed_and_explained(
+    command: Llmops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command("cluster", "init", "lab", "--kind", "toy") == 0
+    text = (tmp_path / "cluster_templates" / "lab.yaml").read_text()
+    assert "# Address of the dashboard of a Ray that is running.\nhead: http://127" in text
+    found = examine(CLUSTER, text)
+    assert (found.problems, CLUSTER.effect(found.config)) == (
+        [],
+        ["Toy lab, whose head is http://127.0.0.1:8265."],
+    )
+    fields = [one.label for one in complete(CLUSTER, "provider: toy\n", line=2, column=0)]
+    assert fields == ["head", "name", "spare"]
+    providers = [one.label for one in complete(CLUSTER, "provider: \n", line=1, column=10)]
+    assert providers == ["local", "kuberay", "toy"]
+    explained = hover(CLUSTER, text, line=text[: text.index("\nhead:")].count("\n") + 2, column=1)
+    assert explained is not None
+    assert explained.text.startswith("Address of the dashboard")
+    form = form_schema(CLUSTER, provider="toy")
+    assert form["properties"]["provider"]["enum"] == ["local", "kuberay", "toy"]
+    assert form["required"] == ["head"]
+
+
+def test_a_provider_without_a_template_of_its_own_has_a_name_only(tmp_path: Path) -> None:
+    register("plain", TOY)
+    path = tmp_path / "mine.cluster.yaml"
+    try:
+        path.write_text("provider: plain\n")
+        template = load_cluster_template(path)
+        path.write_text("provider: plain\nhead: x\n")
+        with pytest.raises(ConfigError, match="head: unknown key"):
+            load_cluster_template(path)
+    finally:
+        unregister("plain")
+    assert template.model_dump() == {"name": "mine", "provider": "plain"}
+    assert template.effect() == ["Cluster mine of provider plain."]
 
 
 def test_a_cluster_is_located_by_name_also_where_it_is_not_listed(ray: RayWithRuns) -> None:

@@ -20,8 +20,10 @@ from llmops_kernel.providers.protocol import (
     Progress,
 )
 from llmops_kernel.store import paths
+from tests.providers.toy_template import ToyTemplate
 
 TOY = "tests.providers.toy_provider:ToyProvider"
+TEMPLATE = "tests.providers.toy_template:ToyTemplate"
 FILE = "toy-clusters.json"
 HIDDEN = "toy://"
 """Names that begin so are found, and not listed."""
@@ -86,7 +88,10 @@ class ToyProvider(ClusterProvider):
         progress: Progress | None = None,
         wait: bool = True,
     ) -> ClusterInfo:
-        return self.get(template.name)
+        assert isinstance(template, ToyTemplate)
+        name = f"{HIDDEN}{template.name}" if template.spare else template.name
+        self._file.write_text(json.dumps({**self._read(), name: template.head}))
+        return self.get(name)
 
     def resume(
         self, name: str, *, progress: Progress | None = None, wait: bool = True

@@ -1,11 +1,8 @@
-"""Describe in a few lines what a valid config does."""
+"""Describe in a few lines what a valid training config does."""
 
 from __future__ import annotations
 
-from llmops_kernel.config.models.cluster import AnyTemplate, ClusterTemplate
 from llmops_kernel.config.models.describe import compact
-from llmops_kernel.config.models.kuberay import KubeRayTemplate
-from llmops_kernel.config.models.kuberay_pods import WorkerGroup
 from llmops_kernel.config.models.train import TrainingConfig
 
 
@@ -44,61 +41,3 @@ def _length(config: TrainingConfig) -> str:
     if training.max_steps is not None:
         return f"{training.max_steps} step(s)"
     return f"{training.num_epochs:g} epoch(s)"
-
-
-def cluster_effect(template: AnyTemplate) -> list[str]:
-    """Describe what `llmops up` starts."""
-    warm = "with a fork server" if template.warm.enabled else "without a fork server"
-    if isinstance(template, KubeRayTemplate):
-        lines = [f"Cluster {template.name}: a Ray head on Kubernetes ({_where(template)}), {warm}."]
-        lines += [f"Worker group {_group(group)}." for group in template.worker_groups]
-        lines += _conditions(template)
-    else:
-        has = _numbers(template)
-        lines = [f"Cluster {template.name}: a Ray head on this machine with {has}, {warm}."]
-    return [*lines, f"A stopped run has {template.stop_wait_s:g} s to save its checkpoint."]
-
-
-def _numbers(template: ClusterTemplate) -> str:
-    cpus = "all CPUs" if template.num_cpus is None else f"{template.num_cpus} CPU(s)"
-    gpus = "all GPUs" if template.num_gpus is None else f"{template.num_gpus} GPU(s)"
-    return f"{cpus} and {gpus}"
-
-
-def _where(template: KubeRayTemplate) -> str:
-    contexts = " or ".join(template.contexts) or "the current context"
-    return f"{contexts}, namespace {template.namespace}" if template.namespace else contexts
-
-
-def _group(group: WorkerGroup) -> str:
-    """`h100: 2 pods, at most 4, each with 191 CPUs, 1722Gi and 8 GPU(s) on a3-highgpu-8g`."""
-    pods = f"{group.replicas} pod(s)"
-    most = f", at most {group.highest}" if group.highest != group.replicas else ""
-    gpus = f" and {group.pod_gpus} GPU(s)" if group.pod_gpus else ""
-    host = f" on {group.host_type}" if group.host_type else ""
-    spot = ", on spot machines" if group.spot else ""
-    return (
-        f"{group.name}: {pods}{most}, each with {group.pod_cpus} CPU(s), {group.pod_memory}{gpus}"
-        f"{host}{spot}"
-    )
-
-
-def _conditions(template: KubeRayTemplate) -> list[str]:
-    lines = []
-    if template.queue:
-        lines.append(f"Kueue starts it when queue {template.queue} has enough quota.")
-    idle = template.idle
-    if idle.suspend_after_s is not None:
-        lines.append(f"Suspended after {_time(idle.suspend_after_s)} without work.")
-    if idle.time_to_live_s is not None:
-        ends = "deleted" if idle.at_end == "delete" else "suspended"
-        after = _time(idle.time_to_live_s)
-        lines.append(f"Always {ends} {after} after its start, even while runs are active.")
-    return lines
-
-
-def _time(seconds: float) -> str:
-    for unit, size in (("day(s)", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s"

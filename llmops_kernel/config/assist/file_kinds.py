@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from llmops_kernel.config.assist.effect import cluster_effect, training_effect, training_facts
+from llmops_kernel.config.assist.effect import training_effect, training_facts
 from llmops_kernel.config.assist.template import cluster_template, training_template
 from llmops_kernel.config.assist.text.chosen import choices_in
 from llmops_kernel.config.models.choice import view_for
@@ -99,7 +99,7 @@ CLUSTER = Kind(
     new_file="new.cluster.yaml",
     model=ClusterTemplate,
     template=cluster_template,
-    effect=cluster_effect,
+    effect=lambda template: template.effect(),
     named_by_file=True,
     models=TEMPLATES,
     not_these=NOT_TEMPLATES,

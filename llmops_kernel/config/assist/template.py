@@ -9,7 +9,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.models.choice import Choice, variant_view
-from llmops_kernel.config.models.cluster import TEMPLATES, ClusterTemplate
+from llmops_kernel.config.models.cluster import model_of
 from llmops_kernel.config.models.describe import (
     choices,
     compact,
@@ -17,7 +17,6 @@ from llmops_kernel.config.models.describe import (
     pattern_of,
     section_of,
 )
-from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.quantity import PATTERN as QUANTITY_PATTERN
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.train import TrainingConfig
@@ -26,7 +25,6 @@ from llmops_kernel.config.reading.check import validated
 from llmops_kernel.config.reading.origins import Origins
 from llmops_kernel.config.reading.overrides import apply_overrides
 from llmops_kernel.config.reading.yaml_dialect import dump, parse_value
-from llmops_kernel.version import SUPPORTED_RAY
 
 _WIDTH = 96
 _BASE = {"model": "SmolLM2-135M-Instruct", "data": "data/train.jsonl"}
@@ -35,11 +33,6 @@ Training config: this file fully describes a run. Lines with a default value may
 Check it with `llmops check FILE` and run it with `llmops submit FILE`. To change single values
 of one submission: `llmops submit FILE learning_rate=1e-4 method=full`.
 """
-_KUBERAY = {
-    "provider": "kuberay",
-    "image": f"rayproject/ray:{SUPPORTED_RAY}-py311-cpu",
-    "worker_groups": [{"name": "workers", "cpus": "4", "memory": "16Gi"}],
-}
 _CLUSTER_HEAD = """\
 Cluster template: what `llmops up` starts. Lines with a default value may be deleted.
 """
@@ -56,8 +49,8 @@ def training_template(**answers: Any) -> str:
 
 def cluster_template(**answers: Any) -> str:
     """Return a cluster template with every field explained, for the given `provider`."""
-    model = TEMPLATES.get(answers.get("provider", "local"), ClusterTemplate)
-    base = _KUBERAY if model is KubeRayTemplate else {}
+    model = model_of({"provider": "local", **answers})
+    base = {"provider": "local", **model.example}
     return new_file(_CLUSTER_HEAD, _answered(model, base, answers))
 
 

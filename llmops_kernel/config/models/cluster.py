@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final, Literal, cast
 
 from pydantic import Field
 
-from llmops_kernel.config.models.kuberay import KubeRayTemplate
-from llmops_kernel.config.models.section import NAME_PATTERN, Config, WarmSettings
+from llmops_kernel.config.models.section import NAME_PATTERN, AnyTemplate, WarmSettings
+from llmops_kernel.errors import MissingDependencyError
+
+__all__ = ["TEMPLATES", "AnyTemplate", "ClusterTemplate", "model_of"]
 
 _SMALLEST_STORE_BYTES = 75 * 1024 * 1024  # Ray's own minimum
 
 
-class ClusterTemplate(Config):
+class ClusterTemplate(AnyTemplate):
     """Everything `llmops.up` needs; the same file gives the same cluster."""
 
     name: str = Field(default="local", pattern=NAME_PATTERN)
@@ -35,18 +38,64 @@ class ClusterTemplate(Config):
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the Ray processes and of every run. Do not put secrets here."""
 
+    def effect(self) -> list[str]:
+        cpus = "all CPUs" if self.num_cpus is None else f"{self.num_cpus} CPU(s)"
+        gpus = "all GPUs" if self.num_gpus is None else f"{self.num_gpus} GPU(s)"
+        return [
+            f"Cluster {self.name}: a Ray head on this machine with {cpus} and {gpus},"
+            f" {self.warm.words}.",
+            f"A stopped run has {self.stop_wait_s:g} s to save its checkpoint.",
+        ]
 
-AnyTemplate = ClusterTemplate | KubeRayTemplate
-TEMPLATES: Final[dict[str, type[AnyTemplate]]] = {
-    "local": ClusterTemplate,
-    "kuberay": KubeRayTemplate,
-}
-"""The model of a template by its `provider`."""
+
+class TemplateModels(Mapping[str, type[AnyTemplate]]):
+    """The model of a template by its `provider`; a provider of another package adds its own."""
+
+    def __init__(self, models: Mapping[str, str | type[AnyTemplate]]) -> None:
+        self._models = dict(models)
+
+    def add(self, provider: str, model: str | type[AnyTemplate] = AnyTemplate) -> None:
+        """Add a model, or its `package.module:Class`, which is imported when it is needed."""
+        self._models[provider] = model
+
+    def remove(self, provider: str) -> None:
+        self._models.pop(provider, None)
+
+    def __getitem__(self, provider: str) -> type[AnyTemplate]:
+        model = self._models[provider]
+        if isinstance(model, str):
+            module, _, attribute = model.partition(":")
+            try:
+                model = cast("type[AnyTemplate]", getattr(import_module(module), attribute))
+            except (ImportError, AttributeError) as error:
+                raise MissingDependencyError(
+                    f"Templates of provider {provider!r} cannot be loaded from"
+                    f" {self._models[provider]}: {error}",
+                    remedy="install the package that provides it",
+                ) from error
+            self._models[provider] = model
+        return model
+
+    def __contains__(self, provider: object) -> bool:
+        return provider in self._models
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+
+TEMPLATES: Final = TemplateModels(
+    {
+        "local": ClusterTemplate,
+        "kuberay": "llmops_kernel.config.models.kuberay:KubeRayTemplate",
+    }
+)
 
 
 def model_of(data: Mapping[str, Any]) -> type[AnyTemplate]:
     """Return the model for a template's data; the local one if the provider is unknown."""
     provider = data.get("provider")
-    return (
-        TEMPLATES.get(provider, ClusterTemplate) if isinstance(provider, str) else ClusterTemplate
-    )
+    known = isinstance(provider, str) and provider in TEMPLATES
+    return TEMPLATES[str(provider)] if known else ClusterTemplate

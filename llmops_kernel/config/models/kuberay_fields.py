@@ -15,7 +15,7 @@ from llmops_kernel.config.models.kuberay_pods import (
 )
 from llmops_kernel.config.models.section import (
     CLUSTER_NAME_PATTERN,
-    Config,
+    AnyTemplate,
     Section,
     WarmSettings,
 )
@@ -64,7 +64,7 @@ class IdlePolicy(Section):
     """Seconds that active runs have to save a checkpoint at the end of the time to live."""
 
 
-class KubeRayFields(Config):
+class KubeRayFields(AnyTemplate):
     """The fields of a KubeRay template, without the rules between them."""
 
     name: str = Field(default="kuberay", pattern=CLUSTER_NAME_PATTERN)

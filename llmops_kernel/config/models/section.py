@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Self
 
@@ -90,6 +91,22 @@ class RunConfig(Config):
         return None
 
 
+class AnyTemplate(Config):
+    """The template of a cluster, of any provider. That of a provider adds its own fields."""
+
+    example: ClassVar[Mapping[str, Any]] = {}
+    """Values of the fields without a default, for a new template."""
+
+    name: str = Field(default="cluster", pattern=NAME_PATTERN)
+    """Name of the cluster: lower-case letters, digits and dashes. Default: the file's name."""
+    provider: str
+    """Provider of the cluster."""
+
+    def effect(self) -> list[str]:
+        """Describe what `llmops up` starts, one line each."""
+        return [f"Cluster {self.name} of provider {self.provider}."]
+
+
 class WarmSettings(Section):
     """Whether worker processes are forked from a process that has imported the training stack."""
 
@@ -97,3 +114,8 @@ class WarmSettings(Section):
     """Start a fork server on each node; `false`: each worker is a new Python process."""
     preload: tuple[Annotated[str, Field(pattern=MODULE_PATTERN)], ...] = ()
     """Modules to import in advance, besides the training stack. Do not name your own code."""
+
+    @property
+    def words(self) -> str:
+        """`with a fork server`."""
+        return "with a fork server" if self.enabled else "without a fork server"

@@ -70,10 +70,11 @@ def _env_again(record: HeadRecord) -> tuple[dict[str, str], str]:
             " it from",
         )
     try:
-        env = load_cluster_template(record.template_path).env
+        found = load_cluster_template(record.template_path)
     except ConfigError as error:
         what = error.message.splitlines()[0]
         return {}, f"Started without `env` ({names}): it is never stored, and {what}"
+    env = found.env if isinstance(found, ClusterTemplate) else {}
     if set(env) != set(record.env_names):
         now = ", ".join(sorted(env)) or "nothing"
         return env, f"`env` of {record.template_path} has changed: {names} before, {now} now"
