@@ -592,13 +592,115 @@ export interface RunsNews {
 /** Topic `run/<id>`: everything except the rows of its steps. */
 export interface RunState {
   /** What the notebook's panel shows. */
-  panel: Record<string, unknown>;
+  panel: PanelState;
   row: RunRow;
   note: string;
   is_over: boolean;
   attempts: number[];
   /** Bytes; null when the log is not on the server's disk. */
   log_size: number | null;
+}
+
+/** Everything that the panel shows but the rows of the charts and the log. */
+export interface PanelState {
+  run_id: string;
+  name: string;
+  cluster: string;
+  what: string;
+  state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
+  attempt: number;
+  ended: boolean;
+  kind: string;
+  /** It has ended without any row for the charts. */
+  no_steps: boolean;
+  message: string;
+  remedy: string;
+  /** In 0..1. */
+  progress: number | null;
+  progress_text: string;
+  eta_text: string;
+  /** What it does while there is no curve yet. */
+  waiting_text: string;
+  figures: PanelFigure[];
+  columns: RunColumn[];
+  /** Name of the column that is the main curve; empty without one. */
+  curve: string;
+  waterfall: PanelWaterfall;
+  processes: string;
+  /** Step and evaluation loss; null for a kind without evaluations. */
+  evals: [number, number][] | null;
+  eval_rows: PanelTable;
+  warnings: PanelWarning[];
+  restarts: string[];
+  failures: PanelFailure[];
+  outputs: PanelOutput[];
+}
+
+/** One number at the top. */
+export interface PanelFigure {
+  label: string;
+  /** A dash when unknown. */
+  value: string;
+  hint: string;
+}
+
+/** One number of each row of a run's charts. */
+export interface RunColumn {
+  name: string;
+  label: string;
+  unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'number';
+}
+
+/** From submit to the first step. */
+export interface PanelWaterfall {
+  rows: PanelBar[];
+  /** Phases after the first step, with their total times. */
+  later: string[];
+  total: string;
+}
+
+/** One start-up phase of the waterfall. */
+export interface PanelBar {
+  name: string;
+  detail: string;
+  /** Where it begins, as a fraction of the whole width. */
+  left: number;
+  width: number;
+  /** How long it took. */
+  text: string;
+  running: boolean;
+  interrupted: boolean;
+}
+
+/** Evaluations, one row each, as texts. */
+export interface PanelTable {
+  columns: string[];
+  rows: string[][];
+}
+
+/** A warning of the run. */
+export interface PanelWarning {
+  message: string;
+  remedy: string;
+  times: number;
+}
+
+/** An exception of the user's code or of a worker. */
+export interface PanelFailure {
+  error: string;
+  message: string;
+  remedy: string;
+  ranks: string;
+  /** `train.py:12`; empty when unknown. */
+  where: string;
+  traceback: string;
+}
+
+/** A file or folder that the run wrote. */
+export interface PanelOutput {
+  what: string;
+  path: string;
+  size: string;
 }
 
 /** Topic `run/<id>`: rows of steps, 32-bit floats in the payload of the same message. */
@@ -611,13 +713,6 @@ export interface RunRows {
   generation: string;
   /** Number of all rows, including those in the payload. */
   count: number;
-}
-
-/** One number of each row of a run's charts. */
-export interface RunColumn {
-  name: string;
-  label: string;
-  unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'number';
 }
 
 /** No data. */

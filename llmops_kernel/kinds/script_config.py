@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def template() -> str:
 
 def effect(config: ScriptConfig) -> list[str]:
     """Describe what is started, and on what."""
-    line = " ".join([config.script, *config.args])
+    line = shlex.join([config.script, *config.args])
     if config.workers is None:
         return [f"Runs {line} once, as `python {config.script}` would."]
     gpus = config.resources.gpus

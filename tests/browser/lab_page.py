@@ -8,11 +8,21 @@ from typing import Any
 
 from tests.browser.lab import ARTIFACTS, Lab
 
-# The last of our plugins registers this command.
-_READY = """() => window.jupyterapp?.commands.hasCommand('llmops:open-run')
-  && window.jupyterapp.commands.hasCommand('llmops:show-clusters')
-  && !document.querySelector('#jupyterlab-splash')"""
+# The last of our plugins registers these commands. What is asked for before the layout is restored
+# would be undone by it. Polled: a promise that is awaited is lost if the page loads itself again.
+_READY = """() => {
+  const app = window.jupyterapp;
+  if (app && window.llmopsTestApp !== app) {
+    window.llmopsTestApp = app;
+    app.restored.then(() => { window.llmopsTestRestored = true; });
+  }
+  return window.llmopsTestRestored
+    && app.commands.hasCommand('llmops:open-run')
+    && app.commands.hasCommand('llmops:show-clusters')
+    && !document.querySelector('#jupyterlab-splash');
+}"""
 SIZES = ((1280, 900), (1920, 1080))
+NARROW = ((1100, 900), (1920, 1080))
 THEMES = ("Light", "Dark")
 
 
@@ -36,9 +46,7 @@ class LabPage:
         self._settle()
 
     def _settle(self) -> None:
-        """What is asked for before the layout is restored would be undone by it."""
         self.page.wait_for_function(_READY, timeout=60_000)
-        self.page.evaluate("async () => { await window.jupyterapp.restored; }")
 
     def command(self, command: str, **arguments: Any) -> None:
         """Not awaited: many commands end only when their dialog does."""
@@ -47,22 +55,27 @@ class LabPage:
             [command, arguments],
         )
 
+    def menu_item(self, label: str) -> Any:
+        """An entry of the open menu; Lumino only hides what does not fit."""
+        shown = self.page.locator(".lm-Menu-item:not(.lm-mod-hidden) .lm-Menu-itemLabel")
+        return shown.get_by_text(label)
+
     def theme(self, name: str) -> None:
         self.command("apputils:change-theme", theme=f"JupyterLab {name}")
         light = "true" if name == "Light" else "false"
         self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")
 
-    def shots(self, name: str) -> None:
+    def shots(self, name: str, sizes: tuple[tuple[int, int], ...] = SIZES) -> None:
         """In both themes and widths; test artefacts, to be looked at."""
         ARTIFACTS.mkdir(exist_ok=True)
         for theme in reversed(THEMES):
             self.theme(theme)
-            for width, height in SIZES:
+            for width, height in sizes:
                 self.page.set_viewport_size({"width": width, "height": height})
                 self.page.wait_for_timeout(400)  # The theme's stylesheet and the next frame.
                 path = ARTIFACTS / f"{name}-{theme.lower()}-{width}.png"
                 self.page.screenshot(path=str(path))
-        width, height = SIZES[0]
+        width, height = sizes[0]
         self.page.set_viewport_size({"width": width, "height": height})
 
     def shot(self, name: str) -> None:

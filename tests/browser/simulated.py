@@ -50,7 +50,7 @@ class SimulatedClusters:
     def report(self, *rows: ClusterRow) -> None:
         """The news of all of them, from now on."""
         self._rows = rows
-        self._relays[-1].tell()
+        self._relays[-1].report()
 
     @property
     def listing(self) -> Any:
@@ -78,7 +78,7 @@ class _Relay:
         if asked.get("topic") != "clusters":
             self._server.send(message)
         elif asked["op"] == "subscribe":
-            self.tell()
+            self.report()
 
     def _from_server(self, message: str | bytes) -> None:
         if isinstance(message, str):

@@ -109,7 +109,7 @@ def test_pages_in_tabs_of_their_own(clusters: Clusters) -> None:
     clusters.tab.reload()
     page.locator("iframe[title^='Jobs page']").wait_for()
     assert [label for label in clusters.tabs() if label in wanted] == wanted
-    simulated.tell(row("lab", "stopped"))
+    simulated.report(row("lab", "stopped"))
     page.locator(".llmops-dashboard.llmops-mod-gone").first.wait_for(state="attached")
     page.get_by_text("The page below may be out of date.").first.wait_for()
 

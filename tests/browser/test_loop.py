@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.browser.lab import Lab
 from tests.browser.lab_page import LabPage
+from tests.browser.run_page import PANEL, RunPage, real_lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -38,52 +36,25 @@ def callbacks():
     return [Slow()]
 """
 CLUSTER = "browser"
-PANEL = ".lm-DockPanel .llmops-run:visible"
-STEP = """() => {
-  const panel = [...document.querySelectorAll('.lm-DockPanel .llmops-run')]
-    .find(element => element.offsetParent !== null);
-  const found = panel?.textContent.match(/step ([0-9,]+) of/);
-  return found ? Number(found[1].replaceAll(',', '')) : 0;
-}"""
 
 
 @pytest.fixture
 def hub() -> Iterator[Lab]:
-    """A Lab as JupyterHub would start it. Ray's socket paths need a short folder."""
-    folder = Path(tempfile.mkdtemp(prefix="llmops-l-"))
-    lab = Lab(folder, base_url="/user/someone/")
-    rows = [{"text": f"number {i} follows number {i - 1}"} for i in range(96)]
-    (lab.work / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (lab.work / "hooks.py").write_text(HOOKS)
-    (lab.work / "loop.train.yaml").write_text(CONFIG)
-    try:
+    """A Lab as JupyterHub would start it."""
+    with real_lab(base_url="/user/someone/") as lab:
+        rows = [{"text": f"number {i} follows number {i - 1}"} for i in range(96)]
+        (lab.work / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (lab.work / "hooks.py").write_text(HOOKS)
+        (lab.work / "loop.train.yaml").write_text(CONFIG)
         lab.wait()
         yield lab
-    finally:
-        lab.stop()
-        _stop_clusters(lab.home)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _stop_clusters(home: Path) -> None:
-    from llmops_kernel.providers.local.provider import LocalProvider
-
-    provider = LocalProvider(home)
-    for info in provider.list():
-        provider.down(info.name)
-
-
-class Story:
+class Story(RunPage):
     """What a user does, one method a chapter."""
-
-    def __init__(self, tab: LabPage) -> None:
-        self.tab, self.page = tab, tab.page
 
     def row(self, name: str = CLUSTER) -> Any:
         return self.page.locator(f".llmops-clusters-row[data-cluster='{name}']")
-
-    def button(self, name: str, **more: Any) -> Any:
-        return self.page.get_by_role("button", name=name, **more)
 
     def create_a_cluster(self) -> None:
         self.tab.command("llmops:show-clusters")
@@ -124,36 +95,6 @@ class Story:
         self.page.wait_for_selector(PANEL, timeout=60_000)
         return self.new_run(before)
 
-    def run_ids(self) -> set[str]:
-        runs = self.tab.lab.home / "runs"
-        found = runs.iterdir() if runs.exists() else ()
-        return {path.name for path in found if (path / "record.json").exists()}
-
-    def new_run(self, before: set[str]) -> str:
-        for _ in range(300):
-            new = self.run_ids() - before
-            if new:
-                return new.pop()
-            self.page.wait_for_timeout(200)
-        raise AssertionError("no run was made")
-
-    def step(self) -> int:
-        return int(self.page.evaluate(STEP))
-
-    def wait_for_step(self, step: int, *, timeout_s: float = 150) -> int:
-        self.page.wait_for_function(
-            f"least => ({STEP})() >= least", arg=step, timeout=1000 * timeout_s
-        )
-        return self.step()
-
-    def figure(self, label: str) -> str:
-        return str(
-            self.page.locator(f"{PANEL} .llmops-figure")
-            .filter(has=self.page.get_by_text(label, exact=True))
-            .locator(".llmops-value")
-            .first.text_content()
-        )
-
     def see_the_loss_move(self) -> None:
         self.wait_for_step(3)
         first = self.figure("loss")
@@ -179,10 +120,6 @@ class Story:
         self.page.locator(".jp-Dialog").get_by_role("button", name="Stop").click()
         self.wait_for_state("Stopped")
         self.tab.shots("6-stopped")
-
-    def wait_for_state(self, state: str) -> None:
-        badge = self.page.locator(f"{PANEL} .llmops-badge").filter(has_text=state)
-        badge.first.wait_for(timeout=150_000)
 
     def resubmit_with_one_change(self) -> str:
         before = self.run_ids()
@@ -214,16 +151,6 @@ class Story:
         for _ in range(len(written) - written.index(old)):
             self.page.keyboard.press("Backspace")
         self.page.keyboard.type(new)
-
-    def compare(self, *run_ids: str) -> None:
-        self.tab.command("llmops:show-runs")
-        for run_id in run_ids:
-            self.page.locator(f".llmops-runs-row[data-run-id='{run_id}'] input").check()
-        self.page.get_by_role("button", name="Compare 2 runs").click()
-        view = self.page.locator(".llmops-compare:visible")
-        view.locator("canvas").first.wait_for(timeout=30_000)
-        view.get_by_text("training.max_steps").first.wait_for(timeout=30_000)
-        self.tab.shots("8-compare")
 
     def open_the_dashboard(self) -> None:
         self.tab.command("llmops:open-dashboard", cluster=CLUSTER)
@@ -273,7 +200,8 @@ def test_the_loop(story: Story) -> None:
     story.reload_the_page(first)
     story.stop()
     second = story.resubmit_with_one_change()
-    story.compare(first, second)
+    story.compare(first, second, changed="training.max_steps")
+    story.tab.shots("8-compare")
     story.open_the_dashboard()
     assert [error for error in story.tab.errors if "llmops" in error] == []
     story.survive_the_server()

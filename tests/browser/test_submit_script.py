@@ -29,13 +29,29 @@ def test_a_python_file_is_submitted_to_the_chosen_cluster(lab: Lab, lab_page: An
 
     lab_page.route("**/llmops/runs*", refuse)
     tab.open()
-    command = lab_page.locator(".lm-Menu-itemLabel").get_by_text("Submit as Run")
+    command = tab.menu_item("Submit to Cluster…")
     lab_page.locator(".jp-DirListing-item").filter(has_text="notes.txt").click(button="right")
     lab_page.locator(".lm-Menu").wait_for()
     assert not command.is_visible()
     lab_page.keyboard.press("Escape")
     lab_page.locator(".jp-DirListing-item").filter(has_text="hello.py").click(button="right")
     command.click()
+    dialog = lab_page.locator(".jp-Dialog")
+    dialog.get_by_text("Runs hello.py once, as `python hello.py` would").wait_for(timeout=20_000)
+    dialog.get_by_label("Workers").fill("2")
+    dialog.get_by_label("Arguments").fill("--note 'two words")
+    dialog.get_by_text("no closing quotation").wait_for(timeout=20_000)
+    dialog.get_by_label("Arguments").press_sequentially("'")
+    dialog.get_by_text("Runs hello.py --note 'two words' on 2 worker(s)").wait_for(timeout=20_000)
+    tab.shots("submit-script-form")
+    lab_page.keyboard.press("Enter")
     lab_page.get_by_text("not today").first.wait_for(timeout=20_000)
     tab.shot("submit-script")
-    assert [(body["path"], body["cluster"]) for body in bodies] == [("hello.py", "team")]
+    [body] = bodies
+    assert (body["path"], body["cluster"]) == ("hello.py", "team")
+    assert body["overrides"] == ["num_workers=2", "args=\"--note 'two words'\""]
+    lab_page.get_by_role("button", name="Close").or_(
+        lab_page.get_by_role("button", name="OK")
+    ).first.click()
+    tab.command("llmops:submit-script", path="hello.py")
+    assert dialog.get_by_label("Workers").input_value() == "2", "the last start is kept"

@@ -39,6 +39,13 @@ def test_it_is_recognised_by_its_name() -> None:
     assert file_kind_named("script") is SCRIPT_FILE
 
 
+def test_the_effect_quotes_arguments_as_a_shell_would() -> None:
+    text = "script: train.py\nnum_workers: 2\nargs: --note 'two words'\n"
+    assert SCRIPT_FILE.effect(examine(SCRIPT_FILE, text).config)[0] == (
+        "Runs train.py --note 'two words' on 2 worker(s), as `torchrun` would."
+    )
+
+
 def test_all_mistakes_are_reported_at_once_with_their_lines(tmp_path: Path) -> None:
     found = {(one.path, one.line) for one in diagnose(SCRIPT_FILE, WRONG, folder=tmp_path)}
     assert found >= {("scrpt", 1), ("script", 1), ("mode", 2), ("num_workers", 3)}

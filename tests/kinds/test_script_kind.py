@@ -73,6 +73,8 @@ def test_a_script_config_is_read_with_overrides(tmp_path: Path) -> None:
     path.write_text("script: train.py\nargs: [--steps, '3']\n")
     config = from_path(SCRIPT, path, ["num_workers=2", "resources.cpus=0.5"])
     assert (config.workers, config.resources.cpus, config.args) == (2, 0.5, ("--steps", "3"))
+    line = from_path(SCRIPT, path, ["args=--steps 5 --note 'two words'"])
+    assert line.args == ("--steps", "5", "--note", "two words")
     edited = from_text(path.read_text(), name="a.script.yaml", workspace=tmp_path, config_path=None)
     assert edited.request.kind == "script"
 
@@ -85,6 +87,7 @@ def test_a_script_config_is_read_with_overrides(tmp_path: Path) -> None:
         ("script: t.py\nresources: {cpus: 2}\n", "no workers"),
         ("script: t.py\nenv: {HF_TOKEN: abc}\n", "HF_TOKEN"),
         ("args: [a]\n", "script: is missing"),
+        ("script: t.py\nargs: --note 'two words\n", "no closing quotation"),
     ],
 )
 def test_mistakes_are_named(text: str, words: str) -> None:

@@ -24,6 +24,7 @@ import { addEditorCommands } from './editorCommands';
 import { Kinds } from './kinds';
 import { addScriptCommand } from './scriptCommand';
 import { askSubmission } from './submit';
+import { askScript } from './submitScript';
 import { Submitter } from './submitter';
 import { ISubmissions } from './tokens';
 
@@ -49,12 +50,13 @@ export const submissionsPlugin: JupyterFrontEndPlugin<ISubmissions> = {
     const choice = new ClusterChoice(clusters, preferences);
     const services = { llmops, operations, preferences, commands };
     const submitter = new Submitter({ ...services, choice, trans });
-    const onNew = submitter.newCluster;
+    const places = { choice, trans, onNew: submitter.newCluster };
     return {
       kinds: new Kinds(llmops),
       choice,
       submitter,
-      ask: question => askSubmission({ ...question, choice, trans, onNew })
+      ask: question => askSubmission({ ...question, ...places }),
+      askScript: question => askScript({ ...question, ...places })
     };
   }
 };
@@ -87,7 +89,7 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
     const services = { app, llmops, submissions, browser, tracker, editors };
     addConfigCommands({ ...services, trans, submit });
     addEditorCommands({ app, tracker, editors, trans });
-    addScriptCommand({ app, submissions, browser, tracker, trans });
+    addScriptCommand({ app, llmops, submissions, browser, tracker, trans });
     [
       CommandIDs.checkConfig,
       CommandIDs.submitConfig,

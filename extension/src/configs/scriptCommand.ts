@@ -1,39 +1,49 @@
 import { JupyterFrontEnd } from '@jupyterlab/application';
+import { PathExt } from '@jupyterlab/coreutils';
 import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import { IEditorTracker } from '@jupyterlab/fileeditor';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { CommandIDs } from '../commands';
+import { ILLMOps } from '../tokens';
 import { showError } from '../ui/dialogs';
 import { submitIcon } from './icons';
+import * as requests from './requests';
+import { IScriptStart } from './submitScript';
 import { ISubmissions } from './tokens';
 
 const FROM_BROWSER = { from: 'browser' };
+const FROM_EDITOR = { from: 'editor' };
 
 interface IServices {
   app: JupyterFrontEnd;
+  llmops: ILLMOps;
   submissions: ISubmissions;
   browser: IDefaultFileBrowser | null;
   tracker: IEditorTracker;
   trans: TranslationBundle;
 }
 
-/** Whether a file is a script without a config file; a script config is a config. */
+/** Whether the server submits that file, without a config, as a run of kind `script`. */
 export function isScript(path: string | undefined): path is string {
-  return /\.py$/.test(path ?? '');
+  return path?.endsWith('.py') ?? false;
 }
 
 /**
- * Submit a training script as a run on the chosen cluster.
+ * Submit a training script as a run: asks for cluster, workers and arguments, and begins with
+ * those of the last time.
  */
 export function addScriptCommand(services: IServices): void {
   const { app, submissions, trans } = services;
   const pathOf = (args: ReadonlyPartialJSONObject) => scriptOf(services, args);
+  const starts = new Map<string, IScriptStart>();
   app.commands.addCommand(CommandIDs.submitScript, {
     label: args =>
-      args.from ? trans.__('Submit as Run') : trans.__('Submit This Script'),
-    caption: trans.__('Run this script on the chosen cluster'),
+      args.from
+        ? trans.__('Submit to Cluster…')
+        : trans.__('Submit This Script…'),
+    caption: trans.__('Run this script on a cluster'),
     icon: submitIcon,
     describedBy: {
       args: {
@@ -42,7 +52,8 @@ export function addScriptCommand(services: IServices): void {
           path: { type: 'string', description: 'The script' },
           from: {
             type: 'string',
-            description: 'browser: the file selected in the file browser'
+            description:
+              'browser: the file selected in the file browser; editor: the edited file'
           }
         }
       }
@@ -60,7 +71,24 @@ export function addScriptCommand(services: IServices): void {
         await showError(trans.__('The file was not saved'), error);
         return;
       }
-      await submissions.submitter.submit({ path }, submissions.choice.name);
+      const start = starts.get(path) ?? { workers: '', args: '' };
+      starts.set(path, start);
+      const name = PathExt.basename(path);
+      const text = `script: ${JSON.stringify(name)}`;
+      const decision = await submissions.askScript({
+        title: trans.__('Submit %1', name),
+        start,
+        check: (overrides, signal) =>
+          requests.check(
+            services.llmops,
+            { kind: 'script', path, text, overrides, with_files: true },
+            signal
+          )
+      });
+      if (decision) {
+        const { cluster, overrides } = decision;
+        await submissions.submitter.submit({ path }, cluster, overrides);
+      }
     }
   });
   app.contextMenu.addItem({
@@ -68,6 +96,12 @@ export function addScriptCommand(services: IServices): void {
     selector: '.jp-DirListing-item[data-isdir="false"]',
     rank: 3,
     args: FROM_BROWSER
+  });
+  app.contextMenu.addItem({
+    command: CommandIDs.submitScript,
+    selector: '.jp-FileEditor',
+    rank: 3,
+    args: FROM_EDITOR
   });
 }
 
@@ -80,7 +114,7 @@ function scriptOf(
   const path =
     typeof args.path === 'string'
       ? args.path
-      : args.from
+      : args.from === 'browser'
         ? selected.length === 1 && selected[0].path
         : tracker.currentWidget?.context.path;
   const local = path && app.serviceManager.contents.localPath(path);

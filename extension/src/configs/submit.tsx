@@ -1,6 +1,7 @@
 import { Dialog } from '@jupyterlab/apputils';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { TranslationBundle } from '@jupyterlab/translation';
+import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
@@ -22,6 +23,7 @@ export interface IDecision {
   overrides: string[];
 }
 
+/** What every dialog of a submission needs. */
 export interface IQuestion {
   title: string;
   choice: ClusterChoice;
@@ -30,66 +32,74 @@ export interface IQuestion {
   check: (overrides: string[], signal: AbortSignal) => Promise<ConfigCheck>;
   /** Called after the dialog has closed, to make a cluster. */
   onNew: () => void;
+  action?: string;
+}
+
+export interface IConfigQuestion extends IQuestion {
   /** Overrides to begin with. */
   overrides?: readonly string[];
-  action?: string;
 }
 
 /**
  * Ask where to submit and what to change for this one run; null when it was cancelled.
  */
 export async function askSubmission(
-  question: IQuestion
+  question: IConfigQuestion
 ): Promise<IDecision | null> {
-  const { title, trans, choice } = question;
+  return launch(question, new ConfigForm(question), 'textarea');
+}
+
+/**
+ * Show a submission's dialog, the focus on what is usually typed; null when it was cancelled
+ * or when a cluster has to be made first.
+ */
+export async function launch(
+  question: IQuestion,
+  body: SubmissionForm,
+  focusNodeSelector: string
+): Promise<IDecision | null> {
+  const { title, trans, choice, onNew } = question;
   const action = question.action ?? trans.__('Submit');
-  const body = new SubmitForm(question);
   const dialog = new Dialog<IDecision>({
     title,
     body,
     buttons: [Dialog.cancelButton(), Dialog.okButton({ label: action })],
-    // So that the first thing one types is an override.
-    focusNodeSelector: 'textarea'
+    focusNodeSelector
   });
   body.closeDialog = () => dialog.reject();
   const result = await dialog.launch();
   if (body.wantsCluster) {
-    question.onNew();
+    onNew();
     return null;
   }
   if (!result.button.accept || !result.value) {
     return null;
   }
   if (!choice.name) {
-    question.onNew();
+    onNew();
     return null;
   }
   return result.value;
 }
 
-interface IFormState {
-  text: string;
-  check: ConfigCheck | null;
-  trouble: Trouble | null;
-}
-
-class SubmitForm extends ReactWidget implements Dialog.IBodyWidget<IDecision> {
-  constructor(private question: IQuestion) {
+/**
+ * The cluster, the fields of a subclass, and below them what the submission works out to.
+ */
+export abstract class SubmissionForm
+  extends ReactWidget
+  implements Dialog.IBodyWidget<IDecision>
+{
+  constructor(protected question: IQuestion) {
     super();
     this.addClass('llmops-configs-submit');
-    const text = (question.overrides ?? []).join('\n');
-    this._state = { text, check: null, trouble: null };
-    void this.check();
   }
 
   closeDialog: () => void = () => undefined;
   wantsCluster = false;
 
   getValue(): IDecision {
-    return {
-      cluster: this.question.choice.name ?? '',
-      overrides: overridesOf(this._state.text)
-    };
+    const cluster = this.question.choice.name ?? '';
+    return { cluster, overrides: this.overrides() };
   }
 
   override dispose(): void {
@@ -98,9 +108,23 @@ class SubmitForm extends ReactWidget implements Dialog.IBodyWidget<IDecision> {
     super.dispose();
   }
 
+  protected abstract overrides(): string[];
+  protected abstract fields(): JSX.Element;
+
+  protected override onAfterAttach(message: Message): void {
+    super.onAfterAttach(message);
+    void this.check();
+  }
+
+  /** Draw what was changed, and check it soon. */
+  protected edited(): void {
+    this.update();
+    clearTimeout(this._timer);
+    this._timer = setTimeout(() => void this.check(), CHECK_DELAY_MS);
+  }
+
   protected override render(): JSX.Element {
     const { choice, trans } = this.question;
-    const { text, check, trouble } = this._state;
     const newCluster = () => {
       this.wantsCluster = true;
       this.closeDialog();
@@ -111,55 +135,76 @@ class SubmitForm extends ReactWidget implements Dialog.IBodyWidget<IDecision> {
           <span>{trans.__('Cluster')}</span>
           <ClusterSelect choice={choice} trans={trans} onNew={newCluster} />
         </label>
-        <label className="llmops-configs-field">
-          <span>{trans.__('Changes for this run only, one per line')}</span>
-          <textarea
-            rows={3}
-            spellCheck={false}
-            value={text}
-            placeholder="optimizer.learning_rate=1e-4"
-            onChange={event => this.edit(event.target.value)}
-            // Return is a new line here, not the dialog's button.
-            onKeyDown={event =>
-              event.key === 'Enter' && event.stopPropagation()
-            }
-          />
-        </label>
+        {this.fields()}
         <div className="llmops-configs-checked" aria-live="polite">
-          {trouble && <TroubleBox trouble={trouble} />}
-          {!trouble && check && <Findings check={check} trans={trans} />}
+          {this._trouble && <TroubleBox trouble={this._trouble} />}
+          {!this._trouble && this._check && (
+            <Findings check={this._check} trans={trans} />
+          )}
         </div>
       </div>
     );
   }
 
-  private edit(text: string): void {
-    this._state = { ...this._state, text };
-    this.update();
-    clearTimeout(this._timer);
-    this._timer = setTimeout(() => void this.check(), CHECK_DELAY_MS);
-  }
-
   private async check(): Promise<void> {
     this._abort?.abort();
     const abort = (this._abort = new AbortController());
-    const overrides = overridesOf(this._state.text);
     try {
-      const check = await this.question.check(overrides, abort.signal);
-      this.take(abort, { check, trouble: null });
+      const check = await this.question.check(this.overrides(), abort.signal);
+      this.take(abort, check, null);
     } catch (error) {
-      this.take(abort, { check: null, trouble: asTrouble(error) });
+      this.take(abort, null, asTrouble(error));
     }
   }
 
-  private take(asked: AbortController, found: Partial<IFormState>): void {
+  private take(
+    asked: AbortController,
+    check: ConfigCheck | null,
+    trouble: Trouble | null
+  ): void {
     if (!asked.signal.aborted && !this.isDisposed) {
-      this._state = { ...this._state, ...found };
+      this._check = check;
+      this._trouble = trouble;
       this.update();
     }
   }
 
-  private _state: IFormState;
+  private _check: ConfigCheck | null = null;
+  private _trouble: Trouble | null = null;
   private _timer: ReturnType<typeof setTimeout> | undefined;
   private _abort: AbortController | null = null;
+}
+
+class ConfigForm extends SubmissionForm {
+  constructor(question: IConfigQuestion) {
+    super(question);
+    this._text = (question.overrides ?? []).join('\n');
+  }
+
+  protected override overrides(): string[] {
+    return overridesOf(this._text);
+  }
+
+  protected override fields(): JSX.Element {
+    const { trans } = this.question;
+    return (
+      <label className="llmops-configs-field">
+        <span>{trans.__('Changes for this run only, one per line')}</span>
+        <textarea
+          rows={3}
+          spellCheck={false}
+          value={this._text}
+          placeholder="optimizer.learning_rate=1e-4"
+          onChange={event => {
+            this._text = event.target.value;
+            this.edited();
+          }}
+          // Return is a new line here, not the dialog's button.
+          onKeyDown={event => event.key === 'Enter' && event.stopPropagation()}
+        />
+      </label>
+    );
+  }
+
+  private _text: string;
 }

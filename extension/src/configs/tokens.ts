@@ -4,6 +4,7 @@ import { ConfigCheck } from '../wire';
 import { ClusterChoice } from './choice';
 import { Kinds } from './kinds';
 import { IDecision } from './submit';
+import { IScriptStart } from './submitScript';
 import { Submitter } from './submitter';
 
 /**
@@ -22,6 +23,15 @@ export interface ISubmissions {
     check: (overrides: string[], signal: AbortSignal) => Promise<ConfigCheck>;
     overrides?: readonly string[];
     action?: string;
+  }): Promise<IDecision | null>;
+
+  /**
+   * Ask where and how a script runs, beginning with `start`, which keeps what was given.
+   */
+  askScript(question: {
+    title: string;
+    check: (overrides: string[], signal: AbortSignal) => Promise<ConfigCheck>;
+    start: IScriptStart;
   }): Promise<IDecision | null>;
 }
 

@@ -2,7 +2,9 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { Clamped } from '../ui/clamped';
+import { Name } from '../ui/parts';
 import { Change, CodeChange, RunDifference } from '../wire';
+import { distinguishedFrom } from './compare/names';
 
 /**
  * What differs from one run to another: config, code, environment.
@@ -21,8 +23,9 @@ export function Difference(props: {
       aria-label={trans.__('From %1 to %2', before, after)}
     >
       <h3>
-        <span title={before}>{before}</span> →{' '}
-        <span title={after}>{after}</span>
+        <Head text={before} other={after} />
+        →
+        <Head text={after} other={before} />
       </h3>
       {isSame && <p>{trans.__('Same config, code and environment.')}</p>}
       <Changes
@@ -44,6 +47,16 @@ export function Difference(props: {
   );
 }
 
+/** One of two runs. */
+function Head(props: { text: string; other: string }): JSX.Element {
+  const { text, other } = props;
+  return (
+    <span title={text}>
+      <Name text={text} from={distinguishedFrom(text, [other])} />
+    </span>
+  );
+}
+
 function Changes(props: {
   title: string;
   heads: string[];
@@ -59,9 +72,9 @@ function Changes(props: {
       <thead>
         <tr>
           <th scope="col">{title}</th>
-          {heads.map(head => (
-            <th key={head} scope="col" title={head}>
-              {head}
+          {heads.map((head, index) => (
+            <th key={head} scope="col">
+              <Head text={head} other={heads[1 - index]} />
             </th>
           ))}
         </tr>

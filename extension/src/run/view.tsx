@@ -184,7 +184,7 @@ function DetailSection(
   const [detail, setDetail] = React.useState<RunDetail | null>(null);
   const [trouble, setTrouble] = React.useState<Trouble | null>(null);
   const { attempts, is_over } = model.state ?? {};
-  const outputs = (model.state?.panel.outputs as unknown[])?.length;
+  const outputs = model.state?.panel.outputs.length;
   React.useEffect(() => {
     requests.detail(llmops, model.runId).then(
       detail => {

@@ -5,11 +5,11 @@ import * as React from 'react';
 import { CommandIDs } from '../commands';
 import { starIcon, starredIcon } from '../icons';
 import * as fmt from '../ui/format';
-import { Ellipsed, IconButton, Sparkline, StateBadge } from '../ui/parts';
+import { Ellipsed, IconButton, Name, Sparkline, StateBadge } from '../ui/parts';
 import { RunRow } from '../wire';
 import { hasEnded, knownFigures } from './model';
 
-/** `-2a4c`: the last part of a run's id. */
+/** `-2a4c`: ids of one config differ in their last part. */
 const TAIL = 5;
 
 export interface IRowProps {
@@ -55,18 +55,22 @@ export function Row(props: IRowProps): JSX.Element {
         title={tooltip(run, trans)}
         onClick={open}
       >
-        <Name text={shown} />
+        <Name
+          className="llmops-runs-name"
+          text={shown}
+          from={shown.length > 2 * TAIL ? shown.length - TAIL : shown.length}
+        />
         <span className="llmops-runs-line">
           <span className="llmops-runs-facts">
             <span className="llmops-runs-line">
               <StateBadge state={run.state} />
               <Ellipsed text={when(run, props.nowS, trans)} title="" />
             </span>
-            <Ellipsed
-              className="llmops-runs-figures"
-              text={figures(run, trans)}
-              title=""
-            />
+            <span className="llmops-runs-figures">
+              {figures(run, trans).map(text => (
+                <span key={text}>{text}</span>
+              ))}
+            </span>
           </span>
           {run.curve.length > 1 && (
             <Sparkline
@@ -79,17 +83,6 @@ export function Row(props: IRowProps): JSX.Element {
       </button>
       <Actions {...props} />
     </li>
-  );
-}
-
-/** Ids of one config differ at their end, so the end is never cut off. */
-function Name({ text }: { text: string }): JSX.Element {
-  const cut = text.length > 2 * TAIL ? text.length - TAIL : text.length;
-  return (
-    <span className="llmops-runs-name">
-      <Ellipsed text={text.slice(0, cut)} title="" />
-      <span>{text.slice(cut)}</span>
-    </span>
   );
 }
 
@@ -149,16 +142,14 @@ function Progress(props: {
   );
 }
 
-/** `40 / 100 steps · loss 1.234 · MFU 12 %`; what is unknown is left out. */
-export function figures(run: RunRow, trans: TranslationBundle): string {
+/** `40 / 100 steps`, `loss 1.234`, `MFU 12 %`; what is unknown is left out. */
+export function figures(run: RunRow, trans: TranslationBundle): string[] {
   const { progress } = run;
   const done = progress
     ? [`${fmt.steps(progress.done, progress.total)} ${progress.unit}`]
     : [];
   const parts = [...done, ...knownFigures(run, { listed: true })];
-  return (
-    parts.join(' · ') || (hasEnded(run) ? '' : trans.__('no progress yet'))
-  );
+  return parts.length || hasEnded(run) ? parts : [trans.__('no progress yet')];
 }
 
 /** `2 min left` when that is known, `12 s so far` before; `3 h ago` after the end. */

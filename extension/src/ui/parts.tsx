@@ -22,6 +22,23 @@ export function Ellipsed(props: {
 }
 
 /**
+ * A name that is cut off before the character `from`: what follows tells it from the others.
+ */
+export function Name(props: {
+  text: string;
+  from: number;
+  className?: string;
+}): JSX.Element {
+  const { text, from, className } = props;
+  return (
+    <span className={`llmops-lab-name ${className ?? ''}`}>
+      {from > 0 && <span>{text.slice(0, from)}</span>}
+      <span>{text.slice(from)}</span>
+    </span>
+  );
+}
+
+/**
  * A coloured dot and a word; the word carries the meaning.
  */
 export function StateBadge(props: {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+import shlex
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from llmops_kernel.config.models.section import NAME_PATTERN, Broken, RunConfig, Section
 
@@ -29,7 +30,7 @@ class ScriptConfig(RunConfig):
     script: str = Field(min_length=1)
     """The Python file, relative to the workspace."""
     args: tuple[str, ...] = ()
-    """Arguments of the script, as on its command line."""
+    """Arguments of the script: a list, or one text that is split as a shell splits it."""
     mode: Literal["auto", "driver", "workers"] = "auto"
     """`driver` runs it once, as `python` would: also for scripts that use Ray themselves. `workers`
     starts it on `num_workers` workers, as `torchrun` would. `auto`: `workers` if `num_workers` is
@@ -40,6 +41,16 @@ class ScriptConfig(RunConfig):
     """What each worker reserves; only with `num_workers`."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the script. They are kept in the run's record: no secrets here."""
+
+    @field_validator("args", mode="before")
+    @classmethod
+    def _split_command_line(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return tuple(shlex.split(value))
+        except ValueError as error:
+            raise ValueError(f"cannot be split into arguments: {error}".lower()) from None
 
     @property
     def workers(self) -> int | None:

@@ -9,6 +9,7 @@ from llmops_kernel.server.live.feeds import Cursor, Frame, Json, frame
 from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows, missing, read_row
 from llmops_kernel.server.wire import live
+from llmops_kernel.server.wire.panel import PanelState
 from llmops_kernel.server.wire.runs import RunColumn
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.columns import column_names
@@ -85,7 +86,7 @@ class RunFeed:
         attempts = run.attempts
         log = log_on_disk(run.folder, run.record, attempts[-1]) if attempts else None
         return live.RunState(
-            panel=watched.panel(time.time()),
+            panel=PanelState.model_validate(watched.panel(time.time())),
             row=row,
             note=run.note,
             is_over=watched.is_over,

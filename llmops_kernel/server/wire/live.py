@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from llmops_kernel.server.wire.clusters import ClusterList
 from llmops_kernel.server.wire.common import Body, OperationInfo, Trouble, Wire
+from llmops_kernel.server.wire.panel import PanelState
 from llmops_kernel.server.wire.runs import RunColumn, RunRow
 
 
@@ -45,7 +46,7 @@ class RunsNews(Wire):
 class RunState(Wire):
     """Topic `run/<id>`: everything except the rows of its steps."""
 
-    panel: dict[str, Any]
+    panel: PanelState
     """What the notebook's panel shows."""
     row: RunRow
     note: str

@@ -124,7 +124,7 @@ class Driver:
         """Run Ray Train in a thread, so that this one receives the stop signal."""
         trainer = self._trainer(config)
         self._phase("driver", "end")
-        self._phase("workers", "begin", detail=f"{config.parallelism.num_workers} workers")
+        self._phase("workers", "begin", detail=f"{config.parallelism.num_workers} worker(s)")
         raised: list[BaseException] = []
         thread = threading.Thread(target=_fit, args=(trainer, raised), daemon=True)
         thread.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.failures import describe
 from llmops_kernel.train.ray import kv_store as kv
 from llmops_kernel.train.ray.context import worker_context
-from llmops_kernel.train.ray.process_times import born_s
 from llmops_kernel.warm.start_report import start_report
 
 
@@ -23,7 +21,7 @@ def run_worker(payload: dict[str, Any]) -> None:
     entered_s = time.time()
     spec = RunSpec.model_validate_json(payload["spec"])
     context = worker_context(spec, use_gpu=payload["use_gpu"])
-    context.emit(PhaseEvent(name="workers", state="end", time_s=entered_s, detail=_born(entered_s)))
+    context.emit(PhaseEvent(name="workers", state="end", time_s=entered_s))
     _report_start(spec, context)
     config = None
     try:
@@ -58,8 +56,3 @@ def _report_start(spec: RunSpec, context: WorkerContext) -> None:
     else:
         name = kv.key(spec.run_id, spec.attempt, f"process/{context.rank}")
         kv.put(name, event.model_dump(mode="json"))
-
-
-def _born(entered_s: float) -> str:
-    age_s = entered_s - born_s(os.getpid())
-    return f"rank 0's process existed for {age_s:.1f} s before the loop"

@@ -69,7 +69,7 @@ class WorkersDriver:
     def _attempt(self) -> EndEvent:
         self._actors = self._create()
         self._journal.phase("driver", "end")
-        self._journal.phase("workers", "begin", detail=f"{self._num_workers} workers")
+        self._journal.phase("workers", "begin", detail=f"{self._num_workers} worker(s)")
         runs = self._start()
         if runs is None:
             return EndEvent(state="STOPPED", message="Stopped before the script began.")

@@ -11,6 +11,7 @@ import { Kinds, matches } from '../kinds';
 import { markdown } from '../markdown';
 import { freeName } from '../newConfig';
 import { offsetAt, toCharacters, toUnits } from '../positions';
+import { overridesOfStart } from '../submitScript';
 
 const trans = nullTranslator.load('llmops');
 
@@ -204,4 +205,16 @@ describe('markdown', () => {
       '<p>One <code>two</code> &lt;b&gt;x&lt;/b&gt;</p><p>Three</p>'
     );
   });
+});
+
+describe('how a script is started', () => {
+  it.each([
+    ['', '', []],
+    ['2', '', ['num_workers=2']],
+    [' ', ' --lr 1e-4 ', ['args="--lr 1e-4"']],
+    ['', '5', ['args="5"']],
+    ['1', `--note 'a "b"'`, ['num_workers=1', `args="--note 'a \\"b\\"'"`]]
+  ])('%s workers, %s', (workers, args, expected) =>
+    expect(overridesOfStart({ workers, args })).toEqual(expected)
+  );
 });

@@ -4,6 +4,7 @@ import { RunRow } from '../../wire';
 import { chooseRuns, runIdsOf } from '../choose';
 import { attachCode, meant } from '../commands';
 import { comparedColumns, drawnAs, overlaid } from '../compare/curves';
+import { short, shownNames } from '../compare/names';
 import { ratioText } from '../compare/view';
 import { compareId } from '../compare/widget';
 import { usual } from '../configView';
@@ -122,5 +123,37 @@ describe('texts', () => {
 
   it('attach to a run', () => {
     expect(attachCode('r-1')).toContain('llmops.attach("r-1")');
+  });
+});
+
+describe('names of compared runs', () => {
+  const shown = (...runs: [string, string?][]) =>
+    shownNames(runs.map(([run_id, title = '']) => ({ run_id, title })));
+
+  it('differ where the runs do', () => {
+    const names = shown(
+      ['lora-r-64-260901-1015-1a1b'],
+      ['lora-r-64-260901-1015-1a2b']
+    );
+    expect(names.map(short)).toEqual(['…1a1b', '…1a2b']);
+    expect(names[0].text).toBe('lora-r-64-260901-1015-1a1b');
+  });
+
+  it('are whole without a common beginning', () => {
+    expect(shown(['train-1a'], ['config-1a']).map(short)).toEqual([
+      'train-1a',
+      'config-1a'
+    ]);
+    expect(shown(['train-1a']).map(short)).toEqual(['train-1a']);
+  });
+
+  it('never lack what tells them apart', () => {
+    const names = shown(['a-1', 'Same'], ['a-2', 'Same'], ['b-1', 'Other']);
+    expect(names.map(({ text }) => text)).toEqual([
+      'Same a-1',
+      'Same a-2',
+      'Other'
+    ]);
+    expect(shown(['run-1'], ['run-1-b']).map(short)).toEqual(['…1', '…1-b']);
   });
 });

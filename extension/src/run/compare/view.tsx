@@ -2,13 +2,14 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { DASH } from '../../ui/format';
-import { Busy, EmptyState, StateBadge, TroubleBox } from '../../ui/parts';
+import { Busy, EmptyState, Name, StateBadge, TroubleBox } from '../../ui/parts';
 import { useChanges } from '../../ui/hooks';
 import { Comparison, RunRow } from '../../wire';
 import { Difference } from '../difference';
 import { Chart } from './chart';
 import { COLORS, comparedColumns, drawnAs, overlaid } from './curves';
 import { CompareModel } from './model';
+import { short, shownNames } from './names';
 
 /** A column narrower than this would break figures in the middle. */
 const FIGURE_PX = 130;
@@ -54,6 +55,7 @@ export function CompareView(props: IProps): JSX.Element {
 }
 
 function Heads(props: IProps & { rows: readonly RunRow[] }): JSX.Element {
+  const names = shownNames(props.rows);
   return (
     <ul className="llmops-compare-heads" aria-label={props.trans.__('Runs')}>
       {props.rows.map((row, index) => (
@@ -67,7 +69,7 @@ function Heads(props: IProps & { rows: readonly RunRow[] }): JSX.Element {
             title={props.trans.__('Open run %1', row.run_id)}
             onClick={() => props.open(row.run_id)}
           >
-            {row.title || row.run_id}
+            <Name {...names[index]} />
           </button>
           <StateBadge state={row.state} />
         </li>
@@ -79,7 +81,12 @@ function Heads(props: IProps & { rows: readonly RunRow[] }): JSX.Element {
 /** One chart a column that at least one of the runs has. */
 export function Curves({ model, trans }: IProps): JSX.Element {
   const rows = model.runs.map(run => run.rows);
-  const names = model.runs.map(run => run.state?.row.title || run.runId);
+  const names = shownNames(
+    model.runs.map(({ runId, state }) => ({
+      title: state?.row.title ?? '',
+      run_id: runId
+    }))
+  ).map(short);
   const key = model.runs.map(run => `${run.runId}:${run.rows.count}`).join();
   const shown = React.useMemo(
     () =>
@@ -123,6 +130,7 @@ function Figures(props: {
   trans: TranslationBundle;
 }): JSX.Element {
   const { comparison, trans } = props;
+  const names = shownNames(comparison.runs);
   return (
     <div className="llmops-compare-scroll">
       <table
@@ -134,11 +142,13 @@ function Figures(props: {
             <th scope="col">{trans.__('Figure')}</th>
             {comparison.runs.map((row, index) => (
               <th key={row.run_id} scope="col" title={row.run_id}>
-                <span
-                  className="llmops-compare-color"
-                  style={{ background: COLORS[index % COLORS.length] }}
-                />
-                {row.title || row.run_id}
+                <span className="llmops-compare-head">
+                  <span
+                    className="llmops-compare-color"
+                    style={{ background: COLORS[index % COLORS.length] }}
+                  />
+                  <Name {...names[index]} />
+                </span>
               </th>
             ))}
           </tr>

@@ -137,7 +137,7 @@ describe('the list', () => {
   });
 
   it('leaves out figures that are not known', () => {
-    expect(figures(row('a'), trans)).toBe('no progress yet');
+    expect(figures(row('a'), trans)).toEqual(['no progress yet']);
     const run = row('a', {
       progress: { done: 5, total: 10, unit: 'rows' },
       figures: [
@@ -146,7 +146,7 @@ describe('the list', () => {
         figure('exit status', '0', false)
       ]
     });
-    expect(figures(run, trans)).toBe('5 / 10 rows · reward 1.235');
+    expect(figures(run, trans)).toEqual(['5 / 10 rows', 'reward 1.235']);
     expect(knownFigures(run)).toEqual(['reward 1.235', 'exit status 0']);
   });
 

@@ -1,0 +1,54 @@
+const SEPARATORS = /[-_./: ]/;
+
+/** A name beside others, and where the part begins that tells it from them. */
+export interface IShownName {
+  text: string;
+  from: number;
+}
+
+/**
+ * The title of each run, or its id; a title that is given twice is followed by the id.
+ */
+export function shownNames(
+  runs: readonly { title: string; run_id: string }[]
+): IShownName[] {
+  const titles = runs.map(({ title }) => title);
+  const texts = runs.map(({ title, run_id }) => {
+    const isUnique = titles.filter(other => other === title).length === 1;
+    return title && !isUnique ? `${title} ${run_id}` : title || run_id;
+  });
+  return texts.map((text, index) => ({
+    text,
+    from: distinguishedFrom(
+      text,
+      texts.filter((_, other) => other !== index)
+    )
+  }));
+}
+
+/** After the last separator of the longest beginning that it shares with another name. */
+export function distinguishedFrom(
+  text: string,
+  others: readonly string[]
+): number {
+  const shared = Math.max(0, ...others.map(other => sharedLength(text, other)));
+  for (let from = Math.min(shared, text.length - 1); from > 0; from--) {
+    if (SEPARATORS.test(text[from - 1])) {
+      return from;
+    }
+  }
+  return 0;
+}
+
+/** For a place of little width, such as a chart's legend. */
+export function short({ text, from }: IShownName): string {
+  return from > 0 ? `…${text.slice(from)}` : text;
+}
+
+function sharedLength(one: string, other: string): number {
+  let length = 0;
+  while (length < one.length && one[length] === other[length]) {
+    length++;
+  }
+  return length;
+}

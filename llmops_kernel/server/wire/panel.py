@@ -1,0 +1,119 @@
+"""What a run's live panel shows: words and formatted numbers (see `views/snapshot.py`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from llmops_kernel.server.wire.common import Wire
+from llmops_kernel.server.wire.runs import RunColumn
+
+
+class PanelPart(Wire):
+    """A part of the panel; an unknown field is a mistake of the snapshot."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class PanelFigure(PanelPart):
+    """One number at the top."""
+
+    label: str
+    value: str
+    """A dash when unknown."""
+    hint: str
+
+
+class PanelBar(PanelPart):
+    """One start-up phase of the waterfall."""
+
+    name: str
+    detail: str
+    left: float
+    """Where it begins, as a fraction of the whole width."""
+    width: float
+    text: str
+    """How long it took."""
+    running: bool
+    interrupted: bool
+
+
+class PanelWaterfall(PanelPart):
+    """From submit to the first step."""
+
+    rows: list[PanelBar]
+    later: list[str]
+    """Phases after the first step, with their total times."""
+    total: str
+
+
+class PanelTable(PanelPart):
+    """Evaluations, one row each, as texts."""
+
+    columns: list[str]
+    rows: list[list[str]]
+
+
+class PanelWarning(PanelPart):
+    """A warning of the run."""
+
+    message: str
+    remedy: str
+    times: int
+
+
+class PanelFailure(PanelPart):
+    """An exception of the user's code or of a worker."""
+
+    error: str
+    message: str
+    remedy: str
+    ranks: str
+    where: str
+    """`train.py:12`; empty when unknown."""
+    traceback: str
+
+
+class PanelOutput(PanelPart):
+    """A file or folder that the run wrote."""
+
+    what: str
+    path: str
+    size: str
+
+
+class PanelState(PanelPart):
+    """Everything that the panel shows but the rows of the charts and the log."""
+
+    run_id: str
+    name: str
+    cluster: str
+    what: str
+    state: Literal["PENDING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"]
+    attempt: int
+    ended: bool
+    kind: str
+    no_steps: bool
+    """It has ended without any row for the charts."""
+    message: str
+    remedy: str
+    progress: float | None
+    """In 0..1."""
+    progress_text: str
+    eta_text: str
+    waiting_text: str
+    """What it does while there is no curve yet."""
+    figures: list[PanelFigure]
+    columns: list[RunColumn]
+    curve: str
+    """Name of the column that is the main curve; empty without one."""
+    waterfall: PanelWaterfall
+    processes: str
+    evals: list[tuple[float, float]] | None
+    """Step and evaluation loss; null for a kind without evaluations."""
+    eval_rows: PanelTable
+    warnings: list[PanelWarning]
+    restarts: list[str]
+    failures: list[PanelFailure]
+    outputs: list[PanelOutput]
