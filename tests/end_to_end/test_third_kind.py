@@ -1,6 +1,6 @@
 """A third kind of run, registered from outside: submitted from its own config file on a real Ray.
 
-The server's routes are in `tests/server/test_third_kind.py`.
+The server's routes are in `tests/server/kinds/test_third_kind.py`.
 """
 
 from __future__ import annotations
