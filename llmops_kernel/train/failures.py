@@ -67,7 +67,7 @@ def _explain(error: BaseException, config: TrainingConfig | None) -> tuple[str, 
             f"The disk is full{_folder_written(error)}.",
             "free some space (`llmops rm` deletes old runs) or set LLMOPS_HOME to a larger disk,"
             " then"
-            " `llmops retry`; `llmops resubmit` can keep fewer checkpoints (checkpoint.keep=1)",
+            " `llmops retry`; `llmops resubmit RUN checkpoint.keep=1` keeps fewer checkpoints",
         )
     return f"{type(error).__name__}: {_first_line(error)}", ""
 
@@ -89,7 +89,7 @@ def _free_memory() -> str:
 def memory_remedy(config: TrainingConfig | None) -> str:
     """Return up to three settings that need less memory and that this config does not have yet."""
     if config is None:
-        return "`llmops resubmit` with a lower training.micro_batch_size or data.max_length"
+        return "`llmops resubmit RUN` with a lower training.micro_batch_size or data.max_length"
     training, parallelism = config.training, config.parallelism
     ideas = []
     if training.micro_batch_size > 1:
@@ -106,7 +106,7 @@ def memory_remedy(config: TrainingConfig | None) -> str:
         ideas.append("parallelism=zero3")
     elif not parallelism.offload_optimizer and parallelism.strategy != "ddp":
         ideas.append("parallelism.offload_optimizer=true")
-    return "`llmops resubmit` with one of: " + "; ".join(ideas[:3])
+    return "`llmops resubmit RUN` with one of: " + "; ".join(ideas[:3])
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -69,7 +69,7 @@ def count(record: HeadRecord) -> Count:
     deadline_s = time.monotonic() + _SETTLE_S
     while (status := ask(folder, timeout_s=10)) is None:
         if time.monotonic() > deadline_s:
-            raise SystemExit("the fork server does not answer; `llmops status` tells why")
+            raise SystemExit("the fork server does not answer; `llmops status` shows why")
         time.sleep(0.5)  # It may just be replaced: this package's own files were edited.
     server = psutil.Process(status["pid"])
     memory = server.memory_full_info()

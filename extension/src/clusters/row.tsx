@@ -146,7 +146,7 @@ export function times(
     const idle = Math.max(0, Math.round(nowS - row.idle_since_s));
     parts.push(trans.__('idle %1', fmt.duration(idle)));
   } else if (info.jobs_running) {
-    parts.push(trans.__('at work'));
+    parts.push(trans.__('active'));
   }
   parts.push(deadline(info, nowS, trans));
   return parts.filter(Boolean).join(' · ');

@@ -30,7 +30,7 @@ _CLOSED = {
         " disconnects, until its state API no longer answers"
     ),
     "api/v0/delay": (
-        "This request is not proxied: it would occupy the cluster's dashboard for the time asked"
+        "This request is not proxied: it would block the cluster's dashboard for the requested time"
     ),
     "test/dump": (
         "This request is not proxied: it would write a memory dump to the disk of the head"

@@ -172,7 +172,7 @@ describe('what is shown', () => {
       'up 3 min · idle 60 s'
     );
     const busy = row({ info: info({ jobs_running: 1 }) });
-    expect(times(busy, 1180, trans)).toBe('up 3 min · at work');
+    expect(times(busy, 1180, trans)).toBe('up 3 min · active');
     expect(times(row({ info: info({ state: 'stopped' }) }), 1, trans)).toBe('');
     expect(used(0.5, 2)).toBe('0.5/2');
     expect(used(null, 2)).toBe('–/2');
