@@ -92,11 +92,16 @@ def is_template(path: Path) -> bool:
     return path.stem not in NOT_TEMPLATES and path.is_file()
 
 
+def shipped_folder() -> Path | None:
+    """Return the folder of the templates that come with the package; None without one."""
+    package = Path(__file__).parents[2]
+    folders = (package / FOLDER, package.parent / FOLDER)  # installed, or a checkout
+    return next((folder for folder in folders if (folder / "local.yaml").is_file()), None)
+
+
 @cache
 def shipped() -> dict[str, Path]:
     """Return the templates that come with the package, by name."""
-    package = Path(__file__).parents[2]
-    folders = (package / FOLDER, package.parent / FOLDER)  # installed, or a checkout
-    folder = next((folder for folder in folders if (folder / "local.yaml").is_file()), None)
+    folder = shipped_folder()
     files = sorted(folder.glob("*.yaml")) if folder is not None else []
     return {file.stem: file for file in files if is_template(file) and file.stem not in BUILT_IN}

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from llmops_kernel.errors import ClusterError, ClusterUnreachableError
 from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY, with_scope
+from llmops_kernel.providers.kuberay.api.rbac import rbac_file
 from llmops_kernel.providers.kuberay.api.refusals import refusal
 
-RBAC_FILE: Final = "cluster_templates/rbac.yaml"
 _STATUS_OF: Final = {401: 401, 403: 403, 404: 404, 409: 409, 400: 422, 422: 422}
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _FORBIDDEN: Final = re.compile(
@@ -145,7 +145,7 @@ def _forbidden(said: str, details: Mapping[str, Any], *, where: str, verb: str) 
     return KubeError(
         f"{match['user']!r} is not allowed to {verb} {resource} in {scope} ({where})",
         remedy=f"ask for a {'Role' if namespace else 'ClusterRole'} with the rule {rule}: see"
-        f" {RBAC_FILE}",
+        f" {rbac_file()}",
         code=403,
         reason="Forbidden",
         causes=[(f"{verb} {resource}", group)],

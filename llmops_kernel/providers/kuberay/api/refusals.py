@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from llmops_kernel.providers.kuberay.api.rbac import rbac_file
 from llmops_kernel.providers.kuberay.resource.objects import one_line
 from llmops_kernel.providers.protocol import Waiting
 
@@ -113,6 +114,6 @@ _KNOWN: Final = (
         _NOT_ALLOWED,
         "permission",
         "{user} cannot {what}",
-        "ask an administrator to grant it: cluster_templates/rbac.yaml has the rules",
+        f"ask an administrator to grant it: {rbac_file()} has the rules",
     ),
 )

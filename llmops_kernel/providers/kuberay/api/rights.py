@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
+from llmops_kernel.config.reading.templates import FOLDER
 from llmops_kernel.providers.kuberay.api.client import Kube, KubeError
-from llmops_kernel.providers.kuberay.api.errors import RBAC_FILE
 from llmops_kernel.providers.kuberay.api.paths import ACCESS_REVIEWS
 from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 from llmops_kernel.providers.protocol import ClusterAction
@@ -62,7 +62,7 @@ def refusal(right: Right, namespace: str) -> str:
     """Return `Needs patch on rayclusters in namespace ml: rule 1 of cluster_templates/rbac.yaml`"""
     return (
         f"Needs {right.verb} on {right.resource} in namespace {namespace}:"
-        f" rule {right.rule} of {RBAC_FILE}"
+        f" rule {right.rule} of {FOLDER}/rbac.yaml"
     )
 
 

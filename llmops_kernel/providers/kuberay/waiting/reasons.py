@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llmops_kernel.providers.dashboard.demand import demand_reasons
+from llmops_kernel.providers.kuberay.api.rbac import rbac_file
 from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation
 from llmops_kernel.providers.kuberay.resource.objects import (
     fields,
@@ -82,7 +83,7 @@ def _unknowns(observation: ClusterObservation) -> list[Waiting]:
         found.append(
             Waiting(
                 message=f"Missing permission to read: {', '.join(observation.denied)}",
-                remedy="cluster_templates/rbac.yaml has the rules that grant it",
+                remedy=f"ask an administrator to grant it: {rbac_file()} has the rules",
                 kind="permission",
             )
         )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from llmops_kernel.providers.kuberay.api.errors import error_of
@@ -47,3 +49,13 @@ def test_errors_of_the_api_server_name_the_cluster_that_they_are_about() -> None
     }
     error = error_of(403, body, method="POST", path="/api/v1/namespaces/ml/pods", context="gcp-us")
     assert "`kubectl --context gcp-us -n ml create serviceaccount trainer`" in error.remedy
+
+
+def test_the_rules_for_an_administrator_are_named_by_a_path_that_exists() -> None:
+    body = {
+        "kind": "Status",
+        "message": 'rayclusters.ray.io is forbidden: User "eve" cannot list resource "rayclusters"'
+        ' in API group "ray.io" in the namespace "ml"',
+    }
+    error = error_of(403, body, method="GET", path="/apis/ray.io/v1/rayclusters", context="gcp")
+    assert Path(error.remedy.rpartition(" see ")[2]).is_file()
