@@ -13,6 +13,7 @@ import { ClusterSelect } from './chooser';
 import { Findings } from './findings';
 
 const CHECK_DELAY_MS = 400;
+const EXAMPLE = 'optimizer.learning_rate=1e-4';
 
 /**
  * What was decided in the dialog.
@@ -194,7 +195,7 @@ class ConfigForm extends SubmissionForm {
           rows={3}
           spellCheck={false}
           value={this._text}
-          placeholder="optimizer.learning_rate=1e-4"
+          placeholder={EXAMPLE}
           onChange={event => {
             this._text = event.target.value;
             this.edited();

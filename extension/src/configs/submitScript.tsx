@@ -2,6 +2,8 @@ import * as React from 'react';
 
 import { IDecision, IQuestion, launch, SubmissionForm } from './submit';
 
+const EXAMPLE = '--steps 100 --lr 1e-4';
+
 /**
  * How a script is started, as it was written.
  */
@@ -69,7 +71,7 @@ class ScriptForm extends SubmissionForm {
             spellCheck={false}
             autoComplete="off"
             value={this._start.args}
-            placeholder="--steps 100 --lr 1e-4"
+            placeholder={EXAMPLE}
             onChange={event => this.set({ args: event.target.value })}
           />
         </label>

@@ -1,4 +1,4 @@
-import { IPanelModel, PanelCallback } from '../panelModule';
+import { IPanelModel } from '../panelModule';
 import { Json } from '../tokens';
 
 /**
@@ -19,15 +19,15 @@ export class SavedRun implements IPanelModel {
     return this._values[name];
   }
 
-  on(_: string, __: PanelCallback): void {
+  on(): void {
     // Nothing happens any more.
   }
 
-  off(_: string, __: PanelCallback): void {
+  off(): void {
     // Nothing was listened to.
   }
 
-  send(_: Json): void {
+  send(): void {
     // Nobody is there.
   }
 

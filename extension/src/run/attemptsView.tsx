@@ -53,17 +53,24 @@ function Attempts({ detail, trans, openJob }: IProps): JSX.Element {
       </EmptyState>
     );
   }
+  const heads = [
+    '#',
+    trans.__('State'),
+    trans.__('Cluster'),
+    trans.__('Submitted'),
+    trans.__('Took'),
+    trans.__('Log'),
+    ''
+  ];
   return (
     <table className="llmops-changes">
       <thead>
         <tr>
-          {['#', 'State', 'Cluster', 'Submitted', 'Took', 'Log', ''].map(
-            (head, index) => (
-              <th key={index} scope="col">
-                {head && trans.__(head)}
-              </th>
-            )
-          )}
+          {heads.map((head, index) => (
+            <th key={index} scope="col">
+              {head}
+            </th>
+          ))}
         </tr>
       </thead>
       <tbody>

@@ -20,7 +20,6 @@ export interface ILogSource {
 
 const MAX_LINES = 20_000;
 const CONTEXT_BYTES = 16 * 1024;
-// eslint-disable-next-line no-control-regex
 const ANSI = /\u001b\[[0-9;?]*[A-Za-z]/g;
 const encoder = new TextEncoder();
 

@@ -12,6 +12,9 @@ import {
   Values
 } from './schema';
 
+const ENTRIES = 'NAME=value, one per line';
+const ITEMS = 'one per line';
+
 export interface IFieldsProps {
   schema: ISchema;
   values: Values;
@@ -160,12 +163,10 @@ function Typed(
     }
   };
   if (schema.type === 'object') {
-    return (
-      <textarea {...text} rows={2} placeholder="NAME=value, one per line" />
-    );
+    return <textarea {...text} rows={2} placeholder={ENTRIES} />;
   }
   if (schema.type === 'array') {
-    return <textarea {...text} rows={2} placeholder="one a line" />;
+    return <textarea {...text} rows={2} placeholder={ITEMS} />;
   }
   const isNumber = schema.type === 'integer' || schema.type === 'number';
   return (

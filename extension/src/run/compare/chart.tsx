@@ -5,6 +5,10 @@ import { IPlot, PlotData, UPlot } from '../../panelModule';
 import { Json } from '../../tokens';
 import { COLORS } from './curves';
 
+/** Distances of ticks: there is no half step or row. */
+const WHOLE = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap(power =>
+  [1, 2, 5].map(digit => digit * power)
+);
 const HEIGHT_PX = 220;
 
 interface IProps {
@@ -92,7 +96,7 @@ function optionsOf(host: HTMLElement, props: IProps): Json {
         : {}
     },
     axes: [
-      makeAxis(host, { size: 30 }),
+      makeAxis(host, { size: 30, incrs: WHOLE }),
       makeAxis(host, {
         size: 58,
         values: (_: unknown, ticks: number[]) =>
