@@ -73,11 +73,13 @@ def test_each_way_to_die_says_what_happened_and_what_to_do(fields, message, reme
 def test_a_stop_before_the_driver_has_started_does_not_blame_the_driver():
     begun = PhaseEvent(name="pending", state="end", stream="1-client", seq=1, time_s=1.0)
     stop = PhaseEvent(name=STOP_PHASE, state="begin", stream="1-observer", seq=1, time_s=2.0)
-    event = end_of_job(Job(status="STOPPED"), view=TrainingView([begun, stop]))
+    event = end_of_job(Job(status="STOPPED"), run_id="lora-1", view=TrainingView([begun, stop]))
     assert event.message == "Stopped before the driver had started"
     assert "from the beginning" in event.remedy
     driver = PhaseEvent(name="driver", state="begin", stream="1-driver", seq=1, time_s=1.5)
-    event = end_of_job(Job(status="STOPPED"), view=TrainingView([begun, driver, stop]))
+    event = end_of_job(
+        Job(status="STOPPED"), run_id="lora-1", view=TrainingView([begun, driver, stop])
+    )
     assert "in phase driver; the driver did not report" in event.message
 
 

@@ -119,7 +119,7 @@ WAITS: dict[str, Case] = {
     "quota exceeded": (
         _quota,
         "1 of 1 worker waits: quota team of the namespace is exceeded: pods is at 1 of 1, 1 more",
-        "kubectl describe resourcequota team",
+        " describe resourcequota team`",
     ),
     "image that cannot be pulled": (
         lambda user: user.template(image="registry.example/nopull:1"),
@@ -199,14 +199,14 @@ def test_no_further_cluster_by_the_quota(user: UserNamespace) -> None:
     error = refused(user.template())
     assert "quota team of the namespace is exceeded" in error.message
     assert "count/rayclusters.ray.io is at 0 of 0, 1 more requested" in error.message
-    assert "kubectl describe resourcequota team" in error.remedy
+    assert " describe resourcequota team`" in error.remedy
     assert not user.exists()
 
 
 def test_namespace_missing(user: UserNamespace) -> None:
     error = refused(user.template(namespace="nowhere"))
     assert "There is no namespace 'nowhere' in context standin" in error.message
-    assert "kubectl create namespace nowhere" in error.remedy
+    assert "kubectl --context standin create namespace nowhere" in error.remedy
 
 
 def test_name_too_long(user: UserNamespace) -> None:
