@@ -39,7 +39,7 @@ from tests.benchmarks.kuberay_objects import (
     worker_pod,
 )
 from tests.k8s.standin.process import StandIn
-from tests.providers.kuberay.fake_ray import FakeRay
+from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 LIST_S = 1.0
 GET_S = 0.1
@@ -51,7 +51,7 @@ def main() -> int:
     if args.report:
         report(args.report, workers=args.workers, rate=args.rate)
         return 0
-    with tempfile.TemporaryDirectory() as folder, StandIn() as standin, FakeRay() as ray:
+    with tempfile.TemporaryDirectory() as folder, StandIn() as standin, RayDashboard() as ray:
         os.environ["LLMOPS_HOME"] = folder
         listed = measure_list(standin, ray, Path(folder), num_clusters=args.clusters)
         status = measure_status(standin, ray, Path(folder), args)
@@ -73,7 +73,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure_list(standin: StandIn, ray: FakeRay, folder: Path, *, num_clusters: int) -> Body:
+def measure_list(standin: StandIn, ray: RayDashboard, folder: Path, *, num_clusters: int) -> Body:
     provider = _provider(standin, folder, MANY)
     for number in range(num_clusters):
         for body in one_of_many(number, ray.address):
@@ -102,7 +102,9 @@ def measure_list(standin: StandIn, ray: FakeRay, folder: Path, *, num_clusters: 
     return result
 
 
-def measure_status(standin: StandIn, ray: FakeRay, folder: Path, args: argparse.Namespace) -> Body:
+def measure_status(
+    standin: StandIn, ray: RayDashboard, folder: Path, args: argparse.Namespace
+) -> Body:
     provider = _provider(standin, folder, BIG)
     for body in big_cluster(args.workers, ray.address):
         standin.put(body)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.protocol import Connection
-from tests.providers.kuberay.fake_ray import FakeRay
+from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 
 def test_the_reason_of_a_missing_answer_is_kept_until_the_next_answer() -> None:
-    with FakeRay() as ray:
+    with RayDashboard() as ray:
         connection = Connection(dashboard_url=f"http://{ray.address}")
         with Dashboard(connection) as dashboard:
             ray.is_silent = True

@@ -33,13 +33,13 @@ from llmops_kernel.providers.registry import (
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
-from tests.providers.kuberay.ray_with_runs import RayWithRuns
+from tests.providers.kuberay.ray_dashboard import RayDashboard
 from tests.providers.toy_provider import FILE, HIDDEN, TEMPLATE, TOY
 
 
 @pytest.fixture
-def ray() -> Iterator[RayWithRuns]:
-    with RayWithRuns() as answering:
+def ray() -> Iterator[RayDashboard]:
+    with RayDashboard() as answering:
         yield answering
 
 
@@ -67,7 +67,7 @@ def command(home: Path) -> Llmops:
 
 
 @pytest.fixture(autouse=True)
-def toys(home: Path, ray: RayWithRuns, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def toys(home: Path, ray: RayDashboard, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """`one` is up, `two` has lost its head; no kubeconfig is near."""
     monkeypatch.setenv("KUBECONFIG", str(home / "none"))
     home.mkdir(parents=True)
@@ -78,7 +78,7 @@ def toys(home: Path, ray: RayWithRuns, monkeypatch: pytest.MonkeyPatch) -> Itera
     unregister("toy")
 
 
-def write_run(ray: RayWithRuns, folder: Path, *, cluster: str = "one") -> str:
+def write_run(ray: RayDashboard, folder: Path, *, cluster: str = "one") -> str:
     """A run whose journal and log are on the cluster only."""
     store, run_id = RunStore(), "lora-1"
     now_s = time.time()
@@ -119,7 +119,7 @@ def test_its_clusters_are_listed_and_shown(
 
 
 def test_up_starts_what_its_own_template_says(
-    ray: RayWithRuns, command: Llmops, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ray: RayDashboard, command: Llmops, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "lab.cluster.yaml"
     path.write_text(f"provider: toy\nhead: http://{ray.address}\n")
@@ -188,7 +188,7 @@ def test_a_provider_without_a_template_of_its_own_has_a_name_only(tmp_path: Path
     assert template.effect() == ["Cluster mine of provider plain."]
 
 
-def test_a_cluster_is_located_by_name_also_where_it_is_not_listed(ray: RayWithRuns) -> None:
+def test_a_cluster_is_located_by_name_also_where_it_is_not_listed(ray: RayDashboard) -> None:
     assert provider_for_name("one").name == "toy"
     assert provider_for_name(f"{HIDDEN}three").name == "toy"
     with llmops.cluster("one").client() as client:
@@ -210,7 +210,7 @@ def test_a_deletion_is_previewed_then_done(
 
 
 def test_the_history_of_its_runs_is_archived_before_it_goes(
-    ray: RayWithRuns, tmp_path: Path
+    ray: RayDashboard, tmp_path: Path
 ) -> None:
     run_id = write_run(ray, tmp_path / "remote")
     assert messages(run_id) == []
@@ -221,7 +221,7 @@ def test_the_history_of_its_runs_is_archived_before_it_goes(
     assert "one" not in provider_named("toy").names()
 
 
-def test_a_cluster_without_a_head_keeps_nobody_waiting(ray: RayWithRuns, tmp_path: Path) -> None:
+def test_a_cluster_without_a_head_keeps_nobody_waiting(ray: RayDashboard, tmp_path: Path) -> None:
     write_run(ray, tmp_path / "remote", cluster="two")
     assert archive_runs(provider_named("toy"), "two") == ()
 

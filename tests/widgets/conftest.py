@@ -1,24 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from llmops_kernel.store.paths import RunFolder
+from tests.views.conftest import simulate
 from tests.widgets.folder_run import FolderRun
 from tests.widgets.simulate import Simulation
 
-
-@pytest.fixture
-def simulate(tmp_path: Path) -> Callable[..., Simulation]:
-    """Makes a simulation in a folder of its own."""
-
-    def make(name: str = "run", **settings: Any) -> Simulation:
-        return Simulation(RunFolder(tmp_path / name), **settings)
-
-    return make
+__all__ = ["simulate"]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.kueue import workloads as kueue
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.user_namespace import UserNamespace, user_namespace_of
-from tests.providers.kuberay.ray_with_runs import RayWithRuns
+from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 GPU = "nvidia.com/gpu"
 
@@ -36,8 +36,8 @@ def farm(standin: StandIn) -> Iterator[Farm]:
 
 
 @pytest.fixture
-def ray() -> Iterator[RayWithRuns]:
-    with RayWithRuns() as answering:
+def ray() -> Iterator[RayDashboard]:
+    with RayDashboard() as answering:
         yield answering
 
 
@@ -45,7 +45,7 @@ def ray() -> Iterator[RayWithRuns]:
 def user(
     standin: StandIn,
     namespace: str,
-    ray: RayWithRuns,
+    ray: RayDashboard,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[UserNamespace]:
@@ -304,7 +304,7 @@ def _as_later(schema: dict[str, Any]) -> None:
 @pytest.fixture(params=[_as_1_4, _as_later], ids=["1.4", "later"])
 def other_user(
     request: pytest.FixtureRequest,
-    ray: RayWithRuns,
+    ray: RayDashboard,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[UserNamespace]:
@@ -317,7 +317,7 @@ def other_user(
             yield from user_namespace_of(standin, namespace, ray, tmp_path, monkeypatch)
 
 
-def test_an_older_and_a_newer_crd(other_user: UserNamespace, ray: RayWithRuns) -> None:
+def test_an_older_and_a_newer_crd(other_user: UserNamespace, ray: RayDashboard) -> None:
     cluster = llmops.up(other_user.template()).wait(timeout_s=40)
     assert cluster.info.is_ready
     path = f"/apis/ray.io/v1/namespaces/{other_user.namespace}/rayclusters/lab"

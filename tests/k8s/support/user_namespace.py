@@ -19,7 +19,7 @@ from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.k8s.standin.process import StandIn
-from tests.providers.kuberay.ray_with_runs import RayWithRuns
+from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 _FIRST_FD = 900
 """No other process has a file with so high a number."""
@@ -44,7 +44,7 @@ class UserNamespace:
     standin: StandIn
     namespace: str
     folder: Path
-    ray: RayWithRuns
+    ray: RayDashboard
 
     def template(self, name: str = "lab", **fields: Any) -> Path:
         """Write a template with one small worker, whose dashboard is `ray`; return its path."""
@@ -122,7 +122,7 @@ class KeptRun:
 
 
 def user_namespace_of(
-    standin: StandIn, namespace: str, ray: RayWithRuns, folder: Path, monkeypatch: Any
+    standin: StandIn, namespace: str, ray: RayDashboard, folder: Path, monkeypatch: Any
 ) -> Iterator[UserNamespace]:
     kubeconfig = standin.kubeconfig(folder / "kubeconfig", namespace=namespace)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))

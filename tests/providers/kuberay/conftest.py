@@ -14,7 +14,7 @@ from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from tests.k8s.conftest import namespace, standin
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
-from tests.providers.kuberay.fake_ray import FakeRay
+from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 __all__ = ["namespace", "standin"]
 
@@ -27,7 +27,7 @@ class Cloud:
     namespace: str
     home: Path
     kubeconfig: Path
-    ray: FakeRay
+    ray: RayDashboard
     provider: KubeRayProvider
 
     def template(self, name: str = "one", **fields: Any) -> KubeRayTemplate:
@@ -80,8 +80,8 @@ class Cloud:
 
 
 @pytest.fixture
-def ray() -> Iterator[FakeRay]:
-    with FakeRay() as answering:
+def ray() -> Iterator[RayDashboard]:
+    with RayDashboard() as answering:
         yield answering
 
 
@@ -89,7 +89,7 @@ def ray() -> Iterator[FakeRay]:
 def cloud(
     standin: StandIn,
     namespace: str,
-    ray: FakeRay,
+    ray: RayDashboard,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Cloud]:

@@ -25,15 +25,15 @@ from llmops_kernel.store.store import RunStore
 from tests.k8s.standin.farm import Farm
 from tests.providers.kuberay.conftest import Cloud
 from tests.providers.kuberay.life.test_lifecycle import until
-from tests.providers.kuberay.ray_with_runs import RayWithRuns
+from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 pytestmark = pytest.mark.usefixtures("farm")
 OFTEN = {"suspend_after_s": 1.0}
 
 
 @pytest.fixture
-def ray() -> Iterator[RayWithRuns]:
-    with RayWithRuns() as answering:
+def ray() -> Iterator[RayDashboard]:
+    with RayDashboard() as answering:
         yield answering
 
 
@@ -47,7 +47,7 @@ def up(cloud: Cloud, **fields: Any) -> None:
 
 
 def write_run(
-    store: RunStore, cloud: Cloud, ray: RayWithRuns, *, folder: Path, lines: int = 3
+    store: RunStore, cloud: Cloud, ray: RayDashboard, *, folder: Path, lines: int = 3
 ) -> str:
     """A run of `one` that has told so many lines on the cluster, and none at home."""
     run_id = "lora-1"
@@ -74,7 +74,7 @@ def lines_at_home(store: RunStore, run_id: str) -> list[str]:
 
 
 def test_an_idle_cluster_is_suspended_and_its_history_is_home(
-    cloud: Cloud, ray: RayWithRuns, store: RunStore, tmp_path: Path
+    cloud: Cloud, ray: RayDashboard, store: RunStore, tmp_path: Path
 ) -> None:
     up(cloud, idle=OFTEN)
     run_id = write_run(store, cloud, ray, folder=tmp_path / "remote")
@@ -90,7 +90,7 @@ def test_an_idle_cluster_is_suspended_and_its_history_is_home(
     assert log.read_text() == "a driver's last words\n"
 
 
-def test_the_countdown_is_reported_and_keep_holds_it(cloud: Cloud, ray: RayWithRuns) -> None:
+def test_the_countdown_is_reported_and_keep_holds_it(cloud: Cloud, ray: RayDashboard) -> None:
     up(cloud, idle={"suspend_after_s": 7200.0, "time_to_live_s": 86400.0})
     info = until(lambda: _with_countdown(cloud))
     assert 7100 < info.suspends_at_s - time.time() <= 7201
@@ -107,7 +107,7 @@ def _with_countdown(cloud: Cloud) -> Any:
     return info if info.suspends_at_s is not None else None
 
 
-def test_a_kept_cluster_is_left_alone(cloud: Cloud, ray: RayWithRuns) -> None:
+def test_a_kept_cluster_is_left_alone(cloud: Cloud, ray: RayDashboard) -> None:
     up(cloud, idle=OFTEN)
     cloud.provider.keep("one", for_s=600)
     time.sleep(1.2)
@@ -116,7 +116,7 @@ def test_a_kept_cluster_is_left_alone(cloud: Cloud, ray: RayWithRuns) -> None:
     assert guard_once(cloud.provider, "one").did == "suspended"
 
 
-def test_many_guards_at_once_do_it_once(cloud: Cloud, ray: RayWithRuns) -> None:
+def test_many_guards_at_once_do_it_once(cloud: Cloud, ray: RayDashboard) -> None:
     up(cloud, idle=OFTEN)
     time.sleep(1.2)
     dids: list[str] = []
@@ -138,7 +138,7 @@ def test_many_guards_at_once_do_it_once(cloud: Cloud, ray: RayWithRuns) -> None:
 
 
 def test_at_the_end_of_its_time_runs_are_asked_to_stop_first(
-    cloud: Cloud, ray: RayWithRuns, store: RunStore, tmp_path: Path
+    cloud: Cloud, ray: RayDashboard, store: RunStore, tmp_path: Path
 ) -> None:
     policy = IdlePolicy(time_to_live_s=0.5, at_end="delete", drain_s=60).model_dump()
     up(cloud, idle=policy)
@@ -162,7 +162,7 @@ def _acted(report: Report) -> Report | None:
 
 
 def test_nothing_goes_while_its_history_cannot_be_saved(
-    cloud: Cloud, ray: RayWithRuns, store: RunStore, tmp_path: Path
+    cloud: Cloud, ray: RayDashboard, store: RunStore, tmp_path: Path
 ) -> None:
     up(cloud, idle=OFTEN)
     run_id = write_run(store, cloud, ray, folder=tmp_path / "remote")
@@ -183,7 +183,7 @@ def test_nothing_goes_while_its_history_cannot_be_saved(
 
 
 def test_a_silent_ray_holds_up_a_delete_and_a_dead_head_does_not(
-    cloud: Cloud, ray: RayWithRuns, store: RunStore, farm: Farm, tmp_path: Path
+    cloud: Cloud, ray: RayDashboard, store: RunStore, farm: Farm, tmp_path: Path
 ) -> None:
     up(cloud)
     write_run(store, cloud, ray, folder=tmp_path / "remote")
@@ -204,7 +204,7 @@ def test_a_silent_ray_holds_up_a_delete_and_a_dead_head_does_not(
 
 
 def test_a_run_that_is_home_holds_up_nothing(
-    cloud: Cloud, ray: RayWithRuns, store: RunStore, tmp_path: Path
+    cloud: Cloud, ray: RayDashboard, store: RunStore, tmp_path: Path
 ) -> None:
     up(cloud)
     run_id = write_run(store, cloud, ray, folder=tmp_path / "remote")
@@ -219,7 +219,7 @@ def test_a_run_that_is_home_holds_up_nothing(
     until(lambda: cloud.provider.get("one").state is ClusterState.STOPPED)
 
 
-def test_the_thread_guards_and_stops(cloud: Cloud, ray: RayWithRuns) -> None:
+def test_the_thread_guards_and_stops(cloud: Cloud, ray: RayDashboard) -> None:
     up(cloud, idle=OFTEN)
     guard = GuardThread(provider=cloud.provider, period_s=0.3)
     guard.start()
@@ -228,7 +228,7 @@ def test_the_thread_guards_and_stops(cloud: Cloud, ray: RayWithRuns) -> None:
     assert not any(thread.name == "llmops-guard" for thread in threading.enumerate())
 
 
-def test_under_kueue_the_workers_go_and_the_head_stays(cloud: Cloud, ray: RayWithRuns) -> None:
+def test_under_kueue_the_workers_go_and_the_head_stays(cloud: Cloud, ray: RayDashboard) -> None:
     up(cloud, idle=OFTEN)
     label = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team-a"}}}
     cloud.patch("one", label, manager="kubectl")

@@ -14,15 +14,15 @@ from llmops_kernel.store.store import RunStore
 from tests.cli.conftest import Llmops, home, llmops
 from tests.providers.kuberay.conftest import Cloud
 from tests.providers.kuberay.life.test_guard import up, write_run
-from tests.providers.kuberay.ray_with_runs import RayWithRuns
+from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 __all__ = ["home", "llmops"]
 pytestmark = pytest.mark.usefixtures("farm")
 
 
 @pytest.fixture
-def ray() -> Iterator[RayWithRuns]:
-    with RayWithRuns() as answering:
+def ray() -> Iterator[RayDashboard]:
+    with RayDashboard() as answering:
         yield answering
 
 
@@ -68,7 +68,7 @@ def test_a_cluster_without_a_policy_needs_no_guard(
 
 def test_commands_lose_no_history_unless_forced(
     cloud: Cloud,
-    ray: RayWithRuns,
+    ray: RayDashboard,
     llmops: Llmops,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -1,4 +1,4 @@
-"""A head's dashboard that has run journals and driver logs, and whose jobs can be stopped."""
+"""Answers as a head's dashboard does: nodes, jobs that can be stopped, run journals and logs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from urllib.parse import parse_qs, urlsplit
 NODE = "n" * 56
 
 
-class RayWithRuns:
-    """`files` are those below the node's log folder, by path."""
+class RayDashboard:
+    """`with RayDashboard() as ray:`; `ray.address` goes into the annotation of the head's pod.
+
+    `files` are those below the node's log folder, by path. `asked` and `headers` are of each
+    request.
+    """
 
     def __init__(self) -> None:
         self.jobs: list[dict[str, Any]] = []
         self.files: dict[str, bytes] = {}
         self.activities: dict[str, Any] = {}
+        self.num_nodes = 1
         self.is_silent = False
         self.refuses: set[str] = set()
         """Files that are listed and cannot be read."""
@@ -27,7 +32,7 @@ class RayWithRuns:
         self.headers: list[dict[str, str]] = []
         self.stops: list[str] = []
 
-    def __enter__(self) -> RayWithRuns:
+    def __enter__(self) -> RayDashboard:
         ray = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,6 +52,8 @@ class RayWithRuns:
                 answer = b"Job does not exist" if code == 404 else answer
                 body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(code)
+                if not isinstance(answer, bytes):
+                    self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -94,8 +101,8 @@ class RayWithRuns:
             return self.activities
         if path == "/api/v0/nodes":
             node = {"state": "ALIVE", "node_id": NODE, "is_head_node": True}
-            node["resources_total"] = {"CPU": 4}
-            return {"data": {"result": {"result": [node]}}}
+            node["resources_total"] = {"CPU": 4, "GPU": 8}
+            return {"data": {"result": {"result": [node] * self.num_nodes}}}
         if path == "/api/v0/logs":
             names = [name for name in self.files if fnmatch.fnmatch(name, query["glob"][0])]
             return {"data": {"result": {"worker_out": names}}}
