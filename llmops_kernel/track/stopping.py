@@ -24,6 +24,8 @@ ASKS = "asks"
 """Set when the script asks for the first time whether to stop."""
 STOPPED = "stopped"
 """The step at which the script was asked to stop."""
+KEPT = "kept"
+"""The step of the newest checkpoint that this attempt has kept."""
 
 Sleep = Callable[[float], object]
 

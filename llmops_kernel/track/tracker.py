@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import (
     CheckpointEvent,
     EvalEvent,
@@ -269,10 +270,11 @@ class Tracker:
         if self._is_main:
             try:
                 self._worker.emit(self._worker.keep_checkpoint(path, step=at, keep=keep))
-            except OSError as error:
+            except (OSError, StoreError) as error:
                 self._warn(
-                    f"The checkpoint of step {at} could not be kept: {error}",
-                    "check the path given to track.checkpoint and the free disk space",
+                    f"The checkpoint of step {at} could not be kept: {_reason(error)}",
+                    getattr(error, "remedy", "")
+                    or "check the path given to track.checkpoint and the free disk space",
                 )
         self._counter.mark()
 
@@ -290,6 +292,10 @@ class Tracker:
             self._was_asked = True
             self._worker.asked_to_stop(self._counter.last_step if step is None else int(step))
         return stop
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, StoreError) else str(error)
 
 
 def _kept(event: StartEvent) -> dict[str, Any]:

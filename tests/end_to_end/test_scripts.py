@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.api import Run
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.train.model import catalogue
+from tests.end_to_end.conftest import until
+from tests.end_to_end.script_runs import succeeded, write
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -43,24 +41,6 @@ STEPS = """
             break
     dist.destroy_process_group()
 """
-
-
-def write(folder: Path, text: str, name: str = "train.py") -> Path:
-    path = folder / name
-    path.write_text(textwrap.dedent(text))
-    return path
-
-
-def until(condition: Callable[[], bool], *, timeout_s: float = 120.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not become true in time"
-        time.sleep(0.2)
-
-
-def succeeded(run: Run) -> Run:
-    assert run.wait(180) == "SUCCEEDED", run.logs()
-    return run
 
 
 def test_a_ddp_script_on_two_workers(ray_cluster: ClusterInfo) -> None:

@@ -17,6 +17,8 @@ from llmops_kernel.store.journal.journal import read_lines
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 from llmops_kernel.store.store import RunStore
 from tests.end_to_end.conftest import until
+from tests.end_to_end.script_runs import write
+from tests.end_to_end.test_scripts import STEPS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -83,3 +85,36 @@ def test_a_run_goes_on_from_the_bucket_after_its_ray_is_gone(
     assert output.path == f"file://{kept}/output"
     assert (kept / "output" / "adapter_config.json").exists()
     assert (kept / "journal" / "2-driver.jsonl").exists()
+
+
+def test_a_script_goes_on_from_the_bucket_on_another_node(
+    template: ClusterTemplate, home: Path, bucket: Path, tmp_path: Path
+) -> None:
+    provider = LocalProvider()
+    provider.up(template)
+    run = llmops.cluster("kept").submit(write(tmp_path, STEPS), args=["400"], num_workers=2)
+    until(lambda: (run.view.last_step or 0) >= 3)
+    run.stop()
+    assert run.wait(120) == "STOPPED", run.logs()
+    kept, saved = bucket / run.id, run.view.checkpoints[-1]
+    assert run.view.message == f"Stopped at step {saved.step}, after saving a checkpoint."
+    assert saved.path == f"file://{kept}/checkpoints/checkpoint-{saved.step}"
+    assert {"1-driver.jsonl", "1-worker-1.jsonl"} <= {f.name for f in (kept / "journal").iterdir()}
+    # A client elsewhere has lost the end of what the first Ray had on its disk.
+    journal = run.folder.journal / "1-worker-1.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[: len(lines) // 2]))
+    # A new Ray: the folders of its nodes are empty.
+    provider.down("kept")
+    provider.up(template)
+    run.retry()
+    until(lambda: run.view.attempt == 2 and (run.view.last_step or 0) > saved.step)
+    run.stop()
+    assert run.wait(120) == "STOPPED", run.logs()
+    again = [event for event in run.view.steps if event.attempt == 2]
+    assert again[0].step == saved.step + 1
+    with Follower(RunStore(), run.id, connection=provider.connect("kept"), remote=True) as follower:
+        until(lambda: follower.poll() is not None and follower.is_over)
+        follower.drain()
+        steps = [event.step for event in follower.view.steps]
+        assert steps == list(range(1, (follower.view.last_step or 0) + 1))

@@ -19,6 +19,7 @@ from llmops_kernel.train.checkpoints.folders import MARKER, step_of
 
 _THREADS: Final = 8
 _FOLDERS_NEED_MAKING: Final = frozenset({"file", "local", "sftp", "ssh", "smb", "hdfs"})
+_PART: Final = ".part"
 _PACKAGES: Final = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
 
@@ -88,9 +89,10 @@ class Bucket:
         return f"{self.url}/{name}"
 
     def put(self, folder: Path, name: str) -> int:
-        """Upload a folder without hidden files; return its bytes."""
+        """Upload a folder without markers and half files; return its bytes."""
         files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-        chosen = [file for file in files if not file.name.startswith(".") and file.name != MARKER]
+        # Other hidden files travel: `.metadata` is a part of each of torch's sharded checkpoints.
+        chosen = [file for file in files if not _is_own(file.name)]
         pairs = [(file, f"{name}/{file.relative_to(folder).as_posix()}") for file in chosen]
         self._each(pairs)
         return sum(file.stat().st_size for file in chosen)
@@ -120,7 +122,7 @@ class Bucket:
             if target.name == MARKER or (target.exists() and not overwrite):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            scratch = target.with_name(f".{target.name}.part")
+            scratch = target.with_name(f".{target.name}{_PART}")
             try:
                 self._files.get_file(path, str(scratch))
             except Exception as error:
@@ -184,6 +186,11 @@ class Bucket:
             f"{name} at {self.url} cannot be {what}: {type(error).__name__}: {error}",
             remedy="check storage.runs and the pods' credentials for it (secrets in the template)",
         )
+
+
+def _is_own(name: str) -> bool:
+    """Return True for the marker, its draft and a file that is being fetched."""
+    return name in (MARKER, f".{MARKER}") or (name.startswith(".") and name.endswith(_PART))
 
 
 def clear(folder: Path, *, but: Path | None = None) -> None:

@@ -18,6 +18,7 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.train.ray.journal_copies import RECALL_S
 from llmops_kernel.train.ray.process_times import driver_times
 from llmops_kernel.warm.start_report import start_report
 
@@ -32,8 +33,6 @@ _RAY_TRAIN_SETTINGS = {
     "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
 }
-RECALL_S = 10.0
-"""How long a driver that has ended waits until earlier attempts' journals are copied."""
 
 
 class Driver:
@@ -61,23 +60,26 @@ class Driver:
         from llmops_kernel.train.ray.context import open_journal
 
         self._journal = open_journal(self._spec, "driver")
-        recall = self._recall_journal()
+        recalling = self._recall_journal()
         self._phases_so_far(born_s, parent_s)
         end = self._attempt()
         if not end.last_step:
             self._report_workers()
         self._journal.emit(end)
         self._store_journal()
-        recall.join(RECALL_S)
+        recalling.join(RECALL_S)
         print(f"{end.state}: {end.message}" if end.message else end.state, flush=True)
         ray.shutdown()
         return 1 if end.state == "FAILED" else 0
 
     def _recall_journal(self) -> threading.Thread:
         """Copy earlier attempts' journals in the background; the start must not wait for it."""
+        from llmops_kernel.train.ray.context import visible_journal
         from llmops_kernel.train.ray.journal_copies import recall
 
-        thread = threading.Thread(target=recall, args=(self._spec,), daemon=True)
+        thread = threading.Thread(
+            target=recall, args=(self._spec, visible_journal(self._spec)), daemon=True
+        )
         thread.start()
         return thread
 

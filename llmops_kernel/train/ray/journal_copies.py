@@ -9,15 +9,16 @@ from llmops_kernel.errors import StoreError
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.checkpoints.storage import open_bucket, storage_folder
-from llmops_kernel.train.ray.context import visible_journal
+
+RECALL_S = 10.0
+"""How long a driver that has ended waits until earlier attempts' journals are copied."""
 
 
-def recall(spec: RunSpec) -> None:
+def recall(spec: RunSpec, target: Path | None) -> None:
     """Copy journals of earlier attempts, whose nodes are gone, to where the client can read them.
 
-    Followers add the lines that they had not fetched before the cluster was lost.
+    That is `target`. Followers add the lines that they had not fetched before the cluster was lost.
     """
-    target = visible_journal(spec)
     if target is None or spec.attempt < 2:
         return
     with suppress(StoreError, OSError):

@@ -13,7 +13,7 @@ import sys
 from typing import Any, Literal
 
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.track.stopping import ASKS, STOP, STOPPED
+from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED
 
 _TIMEOUT_S = 10.0
 
@@ -51,7 +51,7 @@ def main() -> None:
     board = ClusterBoard(RunSpec.decode(sys.argv[1]))
     if sys.argv[2] == "stop":
         board.put(STOP, True)
-    print(json.dumps({ASKS: board.get(ASKS), STOPPED: board.get(STOPPED)}))
+    print(json.dumps({name: board.get(name) for name in (ASKS, STOPPED, KEPT)}))
 
 
 if __name__ == "__main__":

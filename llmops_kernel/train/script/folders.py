@@ -37,8 +37,14 @@ def journal_folders(spec: RunSpec, *, workspace: Path) -> list[Path]:
     stored = storage_folder(spec.run_id)
     if stored is not None:
         folders.append(RunFolder(stored).journal)
+    visible = visible_journal(spec, workspace=workspace)
+    return folders if visible is None else [*folders, visible]
+
+
+def visible_journal(spec: RunSpec, *, workspace: Path) -> Path | None:
+    """Return the folder on this node whose files can be read through the dashboard."""
     logs = ray_logs(workspace)
-    return folders if logs is None else [*folders, logs / "llmops" / spec.run_id]
+    return None if logs is None else logs / "llmops" / spec.run_id
 
 
 def open_journal(spec: RunSpec, stream: str, *, workspace: Path) -> JournalWriter:

@@ -15,10 +15,9 @@ from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.session import BOARD_ENV_VAR, SPEC_ENV_VAR, SPEC_METADATA
-from llmops_kernel.track.stopping import ASKS, STOP, STOPPED, FileBoard
+from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED, FileBoard
 from llmops_kernel.train.script import process, report
 from llmops_kernel.train.script.cluster import ask
-from llmops_kernel.train.script.folders import run_folder
 from llmops_kernel.train.script.patience import Patience
 from llmops_kernel.train.script.ray_job import add_metadata
 
@@ -95,13 +94,17 @@ class OnceDriver:
         if failure := self._failure(status, board):
             return journal.failed([failure])
         if stopped := self._stopped(board):
-            return report.stopped_end(stopped, checkpoint_step=newest_step(self._spec))
+            return stopped
         return EndEvent(state="SUCCEEDED")
 
-    def _stopped(self, board: FileBoard) -> object:
+    def _stopped(self, board: FileBoard) -> EndEvent | None:
         if not self._stop_requested.is_set():
             return None
-        return board.get(STOPPED) or ask(self._spec, "look").get(STOPPED)
+        written = {name: board.get(name) for name in (STOPPED, KEPT)}
+        if not written[STOPPED]:
+            written = ask(self._spec, "look")
+        stopped = written.get(STOPPED)
+        return report.stopped_end(stopped, kept=written.get(KEPT)) if stopped else None
 
     def _failure(self, status: int, board: FileBoard) -> FailureEvent | None:
         described = board.get(process.FAILURE)
@@ -112,11 +115,3 @@ class OnceDriver:
             return report.signal_failure(os.WTERMSIG(status), script=script)
         code = os.WEXITSTATUS(status)
         return report.exit_failure(code, script=script) if code else None
-
-
-def newest_step(spec: RunSpec) -> int | None:
-    """Return the step of the run's newest complete checkpoint."""
-    from llmops_kernel.train.checkpoints.folders import latest
-
-    newest = latest(run_folder(spec).checkpoints)
-    return newest.step if newest else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +18,9 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.train.ray.journal_copies import RECALL_S, recall, store
 from llmops_kernel.train.ray.process_times import driver_times
-from llmops_kernel.train.script.folders import open_journal
+from llmops_kernel.train.script.folders import open_journal, visible_journal
 from llmops_kernel.warm.start_report import start_report
 
 
@@ -28,6 +30,10 @@ class DriverReport:
     def __init__(self, spec: RunSpec, *, workspace: Path) -> None:
         self._spec = spec
         self._journal = open_journal(spec, "driver", workspace=workspace)
+        target = visible_journal(spec, workspace=workspace)
+        # In the background: the start must not wait for the storage.
+        self._recall = threading.Thread(target=recall, args=(spec, target), daemon=True)
+        self._recall.start()
 
     def emit(self, event: Event) -> None:
         self._journal.emit(event)
@@ -66,16 +72,18 @@ class DriverReport:
         """Journal the end; return the driver's exit status."""
         self.emit(event)
         print(f"{event.state}: {event.message}" if event.message else event.state, flush=True)
+        store(self._spec, self._journal.paths[:1])
         self._journal.close()
+        self._recall.join(RECALL_S)
         return 1 if event.state == "FAILED" else 0
 
 
-def stopped_end(value: Any, *, checkpoint_step: int | None) -> EndEvent:
+def stopped_end(stopped: Any, *, kept: Any) -> EndEvent:
     """Return the end of a script that left after `track.should_stop()`.
 
-    `value` is what it put on the board; `checkpoint_step` that of its newest checkpoint.
+    Both are what it put on the board: where it was asked to stop, and its newest checkpoint.
     """
-    step = value.get("step") if isinstance(value, dict) else None
+    step, checkpoint_step = _step(stopped), _step(kept)
     if not step:
         return EndEvent(state="STOPPED", message="Stopped before the first step.")
     if checkpoint_step is None or checkpoint_step < step:
@@ -92,6 +100,10 @@ def stopped_end(value: Any, *, checkpoint_step: int | None) -> EndEvent:
         remedy="`llmops retry` resumes from it",
         last_step=step,
     )
+
+
+def _step(value: Any) -> int | None:
+    return value.get("step") if isinstance(value, dict) else None
 
 
 def ended_at_once() -> EndEvent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -16,15 +15,14 @@ from llmops_kernel.metrics.events import CheckpointEvent, Event, ProcessEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.session import BOARD_ENV_VAR
-from llmops_kernel.track.stopping import STOPPED, Board, FileBoard, Reader, StopAgreement
+from llmops_kernel.track.stopping import KEPT, STOPPED, Board, FileBoard, Reader, StopAgreement
 from llmops_kernel.track.tracker import Kept, Peak, Tracker
-from llmops_kernel.train.checkpoints import folders as checkpoint
-from llmops_kernel.train.script.folders import open_journal, run_folder
+from llmops_kernel.train.ray import journal_copies
+from llmops_kernel.train.script.copies import CheckpointCopies
+from llmops_kernel.train.script.folders import open_journal
 
 CLUSTER_AGE_S = 0.5
 """How old a value of the cluster's store may be when a worker uses it."""
-CONTENT = "content"
-"""Name of a checkpoint's file in its folder, where the script wrote a file and no folder."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +82,7 @@ class ScriptWorker:
         self.rank, self.world_size = rank.rank, rank.world_size
         self._spec = spec
         self._workspace = Path.cwd()
+        self._copies = CheckpointCopies(spec, workspace=self._workspace)
         self._process = psutil.Process()
         self._journal: JournalWriter | None = None
         folder = os.environ.get(BOARD_ENV_VAR)
@@ -158,43 +157,11 @@ class ScriptWorker:
         return {"versions": installed_versions(), "hosts": (os.uname().nodename,)}
 
     def keep_checkpoint(self, path: Path, *, step: int, keep: int) -> CheckpointEvent:
-        begun_s = time.perf_counter()
-        folder = run_folder(self._spec, workspace=self._workspace).checkpoints
-        kept = keep_copy(path, folder, step=step, keep=keep)
-        return CheckpointEvent(
-            step=step,
-            path=str(kept),
-            size_bytes=checkpoint.size_bytes(kept),
-            duration_s=time.perf_counter() - begun_s,
-        )
+        kept = self._copies.keep(path, step=step, keep=keep)
+        self._board.put(KEPT, {"step": step})
+        if self._journal is not None:
+            journal_copies.store(self._spec, self._journal.paths[:1])
+        return kept
 
     def newest_checkpoint(self) -> Kept | None:
-        return newest_copy(run_folder(self._spec, workspace=self._workspace).checkpoints)
-
-
-def keep_copy(path: Path, folder: Path, *, step: int, keep: int) -> Path:
-    """Copy a checkpoint into the run's folder, mark it complete and delete the oldest.
-
-    A copy and no link: a script may write the next one over the same file. Raises OSError.
-    """
-    target = folder / f"checkpoint-{step}"
-    if path.resolve() != target.resolve():
-        shutil.rmtree(target, ignore_errors=True)
-        if path.is_dir():
-            shutil.copytree(path, target)
-        else:
-            (target / CONTENT).mkdir(parents=True)
-            shutil.copy2(path, target / CONTENT / path.name)
-    checkpoint.mark_complete(target)
-    checkpoint.rotate(folder, keep=max(1, keep))
-    return target
-
-
-def newest_copy(folder: Path) -> Kept | None:
-    """Return the newest complete checkpoint, as the file or folder that the script wrote."""
-    newest = checkpoint.latest(folder)
-    if newest is None:
-        return None
-    content = newest.path / CONTENT
-    files = sorted(content.iterdir()) if content.is_dir() else []
-    return Kept(files[0] if files else newest.path, newest.step)
+        return self._copies.newest()

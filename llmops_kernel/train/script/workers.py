@@ -12,11 +12,10 @@ from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.track.stopping import ASKS, STOP, STOPPED
+from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED
 from llmops_kernel.train.failures import group
 from llmops_kernel.train.script import report
 from llmops_kernel.train.script.layout import WorkerNode, layout, needs
-from llmops_kernel.train.script.once import newest_step
 from llmops_kernel.train.script.patience import Patience
 from llmops_kernel.train.script.tracking import ClusterBoard
 
@@ -164,9 +163,10 @@ class WorkersDriver:
         return bool(board.get(ASKS))
 
     def _ended(self) -> EndEvent:
-        stopped = ClusterBoard(self._spec).get(STOPPED) if self._stop_requested.is_set() else None
+        board = ClusterBoard(self._spec)
+        stopped = board.get(STOPPED) if self._stop_requested.is_set() else None
         if stopped:
-            return report.stopped_end(stopped, checkpoint_step=newest_step(self._spec))
+            return report.stopped_end(stopped, kept=board.get(KEPT))
         return EndEvent(state="SUCCEEDED")
 
 
