@@ -108,13 +108,13 @@ def test_a_script_goes_on_from_the_bucket_on_another_node(
     provider.down("kept")
     provider.up(template)
     run.retry()
-    until(lambda: run.view.attempt == 2 and (run.view.last_step or 0) > saved.step)
-    run.stop()
-    assert run.wait(120) == "STOPPED", run.logs()
-    again = [event for event in run.view.steps if event.attempt == 2]
-    assert again[0].step == saved.step + 1
-    with Follower(RunStore(), run.id, connection=provider.connect("kept"), remote=True) as follower:
+    connection = provider.connect("kept")
+    with Follower(RunStore(), run.id, connection=connection, remote=True) as follower:
+        until(lambda: follower.poll() is not None and (follower.view.last_step or 0) > saved.step)
+        run.stop()
         until(lambda: follower.poll() is not None and follower.is_over)
         follower.drain()
-        steps = [event.step for event in follower.view.steps]
-        assert steps == list(range(1, (follower.view.last_step or 0) + 1))
+        assert follower.view.state == "STOPPED", run.logs()
+        steps = follower.view.steps
+        assert [event.step for event in steps] == list(range(1, steps[-1].step + 1))
+        assert next(event.step for event in steps if event.attempt == 2) == saved.step + 1
