@@ -1,3 +1,10 @@
+// Not JupyterLab's FormComponent (rjsf 5.24), which was tried with the same schema. It would lose:
+// - what is written but wrong: `num_cpus: two` shows as an empty field, without the value;
+// - the defaults: it writes them all into the YAML, or (`skipDefaults`) shows the first choice
+//   of a list, which is not the default, and empty fields without a placeholder;
+// - Kubernetes' own YAML: it shows the keys of an overlay and no field for their values;
+// - entries as lines (NAME=value): each becomes two fields, and a rename moves its row.
+// It also needs a validator (ajv, a new dependency) although the server checks already.
 import * as React from 'react';
 
 import { ConfigDiagnostic } from '../../wire';
