@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LOG_LINES = 5_000
 TERMINAL_LINE_EVERY_S = 1.0
-_NOT_SHOWN = {"kind", "stream", "seq"}
+_NOT_SHOWN = {"kind", "stream", "seq", "values"}
 
 
 class Run:
@@ -140,10 +140,11 @@ class Run:
     def metrics(self) -> pd.DataFrame:
         """Return one row per optimizer step, indexed by `step`.
 
-        Columns as in `StepEvent`, in base units.
+        Columns as in `StepEvent`, in base units, and one for each number that a script has
+        reported with `track.log`.
         """
         view = self.view
-        return _frame(StepEvent, view.steps if isinstance(view, TrainingView) else [])
+        return _frame(view if isinstance(view, TrainingView) else None)
 
     def evaluations(self) -> pd.DataFrame:
         """Return one row per evaluation, indexed by `step`, with one column per metric."""
@@ -293,12 +294,19 @@ class Run:
         return f"Run <b>{escape(self.id)}</b>: {escape(one_line(self.view))}"
 
 
-def _frame(kind: type[StepEvent], events: list[StepEvent]) -> pd.DataFrame:
+def _frame(view: TrainingView | None) -> pd.DataFrame:
     import pandas as pd
 
-    columns = [name for name in kind.model_fields if name not in _NOT_SHOWN]
-    rows = [[getattr(event, name) for name in columns] for event in events]
-    return pd.DataFrame(rows, columns=columns).set_index("step")
+    steps, logged = (view.steps, view.logged) if view else ([], ())
+    columns = [name for name in StepEvent.model_fields if name not in _NOT_SHOWN]
+    rows = [
+        [
+            *(getattr(event, name) for name in columns),
+            *((event.values or {}).get(name) for name in logged),
+        ]
+        for event in steps
+    ]
+    return pd.DataFrame(rows, columns=[*columns, *logged]).set_index("step")
 
 
 def _failure(run_id: str, view: RunView) -> str:

@@ -25,6 +25,9 @@ def _callback_class() -> Any:
 class TrackCallback(_callback_class()):  # type: ignore[misc]
     """Reports steps, validations and checkpoints; saves a checkpoint and ends when asked to stop.
 
+    What a module logs in its training step (`self.log("accuracy", ...)`) are charts of the run. It
+    needs no logger: Lightning calls its loggers later and only each `log_every_n_steps` steps.
+
     `tokens`: a function of the batch that returns how many tokens it has, padding not counted;
     without it tokens per second and MFU stay unknown. `model`: a function of the LightningModule
     that returns the language model inside it; default the module itself.
@@ -43,6 +46,9 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
         self._tokens = 0
         self._step = 0
         self._saved = ""
+        self._validated: set[str] = set()
+        """Names that only a validation has logged."""
+        self._trained: set[str] = set()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if not track.active():
@@ -66,6 +72,7 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
         if trainer.global_step == self._step:
             return  # Gradients are accumulated; the optimizer has made no step.
         self._step = trainer.global_step
+        track.log(**self._logged(trainer))
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         track.step(
             step=self._step,
@@ -78,6 +85,11 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
         self._report_checkpoint(trainer)
         if track.should_stop(step=self._step):
             self._stop(trainer)
+
+    def _logged(self, trainer: Any) -> dict[str, float]:
+        metrics = trainer.callback_metrics
+        self._trained |= metrics.keys() - self._validated
+        return {name: float(metrics[name]) for name in metrics.keys() & self._trained}
 
     def _all_tokens(self, trainer: Any) -> int | None:
         """Sum over the workers; every worker calls this in the same step."""
@@ -107,9 +119,13 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
                 track.checkpoint(path, step=self._step, keep=self._keep)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        if not track.active() or trainer.sanity_checking:
+        if not track.active():
             return
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        self._validated |= trainer.callback_metrics.keys() - self._trained
+        if trainer.sanity_checking:
+            return
+        known = trainer.callback_metrics
+        metrics = {name: float(known[name]) for name in known.keys() & self._validated}
         track.evaluation(metrics, step=trainer.global_step)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

@@ -18,8 +18,13 @@ _NO_METRICS = ("runtime", "per_second", "epoch", "num_input_tokens_seen")
 """Ends of names that the Trainer adds to its metrics."""
 
 
+_OF_STEP = ("loss", "learning_rate", "grad_norm")
+
+
 class TrackCallback(TrainerCallback):
     """Reports steps, evaluations and checkpoints; saves a checkpoint and ends when asked to stop.
+
+    Further numbers that the Trainer logs (TRL's rewards, for example) are charts of the run.
 
     In a run each step is logged, so that its loss is live; `every_step=False` keeps the Trainer's
     own `logging_steps`. Tokens are counted by the Trainer (`include_num_input_tokens_seen`, without
@@ -67,6 +72,14 @@ class TrackCallback(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not track.active() or not logs or "loss" not in logs:
             return
+        others = {
+            name: value
+            for name, value in logs.items()
+            if isinstance(value, int | float)
+            and name not in _OF_STEP
+            and not name.endswith(_NO_METRICS)
+        }
+        track.log(**others)
         counts = args.include_num_input_tokens_seen != "no"
         seen, self._tokens_seen = self._tokens_seen, state.num_input_tokens_seen
         track.step(

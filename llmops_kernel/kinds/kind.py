@@ -65,6 +65,10 @@ def _no_figures(_: Any) -> tuple[Figure, ...]:
     return ()
 
 
+def _no_columns(_: Any) -> tuple[Column, ...]:
+    return ()
+
+
 def _no_description(_: RunRecord) -> str:
     return ""
 
@@ -90,6 +94,8 @@ class RunKind:
     more_figures: Callable[[Any], tuple[Figure, ...]] = _no_figures
     """Figures that depend on the run, such as one an evaluation metric."""
     columns: tuple[Column, ...] = ()
+    more_columns: Callable[[Any], tuple[Column, ...]] = _no_columns
+    """Columns that the run itself names; the same name gives an equal column."""
     curve: str = ""
     """Name of the column that lists draw as a small curve."""
     phases: tuple[str, ...] = ()
@@ -104,6 +110,9 @@ class RunKind:
 
     def all_figures(self, view: RunView) -> tuple[Figure, ...]:
         return self.figures + self.more_figures(view)
+
+    def all_columns(self, view: RunView) -> tuple[Column, ...]:
+        return self.columns + self.more_columns(view)
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)

@@ -131,6 +131,8 @@ class StepEvent(Event):
     """Device memory as the allocator reports; None on CPU."""
     host_memory_bytes: int | None = None
     """Resident set of rank 0's process."""
+    values: dict[str, float] | None = None
+    """Further numbers that a script has reported with `track.log`."""
 
 
 class ProgressEvent(Event):

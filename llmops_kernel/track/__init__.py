@@ -28,6 +28,7 @@ __all__ = [
     "active",
     "checkpoint",
     "evaluation",
+    "log",
     "resume_checkpoint",
     "should_stop",
     "start",
@@ -104,6 +105,18 @@ def step(
             sequence_length=sequence_length,
             data_wait_s=data_wait_s,
         )
+
+
+def log(**numbers: Number) -> None:
+    """Report further numbers of the next step: `track.log(reward=1.2)`, then `track.step(...)`.
+
+    Each name becomes a chart and a column of `run.metrics()`. A number or a tensor of one
+    element; what is reported twice before a step counts once, with its last value. `loss`,
+    `learning_rate`, `grad_norm`, `epoch` and `data_wait_s` are those of `step`.
+    """
+    tracker = session.tracker()
+    if tracker is not None:
+        tracker.log(numbers)
 
 
 def evaluation(

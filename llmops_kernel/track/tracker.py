@@ -19,6 +19,7 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.metrics.mfu import mfu, possible
+from llmops_kernel.track.logged import OF_STEP, Logged
 from llmops_kernel.track.model import ModelFacts, describe_model
 from llmops_kernel.track.steps import CountedStep, Number, StepCounter, all_tokens, number
 
@@ -66,6 +67,7 @@ class Tracker:
     def __init__(self, worker: Worker, *, clock: Callable[[], float]) -> None:
         self._worker = worker
         self._counter = StepCounter(clock=clock)
+        self._logged = Logged()
         self._facts: dict[str, Any] = {}
         self._model: Any = None
         self._model_facts: ModelFacts | None = None
@@ -185,7 +187,16 @@ class Tracker:
             data_wait_s=data_wait_s,
         )
 
+    def log(self, numbers: Mapping[str, Number]) -> None:
+        if self._is_main:
+            for problem in self._logged.add(numbers):
+                self._warn(problem, "see the numbers of a step in track.step")
+
     def _report_step(self, counted: CountedStep, **values: float | None) -> None:
+        logged = self._logged.take()
+        for name in OF_STEP & logged.keys():
+            own = logged.pop(name)
+            values[name] = own if values[name] is None else values[name]
         wait_s, time_s = values["data_wait_s"], counted.time_s
         flops = self._flops(counted)
         self._worker.emit(
@@ -199,6 +210,7 @@ class Tracker:
                 mfu=self._mfu(flops, time_s),
                 peak_memory_bytes=_device_memory_bytes(),
                 host_memory_bytes=self._worker.host_memory_bytes(),
+                values=logged or None,
                 **values,
             )
         )

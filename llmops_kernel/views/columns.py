@@ -14,7 +14,7 @@ from llmops_kernel.store.journal.view import RunView
 
 
 def columns_of(view: RunView) -> tuple[Column, ...]:
-    return kind_named(view.kind).columns
+    return kind_named(view.kind).all_columns(view)
 
 
 def column_names(columns: Iterable[Column]) -> list[dict[str, str]]:
@@ -45,7 +45,7 @@ def points_of(view: RunView, name: str) -> list[tuple[float, float]]:
     return [(at, value) for at, value in points if at is not None and value is not None]
 
 
-def row_bytes(columns: Sequence[Column]) -> int:
+def row_bytes(columns: Sequence[Any]) -> int:
     return 4 * len(columns)
 
 
@@ -96,19 +96,21 @@ class RowCursor:
 class PackedRows:
     """The packed rows of one view: each is packed once for all readers."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
-        self.columns = columns
-        self._row_bytes = row_bytes(columns)
+    def __init__(self) -> None:
+        self.columns: Sequence[Column] = ()
+        self._row_bytes = 0
         self._cursor = RowCursor()
         self._rows = bytearray()
         self.generation = 0
-        """Counts how often known rows were replaced; a reader of another one starts again."""
+        """Counts how often known rows were replaced or got other columns; a reader of another
+        one starts again."""
 
     def __len__(self) -> int:
         return len(self._rows) // self._row_bytes if self._row_bytes else 0
 
     def sync(self, view: RunView) -> int | None:
         """Add what is new; return the index of the first changed row, None without changes."""
+        self._take_columns(view)
         changes = self._cursor.advance(view)
         if changes is None:
             return None
@@ -118,6 +120,17 @@ class PackedRows:
             del self._rows[first * self._row_bytes :]
         self._rows += pack(rows, self.columns)
         return first
+
+    def _take_columns(self, view: RunView) -> None:
+        """Pack all rows again when the run has named another column."""
+        columns = columns_of(view)
+        if columns == self.columns:
+            return
+        if self._rows:
+            self.generation += 1
+            self._rows.clear()
+        self.columns, self._row_bytes = columns, row_bytes(columns)
+        self._cursor = RowCursor()
 
     def rows(self, first: int = 0) -> bytes:
         """All rows from `first` on."""

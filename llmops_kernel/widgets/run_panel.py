@@ -14,7 +14,7 @@ import traitlets
 
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.views.columns import PackedRows, columns_of
+from llmops_kernel.views.columns import PackedRows
 from llmops_kernel.views.snapshot import snapshot
 from llmops_kernel.widgets.source import LiveRun
 
@@ -61,7 +61,7 @@ class RunPanel(anywidget.AnyWidget):
         """True once a browser has drawn the panel."""
         self._source = run.follower()
         self._source.poll()
-        self._packed = PackedRows(columns_of(self.view))
+        self._packed = PackedRows()
         self._packed.sync(self.view)
         super().__init__(state=self._snapshot())
         self.on_msg(self._on_message)
@@ -96,8 +96,10 @@ class RunPanel(anywidget.AnyWidget):
             self._source.poll()
             if self._source.is_over:
                 self._source.drain()
-            self._send_rows()
+            first = self._packed.sync(self.view)
+            # Before the rows: a browser reads them by the columns that the state names.
             self.state = self._snapshot()
+            self._send_rows(first)
             self._read_log(now=self._source.is_over)
             if not self.notice.get("stays"):
                 self.notice = {}
@@ -113,8 +115,7 @@ class RunPanel(anywidget.AnyWidget):
         with contextlib.suppress(AttributeError):
             del self.comm._reply_subshell_id
 
-    def _send_rows(self) -> None:
-        first = self._packed.sync(self.view)
+    def _send_rows(self, first: int | None) -> None:
         if first is not None:
             self.send({"kind": "rows", "first": first}, buffers=[self._packed.rows(first)])
 

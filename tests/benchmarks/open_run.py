@@ -18,7 +18,7 @@ from llmops_kernel.metrics.events import StartEvent, StepEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.views.columns import PackedRows, columns_of
+from llmops_kernel.views.columns import PackedRows
 from llmops_kernel.views.snapshot import snapshot
 
 TRIES = 3
@@ -72,7 +72,7 @@ class Opening:
         self.store, self.run_id = store, run_id
         self.record = store.record(run_id)
         self.follower = Follower(store, run_id, remote=False)
-        self.packed = PackedRows(columns_of(self.follower.view))
+        self.packed = PackedRows()
         self.ms = {
             "poll": timed_ms(self.follower.poll),
             "pack": timed_ms(lambda: self.packed.sync(self.follower.view)),

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.train.script.conftest import ScriptRun
 
 TRANSFORMERS = """
@@ -42,12 +44,57 @@ def test_transformers_reports_steps_tokens_flops_and_evaluations(tmp_path: Path)
     assert (start.total_steps, start.global_batch_size) == (4, 2)
 
 
-def test_transformers_saves_when_it_is_stopped_and_resumes_there(tmp_path: Path) -> None:
+LIGHTNING = """
+    import sys, torch, lightning
+    from torch.utils.data import DataLoader, TensorDataset
+    from llmops_kernel import track
+    from llmops_kernel.integrations.lightning import TrackCallback
+
+    class Regression(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, index):
+            self.log("accuracy", 0.5 + self.global_step)
+            return torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+
+        def validation_step(self, batch, index):
+            self.log("val_loss", torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1]))
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=0.05)
+
+    torch.manual_seed(0)
+    inputs = torch.randn(64, 4)
+    data = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=8)
+    lightning.Trainer(
+        max_steps=int(sys.argv[1]), max_epochs=-1, accelerator="cpu", logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[TrackCallback(tokens=lambda batch: len(batch[0]))],
+    ).fit(Regression(), data, data, ckpt_path=track.resume_checkpoint())
+"""
+
+
+def test_lightning_reports_what_the_module_logs_and_its_validations(tmp_path: Path) -> None:
     run = ScriptRun(tmp_path)
-    run.write(TRANSFORMERS)
+    run.write(LIGHTNING)
+    assert run.run("10") == 0, run.output
+    steps: list[Any] = run.events("step")
+    assert [step.step for step in steps] == list(range(1, 11))
+    assert [step.values for step in steps] == [{"accuracy": n + 0.5} for n in range(10)]
+    assert all(step.loss > 0 and step.tokens == 8 for step in steps)
+    [evaluation] = run.events("eval")
+    assert (evaluation.step, set(evaluation.metrics)) == (8, {"val_loss"})
+
+
+@pytest.mark.parametrize("script", [TRANSFORMERS, LIGHTNING])
+def test_a_stop_saves_a_checkpoint_and_a_retry_resumes_there(tmp_path: Path, script: str) -> None:
+    run = ScriptRun(tmp_path)
+    run.write(script)
     process = run.start("100000")
     deadline = time.monotonic() + 90
-    while len(run.events("step")) < 2:
+    while len(run.events("step")) < 20:
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
@@ -55,8 +102,10 @@ def test_transformers_saves_when_it_is_stopped_and_resumes_there(tmp_path: Path)
     assert run.finish(process) == 0, run.output
     [end] = run.events("end")
     assert end.message == f"Stopped at step {end.last_step}, after saving a checkpoint."
+    first: Any = run.events("step")[0]
     assert run.run(str(end.last_step + 2)) == 0, run.output
     steps: list[Any] = run.events("step")
+    assert steps[0].loss < first.loss, "the weights are those of the checkpoint"
     assert [step.step for step in steps] == [end.last_step + 1, end.last_step + 2]
 
 

@@ -9,7 +9,8 @@ import pytest
 from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import SubmissionError
 from llmops_kernel.jobs.submit import entrypoint_of
-from llmops_kernel.kinds.registry import kind_named, kinds, view_of
+from llmops_kernel.kinds.kind import RunKind
+from llmops_kernel.kinds.registry import kind_named, kinds, register, unregister, view_of
 from llmops_kernel.kinds.request import request_of
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.store import RunStore
@@ -75,7 +76,11 @@ def test_a_request_carries_the_config_as_data_text_and_check(tmp_path) -> None:
 
 
 def test_a_kind_without_columns_has_no_rows(store: RunStore) -> None:
-    view = view_of(store, add_index_run(store))
-    packed = PackedRows(())
-    packed.sync(view)
+    run_id = add_index_run(store)
+    register(RunKind(name="index", title="Index run"))
+    try:
+        packed = PackedRows()
+        packed.sync(view_of(store, run_id))
+    finally:
+        unregister("index")
     assert (len(packed), packed.rows()) == (0, b"")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from pathlib import Path
 
 import pytest
@@ -12,16 +14,48 @@ from llmops_kernel.errors import ConfigError, SubmissionError
 from llmops_kernel.kinds.files import run_kind_of, run_kind_of_config
 from llmops_kernel.kinds.reading import from_path
 from llmops_kernel.kinds.reading import from_text as read_text
-from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.kinds.registry import kind_named, new_view
 from llmops_kernel.kinds.script import SCRIPT, describe
 from llmops_kernel.kinds.script_config import check_files, run_name
+from llmops_kernel.metrics.events import StepEvent
 from llmops_kernel.services.submission import from_config, from_text
 from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.views.columns import PackedRows, points_of
 
 
 def test_the_kind_is_registered() -> None:
     assert kind_named("script") is SCRIPT
     assert SCRIPT.phases[-1] == "first_step"
+
+
+def test_what_a_script_logs_has_columns_and_new_ones_pack_all_rows_again() -> None:
+    def step(number: int, **values: float) -> StepEvent:
+        return StepEvent(
+            stream="1-worker-0",
+            seq=number,
+            time_s=float(number),
+            step=number,
+            values=values or None,
+        )
+
+    view = new_view("script", [step(1), step(2)])
+    packed = PackedRows()
+    assert packed.sync(view) == 0
+    assert [column.name for column in packed.columns] == [column.name for column in SCRIPT.columns]
+    generation = packed.generation
+    view.apply([step(3, reward=0.5)])
+    assert packed.sync(view) == 0
+    assert packed.generation == generation + 1
+    assert [packed.columns[-1].name, packed.columns[-1].label] == ["reward", "reward"]
+    rows = array("f", packed.rows())
+    width = len(packed.columns)
+    assert [rows[0], rows[width], rows[2 * width]] == [1, 2, 3]
+    assert math.isnan(rows[width - 1])
+    assert rows[-1] == 0.5
+    view.apply([step(4, reward=0.75)])
+    assert packed.sync(view) == 3
+    assert packed.generation == generation + 1
+    assert points_of(view, "reward") == [(3, 0.5), (4, 0.75)]
 
 
 @pytest.mark.parametrize(

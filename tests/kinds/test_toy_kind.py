@@ -17,7 +17,7 @@ from llmops_kernel.server.runs.rows import row_of
 from llmops_kernel.store.journal.view import Progress
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import static_run
-from llmops_kernel.views.columns import PackedRows, columns_of
+from llmops_kernel.views.columns import PackedRows
 from llmops_kernel.views.compare import render_png, table_text
 from llmops_kernel.views.run_table import run_table
 from llmops_kernel.views.saved_run import saved_run
@@ -77,7 +77,7 @@ def test_the_panel_gets_its_columns_words_and_figures(store: RunStore) -> None:
     assert (state["what"], state["progress"]) == ("index of docs", 0.5)
     assert state["progress_text"] == "100 of 200 documents"
     assert [figure["label"] for figure in state["figures"]] == ["documents/s"]
-    packed = PackedRows(columns_of(view))
+    packed = PackedRows()
     assert packed.sync(view) == 0
     assert array("f", packed.rows())[:3].tolist() == [25.0, 40.0, 10.0]
 

@@ -267,3 +267,41 @@ def test_outside_a_run_it_is_quick_to_import_and_does_nothing(tmp_path: Path) ->
         for _ in range(3)
     )
     assert best < 0.05
+
+
+def test_numbers_of_the_scripts_own_travel_with_the_next_step() -> None:
+    process = Process()
+    tracker = Tracker(process, clock=Clock())
+    tracker.log({"reward": 0.5, "grad_norm": torch.tensor(2.0), "loss": 9.0})
+    tracker.log({"reward": 0.75})
+    tracker.step(loss=1.0)
+    tracker.step(loss=0.5)
+    first, second = process.of("step")
+    assert first.values == {"reward": 0.75}
+    assert (first.loss, first.grad_norm) == (1.0, 2.0)
+    assert (second.values, second.grad_norm) == (None, None)
+
+
+def test_what_cannot_be_logged_is_a_warning_and_no_failure() -> None:
+    process = Process()
+    tracker = Tracker(process, clock=Clock())
+    tracker.log({"mfu": 0.5, "words": "many", "eval,acc": 1})
+    tracker.log({f"name {number}": number for number in range(60)})
+    tracker.step(loss=1.0)
+    [step] = process.of("step")
+    assert step.mfu is None
+    assert len(step.values) == 50
+    assert step.values["eval_acc"] == 1.0
+    messages = [warning.message for warning in process.of("warning")]
+    assert [message.split()[0] for message in messages] == ["track.log"] * 3
+    assert "mfu" in messages[0]
+    assert "words is a str" in messages[1]
+    assert "takes 50 names" in messages[2]
+
+
+def test_a_worker_that_is_not_the_first_logs_nothing() -> None:
+    process = Process(rank=1, world_size=2)
+    tracker = Tracker(process, clock=Clock())
+    tracker.log({"reward": 0.5})
+    tracker.step(loss=1.0)
+    assert process.events == []

@@ -12,7 +12,6 @@ from llmops_kernel.server.wire import live
 from llmops_kernel.server.wire.panel import PanelState
 from llmops_kernel.server.wire.runs import RunColumn
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.views.columns import column_names
 
 CLOCK_S = 1.0
 """Bars and times grow even when a run reports nothing new."""
@@ -105,7 +104,7 @@ class RunFeed:
             first = _first_new(seen, generation=generation, count=count)
             if first < count or seen[0] != generation:
                 rows = live.RunRows(
-                    columns=[RunColumn(**column) for column in column_names(watched.columns)],
+                    columns=[RunColumn(**column) for column in watched.columns],
                     first=first,
                     generation=generation,
                     count=count,

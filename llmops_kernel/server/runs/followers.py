@@ -10,14 +10,13 @@ from contextlib import contextmanager
 
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.jobs.follow import Follower
-from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.server.live.feeds import Json
 from llmops_kernel.server.runs.kept_panels import MIN_ROWS, KeptPanel, keep, read_kept
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.views.columns import PackedRows, row_bytes
+from llmops_kernel.views.columns import PackedRows, column_names, row_bytes
 from llmops_kernel.views.snapshot import snapshot
 from llmops_kernel.views.summary import summarise
 
@@ -37,9 +36,7 @@ class Watched:
         self._store = store
         self._kept = read_kept(run.id, fingerprint=store.fingerprint(run.id))
         self._follower: Follower | None = None
-        self.columns = kind_named(run.record.kind).columns
-        self._packed = PackedRows(self.columns)
-        self._row_bytes = row_bytes(self.columns)
+        self._packed = PackedRows()
         self._name = secrets.token_hex(4)
 
     @property
@@ -58,12 +55,22 @@ class Watched:
         return f"{self._name}-{number}"
 
     @property
+    def columns(self) -> list[dict[str, str]]:
+        """The columns of the rows, as the browser reads them."""
+        if self._kept is not None:
+            columns: list[dict[str, str]] = self._kept.panel["columns"]
+            return columns
+        return column_names(self._packed.columns)
+
+    @property
     def num_rows(self) -> int:
-        return len(self._packed) if self._kept is None else len(self._kept.rows) // self._row_bytes
+        if self._kept is None:
+            return len(self._packed)
+        return len(self._kept.rows) // row_bytes(self.columns) if self.columns else 0
 
     def rows(self, first: int = 0) -> bytes:
         if self._kept is not None:
-            return self._kept.rows[first * self._row_bytes :]
+            return self._kept.rows[first * row_bytes(self.columns) :]
         return self._packed.rows(first)
 
     def summary(self) -> RunSummary:

@@ -79,6 +79,8 @@ class History:
     nan_since: int | None = None
     """First step of the NaN (or infinite) losses that reach up to the newest known loss."""
     peak_memory_bytes: int | None = None
+    logged: dict[str, None] = field(default_factory=dict)
+    """Names of the further numbers of all steps, in order of appearance."""
     is_outdated: bool = False
     """True while all steps have to be made again and none has been so far: these are the last
     known ones."""
@@ -101,6 +103,8 @@ class History:
     def add_up(self, events: Sequence[StepEvent]) -> None:
         """Update the totals, so that the steps need not be searched for them."""
         for event in events:
+            if event.values:
+                self.logged |= dict.fromkeys(event.values)
             loss = event.loss
             if loss is None:
                 continue

@@ -113,6 +113,11 @@ class TrainingView(RunView):
         return self.steps
 
     @property
+    def logged(self) -> tuple[str, ...]:
+        """Names of the numbers that a script has reported with `track.log`."""
+        return tuple(self._folded().logged)
+
+    @property
     def evals(self) -> list[EvalEvent]:
         return self._folded().evals
 

@@ -8,18 +8,19 @@ const UNITS = {
   seconds: { scale: 1, unit: " s" },
 };
 
-/** One tab a unit: columns of one unit share an axis. */
+/** One tab a unit: columns of one unit share an axis, those of no known unit have one each. */
 function tabsOf(columns, curve) {
   const tabs = new Map();
   for (const column of columns.slice(1)) {
     if (column.name === curve) continue;
     const drawn = UNITS[column.unit] ?? {};
-    const tab = tabs.get(column.unit) ?? {
-      key: column.unit, title: drawn.title ?? capital(column.label),
+    const key = UNITS[column.unit] ? column.unit : column.name;
+    const tab = tabs.get(key) ?? {
+      key, title: drawn.title ?? capital(column.label),
       scale: drawn.scale ?? 1, unit: drawn.unit ?? "", series: [],
     };
     tab.series.push(column);
-    tabs.set(column.unit, tab);
+    tabs.set(key, tab);
   }
   return [...tabs.values()];
 }
