@@ -35,6 +35,7 @@ STEPS = """
         for step in range(done + 1, total + 1):
             time.sleep(0.05)
             dist.barrier()
+            track.log(reward=step / 2)
             track.step(step=step, loss=1.0 / step, tokens_per_worker=10)
             if track.should_stop():
                 print("rank", dist.get_rank(), "leaves at", step, flush=True)
@@ -90,7 +91,9 @@ def test_a_stop_reaches_the_workers_that_the_script_has_started(
     until(lambda: run.view.attempt == 2 and (run.view.last_step or 0) > (step or 0))
     run.stop()
     assert run.wait(120) == "STOPPED", run.logs()
-    assert [one.step for one in run.view.steps][: step or 0] == list(range(1, (step or 0) + 1))
+    metrics = run.metrics()
+    assert list(metrics.index) == list(range(1, len(metrics) + 1))
+    assert list(metrics["reward"]) == [number / 2 for number in metrics.index]
 
 
 def test_a_stop_of_workers_that_never_ask_leaves_nothing_on_the_cluster(
