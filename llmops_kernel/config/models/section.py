@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
+from llmops_kernel.config.models.field_docs import set_descriptions
+
 NAME_PATTERN: Final = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
 CLUSTER_NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,51}[a-z0-9])?$"
 GROUP_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,45}[a-z0-9])?$"
@@ -41,10 +43,14 @@ class Section(BaseModel):
     means `method: {type: lora}`.
     """
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    # Schemas are built when something is validated: most of these classes are never used alone.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
     shorthand: ClassVar[str | None] = None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        set_descriptions(cls)
 
     @model_validator(mode="before")
     @classmethod
