@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from llmops_kernel.config.models.field_docs import set_descriptions
+from llmops_kernel.config.field_docs import set_descriptions
 
 NAME_PATTERN: Final = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
 CLUSTER_NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,51}[a-z0-9])?$"
