@@ -3,7 +3,7 @@
 // - the defaults: it writes them all into the YAML, or (`skipDefaults`) shows the first choice
 //   of a list, which is not the default, and empty fields without a placeholder;
 // - Kubernetes' own YAML: it shows the keys of an overlay and no field for their values;
-// - entries as lines (NAME=value): each becomes two fields, and a rename moves its row.
+// - entries as lines (NAME=value): each becomes two fields.
 // It also needs a validator (ajv, a new dependency) although the server checks already.
 import * as React from 'react';
 
