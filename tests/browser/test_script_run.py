@@ -70,6 +70,11 @@ training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 8}
 """
 
 
+CUT_OFF = """() => [...document.querySelectorAll('.llmops-runs-figures, .llmops-runs-figures *')]
+  .filter(element => element.scrollWidth > element.clientWidth + 1)
+  .map(element => element.textContent)"""
+
+
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """A Lab beside a cluster that is up. The peak is stated: a busy CPU's is not measured."""
@@ -180,6 +185,7 @@ def test_a_script_is_a_run(story: ScriptStory) -> None:
     story.wait_for_state("Succeeded")
     assert "existed for" not in story.page.locator(PANEL).first.text_content()
     story.compare(first, second, config, changed="args")
+    assert story.page.evaluate(CUT_OFF) == [], "figures of the narrow list of runs"
     heads = story.page.locator(".llmops-compare-heads:visible")
     for run_id in (first, second, config):
         assert heads.get_by_title(run_id).is_visible()

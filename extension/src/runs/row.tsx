@@ -62,15 +62,8 @@ export function Row(props: IRowProps): JSX.Element {
         />
         <span className="llmops-runs-line">
           <span className="llmops-runs-facts">
-            <span className="llmops-runs-line">
-              <StateBadge state={run.state} />
-              <Ellipsed text={when(run, props.nowS, trans)} title="" />
-            </span>
-            <span className="llmops-runs-figures">
-              {figures(run, trans).map(text => (
-                <span key={text}>{text}</span>
-              ))}
-            </span>
+            <StateBadge state={run.state} />
+            <Ellipsed text={when(run, props.nowS, trans)} title="" />
           </span>
           {run.curve.length > 1 && (
             <Sparkline
@@ -78,6 +71,11 @@ export function Row(props: IRowProps): JSX.Element {
               label={trans.__('Curve of %1: %2', run.curve_label, shown)}
             />
           )}
+        </span>
+        <span className="llmops-runs-figures">
+          {figures(run, trans).map(text => (
+            <span key={text}>{text}</span>
+          ))}
         </span>
         {!hasEnded(run) && <Progress run={run} trans={trans} />}
       </button>
