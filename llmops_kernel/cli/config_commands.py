@@ -1,4 +1,4 @@
-"""`llmops init | schema | check`: training configs."""
+"""`llmops init | schema | check`: configs of runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def init(
     method: Annotated[str, typer.Option(help="`lora` or `full`.")] = "lora",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Write a training config with every field explained."""
+    """Write a config with every field explained: a training config, or x.script.yaml, ..."""
     from llmops_kernel.cli.console import out
     from llmops_kernel.services import configs
 

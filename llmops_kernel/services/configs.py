@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.problems import config_error
 from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds import files
 from llmops_kernel.kinds.registry import USUAL
 from llmops_kernel.services.new_file import write_new
 from llmops_kernel.services.submission import ConfigLike, kind_of, load
+
+_ANSWERS: Final = {
+    "model": "SmolLM2-135M-Instruct",
+    "train": "data/train.jsonl",
+    "method": "lora",
+}
 
 
 def file_kind_of(path: str | Path) -> Kind | None:
@@ -48,17 +55,27 @@ def schema(kind: str = USUAL) -> dict[str, Any]:
 def init(
     path: str | Path = "lora.train.yaml",
     *,
-    model: str = "SmolLM2-135M-Instruct",
-    data: str = "data/train.jsonl",
-    method: str = "lora",
+    model: str = _ANSWERS["model"],
+    data: str = _ANSWERS["train"],
+    method: str = _ANSWERS["method"],
     force: bool = False,
 ) -> Path:
-    """Write a training config with every field explained; return its path.
+    """Write a config with every field explained, of the kind of its name; return its path.
 
-    Raises ConfigError if the file exists, unless `force`.
+    `model`, `data` and `method` are of a training config. Raises ConfigError if the file exists,
+    unless `force`.
     """
     from llmops_kernel.config.assist.template import training_template
 
-    text = training_template(model=model, train=data, method=method)
+    kind, answers = file_kind_of(path), {"model": model, "train": data, "method": method}
+    if kind is None or kind.name == USUAL:
+        text = training_template(**answers)
+    elif answers != _ANSWERS:
+        raise ConfigError(
+            f"{path} is not a training config: it has no model, data and method",
+            remedy="leave them out, or name the file as *.train.yaml",
+        )
+    else:
+        text = kind.template()
     write_new(Path(path), text, force=force)
     return Path(path)

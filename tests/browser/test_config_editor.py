@@ -108,3 +108,25 @@ def test_a_renamed_file_gets_its_help(lab: Lab, lab_page: Any) -> None:
         "void window.jupyterapp.serviceManager.contents.rename('plain.yaml', 'named.train.yaml')"
     )
     lab_page.get_by_role("button", name="Check").wait_for()
+
+
+def test_a_script_config_is_edited_as_a_training_config_is(lab: Lab, lab_page: Any) -> None:
+    (lab.work / "train.py").write_text("print('hello')\n")
+    (lab.work / "a.script.yaml").write_text("script: train.py\n")
+    tab = LabPage(lab_page, lab)
+    tab.open("/tree/a.script.yaml")
+    lab_page.get_by_role("button", name="Submit").wait_for()
+    lab_page.locator(".cm-content").click()
+    lab_page.keyboard.press("Control+End")
+    lab_page.keyboard.type("num_w")
+    lab_page.locator(PROPOSALS, has_text="num_workers").wait_for()
+    lab_page.wait_for_timeout(200)
+    lab_page.keyboard.press("Tab")
+    lab_page.keyboard.type("2\n")
+    lab_page.keyboard.press("Escape")
+    assert "num_workers: 2" in lines(tab)
+    lab_page.get_by_role("button", name="Check").click()
+    lab_page.locator(ANSWER, has_text="Runs train.py on 2 worker(s)").wait_for()
+    lab_page.keyboard.type("workers: 3\n")
+    lab_page.locator(".cm-lintRange-error", has_text="workers").wait_for()
+    tab.shots("script-config")

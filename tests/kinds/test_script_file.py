@@ -100,6 +100,18 @@ def test_a_new_file_explains_each_field_and_is_valid() -> None:
     assert render(SCRIPT_FILE, data) == "name: script\nscript: a.py\nnum_workers: 2\n"
 
 
+def test_a_new_file_is_of_the_kind_of_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "new.script.yaml"
+    assert command("init", str(path)) == 0
+    assert path.read_text() == SCRIPT_FILE.template()
+    assert command("init", str(tmp_path / "b.script.yaml"), "--model", "tiny-llama") == 1
+    assert "is not a training config" in capsys.readouterr().err
+    assert command("init", str(tmp_path / "a.train.yaml"), "--model", "tiny-llama") == 0
+    assert "id: tiny-llama" in (tmp_path / "a.train.yaml").read_text()
+
+
 def test_the_schema_of_each_kind_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("schema", "script") == 0
     printed = json.loads(capsys.readouterr().out)
