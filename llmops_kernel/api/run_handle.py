@@ -28,6 +28,7 @@ from llmops_kernel.store.logs.text import LogText
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.notes import RunNotes
 from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.views.columns import columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,10 +142,11 @@ class Run:
         """Return one row per optimizer step, indexed by `step`.
 
         Columns as in `StepEvent`, in base units, and one for each number that a script has
-        reported with `track.log`.
+        reported with `track.log`. For a kind without steps one row per report, with the columns
+        of its charts.
         """
         view = self.view
-        return _frame(view if isinstance(view, TrainingView) else None)
+        return _frame(view) if isinstance(view, TrainingView) else _reports(view)
 
     def evaluations(self) -> pd.DataFrame:
         """Return one row per evaluation, indexed by `step`, with one column per metric."""
@@ -294,10 +296,10 @@ class Run:
         return f"Run <b>{escape(self.id)}</b>: {escape(one_line(self.view))}"
 
 
-def _frame(view: TrainingView | None) -> pd.DataFrame:
+def _frame(view: TrainingView) -> pd.DataFrame:
     import pandas as pd
 
-    steps, logged = (view.steps, view.logged) if view else ([], ())
+    steps, logged = view.steps, view.logged
     columns = [name for name in StepEvent.model_fields if name not in _NOT_SHOWN]
     rows = [
         [
@@ -307,6 +309,16 @@ def _frame(view: TrainingView | None) -> pd.DataFrame:
         for event in steps
     ]
     return pd.DataFrame(rows, columns=[*columns, *logged]).set_index("step")
+
+
+def _reports(view: RunView) -> pd.DataFrame:
+    """Return the rows of a run's charts, indexed by the first column."""
+    import pandas as pd
+
+    columns = columns_of(view)
+    rows = [[column.value(row) for column in columns] for row in view.rows if columns]
+    names = [column.name for column in columns]
+    return pd.DataFrame(rows, columns=names).set_index(names[0]) if names else pd.DataFrame()
 
 
 def _failure(run_id: str, view: RunView) -> str:

@@ -9,6 +9,7 @@ from array import array
 import pytest
 from rich.console import Console
 
+import llmops_kernel as llmops
 from llmops_kernel.cli.runs.live_parts import screen, summary
 from llmops_kernel.cli.runs.tables import runs_table
 from llmops_kernel.kinds.registry import kind_named, kinds, view_of
@@ -80,6 +81,13 @@ def test_the_panel_gets_its_columns_words_and_figures(store: RunStore) -> None:
     packed = PackedRows()
     assert packed.sync(view) == 0
     assert array("f", packed.rows())[:3].tolist() == [25.0, 40.0, 10.0]
+
+
+def test_its_reports_are_a_table_in_python(store: RunStore) -> None:
+    table = llmops.attach(add_index_run(store)).metrics()
+    assert list(table.columns) == ["documents_per_second", "misses"]
+    assert list(table.index) == [25, 50, 75, 100]
+    assert table["documents_per_second"].tolist() == [40.0, 80.0, 120.0, 160.0]
 
 
 def test_before_its_first_report_it_shows_its_own_words(store: RunStore) -> None:
