@@ -127,6 +127,8 @@ def test_a_script_config_is_edited_as_a_training_config_is(lab: Lab, lab_page: A
     assert "num_workers: 2" in lines(tab)
     lab_page.get_by_role("button", name="Check").click()
     lab_page.locator(ANSWER, has_text="Runs train.py on 2 worker(s)").wait_for()
+    lab_page.locator(".cm-content").click()
+    lab_page.keyboard.press("Control+End")
     lab_page.keyboard.type("workers: 3\n")
     lab_page.locator(".cm-lintRange-error", has_text="workers").wait_for()
     tab.shots("script-config")
