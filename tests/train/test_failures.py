@@ -58,6 +58,8 @@ def test_out_of_memory_offers_three_settings(
     config = make_config(method="full", training={"micro_batch_size": 4, "global_batch_size": 8})
     failure = describe(error, rank=0, workspace=tmp_path, config=config)
     assert failure.message.startswith("Out of memory")
+    # A retry has the same config, and would run out of memory again.
+    assert failure.remedy.startswith("`llmops resubmit RUN` with one of: ")
     assert "micro_batch_size=2" in failure.remedy
     assert failure.remedy.count(";") == 2
 
