@@ -13,6 +13,7 @@ from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.history import archive_runs
 from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.metrics.events import PhaseEvent
+from llmops_kernel.providers import registry
 from llmops_kernel.providers.capabilities import (
     Act,
     GuardedCluster,
@@ -21,7 +22,7 @@ from llmops_kernel.providers.capabilities import (
     guard_of,
 )
 from llmops_kernel.providers.protocol import ClusterProvider
-from llmops_kernel.providers.registry import providers
+from llmops_kernel.providers.registry import Providers
 from llmops_kernel.store.journal.view import STOP_PHASE
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
@@ -125,10 +126,15 @@ class GuardThread:
     """Guards all clusters with a policy that this user can see, until it is stopped."""
 
     def __init__(
-        self, *, provider: ClusterProvider | None = None, period_s: float = PERIOD_S
+        self,
+        *,
+        store: RunStore | None = None,
+        providers: Providers = registry.providers,
+        period_s: float = PERIOD_S,
     ) -> None:
-        """`provider` is the only one whose clusters are guarded; default all that have a guard."""
-        self._providers = [provider] if provider is not None else providers()
+        """Clusters of those `providers` that have a guard; `store` is the user's own by default."""
+        self._store = store or RunStore()
+        self._providers = providers
         self._period_s = period_s
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="llmops-guard", daemon=True)
@@ -149,8 +155,7 @@ class GuardThread:
 
     def _round(self) -> None:
         self._next_s = time.time() + self._period_s
-        store = RunStore()
-        for provider in self._providers:
+        for provider in self._providers():
             # Whoever has never made a cluster pays nothing.
             if not isinstance(provider, SupportsGuard) or not provider.is_used:
                 continue
@@ -162,11 +167,11 @@ class GuardThread:
             for cluster in clusters:
                 if self._ended.is_set():
                     return
-                self._one(provider, cluster, store)
+                self._one(provider, cluster)
 
-    def _one(self, provider: ClusterProvider, cluster: GuardedCluster, store: RunStore) -> None:
+    def _one(self, provider: ClusterProvider, cluster: GuardedCluster) -> None:
         try:
-            report = _guard(provider, cluster, store, force=False)
+            report = _guard(provider, cluster, self._store, force=False)
         except LLMOpsError as error:
             self._log(cluster.name, error.message)
             return

@@ -45,7 +45,7 @@ class Manager:
         self.hub.register("run/", partial(RunFeed, followers=self.followers, store=store))
         self.hub.register("clusters", self._clusters_feed)
         self.dashboards = DashboardClients()
-        self.guard = GuardThread()
+        self.guard = GuardThread(store=store, providers=self.backend.providers)
         self.guard.start()
 
     def _clusters_feed(self, _: str) -> ClustersFeed:

@@ -234,7 +234,7 @@ def test_what_it_cannot_do_is_refused_with_its_name() -> None:
         guard_of(toy)
     with pytest.raises(ClusterStateError, match="no idle guard"):
         guard_once(toy, "one")
-    guard = GuardThread(provider=toy, period_s=0.01)
+    guard = GuardThread(providers=lambda: [toy], period_s=0.01)
     guard.start()
     guard.stop()
 

@@ -221,7 +221,7 @@ def test_a_run_that_is_home_holds_up_nothing(
 
 def test_the_thread_guards_and_stops(cloud: Cloud, ray: RayDashboard) -> None:
     up(cloud, idle=OFTEN)
-    guard = GuardThread(provider=cloud.provider, period_s=0.3)
+    guard = GuardThread(providers=lambda: [cloud.provider], period_s=0.3)
     guard.start()
     until(lambda: cloud.live()["spec"].get("suspend") is True)
     guard.stop()
