@@ -99,6 +99,29 @@ CORE: dict[str, PrivateName] = {
         "the journal can be read over a shared folder only",
     ),
 }
+SCRIPT: dict[str, PrivateName] = {
+    "global_worker": PrivateName(
+        "ray._private.worker:global_worker",
+        "its core_worker has the metadata of the Ray job that a worker belongs to",
+        "track reports nothing in the workers that a script starts itself",
+    ),
+    "GcsClient": PrivateName(
+        "ray._raylet:GcsClient",
+        "reaches Ray's key-value store without a second Ray job",
+        "a stop does not reach the workers that a script starts itself; the script is ended",
+    ),
+    "_initialize_internal_kv": PrivateName(
+        "ray.experimental.internal_kv:_initialize_internal_kv",
+        "lets the functions of CORE use that client",
+        "a stop does not reach the workers that a script starts itself; the script is ended",
+    ),
+    "RAY_JOB_CONFIG_JSON_ENV_VAR": PrivateName(
+        "ray._private.runtime_env.constants:RAY_JOB_CONFIG_JSON_ENV_VAR",
+        "ray.init takes the metadata of the job from the variable of this name",
+        "track reports nothing in the workers that a script starts itself",
+    ),
+}
+"""Of a script's driver and workers; a run of a training config needs none of them."""
 LOST_WORKER = frozenset({"WorkerHealthCheckFailedError", "WorkerHealthCheckTimeoutError"})
 """Classes of ray.train.v2._internal.exceptions that Ray Train reports for a process that is gone.
 
@@ -134,8 +157,8 @@ def resolve(path: str, *, load: Load = importlib.import_module) -> Any:
 
 @functools.cache
 def get(name: str) -> Any:
-    """Return one private object by its key in TRAIN or CORE."""
-    return resolve({**TRAIN, **CORE}[name].path)
+    """Return one private object by its key in TRAIN, CORE or SCRIPT."""
+    return resolve({**TRAIN, **CORE, **SCRIPT}[name].path)
 
 
 def is_lost_worker(error: object) -> bool:

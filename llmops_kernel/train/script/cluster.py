@@ -33,15 +33,14 @@ def ask(spec: RunSpec, action: Literal["stop", "look"]) -> dict[str, Any]:
 
 
 def connect() -> None:
-    """Make `ray.experimental.internal_kv` usable in this process.
+    """Make Ray's key-value store usable in this process.
 
-    `ray.init` would make a second Ray job of the run. Private parts, checked on Ray 2.60.
+    `ray.init` would make a second Ray job of the run.
     """
-    import ray
-    from ray.experimental import internal_kv
+    from llmops_kernel.train.ray import compat
 
-    client = ray._raylet.GcsClient(address=os.environ["RAY_ADDRESS"])
-    internal_kv._initialize_internal_kv(client)
+    client = compat.get("GcsClient")(address=os.environ["RAY_ADDRESS"])
+    compat.get("_initialize_internal_kv")(client)
 
 
 def main() -> None:

@@ -8,7 +8,10 @@ from collections.abc import MutableMapping
 from typing import Any
 
 JOB_CONFIG_ENV_VAR = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Set by Ray's job supervisor; `ray.init` takes runtime_env and metadata from it. Ray 2.60."""
+"""Set by Ray's job supervisor; `ray.init` takes runtime_env and metadata from it.
+
+In `compat` too, which the driver cannot ask: it must not import Ray before it forks.
+"""
 
 
 def add_metadata(name: str, value: str, *, env: MutableMapping[str, str] = os.environ) -> None:
@@ -28,9 +31,12 @@ def add_metadata(name: str, value: str, *, env: MutableMapping[str, str] = os.en
 
 def metadata() -> dict[str, Any]:
     """Return the metadata of the Ray job that this process is connected to."""
-    import ray
+    from llmops_kernel.train.ray import compat
 
-    # Private, checked on Ray 2.60; a worker has no public way to its job's metadata.
-    core = getattr(ray._private.worker.global_worker, "core_worker", None)
+    try:
+        # A worker has no public way to its job's metadata.
+        core = getattr(compat.get("global_worker"), "core_worker", None)
+    except (ImportError, AttributeError):
+        return {}
     config = core.get_job_config() if core is not None else None
     return dict(config.metadata) if config is not None else {}

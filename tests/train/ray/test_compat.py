@@ -16,6 +16,7 @@ import pytest
 
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.ray import compat
+from llmops_kernel.train.script.ray_job import JOB_CONFIG_ENV_VAR
 from llmops_kernel.version import SUPPORTED_RAY
 
 
@@ -30,11 +31,13 @@ def without(module: str) -> compat.Load:
 
 def test_this_ray_has_every_private_name_that_we_use() -> None:
     assert compat.CHECKED_ON == SUPPORTED_RAY
-    assert compat.missing([*compat.TRAIN.values(), *compat.CORE.values()]) == []
+    every = [*compat.TRAIN.values(), *compat.CORE.values(), *compat.SCRIPT.values()]
+    assert compat.missing(every) == []
+    assert compat.get(JOB_CONFIG_ENV_VAR) == JOB_CONFIG_ENV_VAR
 
 
 def test_each_name_says_what_it_is_for_and_what_happens_without_it() -> None:
-    for name in (*compat.TRAIN.values(), *compat.CORE.values()):
+    for name in (*compat.TRAIN.values(), *compat.CORE.values(), *compat.SCRIPT.values()):
         assert name.use
         assert name.without
 
