@@ -16,6 +16,7 @@ from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.train.script.patience import STOP_WAIT_ENV_VAR
 
 
 class ScriptRun:
@@ -44,7 +45,9 @@ class ScriptRun:
             submitted_s=time.time(),
         )
         root = Path(__file__).parents[3]
-        environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
+        # As on a cluster that this package has started; Ray's own 3 s are short on a busy machine.
+        waits = {STOP_WAIT_ENV_VAR: "120"}
+        environment = {**waits, **os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
         return subprocess.Popen(
             [sys.executable, "-m", "llmops_kernel.train.script.entrypoint", spec.encode()],
             cwd=self.workspace,
