@@ -14,6 +14,10 @@ import pytest
 
 from llmops_kernel.errors import ClusterUnreachableError
 from llmops_kernel.kinds.train import COLUMNS
+from llmops_kernel.metrics.events import StepEvent
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.paths import RunFolder
+from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.widgets.run_panel import RunPanel
 from llmops_kernel.widgets.show import follow_in_background
 from tests.widgets.folder_run import FolderRun, FolderSource
@@ -30,6 +34,7 @@ class Recorded(RunPanel):
 
     def send(self, content: Any, buffers: Any = None) -> None:
         self.sent.append((content, buffers))
+        self.columns_then = [column["name"] for column in self.state["columns"]]
 
 
 def rows(data: bytes) -> list[int]:
@@ -53,6 +58,24 @@ def test_rows_travel_once_and_the_full_state_has_all(simulate: Any, opened: Any)
     assert rows(buffers[0]) == list(range(11, 16))
     assert rows(panel.get_state()["columns"]) == list(range(1, 16))
     assert panel.state["progress_text"] == "step 15 of 30"
+
+
+def test_a_column_that_a_script_adds_is_described_before_its_rows(tmp_path: Path) -> None:
+    record = RunRecord(run_id="r-1", kind="script", name="n", created_s=1.0, cluster="c", config={})
+    folder = RunFolder(tmp_path)
+    folder.record.write_text(record.model_dump_json())
+    journal = JournalWriter([folder.journal], stream="1-worker-0", attempt=1)
+    journal.emit(StepEvent(step=1, loss=3.0))
+    panel = Recorded(FolderRun(folder))
+    assert rows(panel.get_state()["columns"]) == [1]
+    journal.emit(StepEvent(step=2, loss=2.0, values={"reward": 0.5}))
+    panel.refresh()
+    ((content, buffers),) = panel.sent
+    assert content == {"kind": "rows", "first": 0}
+    assert panel.columns_then[-1] == "reward"
+    width = len(panel.columns_then)
+    assert array("f", buffers[0])[::width].tolist() == [1, 2]
+    assert array("f", buffers[0])[-1] == 0.5
 
 
 def test_a_new_panel_shows_the_same_as_the_old_one(simulate: Any, opened: Any) -> None:
