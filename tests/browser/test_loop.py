@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.lab import Lab
 from tests.browser.lab_page import LabPage
@@ -59,8 +60,8 @@ class Story(RunPage):
     def create_a_cluster(self) -> None:
         self.tab.command("llmops:show-clusters")
         self.button("New cluster…").last.click()
-        self.page.get_by_label("name", exact=True).fill(CLUSTER)
-        self.page.get_by_label("num_cpus", exact=True).fill("2")
+        self.fill("name", CLUSTER, old="local")
+        self.fill("num_cpus", "2")
         yaml = self.page.locator(".llmops-form-text .cm-content")
         self.page.wait_for_function(
             "text => document.querySelector('.llmops-form-text').textContent.includes(text)",
@@ -73,6 +74,20 @@ class Story(RunPage):
             f".llmops-clusters-row[data-cluster='{CLUSTER}'][data-state='ready']", timeout=150_000
         )
         self.tab.shots("2-cluster-ready")
+
+    def fill(self, label: str, text: str, *, old: str | None = None) -> None:
+        """Replace a field's text, once the template's own value is shown.
+
+        Once in many runs the form was drawn between Playwright's selection and its text, which
+        then followed the old one: "localbrowser".
+        """
+        field = self.page.get_by_label(label, exact=True)
+        if old is not None:
+            expect(field).to_have_value(old)
+        field.fill("")
+        expect(field).to_have_value("")
+        field.fill(text)
+        expect(field).to_have_value(text)
 
     def edit_the_config(self) -> None:
         self.tab.command("docmanager:open", path="loop.train.yaml")

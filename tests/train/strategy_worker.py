@@ -42,6 +42,10 @@ def main() -> None:
     train(TrainingConfig.model_validate(spec["config"]), context)
     store_journal(context)
     dist.destroy_process_group()
+    # As Ray ends its workers: the threads that Gloo still has may abort the interpreter's end.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -249,14 +249,21 @@ def _shim() -> Path:
     return Path(__file__).with_name("ray_shim.py")
 
 
+_GIVEN: set[int] = set()
+"""Ports of this process's pods: a pod that has not bound its own yet must not share them."""
+
+
 def free_port() -> int:
     """Free on all addresses now, and outside of the range that the system gives out itself."""
     for _ in range(200):
         port = random.randrange(20_000, 32_000)
+        if port in _GIVEN:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("0.0.0.0", port))
             except OSError:
                 continue
-            return port
+        _GIVEN.add(port)
+        return port
     raise RuntimeError("no free port")
