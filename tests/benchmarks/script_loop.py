@@ -6,7 +6,9 @@ Ours: `cluster.submit` on a cluster that `llmops up` started. Stock: `ray job su
 `ray start --head` started, in the same minutes. Prints the seconds from the submit to the script's
 first `track.step`: ours from the journal; the stock one from a wrapper that runs the script with a
 `track.step` which writes down the time, so it fits scripts whose steps are made in their own
-process. Needs a quiet machine.
+process. For others, such as a script that uses Ray Train, `--to end` takes the seconds from the
+submit until the client knows of the end. With `--workers 2` the stock side runs `torchrun`. Needs
+a quiet machine.
 """
 
 from __future__ import annotations
@@ -67,23 +69,31 @@ class StockCluster:
     def _run(self, *words: str) -> None:
         subprocess.run([self._ray, *words], check=True, env=self._env, capture_output=True)
 
-    def first_step_s(self, script: Path, args: list[str]) -> float:
+    def seconds(self, script: Path, options: argparse.Namespace) -> float:
         with tempfile.TemporaryDirectory(dir=self._folder) as name:
             workspace, file = Path(name), self._folder / f"first-{time.time_ns()}"
             shutil.copy(script, workspace / script.name)
-            text = WRAPPER.format(file=str(file), script=script.name, args=args)
+            text = WRAPPER.format(file=str(file), script=script.name, args=options.args)
             (workspace / "wrapper.py").write_text(text)
+            run = [sys.executable]
+            if options.workers:
+                run += ["-m", "torch.distributed.run", f"--nproc-per-node={options.workers}"]
             begin_s = time.time()
             self._run(
                 *("job", "submit", "--address", "http://127.0.0.1:8290"),
-                *("--working-dir", name, "--", sys.executable, "wrapper.py"),
+                *("--working-dir", name, "--", *run, "wrapper.py"),
             )
-            return float(file.read_text()) - begin_s
+            end_s = time.time() if options.to == "end" else float(file.read_text())
+            return end_s - begin_s
 
 
-def ours_s(cluster: llmops.Cluster, script: Path, args: list[str]) -> float:
-    run = cluster.submit(script, args=args)
+def ours_s(cluster: llmops.Cluster, script: Path, options: argparse.Namespace) -> float:
+    begin_s = time.time()
+    workers = {"num_workers": options.workers} if options.workers else {}
+    run = cluster.submit(script, args=options.args, **workers)
     run.wait()
+    if options.to == "end":
+        return time.time() - begin_s
     seconds = run.view.submit_to_first_step_s
     assert seconds is not None, run.logs()
     return float(seconds)
@@ -93,15 +103,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("script", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--to", choices=("first-step", "end"), default="first-step")
     parser.add_argument("args", nargs="*")
     options = parser.parse_args()
     cluster = llmops.up("local")
     warm, stock = [], []
     with tempfile.TemporaryDirectory(prefix="stock-") as name, StockCluster(Path(name)) as ray:
-        ours_s(cluster, options.script, options.args)  # The first one uploads packages.
+        ours_s(cluster, options.script, options)  # The first one uploads packages.
         for number in range(options.rounds):
-            warm.append(ours_s(cluster, options.script, options.args))
-            stock.append(ray.first_step_s(options.script, options.args))
+            warm.append(ours_s(cluster, options.script, options))
+            stock.append(ray.seconds(options.script, options))
             print(f"{number + 1}: ours {warm[-1]:.1f} s, stock {stock[-1]:.1f} s", flush=True)
     ours, theirs = statistics.median(warm), statistics.median(stock)
     print(f"median: ours {ours:.1f} s, stock {theirs:.1f} s, ratio {theirs / ours:.1f}")
