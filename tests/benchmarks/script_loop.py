@@ -14,6 +14,7 @@ a quiet machine.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import statistics
@@ -22,6 +23,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import psutil
 
 import llmops_kernel as llmops
 
@@ -56,15 +59,19 @@ class StockCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pid in self._pids():
-            subprocess.run(["kill", pid], check=False)
+        ours = [process for process in psutil.process_iter() if self._is_ours(process)]
+        for process in ours:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, alive = psutil.wait_procs(ours, timeout=5)
+        for process in alive:
+            process.kill()
 
-    def _pids(self) -> list[str]:
-        """Processes whose command names this cluster's own folder."""
-        found = subprocess.run(
-            ["pgrep", "-f", str(self._folder / "ray")], capture_output=True, text=True, check=False
-        )
-        return found.stdout.split()
+    def _is_ours(self, process: psutil.Process) -> bool:
+        """Return whether its command names this cluster's own folder."""
+        with contextlib.suppress(psutil.Error):
+            return any(str(self._folder / "ray") in word for word in process.cmdline())
+        return False
 
     def _run(self, *words: str) -> None:
         subprocess.run([self._ray, *words], check=True, env=self._env, capture_output=True)
