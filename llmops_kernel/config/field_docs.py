@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 
 def set_descriptions(model: type[BaseModel]) -> None:
@@ -25,6 +26,11 @@ def set_descriptions(model: type[BaseModel]) -> None:
         field = model.model_fields.get(name)
         if field is not None and field.description is None:
             field.description = text
+
+
+def about(field: FieldInfo) -> str:
+    """Return the field's description on one line."""
+    return " ".join((field.description or "").split())
 
 
 @cache

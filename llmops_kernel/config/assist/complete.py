@@ -10,7 +10,6 @@ from typing import Literal
 from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.assist.fields import (
-    about,
     about_section,
     default_words,
     field_at,
@@ -23,6 +22,7 @@ from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.paths import paths_below
 from llmops_kernel.config.assist.text.cursor import Cursor, cursor_at
 from llmops_kernel.config.assist.text.entries import ITEM
+from llmops_kernel.config.field_docs import about
 from llmops_kernel.config.models.describe import choices, section_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.sections import CATALOGUE

@@ -56,11 +56,6 @@ def is_nullable(field: FieldInfo) -> bool:
     return type(None) in members(field.annotation)
 
 
-def about(field: FieldInfo) -> str:
-    """Return the field's description on one line."""
-    return " ".join((field.description or "").split())
-
-
 def about_section(section: type[Section]) -> str:
     """Return the names of a section's fields, for a section without a description."""
     short = f" A plain value sets `{section.shorthand}`." if section.shorthand else ""

@@ -7,8 +7,9 @@ from typing import Any, Literal, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from llmops_kernel.config.assist.fields import about, about_section, is_kind, is_nullable
+from llmops_kernel.config.assist.fields import about_section, is_kind, is_nullable
 from llmops_kernel.config.assist.file_kinds import Kind
+from llmops_kernel.config.field_docs import about
 from llmops_kernel.config.models.choice import Choice, widest
 from llmops_kernel.config.models.describe import choices, expected, members, pattern_of, section_of
 from llmops_kernel.config.models.section import Section

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.assist.fields import (
-    about,
     about_section,
     default_words,
     field_at,
@@ -17,6 +16,7 @@ from llmops_kernel.config.assist.fields import (
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.text.entries import MOST_CHARACTERS, Entry
 from llmops_kernel.config.assist.text.outline import Outline
+from llmops_kernel.config.field_docs import about
 from llmops_kernel.config.models.describe import section_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.names import TRAINING_ARGUMENTS

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from llmops_kernel.config.field_docs import about
 from llmops_kernel.config.models.choice import Choice, variant_view
 from llmops_kernel.config.models.cluster import model_of
 from llmops_kernel.config.models.describe import (
@@ -114,10 +115,10 @@ def _items(sections: Iterable[Section], indent: str) -> Iterator[str]:
 
 
 def _comment(field: FieldInfo, indent: str) -> Iterator[str]:
-    about = " ".join((field.description or "").split())
+    description = about(field)
     allowed = choices(field)
-    named = all(f"`{choice}`" in about for choice in allowed)
-    text = about if named else f"{about} One of: {', '.join(allowed)}."
+    named = all(f"`{choice}`" in description for choice in allowed)
+    text = description if named else f"{description} One of: {', '.join(allowed)}."
     prefix = f"{indent}# "
     yield from textwrap.wrap(
         text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False,

@@ -25,8 +25,6 @@ from llmops_kernel.config.models.section import Section
 
 C = TypeVar("C", bound="Choice")
 S = TypeVar("S", bound=Section)
-_LIGHT: dict[str, Any] = {"use_attribute_docstrings": False, "defer_build": True}
-"""A view has no source to read descriptions from, and most views never validate anything."""
 
 
 class Variants(Generic[C]):
@@ -153,16 +151,14 @@ def _view(
         view = variant_view(variant) if variant is not None else _all_variants(section)
         about = model.model_fields[name].description
         fields[name] = (view, Field(default_factory=view, description=about))
-    return cast(
-        "type[S]", create_model(model.__name__, __base__=model, __cls_kwargs__=_LIGHT, **fields)
-    )
+    return cast("type[S]", create_model(model.__name__, __base__=model, **fields))
 
 
 def variant_view(variant: type[Choice]) -> type[Choice]:
     """Return a variant whose choosing field takes all names and describes them."""
     name = cast("str", variant.shorthand)
     fields: dict[str, Any] = {name: _choosing_field(variant)}
-    return create_model(variant.__name__, __base__=variant, __cls_kwargs__=_LIGHT, **fields)
+    return create_model(variant.__name__, __base__=variant, **fields)
 
 
 def _all_variants(section: type[Choice]) -> type[Choice]:
@@ -179,7 +175,7 @@ def _all_variants(section: type[Choice]) -> type[Choice]:
                 )
                 fields[name] = (wanted, Field(default=default, description=field.description))
     base = _base_of(section)
-    view = create_model(base.__name__, __base__=base, __cls_kwargs__=_LIGHT, **fields)
+    view = create_model(base.__name__, __base__=base, **fields)
     return cast("type[Choice]", view)
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from llmops_kernel.config.field_docs import about
 from llmops_kernel.config.models.choice import view_for
 from llmops_kernel.config.models.describe import expected, item_section, section_of, would_work
 from llmops_kernel.config.models.section import WITHOUT_RULES, Config, Section
@@ -120,8 +121,8 @@ def _missing(path: Path, field: FieldInfo, origins: Origins) -> Problem:
         needed = [name for name, inner in section.model_fields.items() if inner.is_required()]
         hint = f"add `{path[-1]}:` with `{needed[0]}: ...` below it" if needed else ""
         return at(path, origins, "this section is missing", hint=hint)
-    about = " ".join((field.description or "").split()).rstrip(".")
-    return at(path, origins, "is missing", hint=f"give {about[:1].lower()}{about[1:]}")
+    wanted = about(field).rstrip(".")
+    return at(path, origins, "is missing", hint=f"give {wanted[:1].lower()}{wanted[1:]}")
 
 
 def _wrong(path: Path, field: FieldInfo, error: ErrorDetails, origins: Origins) -> Problem:
