@@ -13,7 +13,7 @@ from llmops_kernel.store.paths import cache
 from llmops_kernel.views import format as fmt
 
 # A string: this process must not import the training stack.
-_CONVERTER = "llmops_kernel.train.model.catalogue"
+_CONVERTER = "llmops_kernel.models.catalogue"
 
 
 def prepare_model(model_id: str, *, progress: Progress | None = None) -> str:

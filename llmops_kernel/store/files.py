@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -85,3 +85,11 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def find(source: str, roots: Sequence[Path]) -> Path | None:
+    """Return the first existing path among the roots; an absolute path is used as it is."""
+    expanded = Path(source).expanduser()
+    candidates = [expanded] if expanded.is_absolute() else []
+    candidates += [root / source for root in roots]
+    return next((path for path in candidates if path.exists()), None)

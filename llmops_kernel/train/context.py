@@ -13,8 +13,8 @@ from llmops_kernel.metrics.events import Event, PhaseEvent
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from llmops_kernel.driver.storage import Bucket
     from llmops_kernel.store.journal.journal import JournalWriter
-    from llmops_kernel.train.checkpoints.storage import Bucket
 
 E = TypeVar("E", bound=Event)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver.disk import is_disk_full
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import FailureEvent
-from llmops_kernel.train.disk import is_disk_full
 
 _PEER_LOSS = (
     "connection closed by peer",

@@ -12,6 +12,8 @@ from transformers import PrinterCallback, set_seed
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
+from llmops_kernel.models.source import model_source
+from llmops_kernel.store.files import find
 from llmops_kernel.train.arguments import training_arguments
 from llmops_kernel.train.callbacks import JournalCallback
 from llmops_kernel.train.checkpoints import output
@@ -20,7 +22,6 @@ from llmops_kernel.train.collectives import barrier, is_group
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
-from llmops_kernel.train.data.sources import find
 from llmops_kernel.train.deepspeed_ops import compile_for
 from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.evaluate import Evaluator
@@ -58,7 +59,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
         _ = arguments.device
         _join_deepspeed(arguments)
     _check_stop(context, arguments.device)
-    source = model.model_source(config.model.id, roots=_roots(context), cache=context.cache)
+    source = model_source(config.model.id, roots=_roots(context), cache=context.cache)
     with context.phase("data"):
         tokenizer = model.load_tokenizer(source, config)
         data = load_dataset(config, tokenizer=tokenizer, hooks=hooks, context=context)

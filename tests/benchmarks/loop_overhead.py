@@ -103,7 +103,7 @@ def bare(rows: list[dict[str, str]], folder: Path, steps: int) -> float:
     """What a user would write without us; steps per second."""
     from transformers import AutoTokenizer, Trainer, TrainingArguments, set_seed
 
-    from llmops_kernel.train.model.catalogue import prepare
+    from llmops_kernel.models.catalogue import prepare
 
     set_seed(42)
     tokenizer = AutoTokenizer.from_pretrained(str(prepare("tiny-llama")))

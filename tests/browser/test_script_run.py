@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
+from llmops_kernel.models import catalogue
 from llmops_kernel.providers.local.provider import LocalProvider
-from llmops_kernel.train.model import catalogue
 from tests.browser.lab import Lab
 from tests.browser.lab_page import NARROW, LabPage
 from tests.browser.run_page import PANEL, RunPage, real_lab

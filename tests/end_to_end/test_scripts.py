@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
+from llmops_kernel.models import catalogue
 from llmops_kernel.providers.protocol import ClusterInfo
-from llmops_kernel.train.model import catalogue
 from tests.end_to_end.conftest import until
 from tests.end_to_end.script_runs import succeeded, write
 

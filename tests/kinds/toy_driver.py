@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+from llmops_kernel.driver.folders import run_folder
+from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.metrics.events import EndEvent, OutputEvent, ProgressEvent
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.train.script.folders import run_folder
-from llmops_kernel.train.script.report import DriverReport
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ def rows(count: int) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
-    from llmops_kernel.train.model.catalogue import prepare
+    from llmops_kernel.models.catalogue import prepare
 
     return prepare("tiny-llama")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 _TEXT = """
 import os
 from transformers import AutoModelForCausalLM, TrainerCallback
-from llmops_kernel.train.model.catalogue import prepare
+from llmops_kernel.models.catalogue import prepare
 
 factor = 1.0
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch.distributed as dist
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver.storage import open_bucket
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.train.checkpoints.storage import open_bucket
 from llmops_kernel.train.checkpoints.store import store_journal
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.loop import train

@@ -134,7 +134,7 @@ def test_a_step_keeps_its_nan_through_the_journal() -> None:
 
 BROKEN_MODEL = """
 from transformers import AutoModelForCausalLM
-from llmops_kernel.train.model.catalogue import prepare
+from llmops_kernel.models.catalogue import prepare
 
 def build_model(config):
     model = AutoModelForCausalLM.from_pretrained(str(prepare("tiny-llama")))

@@ -135,7 +135,7 @@ def test_the_loss_falls_and_the_output_loads(
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from llmops_kernel.train.model.catalogue import prepare
+    from llmops_kernel.models.catalogue import prepare
 
     config = make_config(
         optimizer={"learning_rate": 0.01},

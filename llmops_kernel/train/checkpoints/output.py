@@ -10,11 +10,11 @@ from typing import Any
 import yaml
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import OutputEvent
-from llmops_kernel.train.checkpoints import folders as checkpoint
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.disk import is_disk_full, reason
 
 
 def save(

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver.storage import Bucket, Stored, clear
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, WarningEvent
-from llmops_kernel.train.checkpoints import folders as checkpoint
-from llmops_kernel.train.checkpoints.storage import Bucket, Stored, clear
 from llmops_kernel.train.collectives import barrier, from_main, gather
 from llmops_kernel.train.context import WorkerContext
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from llmops_kernel.errors import DataError, MissingDependencyError
+from llmops_kernel.store.files import find
 
 Row = dict[str, Any]
 _DRIVERS = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "hdfs": "pyarrow"}
@@ -40,14 +41,6 @@ def _open(source: str, *, roots: Sequence[Path], split: str) -> Iterator[Row]:
             remedy="check data.train and data.eval; relative paths start at the workspace folder",
         )
     return _from_hub(source, split)
-
-
-def find(source: str, roots: Sequence[Path]) -> Path | None:
-    """Return the first existing path among the roots; an absolute path is used as it is."""
-    expanded = Path(source).expanduser()
-    candidates = [expanded] if expanded.is_absolute() else []
-    candidates += [root / source for root in roots]
-    return next((path for path in candidates if path.exists()), None)
 
 
 def _looks_like_file(source: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,23 +12,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError, LLMOpsError, ModelError
-from llmops_kernel.train.data.sources import find
+from llmops_kernel.models import catalogue
 from llmops_kernel.train.hooks import Hooks, call
-from llmops_kernel.train.model import catalogue
 
 
 @dataclass(frozen=True)
 class ParameterCount:
     total: int
     trainable: int
-
-
-def model_source(model_id: str, *, roots: tuple[Path, ...], cache: Path | None) -> str:
-    """Return a folder if there is one (catalogue, workspace), else the id as the hub knows it."""
-    if catalogue.is_catalogue_name(model_id):
-        return str(catalogue.prepare(model_id, cache))
-    found = find(model_id, roots)
-    return str(found) if found is not None else model_id
 
 
 def load_tokenizer(source: str, config: TrainingConfig) -> Any:

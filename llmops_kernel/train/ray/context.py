@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver import compat
+from llmops_kernel.driver import kv_store as kv
+from llmops_kernel.driver.storage import folder_on_node, open_bucket, storage_folder
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
-from llmops_kernel.train.checkpoints import folders as checkpoint
-from llmops_kernel.train.checkpoints.storage import folder_on_node, open_bucket, storage_folder
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.ray import compat
-from llmops_kernel.train.ray import kv_store as kv
 
 
 def run_folder(spec: RunSpec) -> RunFolder:

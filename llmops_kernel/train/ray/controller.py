@@ -18,9 +18,9 @@ import ray
 from ray.train import FailureConfig, Result
 from ray.train.torch import TorchTrainer
 
+from llmops_kernel.driver import compat
 from llmops_kernel.metrics.events import RestartEvent
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.train.ray import compat
 from llmops_kernel.train.ray.context import newest_step, open_journal
 from llmops_kernel.train.ray.failure_policy import cause, is_code_failure
 

@@ -11,6 +11,8 @@ import time
 from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver.journal_copies import RECALL_S
+from llmops_kernel.driver.process_times import driver_times
 from llmops_kernel.metrics.events import (
     EndEvent,
     PhaseEvent,
@@ -18,8 +20,6 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.train.ray.journal_copies import RECALL_S
-from llmops_kernel.train.ray.process_times import driver_times
 from llmops_kernel.warm.start_report import start_report
 
 # Read by Ray Train in this process and its controller. A lost worker is seen in half a second
@@ -74,8 +74,8 @@ class Driver:
 
     def _recall_journal(self) -> threading.Thread:
         """Copy earlier attempts' journals in the background; the start must not wait for it."""
+        from llmops_kernel.driver.journal_copies import recall
         from llmops_kernel.train.ray.context import visible_journal
-        from llmops_kernel.train.ray.journal_copies import recall
 
         thread = threading.Thread(
             target=recall, args=(self._spec, visible_journal(self._spec)), daemon=True
@@ -84,7 +84,7 @@ class Driver:
         return thread
 
     def _store_journal(self) -> None:
-        from llmops_kernel.train.ray.journal_copies import store
+        from llmops_kernel.driver.journal_copies import store
 
         paths = self._journal.paths[:1]
         controller = [path.with_name(f"{self._spec.attempt}-controller.jsonl") for path in paths]
@@ -107,7 +107,7 @@ class Driver:
 
     def _report_workers(self) -> None:
         """Write how the workers were started: without a first step rank 0 has not written it."""
-        from llmops_kernel.train.ray import kv_store as kv
+        from llmops_kernel.driver import kv_store as kv
 
         # A store that is gone with the head must not prevent the end event.
         with contextlib.suppress(Exception):
@@ -177,13 +177,13 @@ class Driver:
         return trainer
 
     def _ask_workers_to_stop(self) -> None:
-        from llmops_kernel.train.ray import kv_store as kv
+        from llmops_kernel.driver import kv_store as kv
 
         print("Stop requested: the workers save a checkpoint after their current step.", flush=True)
         kv.put(kv.key(self._spec.run_id, self._spec.attempt, "stop"), True)
 
     def _ended(self) -> EndEvent:
-        from llmops_kernel.train.ray import kv_store as kv
+        from llmops_kernel.driver import kv_store as kv
 
         result = kv.get(kv.key(self._spec.run_id, self._spec.attempt, "result")) or {}
         last_step = result.get("last_step")

@@ -6,8 +6,8 @@ from typing import Any
 
 from ray.train import WorkerGroupError
 
+from llmops_kernel.driver.compat import is_lost_worker
 from llmops_kernel.train.failures import is_peer_loss
-from llmops_kernel.train.ray.compat import is_lost_worker
 from llmops_kernel.train.ray.worker_death import death_reason, shortened
 
 

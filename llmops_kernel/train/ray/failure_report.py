@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.errors import LLMOpsError, RunError
 from llmops_kernel.metrics.events import FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.failures import describe, group, is_peer_loss, memory_remedy
-from llmops_kernel.train.ray import kv_store as kv
 from llmops_kernel.train.ray.failure_policy import cause, lost_ranks
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from llmops_kernel.driver import compat
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.train.ray import compat
 
 
 def make_trainer(

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.metrics.events import PhaseEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.failures import describe
-from llmops_kernel.train.ray import kv_store as kv
 from llmops_kernel.train.ray.context import worker_context
 from llmops_kernel.warm.start_report import start_report
 

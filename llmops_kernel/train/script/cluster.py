@@ -37,7 +37,7 @@ def connect() -> None:
 
     `ray.init` would make a second Ray job of the run.
     """
-    from llmops_kernel.train.ray import compat
+    from llmops_kernel.driver import compat
 
     client = compat.get("GcsClient")(address=os.environ["RAY_ADDRESS"])
     compat.get("_initialize_internal_kv")(client)

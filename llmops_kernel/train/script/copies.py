@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver.folders import run_folder
+from llmops_kernel.driver.storage import Bucket, Stored, open_bucket
 from llmops_kernel.metrics.events import CheckpointEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.tracker import Kept
-from llmops_kernel.train.checkpoints import folders as checkpoint
-from llmops_kernel.train.checkpoints.storage import Bucket, Stored, open_bucket
-from llmops_kernel.train.script.folders import run_folder
 
 CONTENT = "content"
 """Name of a checkpoint's file in its folder, where the script wrote a file and no folder."""

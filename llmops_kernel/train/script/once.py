@@ -12,11 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.driver import report
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.session import BOARD_ENV_VAR, SPEC_ENV_VAR, SPEC_METADATA
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED, FileBoard
-from llmops_kernel.train.script import process, report
+from llmops_kernel.train.script import ends, process
 from llmops_kernel.train.script.cluster import ask
 from llmops_kernel.train.script.patience import Patience
 from llmops_kernel.train.script.ray_job import add_metadata
@@ -80,7 +81,7 @@ class OnceDriver:
             left_s = requested_s + patience.leave_s - time.monotonic()
             if self._has_ended.wait(max(0.0, left_s)):
                 return
-        self._forced = report.did_not_leave(patience.leave_s) if asks else report.ended_at_once()
+        self._forced = ends.did_not_leave(patience.leave_s) if asks else ends.ended_at_once()
         for signum in (signal.SIGTERM, signal.SIGKILL):
             with suppress(OSError):
                 os.killpg(pid, signum)
@@ -104,7 +105,7 @@ class OnceDriver:
         if not written[STOPPED]:
             written = ask(self._spec, "look")
         stopped = written.get(STOPPED)
-        return report.stopped_end(stopped, kept=written.get(KEPT)) if stopped else None
+        return ends.stopped_end(stopped, kept=written.get(KEPT)) if stopped else None
 
     def _failure(self, status: int, board: FileBoard) -> FailureEvent | None:
         described = board.get(process.FAILURE)
@@ -112,6 +113,6 @@ class OnceDriver:
             return FailureEvent.model_validate(described)
         script = self._config.script
         if os.WIFSIGNALED(status):
-            return report.signal_failure(os.WTERMSIG(status), script=script)
+            return ends.signal_failure(os.WTERMSIG(status), script=script)
         code = os.WEXITSTATUS(status)
-        return report.exit_failure(code, script=script) if code else None
+        return ends.exit_failure(code, script=script) if code else None

@@ -31,7 +31,7 @@ def add_metadata(name: str, value: str, *, env: MutableMapping[str, str] = os.en
 
 def metadata() -> dict[str, Any]:
     """Return the metadata of the Ray job that this process is connected to."""
-    from llmops_kernel.train.ray import compat
+    from llmops_kernel.driver import compat
 
     try:
         # A worker has no public way to its job's metadata.

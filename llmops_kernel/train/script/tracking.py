@@ -11,15 +11,15 @@ from typing import Any
 
 import psutil
 
+from llmops_kernel.driver import journal_copies
+from llmops_kernel.driver.folders import open_journal
 from llmops_kernel.metrics.events import CheckpointEvent, Event, ProcessEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.session import BOARD_ENV_VAR
 from llmops_kernel.track.stopping import KEPT, STOPPED, Board, FileBoard, Reader, StopAgreement
 from llmops_kernel.track.tracker import Kept, Peak, Tracker
-from llmops_kernel.train.ray import journal_copies
 from llmops_kernel.train.script.copies import CheckpointCopies
-from llmops_kernel.train.script.folders import open_journal
 
 CLUSTER_AGE_S = 0.5
 """How old a value of the cluster's store may be when a worker uses it."""
@@ -61,7 +61,7 @@ class ClusterBoard:
     """Values in Ray's own key-value store, for a process that is connected to Ray."""
 
     def __init__(self, spec: RunSpec) -> None:
-        from llmops_kernel.train.ray import kv_store
+        from llmops_kernel.driver import kv_store
 
         self._kv, self._spec = kv_store, spec
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.driver import report
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED
 from llmops_kernel.train.failures import group
-from llmops_kernel.train.script import report
+from llmops_kernel.train.script import ends
 from llmops_kernel.train.script.layout import WorkerNode, layout, needs
 from llmops_kernel.train.script.patience import Patience
 from llmops_kernel.train.script.tracking import ClusterBoard
@@ -139,9 +140,9 @@ class WorkersDriver:
             if self._stop_requested.is_set() and not was_stopped:
                 was_stopped, leave_by_s = True, time.monotonic() + patience.leave_s
                 if not self._request_stop():
-                    return report.ended_at_once()
+                    return ends.ended_at_once()
             if time.monotonic() > leave_by_s:
-                return report.did_not_leave(patience.leave_s)
+                return ends.did_not_leave(patience.leave_s)
         if failures:
             return self._journal.failed(group(failures))
         return self._ended()
@@ -166,7 +167,7 @@ class WorkersDriver:
         board = ClusterBoard(self._spec)
         stopped = board.get(STOPPED) if self._stop_requested.is_set() else None
         if stopped:
-            return report.stopped_end(stopped, kept=board.get(KEPT))
+            return ends.stopped_end(stopped, kept=board.get(KEPT))
         return EndEvent(state="SUCCEEDED")
 
 

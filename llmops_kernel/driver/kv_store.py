@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any
 
-from llmops_kernel.train.ray.compat import get as private
+from llmops_kernel.driver.compat import get as private
 
 _NAMESPACE = "llmops"
 

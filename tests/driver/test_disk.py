@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.errors import StoreError
-from llmops_kernel.train.disk import is_disk_full, reason
 from llmops_kernel.train.failures import describe, group
 
 FULL = OSError(errno.ENOSPC, "No space left on device", "/runs/r1/checkpoints/checkpoint-5/0.pt")

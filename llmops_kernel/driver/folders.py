@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from llmops_kernel.driver.storage import folder_on_node, storage_folder
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
-from llmops_kernel.train.checkpoints.storage import folder_on_node, storage_folder
 
 _WORKING_DIR = "/runtime_resources/working_dir_files/"
 """Below the session's folder, where Ray unpacks a job's working_dir."""

@@ -11,14 +11,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from llmops_kernel.train.model import catalogue
+from llmops_kernel.models import catalogue
 
 # Rank 0 has nothing to do but to be there.
 _RANK = """
 import sys
 from pathlib import Path
 import torch.distributed as dist
-from llmops_kernel.train.model import catalogue
+from llmops_kernel.models import catalogue
 rank, store, root = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
 if rank == 1:

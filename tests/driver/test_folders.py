@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from llmops_kernel.driver.folders import run_folder
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
-from llmops_kernel.train.script.folders import run_folder
 
 OWN = Path(tempfile.gettempdir()) / "llmops-runs"
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from llmops_kernel.driver.checkpoint_folders import MARKER, step_of
 from llmops_kernel.errors import StoreError
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
-from llmops_kernel.train.checkpoints.folders import MARKER, step_of
 
 _THREADS: Final = 8
 _FOLDERS_NEED_MAKING: Final = frozenset({"file", "local", "sftp", "ssh", "smb", "hdfs"})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from llmops_kernel.driver.storage import open_bucket, storage_folder
 from llmops_kernel.errors import StoreError
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.train.checkpoints.storage import open_bucket, storage_folder
 
 RECALL_S = 10.0
 """How long a driver that has ended waits until earlier attempts' journals are copied."""

@@ -13,13 +13,13 @@ from typing import Any
 import fsspec
 import pytest
 
+from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver.storage import Bucket, open_bucket, storage_folder
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, StartEvent, StepEvent, WarningEvent
 from llmops_kernel.store.journal.journal import FolderTail, read_lines
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
-from llmops_kernel.train.checkpoints import folders as checkpoint
 from llmops_kernel.train.checkpoints import store as keeping
-from llmops_kernel.train.checkpoints.storage import Bucket, open_bucket, storage_folder
 from llmops_kernel.train.context import WorkerContext
 from tests.train.test_strategies import free_port
 

@@ -1,0 +1,81 @@
+"""What a driver journals: the start-up so far, the processes, failures and the end."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Literal
+
+from llmops_kernel.driver.folders import open_journal, visible_journal
+from llmops_kernel.driver.journal_copies import RECALL_S, recall, store
+from llmops_kernel.driver.process_times import driver_times
+from llmops_kernel.metrics.events import (
+    EndEvent,
+    Event,
+    FailureEvent,
+    PhaseEvent,
+    ProcessEvent,
+    WarningEvent,
+)
+from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.warm.start_report import start_report
+
+
+class DriverReport:
+    """The driver's stream of the journal."""
+
+    def __init__(self, spec: RunSpec, *, workspace: Path) -> None:
+        self._spec = spec
+        self._journal = open_journal(spec, "driver", workspace=workspace)
+        target = visible_journal(spec, workspace=workspace)
+        # In the background: the start must not wait for the storage.
+        self._recall = threading.Thread(target=recall, args=(spec, target), daemon=True)
+        self._recall.start()
+
+    def emit(self, event: Event) -> None:
+        self._journal.emit(event)
+
+    def phase(
+        self, name: str, state: Literal["begin", "end"], *, time_s: float = 0.0, detail: str = ""
+    ) -> None:
+        self.emit(PhaseEvent(name=name, state=state, time_s=time_s, detail=detail))
+
+    def phases_so_far(self) -> None:
+        """Report when the job's supervisor and this driver were started."""
+        born_s, parent_s = driver_times()
+        if parent_s is not None:
+            # Ray may use an idle process that is older than the run.
+            parent_s = born_s if parent_s < self._spec.submitted_s else parent_s
+            self.phase("runtime_env", "end", time_s=parent_s)
+            self.phase("supervisor", "begin", time_s=parent_s)
+            self.phase("supervisor", "end", time_s=born_s)
+        self.phase("driver", "begin", time_s=born_s)
+        warm, reason = start_report()
+        self.emit(ProcessEvent(role="driver", warm=warm, reason=reason))
+
+    def warn(self, message: str, remedy: str = "") -> None:
+        self.emit(WarningEvent(message=message, remedy=remedy))
+
+    def failed(self, failures: list[FailureEvent]) -> EndEvent:
+        """Journal each failure; return the end that names the first."""
+        for failure in failures:
+            self.emit(failure)
+        first = failures[0]
+        where = f" ({first.file}:{first.line})" if first.file and first.line else ""
+        message = first.message if where and first.file in first.message else first.message + where
+        return EndEvent(state="FAILED", message=message, remedy=first.remedy)
+
+    def end(self, event: EndEvent) -> int:
+        """Journal the end; return the driver's exit status."""
+        self.emit(event)
+        print(f"{event.state}: {event.message}" if event.message else event.state, flush=True)
+        store(self._spec, self._journal.paths[:1])
+        self._journal.close()
+        self._recall.join(RECALL_S)
+        return 1 if event.state == "FAILED" else 0
+
+
+def print_traceback(failure: FailureEvent) -> None:
+    if failure.traceback:
+        print(failure.traceback, file=sys.stderr, flush=True)

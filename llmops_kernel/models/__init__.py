@@ -1,0 +1,1 @@
+"""Models on disk: the built-in catalogue and where a model id is found."""
