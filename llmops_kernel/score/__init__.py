@@ -1,0 +1,1 @@
+"""Scores a table with a model on the cluster: engines, replicas, input, output, evaluation."""

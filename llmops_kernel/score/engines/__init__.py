@@ -1,0 +1,1 @@
+"""What generates answers, behind one protocol: vLLM, Transformers."""

@@ -1,0 +1,139 @@
+"""The protocol of an engine: requests go in, steps are made, answers come out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol
+
+Message = dict[str, str]
+"""`{"role": "user", "content": "..."}`"""
+Prompt = str | list[Message]
+"""A text that is continued as it is, or a chat that the model's chat template is applied to."""
+Finish = Literal["stop", "length", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSpec:
+    """Which model an engine has loaded, and how. Jobs with an equal spec share one engine."""
+
+    type: str
+    """A name of the registry: `vllm`, `transformers`."""
+    model: str
+    """A folder that the engine's node sees, or a hub id."""
+    revision: str | None = None
+    dtype: str = "bfloat16"
+    trust_remote_code: bool = False
+    tensor_parallel: int = 1
+    max_model_len: int | None = None
+    """In tokens; None: what the model was made for, at most 4,096."""
+    batch_size: int = 64
+    """Sequences worked on at once."""
+    gpu_memory: float = 0.9
+    """Share of a GPU's memory, 0..1."""
+    num_gpus: float = 0.0
+    """GPUs that Ray reserves for one replica; 0 runs on CPUs."""
+    max_lora_rank: int = 0
+    """Largest rank of the adapters that the engine can load; 0: none."""
+    embeds: bool = False
+    """Whether the engine returns vectors instead of text: vLLM decides it when it loads."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Further arguments, as vLLM's `EngineArgs` names them."""
+
+    @property
+    def key(self) -> str:
+        """Twelve hex digits that are equal for equal specs."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What many requests have in common."""
+
+    task: Literal["generate", "classify", "json", "logprob", "embed"] = "generate"
+    choices: tuple[str, ...] = ()
+    json_schema: str = ""
+    """The schema of the task `json`, as JSON."""
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+    adapter: str = ""
+    """Folder of a LoRA adapter on the engine's node; empty: the model as it is."""
+    stream: bool = False
+    """Whether `step` also returns answers that are not finished."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One row for the engine."""
+
+    id: int
+    """Unique among the unfinished requests of an engine."""
+    prompt: Prompt
+    target: str = ""
+    """The text whose probability the task `logprob` returns; empty: of the prompt's own tokens."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of one request. An unknown number is None."""
+
+    id: int
+    text: str = ""
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    finish: Finish = "stop"
+    error: str = ""
+    """Why this request has no answer; the others are not affected."""
+    logprob: float | None = None
+    """Natural logarithm of the probability of the output tokens (task `logprob`: of the target's),
+    summed; of the whole distribution, without temperature."""
+    scores: dict[str, float] | None = None
+    """Task `classify`: choice -> probability 0..1 among the choices; they sum to 1."""
+    embedding: list[float] | None = None
+    is_final: bool = True
+    """False for a part of a streamed answer; `text` is all that is there so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineStats:
+    """How busy an engine is; unknown is None."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_cache: float | None = None
+    """Share of the KV cache that is in use, 0..1."""
+    prefix_hits: float | None = None
+    """Share of prompt tokens that the prefix cache had, 0..1."""
+
+
+class Engine(Protocol):
+    """One loaded model. Not thread-safe: one thread calls all methods but `stats`."""
+
+    def add(self, request: Request, job: Job) -> None:
+        """Queue a request. What is wrong with it comes back as its answer's `error`."""
+
+    def step(self) -> Sequence[Answer]:
+        """Work for a moment; return the answers that are finished, in any order.
+
+        Raises only when the engine itself is broken.
+        """
+
+    def cancel(self, ids: Sequence[int]) -> None:
+        """Forget unfinished requests; they get no answer."""
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were added and have no answer yet."""
+
+    def stats(self) -> EngineStats:
+        """How busy it is; may be called from another thread."""
+
+    def close(self) -> None:
+        """Free memory and end processes."""
