@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 from llmops_kernel.errors import ModelError
 from llmops_kernel.score.engines.protocol import Engine, EngineSpec
@@ -24,5 +24,5 @@ def load_engine(spec: EngineSpec) -> Engine:
             f"There is no engine {spec.type!r}.",
             remedy=f"use {', '.join(NAMES)}, auto, or a class of yours as module:Class",
         )
-    engine: Any = getattr(import_module(module), name)
-    return cast(Engine, engine(spec))
+    engine: Engine = getattr(import_module(module), name)(spec)
+    return engine

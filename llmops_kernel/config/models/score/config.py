@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pydantic import Field
 
 from llmops_kernel.config.models.score.data import PromptSettings, ScoreInput, ScoreOutput
 from llmops_kernel.config.models.score.evaluation import ScoreEvaluation
 from llmops_kernel.config.models.score.model import EngineSettings, ScoredModel
-from llmops_kernel.config.models.score.rules import broken_rules
 from llmops_kernel.config.models.score.task import Sampling, Task
 from llmops_kernel.config.models.section import NAME_PATTERN, Broken, RunConfig, Section
+
+
+_NEEDS_REFERENCE = ("exact_match", "field_f1", "rouge", "bleu", "perplexity")
 
 
 class ScoreHooks(Section):
@@ -48,8 +52,93 @@ class ScoreConfig(RunConfig):
     """Where the scored rows go."""
 
     def broken_rules(self) -> list[Broken]:
-        return broken_rules(self)
+        return [*_model(self), *_prompt(self), *_task(self), *_evaluation(self)]
 
     @property
     def model_id(self) -> str | None:
         return self.model.id or None
+
+
+def _model(config: ScoreConfig) -> Iterator[Broken]:
+    if not config.model.id and not config.model.run:
+        yield Broken(
+            path="model.id",
+            message="no model is named",
+            suggestion="name a model, or a training run in model.run (`last` is the newest)",
+        )
+    most = config.engine.max_replicas
+    if most is not None and most < config.engine.replicas:
+        yield Broken(
+            path="engine.max_replicas",
+            message=f"{most} is less than the {config.engine.replicas} of engine.replicas",
+            suggestion="leave it out, or make it larger",
+            uses=("engine.replicas",),
+        )
+
+
+def _prompt(config: ScoreConfig) -> Iterator[Broken]:
+    prompt = config.prompt
+    ways = [name for name in ("template", "messages", "column") if getattr(prompt, name)]
+    if len(ways) > 1:
+        yield Broken(
+            path="prompt",
+            message=f"{' and '.join(ways)} both say what the prompt is",
+            suggestion="keep one of them",
+        )
+    if not ways and config.hooks.file is None:
+        yield Broken(
+            path="prompt",
+            message="nothing says how a row becomes a prompt",
+            suggestion='write a template such as `prompt: "{name}: {description}"`, or name a'
+            " file with the function format_prompt in hooks.file",
+            uses=("hooks",),
+        )
+
+
+def _task(config: ScoreConfig) -> Iterator[Broken]:
+    task = config.task
+    if task.type == "classify" and len(set(task.choices)) < 2:
+        yield Broken(
+            path="task.choices",
+            message="classify chooses between at least two different answers",
+            suggestion="list them, as `choices: [vegan, vegetarian, none]`",
+        )
+    if task.type == "json" and task.json_schema is None:
+        yield Broken(
+            path="task.json_schema",
+            message="json needs the schema of the answers",
+            suggestion="write it as `json_schema: {type: object, properties: {...}}`",
+        )
+    for name, owner in (("choices", "classify"), ("json_schema", "json")):
+        if getattr(task, name) and task.type != owner:
+            yield Broken(
+                path=f"task.{name}",
+                message=f"only {owner} uses it, and the task is {task.type}",
+                suggestion=f"set task.type to {owner}, or leave it out",
+                uses=("task.type",),
+            )
+
+
+def _evaluation(config: ScoreConfig) -> Iterator[Broken]:
+    wanted = [name for name in config.evaluation.metrics if name in _NEEDS_REFERENCE]
+    if wanted and not config.prompt.reference and config.hooks.file is None:
+        yield Broken(
+            path="evaluation.metrics",
+            message=f"{', '.join(wanted)} need an expected answer to compare with",
+            suggestion="name its column in prompt.reference",
+            uses=("prompt.reference", "hooks"),
+        )
+    if "perplexity" in wanted and config.task.type != "logprob":
+        yield Broken(
+            path="evaluation.metrics",
+            message="perplexity is of the reference's tokens, which only the task logprob reads",
+            suggestion="set task.type to logprob",
+            uses=("task.type",),
+        )
+    if "calibration" in config.evaluation.metrics and config.task.type != "classify":
+        yield Broken(
+            path="evaluation.metrics",
+            message="calibration compares a choice's probability with how often it is correct",
+            suggestion="set task.type to classify",
+            uses=("task.type",),
+        )
