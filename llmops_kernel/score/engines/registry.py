@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 from llmops_kernel.errors import ModelError
 from llmops_kernel.score.engines.protocol import Engine, EngineSpec

@@ -12,7 +12,6 @@ from llmops_kernel.config.models.score.model import EngineSettings, ScoredModel
 from llmops_kernel.config.models.score.task import Sampling, Task
 from llmops_kernel.config.models.section import NAME_PATTERN, Broken, RunConfig, Section
 
-
 _NEEDS_REFERENCE = ("exact_match", "field_f1", "rouge", "bleu", "perplexity")
 
 
