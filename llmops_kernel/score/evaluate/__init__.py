@@ -1,0 +1,1 @@
+"""Metrics of scored rows: per row, summed per part, and over the whole table."""

@@ -1,0 +1,184 @@
+"""The metrics of one row, and what the totals of all rows need of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.errors import DataError
+from llmops_kernel.score.evaluate import calibration, grounded
+from llmops_kernel.score.evaluate.agreement import exact_match, field_f1
+from llmops_kernel.score.evaluate.bleu import Bleu
+from llmops_kernel.score.evaluate.grounded import Outcome, Refusals
+from llmops_kernel.score.evaluate.hooks import ScoreRow, user_metrics
+from llmops_kernel.score.evaluate.rouge import rouge
+
+Values = dict[str, float | None]
+
+
+@dataclass(slots=True)
+class RowScores:
+    """One row's metrics; a metric that this row cannot have is None."""
+
+    values: Values = field(default_factory=dict)
+    """Name -> value, the row's columns `metric_<name>`."""
+    bleu: list[int] | None = None
+    """Counts that the BLEU of all rows is made of."""
+    logprob: float | None = None
+    tokens: int = 0
+    """Tokens whose probability `logprob` is."""
+    confidence: float | None = None
+    is_correct: bool = False
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    answer: str
+    reference: str | None
+    row: Mapping[str, Any]
+    logprob: float | None
+    tokens: int | None
+    label_scores: Mapping[str, float] | None
+
+
+class RowScorer:
+    """Computes the metrics that a score config names, and those of the user's `score_row`.
+
+    Raises MissingDependencyError when a metric's library is not installed.
+    """
+
+    def __init__(self, config: ScoreConfig, score_row: ScoreRow | None = None) -> None:
+        self._settings = config.evaluation.grounded
+        self._is_json = config.task.type == "json"
+        self._fields = _schema_fields(config.task.json_schema)
+        self._refusals = Refusals(self._settings.refusals)
+        self._score_row = score_row
+        known: dict[str, Callable[[_Row, RowScores], None]] = {
+            "exact_match": self._exact_match,
+            "field_f1": self._field_f1,
+            "rouge": _rouge,
+            "bleu": self._bleu,
+            "perplexity": _perplexity,
+            "calibration": _calibration,
+            "grounded": self._grounded,
+        }
+        wanted = dict.fromkeys(config.evaluation.metrics)
+        self._bleu_metric = Bleu() if "bleu" in wanted else None
+        self._metrics = [known[name] for name in wanted]
+
+    def row(
+        self,
+        answer_text: str,
+        reference: str | None,
+        row: Mapping[str, Any],
+        *,
+        logprob: float | None = None,
+        output_tokens: int | None = None,
+        label_scores: Mapping[str, float] | None = None,
+    ) -> RowScores:
+        """Return one row's metrics. Raises DataError or HookError, which become the row's error."""
+        given = _Row(
+            answer=answer_text,
+            reference=reference,
+            row=row,
+            logprob=logprob,
+            tokens=output_tokens,
+            label_scores=label_scores,
+        )
+        scores = RowScores()
+        for metric in self._metrics:
+            metric(given, scores)
+        if self._score_row is not None:
+            scores.values |= user_metrics(
+                self._score_row, answer_text, reference, row, taken=scores.values
+            )
+        return scores
+
+    def _exact_match(self, given: _Row, scores: RowScores) -> None:
+        expected = given.reference
+        scores.values["exact_match"] = (
+            None if expected is None else exact_match(given.answer, expected, is_json=self._is_json)
+        )
+
+    def _field_f1(self, given: _Row, scores: RowScores) -> None:
+        scores.values |= field_f1(given.answer, given.reference or "", self._fields)
+
+    def _bleu(self, given: _Row, scores: RowScores) -> None:
+        if given.reference is None or self._bleu_metric is None:
+            scores.values["bleu"] = None
+        else:
+            scores.values["bleu"], scores.bleu = self._bleu_metric.row(
+                given.answer, given.reference
+            )
+
+    def _grounded(self, given: _Row, scores: RowScores) -> None:
+        settings = self._settings
+        context = _context(given.row, settings.context)
+        is_refusal = self._refusals.found_in(given.answer)
+        support = grounded.k_precision(given.answer, context)
+        answerable = given.row.get(settings.answerable) if settings.answerable else None
+        judged = grounded.outcome(
+            is_refusal=is_refusal,
+            support=support,
+            threshold=settings.support,
+            answerable=grounded.as_answerable(answerable),
+        )
+        scores.outcome = judged
+        scores.values["grounded"] = grounded.is_good(judged)
+        scores.values["grounded_refused"] = float(is_refusal)
+        scores.values["grounded_support"] = None if is_refusal else support
+
+
+def _rouge(given: _Row, scores: RowScores) -> None:
+    if given.reference is None:
+        scores.values |= {"rouge1": None, "rouge2": None, "rougeL": None}
+    else:
+        scores.values |= rouge(given.answer, given.reference)
+
+
+def _perplexity(given: _Row, scores: RowScores) -> None:
+    """exp(-sum of log p / tokens): Jelinek et al., "Perplexity", JASA 62 S1, 1977."""
+    scores.values["perplexity"] = perplexity(given.logprob, given.tokens or 0)
+    if given.logprob is not None and given.tokens:
+        scores.logprob, scores.tokens = given.logprob, given.tokens
+
+
+def perplexity(logprob: float | None, tokens: int) -> float | None:
+    """Return exp(-logprob / tokens); None when it is unknown, infinite or too large for a float."""
+    if logprob is None or not tokens or not math.isfinite(logprob):
+        return None
+    try:
+        return math.exp(-logprob / tokens)
+    except OverflowError:
+        return None
+
+
+def _calibration(given: _Row, scores: RowScores) -> None:
+    predicted = calibration.prediction(given.label_scores or {})
+    scores.values["confidence"] = predicted[1] if predicted else None
+    if predicted and given.reference is not None:
+        label, scores.confidence = predicted
+        scores.is_correct = calibration.is_correct(label, given.reference)
+
+
+def _context(row: Mapping[str, Any], column: str) -> str:
+    value = row.get(column)
+    if isinstance(value, list | tuple):
+        return "\n".join(str(part) for part in value)
+    if isinstance(value, str):
+        return value
+    what = f"a {type(value).__name__}" if column in row and value is not None else "nothing"
+    raise DataError(
+        f"The metric grounded needs the context's text in the column {column!r}, which has {what}.",
+        remedy="name the column with the text in evaluation.grounded.context",
+    )
+
+
+def _schema_fields(schema: Mapping[str, Any] | None) -> tuple[str, ...] | None:
+    """Return the fields of a JSON schema; None without one: each reference names its own."""
+    fields = (schema or {}).get("properties")
+    return tuple(map(str, fields)) if isinstance(fields, Mapping) else None
