@@ -1,0 +1,157 @@
+"""Gets the answers of many prompts from an engine that may die meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llmops_kernel.errors import RunError
+from llmops_kernel.score.engines.protocol import Answer, Job, Prompt
+
+_IN_FLIGHT = 4
+"""Calls at once: the engine always has the next requests before it has finished the last."""
+_MAX_LOSSES = 12
+"""Of the engine during one part, before the run is given up."""
+_RETURN_S = 3.0
+
+
+class CancelledError(Exception):
+    """The run was stopped."""
+
+
+@dataclass
+class _Chunk:
+    """Consecutive prompts that are sent in one call."""
+
+    first: int
+    prompts: Sequence[Prompt]
+    targets: Sequence[str]
+    losses: int = 0
+
+    def halves(self) -> list[_Chunk]:
+        middle = len(self.prompts) // 2
+        pieces = [(0, middle), (middle, len(self.prompts))]
+        return [
+            _Chunk(self.first + a, self.prompts[a:b], self.targets[a:b], losses=1)
+            for a, b in pieces
+        ]
+
+
+class AnswerSource:
+    """Calls one engine replica; a call that the engine does not survive is made again.
+
+    Prompts that were under way when the engine died are tried one call at a time, and a call that
+    it dies of twice is halved: at last one prompt is found, which gets an error as its answer.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Any],
+        *,
+        chunk_rows: int,
+        counted: Callable[[Sequence[Answer]], None] = lambda _: None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`find` returns the replica's actor, which is started if it is gone."""
+        self._find = find
+        self._engine = find()
+        self._chunk_rows = chunk_rows
+        self._counted = counted
+        self._is_cancelled = is_cancelled
+
+    def answers(
+        self, job: Job, prompts: Sequence[Prompt], targets: Sequence[str] = ()
+    ) -> list[Answer]:
+        """Return an answer for each prompt, in order; ids count from 0.
+
+        Raises RunError when the engine dies again and again, CancelledError after a stop.
+        """
+        size = self._chunk_rows
+        chunks = deque(
+            _Chunk(n, prompts[n : n + size], targets[n : n + size])
+            for n in range(0, len(prompts), size)
+        )
+        found: list[Answer | None] = [None] * len(prompts)
+        suspects = self._all_at_once(job, chunks, found)
+        self._one_by_one(job, suspects, found)
+        return [answer for answer in found if answer is not None]
+
+    def _all_at_once(
+        self, job: Job, chunks: deque[_Chunk], found: list[Answer | None]
+    ) -> deque[_Chunk]:
+        """Return the chunks that have no answer because the engine was lost."""
+        import ray
+
+        under_way: deque[tuple[_Chunk, Any]] = deque()
+        lost: deque[_Chunk] = deque()
+        while chunks or under_way:
+            while chunks and len(under_way) < _IN_FLIGHT and not lost:
+                chunk = chunks.popleft()
+                under_way.append((chunk, self._call(job, chunk)))
+            chunk, call = under_way.popleft()
+            try:
+                self._keep(chunk, self._wait(call), found)
+            except ray.exceptions.RayActorError:
+                chunk.losses += 1
+                lost.append(chunk)
+            if lost and not under_way:
+                lost.extend(chunks)
+                break
+        return lost
+
+    def _one_by_one(self, job: Job, suspects: deque[_Chunk], found: list[Answer | None]) -> None:
+        import ray
+
+        losses = 0
+        while suspects:
+            chunk = suspects.popleft()
+            try:
+                self._keep(chunk, self._wait(self._call(job, chunk)), found)
+                continue
+            except ray.exceptions.RayActorError as error:
+                losses += 1
+                chunk.losses += 1
+                if losses > _MAX_LOSSES:
+                    raise RunError(
+                        f"The engine's process died {losses} times while it scored a few rows:"
+                        f" {_first_line(error)}",
+                        remedy="see the engine's log in the Ray Dashboard; a smaller"
+                        " engine.batch_size or engine.max_model_len needs less memory",
+                    ) from error
+                time.sleep(min(_RETURN_S, 0.2 * losses))
+                self._engine = self._find()
+            if chunk.losses < 2:
+                suspects.appendleft(chunk)
+            elif len(chunk.prompts) > 1:
+                suspects.extendleft(reversed(chunk.halves()))
+            else:
+                self._keep(chunk, [_died()], found)
+
+    def _call(self, job: Job, chunk: _Chunk) -> Any:
+        return self._engine.generate.remote(job, chunk.prompts, chunk.targets)
+
+    def _wait(self, call: Any) -> list[Answer]:
+        import ray
+
+        while not ray.wait([call], timeout=0.5)[0]:
+            if self._is_cancelled():
+                raise CancelledError
+        answers: list[Answer] = ray.get(call)
+        return answers
+
+    def _keep(self, chunk: _Chunk, answers: Sequence[Answer], found: list[Answer | None]) -> None:
+        for n, answer in enumerate(answers):
+            answer.id = chunk.first + n
+            found[answer.id] = answer
+        self._counted(answers)
+
+
+def _died() -> Answer:
+    return Answer(0, finish="error", error="the engine's process died while it scored this row")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

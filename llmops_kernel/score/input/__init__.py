@@ -1,0 +1,1 @@
+"""Reads the table: files, parts of rows, prompts."""

@@ -1,0 +1,128 @@
+"""Finds the files of an input: a file, a folder, a pattern, a URL or a hub id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.errors import DataError, MissingDependencyError
+from llmops_kernel.store.files import find
+
+FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+_GLOB = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file of the input, the same for every process of the run."""
+
+    url: str
+    """A path that all nodes see, or a URL."""
+    format: str
+    """`parquet` or `jsonl`."""
+    size_bytes: int
+    version: str
+    """Changes when the file's content does: its ETag, or size and time of the last change."""
+
+
+def open_url(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system and the path in it. Raises MissingDependencyError, DataError."""
+    import fsspec
+
+    scheme = url.partition("://")[0] if "://" in url else ""
+    try:
+        files, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        package = _PACKAGES.get(scheme, "fsspec")
+        raise MissingDependencyError(
+            f"{url} cannot be opened: {error}", remedy=f"install {package} on the cluster's nodes"
+        ) from error
+    except ValueError as error:
+        raise DataError(f"{url} cannot be opened: {error}", remedy="check the URL") from error
+    return files, path
+
+
+def input_files(path: str, *, roots: Sequence[Path], format_name: str = "auto") -> list[InputFile]:
+    """Return the input's files, by name. Raises DataError if there are none or one is unknown.
+
+    Relative paths are looked for below `roots`. What is no file and has the form `owner/name`
+    is a dataset of the hub.
+    """
+    url = _url_of(path, roots)
+    files, inner = open_url(url)
+    try:
+        infos = _infos(files, inner)
+    except FileNotFoundError:
+        infos = []
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read: {error}", remedy="check the URL and the nodes' credentials"
+        ) from error
+    protocol = url.partition("://")[0] + "://" if "://" in url else ""
+    found = [_file(info, protocol, format_name) for info in infos]
+    chosen = [file for file in found if file is not None]
+    if not chosen:
+        raise DataError(
+            f"{path} has no Parquet or JSONL files.",
+            remedy="check input.path; relative paths start at the workspace folder. Files are"
+            " recognised by .parquet and .jsonl; other names need input.format",
+        )
+    return sorted(chosen, key=lambda file: file.url)
+
+
+def _url_of(path: str, roots: Sequence[Path]) -> str:
+    if "://" in path:
+        return path
+    if _GLOB & set(path):
+        base = Path(path).expanduser()
+        starts = [base] if base.is_absolute() else [root / path for root in roots]
+        return str(next((one for one in starts if any(one.parent.glob(one.name))), starts[0]))
+    found = find(path, roots)
+    if found is not None:
+        return str(found.resolve())
+    if path.count("/") == 1 and not Path(path).suffix and not path.startswith((".", "/", "~")):
+        return f"hf://datasets/{path}"
+    looked = ", ".join(str(root) for root in roots)
+    raise DataError(
+        f"The input {path!r} does not exist (looked in {looked}).",
+        remedy="check input.path; relative paths start at the workspace folder",
+    )
+
+
+def _infos(files: Any, path: str) -> list[dict[str, Any]]:
+    if _GLOB & set(path):
+        return [info for info in files.glob(path, detail=True).values() if info["type"] == "file"]
+    info = files.info(path)
+    if info["type"] == "file":
+        return [info]
+    inside = files.find(path, detail=True).values()
+    return [one for one in inside if not _is_hidden(one["name"], path)]
+
+
+def _is_hidden(name: str, folder: str) -> bool:
+    """Return True for `_SUCCESS`, `_ledger/...` and the like, as Spark and Arrow leave them out."""
+    parts = name[len(folder) :].strip("/").split("/")
+    return any(part.startswith(("_", ".")) for part in parts)
+
+
+def _file(info: dict[str, Any], protocol: str, format_name: str) -> InputFile | None:
+    name = str(info["name"])
+    known = FORMATS.get(Path(name).suffix.lower())
+    chosen = known if format_name == "auto" else format_name
+    if chosen is None:
+        return None
+    size = int(info.get("size") or 0)
+    stamp = info.get("ETag") or info.get("etag") or info.get("mtime") or info.get("LastModified")
+    return InputFile(
+        url=name
+        if not protocol or "://" in name
+        else f"{protocol}{name.lstrip('/')}"
+        if not protocol.startswith("file")
+        else name,
+        format=chosen,
+        size_bytes=size,
+        version=f"{size}-{stamp or ''}",
+    )

@@ -1,0 +1,161 @@
+"""Turns a row into a prompt and the expected answer, by template, chat, column or hook."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.driver.hooks import call
+from llmops_kernel.errors import DataError, HookError
+from llmops_kernel.score.engines.protocol import Prompt
+
+PROMPT_HOOKS = ("format_prompt", "format_example")
+Hook = Callable[..., Any] | None
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What the engine gets of a row, and what is expected."""
+
+    prompt: Prompt
+    reference: str | None = None
+
+
+class PromptMaker:
+    """Makes the prompts of a score config."""
+
+    def __init__(self, config: ScoreConfig, hooks: Mapping[str, Hook]) -> None:
+        settings = config.prompt
+        self._settings = settings
+        self._column = settings.reference
+        self._filled = _template(settings.reference) if "{" in settings.reference else None
+        self._make = self._way(hooks)
+
+    def __call__(self, row: dict[str, Any]) -> Prepared:
+        """Return the prompt of a row. Raises DataError or HookError for a row that has none."""
+        prepared = self._make(row)
+        if not prepared.prompt:
+            raise DataError("the prompt is empty", remedy="check the row's columns")
+        if self._column:
+            prepared.reference = self._expected(row)
+        return prepared
+
+    def _way(self, hooks: Mapping[str, Hook]) -> Callable[[dict[str, Any]], Prepared]:
+        settings = self._settings
+        if settings.template:
+            text = _template(settings.template)
+            return lambda row: Prepared(self._chat(text(row)))
+        if settings.messages:
+            made = [(one.role, _template(one.content)) for one in settings.messages]
+            return lambda row: Prepared([{"role": r, "content": t(row)} for r, t in made])
+        if settings.column:
+            return lambda row: Prepared(self._of_column(row))
+        hook = next((hooks[name] for name in PROMPT_HOOKS if hooks.get(name)), None)
+        if hook is None:
+            raise HookError(
+                "Nothing says how a row becomes a prompt.",
+                remedy=f"define {' or '.join(PROMPT_HOOKS)} in the hooks file, or write prompt",
+            )
+        return lambda row: self._of_hook(call(hook, row))
+
+    def _chat(self, text: str) -> Prompt:
+        return [{"role": "user", "content": text}] if self._settings.chat else text
+
+    def _of_column(self, row: dict[str, Any]) -> Prompt:
+        value = _value(row, self._settings.column)
+        if isinstance(value, str):
+            return self._chat(value)
+        return _messages(value, where=f"column {self._settings.column}")
+
+    def _of_hook(self, made: Any) -> Prepared:
+        """Read what a hook returned: a text, messages, or a dict of either with a reference.
+
+        Messages that end with the assistant's are a training example: its words are the reference.
+        """
+        if isinstance(made, str):
+            return Prepared(self._chat(made))
+        if isinstance(made, dict) and "prompt" in made:
+            expected = made.get("reference", made.get("completion"))
+            inner = self._of_hook(made["prompt"])
+            return Prepared(inner.prompt, _text(expected) if expected is not None else None)
+        messages = made.get("messages") if isinstance(made, dict) else made
+        chat = _messages(messages, where="the hook's result")
+        if chat and chat[-1]["role"] == "assistant":
+            return Prepared(chat[:-1], chat[-1]["content"])
+        return Prepared(chat)
+
+    def _expected(self, row: dict[str, Any]) -> str | None:
+        if self._filled is not None:
+            return self._filled(row)
+        value = row[self._column] if self._column in row else _value(row, self._column)
+        return None if value is None else _text(value)
+
+
+def _template(text: str) -> Callable[[dict[str, Any]], str]:
+    """Return a function from a row to the text. Names are columns; `{{` is a brace."""
+    try:
+        pieces = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise DataError(
+            f"The template {text[:60]!r} is not valid: {error}",
+            remedy="write columns as {name}, and a brace itself as {{ or }}",
+        ) from error
+
+    def fill(row: dict[str, Any]) -> str:
+        out = []
+        for literal, name, spec, _ in pieces:
+            out.append(literal)
+            if name is not None:
+                value = _lookup(row, name)
+                out.append(format(value, spec) if spec else _text(value))
+        return "".join(out)
+
+    return fill
+
+
+def _lookup(row: dict[str, Any], name: str) -> Any:
+    """Return a column, or `tags.diet` of a column that is an object."""
+    if name in row:
+        return _value(row, name)
+    head, _, rest = name.partition(".")
+    value = _value(row, head)
+    for key in rest.split(".") if rest else ():
+        if not isinstance(value, dict) or key not in value:
+            raise DataError(f"column {head} has no {rest}", remedy="check the prompt's template")
+        value = value[key]
+    return value
+
+
+def _value(row: dict[str, Any], name: str) -> Any:
+    if name not in row:
+        have = ", ".join(list(row)[:8]) or "no columns"
+        raise DataError(f"there is no column {name} (the row has {have})")
+    value = row[name]
+    if value is None:
+        raise DataError(f"column {name} is empty")
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
+    raise DataError(f"a {type(value).__name__} is not a text")
+
+
+def _messages(value: Any, *, where: str) -> list[dict[str, str]]:
+    if not isinstance(value, list | tuple) or not value:
+        raise DataError(f"{where} is a {type(value).__name__}, not a text or a list of messages")
+    chat = []
+    for message in value:
+        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(content, str) or not isinstance(message.get("role"), str):
+            raise DataError(f"{where} has a message without role and content")
+        chat.append({"role": message["role"], "content": content})
+    return chat

@@ -1,0 +1,123 @@
+"""What a score run reports while it goes on: rows, rates, replicas, samples."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from llmops_kernel.driver.report import DriverReport
+from llmops_kernel.metrics.events import EvalEvent, ProgressEvent
+from llmops_kernel.score.fleet import Replica
+from llmops_kernel.score.output.ledger import Ledger
+from llmops_kernel.score.progress import COUNTS, Rates
+
+_SOON_S, _OFTEN_S, _LATER_S = 1.0, 60.0, 5.0
+"""An event each second during the first minute, each five seconds later: a run may take a day."""
+_SAMPLES_EVERY_S = 10.0
+_ANSWER_S = 2.0
+
+
+class LiveReport:
+    """Journals the progress from the ledger and from what the scorers have under way."""
+
+    def __init__(self, report: DriverReport, ledger: Ledger, *, total: int) -> None:
+        self._report, self._ledger, self._total = report, ledger, total
+        self._rates = Rates()
+        self._begun_s = self._written_s = time.monotonic()
+        self._sampled_s = float("-inf")
+        self._first_row = False
+        self._before = sum(one.rows for one in ledger.finished)
+        """Rows of earlier attempts: they count as done, not as speed."""
+        self._num_loaded = 0
+
+    def loaded(self, one: Replica) -> None:
+        """Report a replica that is ready; the first one ends the start-up phase."""
+        self._num_loaded += 1
+        if self._num_loaded > 1:
+            return
+        load_s = one.facts.get("load_s") or 0.0
+        waited = time.monotonic() - self._begun_s
+        standing = "it was loaded already" if load_s > waited + 1 else f"loaded in {load_s:.1f} s"
+        self._report.phase("engine", "end", detail=standing)
+        self._report.phase("first_rows", "begin")
+
+    def tick(self, ready: list[Replica]) -> None:
+        """Journal the progress when it is time."""
+        now_s = time.monotonic()
+        every_s = _SOON_S if now_s - self._begun_s < _OFTEN_S else _LATER_S
+        if ready and now_s - self._written_s >= every_s:
+            self._write(now_s, _progress_of(ready), _facts_of(ready))
+
+    def finish(self) -> None:
+        """Journal that all rows are done."""
+        self._write(time.monotonic(), [], [])
+
+    def _write(
+        self, now_s: float, progress: list[dict[str, Any]], facts: list[dict[str, Any]]
+    ) -> None:
+        self._written_s = now_s
+        finished = self._ledger.finished
+        open_rows = sum(one["rows"] for one in progress)
+        done = min(self._total, sum(one.rows for one in finished) + open_rows)
+        counts = {"rows": float(done - self._before)}
+        for name in COUNTS[1:]:
+            if progress:
+                counts[name] = float(sum(one[name] for one in progress))
+        self._rates.add(now_s, counts)
+        if done > self._before and not self._first_row:
+            self._first_row = True
+            self._report.phase("first_rows", "end")
+        errors = float(sum(one.errors for one in finished))
+        values = {"errors": errors, **self._speeds(), **_replica_values(facts)}
+        self._report.emit(ProgressEvent(done=done, total=self._total, unit="rows", values=values))
+        self._sample(now_s, progress, done)
+
+    def _speeds(self) -> dict[str, float]:
+        names = {name: f"{name}_per_second" for name in COUNTS}
+        rates = {key: self._rates.per_second(name) for name, key in names.items()}
+        return {key: rate for key, rate in rates.items() if rate is not None}
+
+    def _sample(self, now_s: float, progress: list[dict[str, Any]], done: int) -> None:
+        samples = [sample for one in progress for sample in one["samples"]]
+        if samples and now_s - self._sampled_s >= _SAMPLES_EVERY_S:
+            self._sampled_s = now_s
+            self._report.emit(EvalEvent(step=done, metrics={}, samples=tuple(samples[-5:])))
+
+    @staticmethod
+    def evaluation(report: DriverReport, metrics: dict[str, float], *, rows: int) -> None:
+        """Journal the metrics of the whole table."""
+        report.emit(EvalEvent(step=rows, metrics=metrics, num_rows=rows))
+
+
+def _progress_of(ready: list[Replica]) -> list[dict[str, Any]]:
+    return _ask([one.scorer.progress.remote() for one in ready])
+
+
+def _facts_of(ready: list[Replica]) -> list[dict[str, Any]]:
+    return _ask([one.engine.facts.remote() for one in ready])
+
+
+def _ask(calls: list[Any]) -> list[dict[str, Any]]:
+    """Return the answers that come in time; a process that is being replaced has none."""
+    import ray
+
+    found = []
+    for call in ray.wait(calls, num_returns=len(calls), timeout=_ANSWER_S)[0]:
+        try:
+            found.append(ray.get(call))
+        except ray.exceptions.RayError:
+            continue
+    return found
+
+
+def _replica_values(facts: list[dict[str, Any]]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    if facts:
+        values["replicas"] = float(len(facts))
+    caches = [one["kv_cache"] for one in facts if one.get("kv_cache") is not None]
+    if caches:
+        values["kv_cache"] = max(caches)
+    running = [one["running"] for one in facts if "running" in one]
+    if running:
+        values["running"] = float(sum(running))
+    return values

@@ -1,0 +1,1 @@
+"""Writes scored rows: Parquet parts and the ledger of finished parts."""

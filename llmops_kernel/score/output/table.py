@@ -1,0 +1,189 @@
+"""Builds the Arrow table of a part: the input's columns, then what scoring adds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from llmops_kernel.score.engines.protocol import Answer, Prompt
+from llmops_kernel.score.input.rows import InputRow
+
+ADDED: dict[str, pa.DataType] = {
+    "row_number": pa.int64(),
+    "prompt": pa.string(),
+    "reference": pa.string(),
+    "output": pa.string(),
+    "label": pa.string(),
+    "label_scores": pa.string(),
+    "parsed": pa.string(),
+    "logprob": pa.float64(),
+    "embedding": pa.list_(pa.float32()),
+    "prompt_tokens": pa.int32(),
+    "output_tokens": pa.int32(),
+    "finish_reason": pa.string(),
+    "error": pa.string(),
+    "input_raw": pa.string(),
+}
+"""Columns that each output has; `label_scores`, `parsed` are JSON. `input_raw`: a row of the input
+that could not be read or whose values do not fit the columns."""
+METRIC_PREFIX = "metric_"
+_RENAMED = "input_"
+_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
+
+
+@dataclass(slots=True)
+class ScoredRow:
+    """One row with all that is known of it at the end."""
+
+    row: InputRow
+    answer: Answer | None = None
+    prompt: Prompt = ""
+    reference: str | None = None
+    error: str = ""
+    metrics: dict[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OutputColumns:
+    """The columns that an output keeps of its input, equal for all parts."""
+
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    """Names of Arrow types; `json`: stored as JSON text."""
+    metrics: tuple[str, ...] = ()
+    is_json: bool = False
+    """Whether the answers are JSON."""
+
+    def output_name(self, name: str) -> str:
+        """A column of the input that has the name of one of ours is renamed."""
+        taken = name in ADDED or name.startswith(METRIC_PREFIX)
+        return f"{_RENAMED}{name}" if taken else name
+
+
+def columns_of(rows: Sequence[InputRow], *, keep: Sequence[str] = ()) -> OutputColumns:
+    """Return the columns of JSONL rows: numbers and texts as such, all else as JSON text."""
+    names = dict.fromkeys(name for row in rows for name in row.values)
+    chosen = [name for name in names if not keep or name in keep]
+    return OutputColumns(tuple(chosen), tuple(_type_name(name, rows) for name in chosen))
+
+
+def columns_of_schema(schema: pa.Schema, *, keep: Sequence[str] = ()) -> OutputColumns:
+    """Return the columns of Parquet input, with their own types."""
+    chosen = [name for name in schema.names if not keep or name in keep]
+    return OutputColumns(tuple(chosen), tuple("arrow" for _ in chosen))
+
+
+def _type_name(name: str, rows: Sequence[InputRow]) -> str:
+    kinds = {type(row.values.get(name)) for row in rows} - {type(None)}
+    if kinds == {int, float}:
+        return "float"
+    if len(kinds) == 1 and (kind := kinds.pop()) in _TYPES:
+        return kind.__name__
+    return "json"
+
+
+def part_table(
+    scored: Sequence[ScoredRow], columns: OutputColumns, source: pa.Table | None
+) -> pa.Table:
+    """Return the part's table; `source` is the Arrow table that the rows were read from."""
+    arrays: dict[str, Any] = {}
+    raw = {one.row.number: one.row.raw for one in scored if one.row.raw}
+    for name, kind in zip(columns.names, columns.types, strict=True):
+        shown = columns.output_name(name)
+        if kind == "arrow" and source is not None and name in source.column_names:
+            arrays[shown] = source[name]
+        else:
+            arrays[shown] = _input_array(name, kind, scored, raw)
+    arrays.update(_added(scored, raw, columns.is_json))
+    for name in columns.metrics:
+        values = [one.metrics.get(name) for one in scored]
+        arrays[f"{METRIC_PREFIX}{name}"] = pa.array(values, pa.float64())
+    return pa.table(arrays)
+
+
+def _input_array(
+    name: str, kind: str, scored: Sequence[ScoredRow], raw: dict[int, str]
+) -> pa.Array:
+    """Return a column of JSONL input; rows with a value of another type go to `input_raw`."""
+    if kind == "json":
+        return pa.array([_as_json(one.row.values, name) for one in scored], pa.string())
+    wanted = {"bool": bool, "int": int, "float": float, "str": str}[kind]
+    values: list[Any] = []
+    for one in scored:
+        value = one.row.values.get(name)
+        if value is None or type(value) is wanted:
+            values.append(value)
+        elif wanted is float and type(value) is int:
+            values.append(float(value))
+        else:
+            raw.setdefault(one.row.number, json.dumps(one.row.values, ensure_ascii=False))
+            values.append(None)
+    try:
+        return pa.array(values, _TYPES[wanted])
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+        # A whole number of more than 64 bits, or half of a surrogate pair.
+        return _one_by_one(values, _TYPES[wanted], scored, raw)
+
+
+def _one_by_one(
+    values: list[Any], kind: pa.DataType, scored: Sequence[ScoredRow], raw: dict[int, str]
+) -> pa.Array:
+    kept = []
+    for value, one in zip(values, scored, strict=True):
+        try:
+            kept.append(pa.scalar(value, kind).as_py())
+        except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+            raw.setdefault(one.row.number, json.dumps(one.row.values))
+            kept.append(None)
+    return pa.array(kept, kind)
+
+
+def _as_json(values: Mapping[str, Any], name: str) -> str | None:
+    value = values.get(name)
+    return None if value is None else json.dumps(value)
+
+
+def _added(
+    scored: Sequence[ScoredRow], raw: Mapping[int, str], is_json: bool
+) -> dict[str, pa.Array]:
+    answers, errors = [one.answer for one in scored], [one.error or None for one in scored]
+    good = [None if a is None or a.error else a for a in answers]
+    texts = [None if a is None else a.text for a in good]
+    columns: dict[str, list[Any]] = {
+        "row_number": [one.row.number for one in scored],
+        "prompt": [prompt_text(one.prompt) or None for one in scored],
+        "reference": [one.reference for one in scored],
+        "output": texts,
+        "label": [t if a and a.scores else None for a, t in zip(good, texts, strict=True)],
+        "label_scores": [json.dumps(a.scores) if a and a.scores else None for a in good],
+        "parsed": [t if is_json and not e else None for t, e in zip(texts, errors, strict=True)],
+        "logprob": [a.logprob if a else None for a in good],
+        "embedding": [a.embedding if a else None for a in good],
+        "prompt_tokens": [a.prompt_tokens if a else None for a in answers],
+        "output_tokens": [a.output_tokens if a else None for a in answers],
+        "finish_reason": [a.finish if a else None for a in answers],
+        "error": errors,
+        "input_raw": [raw.get(one.row.number) for one in scored],
+    }
+    return {name: _array(values, ADDED[name]) for name, values in columns.items()}
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:  # A lone surrogate, which a JSON text may escape.
+        clean = [v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for v in values]
+        return pa.array(clean, kind)
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return a chat's words: one message as it is, more with their roles."""
+    if isinstance(prompt, str):
+        return prompt
+    if len(prompt) == 1:
+        return prompt[0]["content"]
+    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)

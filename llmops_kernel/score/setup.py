@@ -1,0 +1,210 @@
+"""What a run is made of before the first row is scored: input, output, model, engine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.driver.hooks import load_functions
+from llmops_kernel.errors import DataError, LLMOpsError
+from llmops_kernel.models.source import model_source
+from llmops_kernel.score.engines.protocol import EngineSpec, Job
+from llmops_kernel.score.evaluate.row_scorer import RowScorer
+from llmops_kernel.score.input.files import input_files
+from llmops_kernel.score.input.parts import Plan, divide
+from llmops_kernel.score.input.prompts import PromptMaker
+from llmops_kernel.score.input.rows import InputRow, read_part
+from llmops_kernel.score.output.table import OutputColumns, columns_of, columns_of_schema
+from llmops_kernel.score.scorer import HOOKS
+from llmops_kernel.score.standing.replicas import Deployment
+from llmops_kernel.store.files import find
+from llmops_kernel.store.record.spec import RunSpec
+
+_LOOKED_AT = 200
+"""Rows that are looked at to learn the names of the metrics."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The input, and the columns of its output."""
+
+    plan: Plan
+    columns: OutputColumns
+
+
+def roots(spec: RunSpec) -> tuple[Path, ...]:
+    """Return where relative paths are looked for: as submitted, then on the client."""
+    own = (Path.cwd(),)
+    return (*own, Path(spec.workspace_root)) if spec.workspace_root else own
+
+
+def open_table(
+    spec: RunSpec, config: ScoreConfig, *, counted: Callable[[int], None] = lambda _: None
+) -> Table:
+    """Divide the input into parts and decide the output's columns. Raises DataError, HookError."""
+    wanted = config.input
+    files = input_files(wanted.path, roots=roots(spec), format_name=wanted.format)
+    plan = divide(files, part_rows=config.output.part_rows, limit=wanted.limit, counted=counted)
+    if not plan.parts:
+        raise DataError(f"{wanted.path} has no rows.", remedy="check the file")
+    first = read_part(plan.parts[0])
+    _check_key(wanted.key, first.rows)
+    metrics = _metric_names(config, first.rows[:_LOOKED_AT])
+    keep = (*wanted.columns, wanted.key) if wanted.columns else ()
+    made = (
+        columns_of(first.rows, keep=keep)
+        if first.table is None
+        else columns_of_schema(first.table.schema, keep=keep)
+    )
+    columns = OutputColumns(
+        made.names, made.types, metrics=metrics, is_json=config.task.type == "json"
+    )
+    return Table(plan, columns)
+
+
+def _check_key(key: str, rows: list[InputRow]) -> None:
+    readable = [row for row in rows if not row.error]
+    if key and readable and all(key not in row.values for row in readable):
+        have = ", ".join(list(readable[0].values)[:8])
+        raise DataError(
+            f"The input has no column {key!r} (it has {have}).", remedy="correct input.key"
+        )
+
+
+def _metric_names(config: ScoreConfig, rows: list[InputRow]) -> tuple[str, ...]:
+    """Return the names of the row metrics, as an empty answer to some rows has them.
+
+    Raises the error of the prompt when no row has one: then nothing would be scored.
+    """
+    file = config.hooks.file
+    hooks = load_functions(Path(file), HOOKS) if file else {}
+    maker, scorer = PromptMaker(config, hooks), RowScorer(config, hooks.get("score_row"))
+    names: dict[str, None] = {}
+    failure: LLMOpsError | None = None
+    made = 0
+    for row in rows:
+        if row.error:
+            continue
+        try:
+            prepared = maker(row.values)
+            made += 1
+            names |= dict.fromkeys(scorer.row("", prepared.reference, row.values).values)
+        except LLMOpsError as error:
+            failure = failure or error
+    if not made and failure is not None:
+        raise DataError(
+            f"None of the first {len(rows)} rows has a prompt. The first one: {failure.message}",
+            remedy=failure.remedy or "check prompt in the config against the input's columns",
+        ) from failure
+    return tuple(names)
+
+
+def columns_json(columns: OutputColumns) -> dict[str, Any]:
+    return json.loads(json.dumps(asdict(columns)))  # type: ignore[no-any-return]
+
+
+def columns_from(data: dict[str, Any]) -> OutputColumns:
+    return OutputColumns(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineChoice:
+    """Which engine runs, and what is said about the choice."""
+
+    deployment: Deployment
+    words: str
+    """`vLLM`, for the screen."""
+    warning: str = ""
+    remedy: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def job_of(config: ScoreConfig, *, adapter: str) -> Job:
+    sampling, task = config.sampling, config.task
+    return Job(
+        task=task.type,
+        choices=task.choices,
+        json_schema="" if task.json_schema is None else json.dumps(task.json_schema),
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        max_tokens=sampling.max_tokens,
+        stop=sampling.stop,
+        seed=sampling.seed,
+        adapter=adapter,
+    )
+
+
+def engine_choice(
+    spec: RunSpec, config: ScoreConfig, *, num_gpus: float, score_python: str
+) -> EngineChoice:
+    """Decide where the model runs.
+
+    `num_gpus`: of the cluster. `score_python`: interpreter of vLLM's own environment; empty: there
+    is none. An image that has vLLM needs none.
+    """
+    settings = config.engine
+    has_vllm = importlib.util.find_spec("vllm") is not None
+    kind = settings.type
+    warning = remedy = ""
+    if kind == "auto":
+        kind = "vllm" if has_vllm or score_python else "transformers"
+        if kind == "transformers":
+            warning = (
+                "vLLM is not installed, so the answers come from Transformers, which is slower."
+            )
+            remedy = "`llmops score-env` makes vLLM's environment on this machine"
+    python = score_python if kind == "vllm" and not has_vllm else ""
+    if kind == "vllm" and not has_vllm and not score_python:
+        raise DataError(
+            "engine.type is vllm, which is not installed on the cluster.",
+            remedy="`llmops score-env` makes its environment on this machine; on Kubernetes use an"
+            " image with vLLM; or set engine.type to transformers",
+        )
+    source = model_source(
+        config.model.id, roots=roots(spec), cache=Path(spec.cache_root) if spec.cache_root else None
+    )
+    engine = EngineSpec(
+        type=kind,
+        model=source,
+        revision=config.model.revision,
+        dtype=config.model.dtype,
+        trust_remote_code=config.model.trust_remote_code,
+        tensor_parallel=settings.tensor_parallel,
+        max_model_len=settings.max_model_len,
+        batch_size=settings.batch_size,
+        gpu_memory=settings.gpu_memory,
+        num_gpus=settings.tensor_parallel if num_gpus else 0,
+        max_lora_rank=_LORA_RANK,
+        embeds=config.task.type == "embed",
+        options=dict(settings.options),
+    )
+    words = {"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind)
+    deployment = Deployment(spec=engine, keep_s=settings.keep_s, python=python)
+    return EngineChoice(deployment=deployment, words=words, warning=warning, remedy=remedy)
+
+
+_LORA_RANK = 64
+"""Of each engine, also where this job has no adapter: the next job of the same model may have one,
+and both then share the engine. Costs some megabytes."""
+
+
+def adapter_folder(spec: RunSpec, adapter: str) -> str:
+    """Return the adapter as the engine's node sees it. Raises DataError."""
+    if not adapter or "://" in adapter:
+        return adapter
+    found = find(adapter, roots(spec))
+    if found is None or not (found / "adapter_config.json").exists():
+        missing = "does not exist" if found is None else "has no adapter_config.json"
+        raise DataError(
+            f"The adapter {adapter} {missing}.",
+            remedy="name the output folder of a LoRA run in model.adapter, or the run in model.run",
+        )
+    return str(found.resolve())

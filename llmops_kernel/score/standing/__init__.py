@@ -1,0 +1,1 @@
+"""Engines that stay on the cluster between jobs."""

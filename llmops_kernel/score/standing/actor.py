@@ -1,0 +1,136 @@
+"""The Ray actor that holds an engine: named and detached, so that the next job finds it loaded."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from llmops_kernel.errors import LLMOpsError, ModelError
+from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt
+from llmops_kernel.score.engines.registry import load_engine
+from llmops_kernel.score.standing.loop import EngineLoop
+
+_LOOK_S = 1.0
+BROKEN_EXIT = 70
+
+
+class EngineActor:
+    """Created empty; `load` loads the model. After a restart by Ray the next call loads again.
+
+    It leaves the cluster when nobody has used it for `keep_s` seconds.
+    """
+
+    def __init__(self, spec: EngineSpec, *, keep_s: float) -> None:
+        self._spec = spec
+        self._keep_s = keep_s
+        self._loading = threading.Lock()
+        self._loop: EngineLoop | None = None
+        self._touched_s = time.monotonic()
+        self._load_s: float | None = None
+        self._leaving = False
+        threading.Thread(target=self._watch, daemon=True, name="llmops-keep").start()
+
+    def load(self, *, keep_s: float | None = None) -> dict[str, Any]:
+        """Load the model unless it is loaded; return what is known of the engine.
+
+        Raises ModelError.
+        """
+        if keep_s is not None:
+            self._keep_s = keep_s
+        self._ready()
+        return self.facts()
+
+    def generate(
+        self, job: Job, prompts: Sequence[Prompt], targets: Sequence[str] = ()
+    ) -> list[Answer]:
+        """Return the answers in the order of the prompts."""
+        return self._ready().generate(job, prompts, targets)
+
+    def stream(self, job: Job, prompt: Prompt) -> Iterator[Answer]:
+        """Yield the growing answer."""
+        yield from self._ready().stream(job, prompt)
+
+    def facts(self) -> dict[str, Any]:
+        """What it has loaded, where, and how busy it is; never waits for the engine."""
+        loop = self._loop
+        return {
+            "model": self._spec.model,
+            "type": self._spec.type,
+            "pid": os.getpid(),
+            "is_loaded": loop is not None,
+            "load_s": self._load_s,
+            "keep_s": self._keep_s,
+            **({} if loop is None else loop.facts()),
+        }
+
+    def leave(self, *, only_idle: bool = True) -> bool:
+        """Leave the cluster; return False if it has work and `only_idle`."""
+        loop = self._loop
+        if only_idle and (self._loading.locked() or (loop is not None and loop.idle_s == 0)):
+            return False
+        self._leave()
+        return True
+
+    def _ready(self) -> EngineLoop:
+        self._touched_s = time.monotonic()
+        with self._loading:
+            if self._loop is None:
+                begin = time.monotonic()
+                self._loop = EngineLoop(_loaded(self._spec), broken=_break)
+                self._load_s = time.monotonic() - begin
+            self._touched_s = time.monotonic()
+            return self._loop
+
+    def _watch(self) -> None:
+        while not self._leaving:
+            time.sleep(_LOOK_S)
+            if self._loading.locked():
+                continue
+            loop = self._loop
+            idle_s = time.monotonic() - self._touched_s
+            if loop is not None:
+                idle_s = min(idle_s, loop.idle_s)
+            if idle_s > self._keep_s:
+                self._leave()
+
+    def _leave(self) -> None:
+        """End in a moment, for good: Ray does not start it again."""
+        if not self._leaving:
+            self._leaving = True
+            threading.Thread(target=self._end, daemon=True).start()
+
+    def _end(self) -> None:
+        import ray
+
+        if self._loop is not None:
+            self._loop.close()
+        time.sleep(0.1)  # The answer to `leave` is sent first.
+        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+
+def _loaded(spec: EngineSpec) -> Any:
+    try:
+        return load_engine(spec)
+    except LLMOpsError:
+        raise
+    except MemoryError as error:
+        raise ModelError(
+            f"{spec.model} does not fit into memory.",
+            remedy="use a smaller model, a node with more memory, or engine.tensor_parallel",
+        ) from error
+    except Exception as error:
+        raise ModelError(
+            f"The engine {spec.type} cannot load {spec.model}: {type(error).__name__}: {error}",
+            remedy="see the engine's log in the Ray Dashboard, or try another engine.type",
+        ) from error
+
+
+def _break(error: BaseException) -> None:
+    """End the process when the engine is broken: Ray starts the actor again."""
+    import traceback
+
+    traceback.print_exception(error)
+    os._exit(BROKEN_EXIT)

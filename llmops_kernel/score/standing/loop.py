@@ -1,0 +1,188 @@
+"""Runs one engine in a thread for many callers: their requests are worked on together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from llmops_kernel.score.engines.protocol import Answer, Engine, EngineStats, Job, Prompt, Request
+
+_LOOK_S = 0.5
+
+
+@dataclass
+class _Batch:
+    """The requests of one call."""
+
+    first_id: int
+    job: Job
+    prompts: Sequence[Prompt]
+    targets: Sequence[str]
+    answers: list[Answer | None] = field(default_factory=list)
+    left: int = 0
+    done: threading.Event = field(default_factory=threading.Event)
+    parts: SimpleQueue[Answer | None] | None = None
+    """Of a streamed call: partial answers, then None."""
+    was_cancelled: bool = False
+
+    def finish(self) -> None:
+        self.done.set()
+        if self.parts is not None:
+            self.parts.put(None)
+
+
+class EngineLoop:
+    """One thread makes all steps of an engine; any number of threads wait for answers."""
+
+    def __init__(self, engine: Engine, *, broken: Callable[[BaseException], None]) -> None:
+        """`broken` is called in the thread when the engine raises; no answer comes after that."""
+        self.engine = engine
+        self._broken = broken
+        self._change = threading.Condition()
+        self._inbox: list[_Batch] = []
+        self._cancelled: list[_Batch] = []
+        self._batches: dict[int, _Batch] = {}
+        self._next_id = 0
+        self._closing = False
+        self.used_s = time.monotonic()
+        """When the engine last had work."""
+        self.prompt_tokens = self.output_tokens = self.requests = 0
+        """Counted since the engine was loaded."""
+        self._thread = threading.Thread(target=self._run, daemon=True, name="llmops-engine")
+        self._thread.start()
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last work; 0 while there is some."""
+        return 0.0 if self._batches or self._inbox else time.monotonic() - self.used_s
+
+    def stats(self) -> EngineStats:
+        return self.engine.stats()
+
+    def generate(
+        self, job: Job, prompts: Sequence[Prompt], targets: Sequence[str] = ()
+    ) -> list[Answer]:
+        """Wait for all answers; they are in the order of the prompts, ids count from 0."""
+        batch = self._submit(job, prompts, targets)
+        batch.done.wait()
+        return [answer for answer in batch.answers if answer is not None]
+
+    def stream(self, job: Job, prompt: Prompt) -> Iterator[Answer]:
+        """Yield the answer so far each time that it has grown; the last one is final."""
+        batch = self._submit(job, [prompt], (), parts=SimpleQueue())
+        assert batch.parts is not None
+        try:
+            while (answer := batch.parts.get()) is not None:
+                yield answer
+        finally:
+            if not batch.done.is_set():
+                self._cancel(batch)
+
+    def close(self) -> None:
+        with self._change:
+            self._closing = True
+            self._change.notify()
+        self._thread.join(10.0)
+
+    def _submit(
+        self,
+        job: Job,
+        prompts: Sequence[Prompt],
+        targets: Sequence[str],
+        *,
+        parts: SimpleQueue[Answer | None] | None = None,
+    ) -> _Batch:
+        count = len(prompts)
+        with self._change:
+            batch = _Batch(self._next_id, job, prompts, targets, [None] * count, count, parts=parts)
+            self._next_id += count
+            if count:
+                self._inbox.append(batch)
+                self._change.notify()
+        if not count:
+            batch.finish()
+        return batch
+
+    def _cancel(self, batch: _Batch) -> None:
+        with self._change:
+            self._cancelled.append(batch)
+            self._change.notify()
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+            self.engine.close()
+        except BaseException as error:
+            self._broken(error)
+
+    def _turn(self) -> bool:
+        with self._change:
+            while not (self._inbox or self._cancelled or self._closing or self.engine.unfinished):
+                self._change.wait(_LOOK_S)
+            arrived, self._inbox = self._inbox, []
+            cancelled, self._cancelled = self._cancelled, []
+            closing = self._closing
+        for batch in arrived:
+            self._add(batch)
+        for batch in cancelled:
+            self._forget(batch)
+        if self.engine.unfinished:
+            self.used_s = time.monotonic()
+            for answer in self.engine.step():
+                self._take(answer)
+            self.used_s = time.monotonic()
+        return not closing
+
+    def _add(self, batch: _Batch) -> None:
+        targets = batch.targets
+        for n, prompt in enumerate(batch.prompts):
+            self._batches[batch.first_id + n] = batch
+            target = targets[n] if targets else ""
+            self.engine.add(Request(batch.first_id + n, prompt, target), batch.job)
+        self.used_s = time.monotonic()
+
+    def _take(self, answer: Answer) -> None:
+        batch = self._batches.get(answer.id)
+        if batch is None:
+            return
+        number = answer.id
+        answer.id -= batch.first_id
+        if batch.parts is not None:
+            batch.parts.put(answer)
+        if not answer.is_final:
+            return
+        del self._batches[number]
+        self.requests += 1
+        self.prompt_tokens += answer.prompt_tokens
+        self.output_tokens += answer.output_tokens
+        batch.answers[answer.id] = answer
+        batch.left -= 1
+        if not batch.left:
+            batch.finish()
+
+    def _forget(self, batch: _Batch) -> None:
+        ids = range(batch.first_id, batch.first_id + len(batch.prompts))
+        open_ids = [number for number in ids if self._batches.pop(number, None) is not None]
+        if open_ids:
+            self.engine.cancel(open_ids)
+        batch.was_cancelled = True
+        batch.finish()
+
+    def facts(self) -> dict[str, Any]:
+        """Counts since the engine was loaded, and how busy it is."""
+        stats = self.stats()
+        return {
+            "requests": self.requests,
+            "prompt_tokens": self.prompt_tokens,
+            "output_tokens": self.output_tokens,
+            "running": stats.running,
+            "waiting": stats.waiting,
+            "kv_cache": stats.kv_cache,
+            "prefix_hits": stats.prefix_hits,
+            "idle_s": self.idle_s,
+        }

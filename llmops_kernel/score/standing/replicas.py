@@ -1,0 +1,87 @@
+"""Finds or starts the engine's replicas on the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llmops_kernel.score.engines.protocol import EngineSpec
+from llmops_kernel.score.standing.actor import EngineActor
+
+NAMESPACE = "llmops-engines"
+_PREFIX = "engine-"
+_CONCURRENCY = 64
+"""Calls at once: scorers, chats and questions about the state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """How the engine's processes are started."""
+
+    spec: EngineSpec
+    keep_s: float
+    python: str = ""
+    """Interpreter of the engine's own environment; empty: the job's."""
+
+    def name(self, index: int) -> str:
+        """Name of a replica's actor: equal for jobs that can share it."""
+        spec = (
+            self.spec
+            if not self.python
+            else replace(self.spec, options={**self.spec.options, "python": self.python})
+        )
+        return f"{_PREFIX}{spec.key}-{index}"
+
+
+def replica(deployment: Deployment, index: int) -> Any:
+    """Return the actor of a replica, which is started unless it is there."""
+    import ray
+
+    spec = deployment.spec
+    options: dict[str, Any] = {
+        "name": deployment.name(index),
+        "namespace": NAMESPACE,
+        "lifetime": "detached",
+        "get_if_exists": True,
+        "max_restarts": -1,
+        "max_task_retries": 0,
+        "max_concurrency": _CONCURRENCY,
+    }
+    if spec.num_gpus:
+        options["num_gpus"] = spec.num_gpus
+    runtime_env = _runtime_env(deployment)
+    if runtime_env:
+        options["runtime_env"] = runtime_env
+    actor = ray.remote(EngineActor).options(**options)
+    return actor.remote(spec, keep_s=deployment.keep_s)
+
+
+def _runtime_env(deployment: Deployment) -> dict[str, Any]:
+    if not deployment.python:
+        return {}
+    return {"py_executable": deployment.python}
+
+
+def forget(deployment: Deployment, index: int) -> None:
+    """End a replica that cannot load; the next job starts a new one."""
+    import ray
+
+    try:
+        actor = ray.get_actor(deployment.name(index), namespace=NAMESPACE)
+    except ValueError:
+        return
+    ray.kill(actor, no_restart=True)
+
+
+def standing() -> dict[str, Any]:
+    """Return the actors of all engines on the cluster, by name."""
+    import ray
+
+    found = {}
+    for entry in ray.util.list_named_actors(all_namespaces=True):
+        if entry["namespace"] == NAMESPACE:
+            try:
+                found[entry["name"]] = ray.get_actor(entry["name"], namespace=NAMESPACE)
+            except ValueError:  # It has left meanwhile.
+                continue
+    return found
