@@ -13,6 +13,7 @@ _GENERIC = "llmops_kernel.kinds.generic:generic_kind"
 _BUILT_IN = {
     "train": "llmops_kernel.kinds.train:TRAIN",
     "script": "llmops_kernel.kinds.script:SCRIPT",
+    "score": "llmops_kernel.kinds.score:SCORE",
 }
 """Loaded on first use, so that an import costs only what is needed."""
 USUAL = "train"

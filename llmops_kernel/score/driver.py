@@ -17,7 +17,8 @@ from llmops_kernel.driver.storage import run_storage
 from llmops_kernel.errors import LLMOpsError, RunError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, OutputEvent
 from llmops_kernel.score.evaluate.totals import Totals
-from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet
+from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, Slot
+from llmops_kernel.score.input.parts import Part
 from llmops_kernel.score.live import LiveReport
 from llmops_kernel.score.output.ledger import Ledger
 from llmops_kernel.score.output.sink import METRICS, Sink, part_name
@@ -141,12 +142,12 @@ class ScoreDriver:
         while left or under_way:
             for scorer in self._fleet.poll():
                 live.loaded(self._fleet.ready[-1])
-                for _ in range(PARTS_AT_ONCE):
-                    pool.push(scorer)
+                for number in range(PARTS_AT_ONCE):
+                    pool.push(Slot(scorer, number))
             if self._stop.is_set():
                 break
             while left and pool.has_free():
-                pool.submit(lambda scorer, part: scorer.score.remote(part), left.pop(0))
+                pool.submit(_score_part, left.pop(0))
                 under_way += 1
             self._fleet.grow(parts_left=len(left) + under_way)
             outcome = _next(pool, has_work=under_way > 0)
@@ -216,8 +217,15 @@ class ScoreDriver:
         self._report.emit(OutputEvent(path=sink.url, what="scores", size_bytes=size))
         message = ""
         if totals.num_errors:
-            message = f"{totals.num_errors:,} of {totals.num_rows:,} rows could not be scored; see the column error."
+            message = (
+                f"{totals.num_errors:,} of {totals.num_rows:,} rows could not be scored; the column"
+                " `error` says why."
+            )
         return EndEvent(state="SUCCEEDED", message=message, last_step=totals.num_rows)
+
+
+def _score_part(slot: Slot, part: Part) -> Any:
+    return slot.scorer.score.remote(part)
 
 
 def _next(pool: Any, *, has_work: bool) -> PartOutcome | None:
@@ -247,7 +255,7 @@ def _is_shared(config: ScoreConfig, *, num_nodes: int) -> bool:
 
 def _score_python(spec: RunSpec) -> str:
     """Return the interpreter of vLLM's own environment on this node; empty if there is none."""
-    from llmops_kernel.score_env import python_of
+    from llmops_kernel.score.environment import python_of
 
     return python_of(Path(spec.cache_root) if spec.cache_root else None)
 

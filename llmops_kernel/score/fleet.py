@@ -17,6 +17,14 @@ _SCALE_EVERY_S = 5.0
 _WAITING_S = 8.0
 
 
+@dataclass(frozen=True)
+class Slot:
+    """What Ray's ActorPool takes for an actor: it refuses one that it has already."""
+
+    scorer: Any
+    number: int
+
+
 @dataclass
 class Replica:
     index: int

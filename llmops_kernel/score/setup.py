@@ -105,12 +105,16 @@ def _metric_names(config: ScoreConfig, rows: list[InputRow]) -> tuple[str, ...]:
 
 
 def columns_json(columns: OutputColumns) -> dict[str, Any]:
-    return json.loads(json.dumps(asdict(columns)))  # type: ignore[no-any-return]
+    data: dict[str, Any] = json.loads(json.dumps(asdict(columns)))
+    return data
 
 
 def columns_from(data: dict[str, Any]) -> OutputColumns:
     return OutputColumns(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        names=tuple(data["names"]),
+        types=tuple(data["types"]),
+        metrics=tuple(data["metrics"]),
+        is_json=bool(data["is_json"]),
     )
 
 

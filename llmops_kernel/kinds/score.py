@@ -1,0 +1,117 @@
+"""The kind `score`: a model's answers for a table, with metrics."""
+
+from __future__ import annotations
+
+import functools
+from operator import attrgetter
+
+from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
+from llmops_kernel.kinds.kind import Column, Figure, RunKind
+from llmops_kernel.store.journal.score_view import ScoreView
+from llmops_kernel.store.journal.training_view import lower_is_better
+from llmops_kernel.store.record.record import RunRecord
+
+
+def describe(record: RunRecord) -> str:
+    """`SmolLM2-135M-Instruct + adapter · generate · data/menu-eval.jsonl`."""
+    config = record.config
+    model = config.get("model") or {}
+    name = str(model.get("id") or model.get("run") or "")
+    if model.get("adapter"):
+        name += f" + adapter of {model['run']}" if model.get("run") else " + adapter"
+    task = (config.get("task") or {}).get("type")
+    path = (config.get("input") or {}).get("path")
+    return " · ".join(str(part) for part in (name, task, path) if part)
+
+
+def metric_figures(view: ScoreView) -> tuple[Figure, ...]:
+    """A figure for each metric of the whole table."""
+    return tuple(_metric(name) for name in view.metrics)
+
+
+@functools.cache
+def _metric(name: str) -> Figure:
+    return Figure(
+        key=name,
+        label=name.replace("_", " "),
+        unit="number",
+        better="lower" if lower_is_better(name) or name == "ece" else "higher",
+        hint="of all rows without an error",
+        value=lambda view: view.metrics.get(name),
+    )
+
+
+def _rate(key: str, label: str, hint: str, *, listed: bool = False) -> Figure:
+    return Figure(
+        key=key,
+        label=label,
+        unit="per_second",
+        better="higher",
+        hint=hint,
+        value=lambda view: view.mean_rate(key) if view.is_terminal else view.value(key),
+        listed=listed,
+    )
+
+
+def _column(name: str, label: str, unit: str) -> Column:
+    return Column(name=name, label=label, unit=unit, value=lambda event: event.values.get(name))  # type: ignore[arg-type]
+
+
+SCORE = RunKind(
+    name="score",
+    title="Score run",
+    entrypoint="python -m llmops_kernel.score.driver",
+    config_file="llmops_kernel.kinds.score_config:SCORE_FILE",
+    view=ScoreView,
+    figures=(
+        _rate("rows_per_second", "rows/s", "all replicas together", listed=True),
+        _rate("output_tokens_per_second", "output tokens/s", "all replicas together", listed=True),
+        _rate("prompt_tokens_per_second", "prompt tokens/s", "all replicas together"),
+        Figure(
+            key="errors",
+            label="errors",
+            unit="count",
+            better="lower",
+            hint="rows that could not be scored; the column `error` says why",
+            value=lambda view: view.value("errors"),
+            listed=True,
+        ),
+        Figure(
+            key="kv_cache",
+            label="KV cache",
+            unit="fraction",
+            hint="share of the KV cache in use, of the fullest replica",
+            value=lambda view: view.value("kv_cache"),
+            compared=False,
+        ),
+        Figure(
+            key="replicas",
+            label="replicas",
+            unit="count",
+            hint="copies of the model that work at the same time",
+            value=lambda view: view.value("replicas"),
+            compared=False,
+        ),
+    ),
+    more_figures=metric_figures,
+    columns=(
+        Column(name="done", label="row", unit="count", value=attrgetter("done")),
+        _column("rows_per_second", "rows/s", "per_second"),
+        _column("output_tokens_per_second", "output tokens/s", "per_second"),
+        _column("prompt_tokens_per_second", "prompt tokens/s", "per_second"),
+        _column("kv_cache", "KV cache", "fraction"),
+        _column("errors", "errors", "count"),
+    ),
+    curve="rows_per_second",
+    phases=(*START_PHASES, "input", "model", "engine", "first_rows"),
+    words={
+        **START_WORDS,
+        "input": "Reading the input's size",
+        "model": "Looking up the model",
+        "engine": "Loading the model into the engine",
+        "first_rows": "Waiting for the first answers",
+        "evaluate": "Computing the metrics",
+    },
+    no_progress="This run ended before its first row.",
+    describe=describe,
+)
