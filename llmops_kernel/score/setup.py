@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,6 @@ class EngineChoice:
     """`vLLM`, for the screen."""
     warning: str = ""
     remedy: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 def job_of(config: ScoreConfig, *, adapter: str) -> Job:
@@ -149,35 +148,17 @@ def job_of(config: ScoreConfig, *, adapter: str) -> Job:
 def engine_choice(
     spec: RunSpec, config: ScoreConfig, *, num_gpus: float, score_python: str
 ) -> EngineChoice:
-    """Decide where the model runs.
+    """Decide where the model runs. Raises DataError for an engine that is not installed.
 
     `num_gpus`: of the cluster. `score_python`: interpreter of vLLM's own environment; empty: there
     is none. An image that has vLLM needs none.
     """
     settings = config.engine
-    has_vllm = importlib.util.find_spec("vllm") is not None
-    kind = settings.type
-    warning = remedy = ""
-    if kind == "auto":
-        kind = "vllm" if has_vllm or score_python else "transformers"
-        if kind == "transformers":
-            warning = (
-                "vLLM is not installed, so the answers come from Transformers, which is slower."
-            )
-            remedy = "`llmops score-env` makes vLLM's environment on this machine"
-    python = score_python if kind == "vllm" and not has_vllm else ""
-    if kind == "vllm" and not has_vllm and not score_python:
-        raise DataError(
-            "engine.type is vllm, which is not installed on the cluster.",
-            remedy="`llmops score-env` makes its environment on this machine; on Kubernetes use an"
-            " image with vLLM; or set engine.type to transformers",
-        )
-    source = model_source(
-        config.model.id, roots=roots(spec), cache=Path(spec.cache_root) if spec.cache_root else None
-    )
+    kind, python, warning = _engine_type(settings.type, score_python=score_python)
+    cache = Path(spec.cache_root) if spec.cache_root else None
     engine = EngineSpec(
         type=kind,
-        model=source,
+        model=model_source(config.model.id, roots=roots(spec), cache=cache),
         revision=config.model.revision,
         dtype=config.model.dtype,
         trust_remote_code=config.model.trust_remote_code,
@@ -190,9 +171,29 @@ def engine_choice(
         embeds=config.task.type == "embed",
         options=dict(settings.options),
     )
-    words = {"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind)
-    deployment = Deployment(spec=engine, keep_s=settings.keep_s, python=python)
-    return EngineChoice(deployment=deployment, words=words, warning=warning, remedy=remedy)
+    return EngineChoice(
+        deployment=Deployment(spec=engine, keep_s=settings.keep_s, python=python),
+        words={"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind),
+        warning=warning,
+        remedy="`llmops score-env` makes vLLM's environment on this machine" if warning else "",
+    )
+
+
+def _engine_type(kind: str, *, score_python: str) -> tuple[str, str, str]:
+    """Return the engine's type, the interpreter it needs (empty: the job's), and a warning."""
+    has_vllm = importlib.util.find_spec("vllm") is not None
+    if kind == "auto" and not has_vllm and not score_python:
+        slower = "vLLM is not installed, so Transformers gives the answers, which is slower."
+        return "transformers", "", slower
+    if kind not in ("auto", "vllm"):
+        return kind, "", ""
+    if not has_vllm and not score_python:
+        raise DataError(
+            "engine.type is vllm, which is not installed on the cluster.",
+            remedy="`llmops score-env` makes its environment on this machine; on Kubernetes use an"
+            " image with vLLM; or set engine.type to transformers",
+        )
+    return "vllm", "" if has_vllm else score_python, ""
 
 
 _LORA_RANK = 64

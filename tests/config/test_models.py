@@ -132,7 +132,7 @@ def test_what_the_worker_sets_itself_is_refused():
 
 
 def test_the_catalogue_is_the_one_that_is_built():
-    source = (ROOT / "llmops_kernel" / "train" / "model" / "catalogue.py").read_text()
+    source = (ROOT / "llmops_kernel" / "models" / "catalogue.py").read_text()
     assert all(f'"{name}": _' in source for name in CATALOGUE)
     assert source.count('": _') == len(CATALOGUE)
 

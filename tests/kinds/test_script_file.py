@@ -33,7 +33,7 @@ def command(*arguments: str) -> int:
 
 
 def test_it_is_recognised_by_its_name() -> None:
-    assert list(file_kinds()) == ["train", "script", "cluster"]
+    assert list(file_kinds()) == ["train", "script", "score", "cluster"]
     assert file_kind_of("a/b/ddp.script.yaml") is SCRIPT_FILE
     assert file_kind_of("ddp.py") is None
     assert file_kind_named("script") is SCRIPT_FILE

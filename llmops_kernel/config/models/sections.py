@@ -12,7 +12,7 @@ from llmops_kernel.config.models.section import Section
 Strategy = Literal["auto", "ddp", "zero1", "zero2", "zero3"]
 Dtype = Literal["float32", "bfloat16"]
 CATALOGUE = ("SmolLM2-135M-Instruct", "tiny-llama", "tiny-qwen2")
-"""Built-in model names; `train/model/catalogue.py` makes them."""
+"""Built-in model names; `models/catalogue.py` makes them."""
 
 
 class ModelConfig(Section):
