@@ -120,7 +120,7 @@ def _finished(request: Request, job: Job, text: str) -> Iterator[Answer]:
 
 
 def _scores(job: Job, text: str) -> dict[str, float]:
-    """Most of the probability for a choice that the prompt names, else for one drawn by its hash."""
+    """Most of the probability for a choice in the prompt, else for one by the prompt's hash."""
     named = [choice for choice in job.choices if choice in text]
     number = int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
     best = named[0] if named else job.choices[number % len(job.choices)]

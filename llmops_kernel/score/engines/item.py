@@ -1,0 +1,42 @@
+"""A request that is ready for a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from llmops_kernel.score.engines.protocol import Job, Request
+
+MAX_BATCH_TOKENS = 32_768
+"""Most tokens, padding included, that are read in one forward pass."""
+_WINDOW = 4
+
+
+@dataclass(slots=True)
+class Item:
+    """A request with the tokens of its prompt."""
+
+    request: Request
+    job: Job
+    prompt: list[int]
+    target: list[int] = field(default_factory=list)
+    """Tokens after the prompt whose probability is wanted."""
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + len(self.target)
+
+
+def next_batch(queue: Sequence[Item], size: int) -> list[Item]:
+    """Return the oldest item and others of its job with prompts of about the same length."""
+    oldest = queue[0]
+    window = [item for item in queue if item.job == oldest.job][: size * _WINDOW]
+    window.sort(key=lambda item: item.length)
+    place = next(number for number, item in enumerate(window) if item is oldest)
+    batch = window[place : place + size]
+    if len(batch) < size:
+        batch = window[max(0, len(window) - size) :]
+    while len(batch) > 1 and len(batch) * batch[-1].length > MAX_BATCH_TOKENS:
+        # The one farthest from the oldest in length leaves; the others are as long as it needs.
+        batch.pop(-1 if batch[-1] is not oldest else 0)
+    return batch

@@ -1,0 +1,136 @@
+"""What both engines do alike: tokens of prompts and answers, seeds of rows, JSON schemas."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llmops_kernel.errors import ModelError
+from llmops_kernel.score.engines.protocol import Answer, Job, Prompt, Request
+
+MAX_CONTEXT = 4096
+"""Tokens of prompt and answer where nothing else is wanted."""
+
+
+class PromptError(Exception):
+    """Why a request cannot be answered."""
+
+
+def context_length(made_for: int | None, wanted: int | None) -> int:
+    """Return the longest prompt with its answer, in tokens. Raises ModelError."""
+    if made_for is not None and wanted is not None and wanted > made_for:
+        raise ModelError(
+            f"engine.max_model_len is {wanted:,}, and the model was made for {made_for:,} tokens.",
+            remedy=f"set it to at most {made_for}, or leave it out",
+        )
+    return wanted or min(made_for or MAX_CONTEXT, MAX_CONTEXT)
+
+
+def prompt_tokens(tokenizer: Any, prompt: Prompt) -> list[int]:
+    """Return a text's tokens, with those that the tokenizer puts around one; or a chat's.
+
+    Raises PromptError.
+    """
+    if not isinstance(prompt, str):
+        return _chat_tokens(tokenizer, prompt)
+    ids: list[int] = tokenizer(prompt).input_ids
+    if not ids:
+        raise PromptError("the prompt is empty, and this model needs at least one token")
+    return ids
+
+
+def _chat_tokens(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
+    if tokenizer.chat_template is None:
+        raise PromptError(
+            "the model has no chat template, so it cannot be asked with messages;"
+            " use a text as the prompt (prompt.chat: false)"
+        )
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # A template is a program of the model's author.
+        raise PromptError(f"the model's chat template rejects the messages: {error}") from error
+    # The template has written all special tokens.
+    ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
+    return ids
+
+
+def answer_tokens(tokenizer: Any, text: str) -> list[int]:
+    """Return the tokens of a text that follows a prompt.
+
+    They are of the text alone, as a model also adds tokens to a prompt's without changing them.
+    """
+    ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
+    return ids
+
+
+def check_length(prompt: int, answer: int, context: int) -> None:
+    """Raise PromptError where a prompt and its answer are longer than the context."""
+    if prompt + answer <= context:
+        return
+    what = f"the prompt has {prompt:,} tokens"
+    if answer > 1:
+        what += f" and what follows it {answer:,}"
+    left = f", of which {answer} is for the answer" if answer == 1 else ""
+    raise PromptError(f"{what}; the engine's context (engine.max_model_len) is {context:,}{left}")
+
+
+def row_seed(request: Request, job: Job) -> int:
+    """Return a seed of the request's own, made from the job's and the request's id."""
+    digest = hashlib.blake2b(f"{job.seed}:{request.id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def failed(request: Request, error: object, *, prompt_tokens: int = 0) -> Answer:
+    """Return the answer of a request that has none."""
+    return Answer(id=request.id, finish="error", error=str(error), prompt_tokens=prompt_tokens)
+
+
+def choice_probabilities(logprobs: Mapping[str, float]) -> dict[str, float]:
+    """Return the probability of each choice, given that one of them is the answer.
+
+    A choice's likelihood is the product of its tokens' probabilities after the prompt, as GPT-3 was
+    evaluated (arxiv.org/abs/2005.14165, section 2.4) and as `acc` of lm-evaluation-harness
+    compares choices; here divided by the sum over the choices. Not by length: a longer choice is a
+    less probable text.
+    """
+    most = max(logprobs.values())
+    shares = {choice: math.exp(value - most) for choice, value in logprobs.items()}
+    total = sum(shares.values())
+    return {choice: share / total for choice, share in shares.items()}
+
+
+def closed_schema(text: str) -> dict[str, Any]:
+    """Return a JSON schema whose objects have only the properties that it names.
+
+    JSON schema allows any others unless it says no, which a small model would go on writing.
+    Raises PromptError.
+    """
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise PromptError(f"the JSON schema is not JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise PromptError("the JSON schema is not an object")
+    _close(schema)
+    return schema
+
+
+def _close(node: Any) -> None:
+    if isinstance(node, dict):
+        if isinstance(node.get("properties"), dict):
+            node.setdefault("additionalProperties", False)
+        for key, value in node.items():
+            if key not in ("enum", "const", "default", "examples"):
+                _close(value)
+    elif isinstance(node, list):
+        for value in node:
+            _close(value)
+
+
+def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
+    """Return the text before the first stop text, or None where there is none."""
+    ends = [text.find(one) for one in stop if one and one in text]
+    return text[: min(ends)] if ends else None
