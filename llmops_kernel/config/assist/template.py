@@ -86,7 +86,7 @@ def _render(config: Section, indent: str = "") -> Iterator[str]:
             yield from ("", *_comment(field, indent), f"{indent}{name}:")
             yield from _items(value, indent + "  ")
             after_section = True
-        elif value is None or section_of(field.annotation) is None:
+        elif section_of(field.annotation) is None:
             if after_section:
                 yield ""
             after_section = False

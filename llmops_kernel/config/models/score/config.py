@@ -119,6 +119,14 @@ def _task(config: ScoreConfig) -> Iterator[Broken]:
 
 
 def _evaluation(config: ScoreConfig) -> Iterator[Broken]:
+    judge = config.evaluation.judge
+    if judge.model and not judge.rubric:
+        yield Broken(
+            path="evaluation.judge.rubric",
+            message="the judge is asked nothing",
+            suggestion="write what it is asked, as `Is {output} a good answer to {prompt}?`",
+            uses=("evaluation.judge.model",),
+        )
     wanted = [name for name in config.evaluation.metrics if name in _NEEDS_REFERENCE]
     if wanted and not config.prompt.reference and config.hooks.file is None:
         yield Broken(

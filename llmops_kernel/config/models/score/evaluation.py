@@ -37,9 +37,9 @@ class Grounded(Section):
 class Judge(Section):
     """A second model that grades the answers."""
 
-    model: str
-    """A name of the catalogue, a folder or a hub id."""
-    rubric: str
+    model: str = ""
+    """A name of the catalogue, a folder or a hub id; without one there is no judge."""
+    rubric: str = ""
     """What is asked about an answer, with `{prompt}`, `{output}`, `{reference}` and columns."""
     choices: tuple[str, ...] = ("good", "bad")
     """The grades, from best to worst."""
@@ -52,7 +52,7 @@ class ScoreEvaluation(Section):
     """Metrics against the reference; the hook `score_row` adds its own."""
     grounded: Grounded = Grounded()
     """Settings of the metric `grounded`."""
-    judge: Judge | None = None
+    judge: Judge = Judge()
     """A second model that grades the answers."""
     samples: int = Field(default=5, ge=0, le=100)
     """Rows that are shown with their answers while the run goes on."""
