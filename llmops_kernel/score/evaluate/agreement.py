@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from llmops_kernel.score.evaluate.words import canonical, parsed, plain
+from llmops_kernel.score.evaluate.equality import canonical, parsed, plain
 
 
 def exact_match(answer: str, reference: str, *, is_json: bool = False) -> float:

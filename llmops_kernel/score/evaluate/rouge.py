@@ -9,9 +9,8 @@ its table for rougeL needs milliseconds for answers of some hundred words.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
-from llmops_kernel.score.evaluate.words import words
+from llmops_kernel.metrics.words import lcs_length, words
 
 
 def rouge(answer: str, reference: str) -> dict[str, float]:
@@ -22,23 +21,6 @@ def rouge(answer: str, reference: str) -> dict[str, float]:
         "rouge2": _ngram_f1(ours, expected, 2),
         "rougeL": _f1(lcs_length(ours, expected), len(ours), len(expected)),
     }
-
-
-def lcs_length(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence.
-
-    Each row of the usual table is in the bits of one integer: Hyyrö, "Bit-Parallel LCS-length
-    Computation Revisited", AWOCA 2004.
-    """
-    places: dict[str, int] = {}
-    for place, word in enumerate(a):
-        places[word] = places.get(word, 0) | 1 << place
-    full = (1 << len(a)) - 1
-    row = full
-    for word in b:
-        matches = row & places.get(word, 0)
-        row = ((row + matches) | (row - matches)) & full
-    return len(a) - row.bit_count()
 
 
 def _ngram_f1(ours: list[str], expected: list[str], n: int) -> float:

@@ -110,5 +110,5 @@ def test_a_row_costs_less_than_a_millisecond() -> None:
     began = time.process_time()
     for _ in range(200):
         scorer.row(text, text, row)
-    # Measured 0.25 ms, most of it sacrebleu; the bound leaves a slow machine its time.
+    # Measured 0.1 ms, half of it sacrebleu; the bound leaves a slow machine its time.
     assert (time.process_time() - began) / 200 < 0.002

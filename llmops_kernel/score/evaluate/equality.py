@@ -1,22 +1,10 @@
-"""Texts as words, and equal answers."""
+"""When two answers are equal: texts but for white space, JSON by value."""
 
 from __future__ import annotations
 
 import json
-import re
 import unicodedata
 from typing import Any
-
-_WORD = re.compile(r"[^\W_]+")
-
-
-def words(text: str) -> list[str]:
-    """Return the letters and digits of a text in lower case, split at all else.
-
-    For ASCII these are the tokens of Lin's ROUGE script. Other scripts count as well; in the
-    original an accented letter ends a word.
-    """
-    return _WORD.findall(text.lower())
 
 
 def plain(text: str) -> str:
