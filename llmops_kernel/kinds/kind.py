@@ -104,6 +104,9 @@ class RunKind:
     """Phase -> what the run does in it, as "Loading the model"."""
     no_progress: str = "This run reported no progress."
     """Shown in place of the charts when a run has ended without a row."""
+    output_comparison: str = ""
+    """`module:attribute` of a function (store, before, after) -> `OutputComparison` of
+    `services/scoring`: compares the outputs of two runs row by row. Empty: they have no rows."""
     actions: frozenset[Action] = ALL_ACTIONS
     describe: Callable[[RunRecord], str] = _no_description
     """One line about what runs, such as "SmolLM2-135M-Instruct · lora · ddp × 2"."""

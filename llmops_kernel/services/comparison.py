@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from llmops_kernel.errors import ComparisonError
+from llmops_kernel.kinds.kind import load_attribute
+from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.store.diff import RunDiff, diff_runs
 from llmops_kernel.store.store import RunStore
+
+if TYPE_CHECKING:
+    from llmops_kernel.services.scoring.compare import OutputComparison
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,33 @@ def compare(store: RunStore, run_ids: Sequence[str], *, base: str | None = None)
     ordered = sorted(distinct, key=lambda run_id: store.record(run_id).created_s)
     pairs = _pairs(ordered, base)
     return ComparedRuns(tuple(ordered), tuple(diff_runs(store, a, b) for a, b in pairs))
+
+
+def has_rows(store: RunStore, run_ids: Sequence[str]) -> bool:
+    """Whether these are two runs whose outputs can be compared row by row."""
+    kinds = {store.record(run_id).kind for run_id in run_ids}
+    return len(run_ids) == 2 and len(kinds) == 1 and bool(_row_comparison(kinds.pop()))
+
+
+def compare_outputs(store: RunStore, run_ids: Sequence[str]) -> OutputComparison:
+    """Compare the outputs of two runs row by row, the older run first.
+
+    Raises ComparisonError, also for runs of a kind whose output has no rows.
+    """
+    ordered = compare(store, run_ids).run_ids
+    if not has_rows(store, ordered):
+        kinds = " and ".join(dict.fromkeys(store.record(run_id).kind for run_id in ordered))
+        raise ComparisonError(
+            f"The rows of {len(ordered)} runs of kind {kinds} cannot be compared.",
+            remedy="name two scoring runs",
+        )
+    function = load_attribute(_row_comparison(store.record(ordered[0]).kind))
+    found: OutputComparison = function(store, *ordered)
+    return found
+
+
+def _row_comparison(kind: str) -> str:
+    return kind_named(kind).output_comparison
 
 
 def diff(store: RunStore, first: str, second: str) -> RunDiff:

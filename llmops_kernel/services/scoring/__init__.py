@@ -1,0 +1,1 @@
+"""What is done with scored tables on this machine: reading and comparing them."""

@@ -1,0 +1,189 @@
+"""The output of a scoring: Parquet parts in a folder or behind a URL, read column by column."""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+from llmops_kernel.errors import ComparisonError, MissingDependencyError
+
+METRIC_PREFIX: Final = "metric_"
+_PART: Final = "part-"
+_SUCCESS: Final = "_SUCCESS"
+_THREADS: Final = 8
+"""Parts that are read at once: from a bucket each one waits for the network."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One Parquet file."""
+
+    path: str
+    rows: int
+    columns: frozenset[str]
+
+
+class ScoredOutput:
+    """A finished output. Raises ComparisonError, MissingDependencyError.
+
+    `name` is how messages call it, such as the run's id.
+    """
+
+    def __init__(self, url: str, *, name: str) -> None:
+        self.url, self.name = url, name
+        self._files, root = _file_system(url, name)
+        listed = self._list(root)
+        paths = sorted(path for path in listed if _base(path).startswith(_PART))
+        with ThreadPoolExecutor(_THREADS) as pool:
+            self.parts = tuple(pool.map(self._part, paths))
+        self.num_rows = sum(part.rows for part in self.parts)
+        self._ends = list(accumulate(part.rows for part in self.parts))
+        if not any(_base(path) == _SUCCESS for path in listed):
+            raise self._not_finished()
+        self.columns = frozenset[str]().union(*(part.columns for part in self.parts))
+        summary = next((path for path in listed if _base(path) == "metrics.json"), None)
+        self.totals = self._totals(summary) if summary else {}
+        """Metrics of all rows, as the scoring computed them."""
+
+    def read(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield each part as a pyarrow Table, in order; a column that it lacks is null."""
+        for start in range(0, len(self.parts), _THREADS):
+            group = self.parts[start : start + _THREADS]
+            with ThreadPoolExecutor(_THREADS) as pool:
+                yield from pool.map(lambda part: self._read(part, columns), group)
+
+    def rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return rows by their position in the whole output, in the order asked for."""
+        by_part: dict[int, list[int]] = {}
+        for position in positions:
+            by_part.setdefault(bisect_right(self._ends, position), []).append(position)
+        found: dict[int, dict[str, Any]] = {}
+        numbers = list(by_part)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for number, rows in zip(
+                numbers,
+                pool.map(lambda n: self._rows(n, by_part[n], columns), numbers),
+                strict=True,
+            ):
+                found |= dict(zip(by_part[number], rows, strict=True))
+        return [found[position] for position in positions]
+
+    def _rows(self, number: int, positions: list[int], columns: Sequence[str]) -> list[Any]:
+        part = self.parts[number]
+        first = self._ends[number] - part.rows
+        table = self._read(part, columns)
+        rows: list[Any] = table.take([position - first for position in positions]).to_pylist()
+        return rows
+
+    def _list(self, root: str) -> list[str]:
+        from pyarrow import fs
+
+        try:
+            found = self._files.get_file_info(fs.FileSelector(root))
+        except OSError as error:
+            raise ComparisonError(
+                f"The output of {self.name} cannot be read at {self.url}: {_first_line(error)}",
+                remedy="check that this machine sees the folder, or has credentials for the URL",
+            ) from error
+        return [info.path for info in found]
+
+    def _part(self, path: str) -> Part:
+        import pyarrow.parquet as pq
+
+        try:
+            with self._files.open_input_file(path) as source:
+                metadata = pq.read_metadata(source)
+        except (OSError, ValueError) as error:
+            raise self._broken(path, error) from error
+        names = metadata.schema.to_arrow_schema().names
+        return Part(path, metadata.num_rows, frozenset(names))
+
+    def _read(self, part: Part, columns: Sequence[str]) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        there = [name for name in columns if name in part.columns]
+        try:
+            with self._files.open_input_file(part.path) as source:
+                table = pq.ParquetFile(source).read(columns=there)
+        except (OSError, ValueError) as error:
+            raise self._broken(part.path, error) from error
+        for name in columns:
+            if name not in part.columns:
+                table = table.append_column(name, pa.nulls(part.rows))
+        return table.select(list(columns))
+
+    def _broken(self, path: str, error: Exception) -> ComparisonError:
+        return ComparisonError(
+            f"The part {_base(path)} of {self.name} cannot be read: {_first_line(error)}",
+            remedy="delete the part and score its rows again: llmops retry",
+        )
+
+    def _not_finished(self) -> ComparisonError:
+        rows = f"{self.num_rows:,} row{'' if self.num_rows == 1 else 's'}"
+        return ComparisonError(
+            f"{self.name} has not finished: {self.url} has {rows} and no {_SUCCESS} file.",
+            remedy="wait until it has ended, or let it continue with llmops retry",
+        )
+
+    def _totals(self, path: str) -> dict[str, float]:
+        try:
+            with self._files.open_input_stream(path) as source:
+                data = json.loads(source.read())
+        except (OSError, ValueError):
+            return {}  # a summary: all that it says of rows is in the parts
+        data = data.get("metrics", data) if isinstance(data, dict) else {}
+        return {name: float(value) for name, value in data.items() if _is_number(value)}
+
+
+def _file_system(url: str, name: str) -> tuple[Any, str]:
+    try:
+        import pyarrow as pa
+        from pyarrow import fs
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"Comparing scored rows reads Parquet files, and pyarrow cannot be imported: {error}",
+            remedy="pip install pyarrow",
+        ) from error
+    if "://" not in url:
+        return fs.LocalFileSystem(), url
+    try:
+        found: tuple[Any, str] = fs.FileSystem.from_uri(url)
+    except pa.ArrowInvalid:
+        return _through_fsspec(url, name)
+    return found
+
+
+def _through_fsspec(url: str, name: str) -> tuple[Any, str]:
+    """Open a URL of a scheme that pyarrow does not know."""
+    from pyarrow import fs
+
+    try:
+        import fsspec
+
+        files, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise MissingDependencyError(
+            f"The output of {name} at {url} cannot be opened: {error}",
+            remedy=f"install the fsspec package for {url.partition('://')[0]}:// addresses",
+        ) from error
+    return fs.PyFileSystem(fs.FSSpecHandler(files)), path
+
+
+def _base(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)

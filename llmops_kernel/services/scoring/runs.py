@@ -1,0 +1,51 @@
+"""Where the outputs of two scoring runs are, and their comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.errors import ComparisonError
+from llmops_kernel.kinds.registry import view_of
+from llmops_kernel.services.scoring.compare import OutputComparison
+from llmops_kernel.services.scoring.output import ScoredOutput
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.store import RunStore
+
+
+def compare_runs(store: RunStore, before: str, after: str) -> OutputComparison:
+    """Compare the outputs of two scoring runs row by row. Raises ComparisonError."""
+    records = store.record(before), store.record(after)
+    keys = [str(_section(record, "input").get("key") or "") for record in records]
+    if keys[0] != keys[1]:
+        shown = [repr(key) if key else "the number of the row" for key in keys]
+        raise ComparisonError(
+            f"{before} identifies its rows by {shown[0]}, and {after} by {shown[1]}.",
+            remedy="set input.key to the same column in both, and score again",
+        )
+    first, second = (
+        ScoredOutput(output_url(store, record), name=record.run_id) for record in records
+    )
+    return OutputComparison(first, second, key=keys[0])
+
+
+def output_url(store: RunStore, record: RunRecord) -> str:
+    """Return the folder or URL of a run's output: as the run reported it, else as configured.
+
+    The run's own folder comes first if the output was copied into it from the cluster.
+    """
+    own = store.folder(record.run_id).output
+    reported = [event.path for event in view_of(store, record.run_id).outputs]
+    configured = str(_section(record, "output").get("url") or "")
+    for url in (*reversed(reported), configured):
+        if url and ("://" in url or Path(url).is_dir()):
+            return url
+    if own.is_dir() or not (reported or configured):
+        return str(own)
+    return reported[-1] if reported else configured
+
+
+def _section(record: RunRecord, name: str) -> Mapping[str, Any]:
+    section = record.config.get(name)
+    return section if isinstance(section, Mapping) else {}
