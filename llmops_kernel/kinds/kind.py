@@ -86,6 +86,9 @@ class RunKind:
     config_file: str = ""
     """Its config files: `module:attribute` of a `config.assist.file_kinds.Kind` of the same name,
     loaded when a config is read."""
+    complete: str = ""
+    """`module:attribute` of a function (config, store) -> config that fills in at submission what
+    depends on the store, such as the model of an earlier run; it may raise LLMOpsError."""
     programs: Mapping[str, Program] = field(default_factory=dict)
     """What may be submitted instead of a config file, by extension."""
     view: type[RunView] = RunView

@@ -48,7 +48,7 @@ def _rate(key: str, label: str, hint: str, *, listed: bool = False) -> Figure:
         unit="per_second",
         better="higher",
         hint=hint,
-        value=lambda view: view.mean_rate(key) if view.is_terminal else view.value(key),
+        value=lambda view: view.value(key),
         listed=listed,
     )
 
@@ -62,6 +62,7 @@ SCORE = RunKind(
     title="Score run",
     entrypoint="python -m llmops_kernel.score.driver",
     config_file="llmops_kernel.kinds.score_config:SCORE_FILE",
+    complete="llmops_kernel.services.scoring.model:with_model",
     view=ScoreView,
     figures=(
         _rate("rows_per_second", "rows/s", "all replicas together", listed=True),

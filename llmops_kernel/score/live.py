@@ -26,15 +26,19 @@ class LiveReport:
         self._begun_s = self._written_s = time.monotonic()
         self._sampled_s = float("-inf")
         self._first_row = False
+        self._earlier = {one.index for one in ledger.finished}
         self._before = sum(one.rows for one in ledger.finished)
         """Rows of earlier attempts: they count as done, not as speed."""
         self._num_loaded = 0
+        self._loaded_s = self._begun_s
+        """When the first replica was ready: loading is no part of the rates."""
 
     def loaded(self, one: Replica) -> None:
         """Report a replica that is ready; the first one ends the start-up phase."""
         self._num_loaded += 1
         if self._num_loaded > 1:
             return
+        self._loaded_s = time.monotonic()
         load_s = one.facts.get("load_s") or 0.0
         waited = time.monotonic() - self._begun_s
         standing = "it was loaded already" if load_s > waited + 1 else f"loaded in {load_s:.1f} s"
@@ -49,8 +53,17 @@ class LiveReport:
             self._write(now_s, _progress_of(ready), _facts_of(ready))
 
     def finish(self) -> None:
-        """Journal that all rows are done."""
-        self._write(time.monotonic(), [], [])
+        """Journal that all rows are done, with the rates of this attempt as a whole."""
+        seconds = time.monotonic() - self._loaded_s
+        mine = [one for one in self._ledger.finished if one.index not in self._earlier]
+        counts = {name: sum(getattr(one, name) for one in mine) for name in COUNTS}
+        values = {f"{name}_per_second": count / seconds for name, count in counts.items()}
+        values["errors"] = float(sum(one.errors for one in self._ledger.finished))
+        if not self._first_row:
+            self._report.phase("first_rows", "end")
+        self._report.emit(
+            ProgressEvent(done=self._total, total=self._total, unit="rows", values=values)
+        )
 
     def _write(
         self, now_s: float, progress: list[dict[str, Any]], facts: list[dict[str, Any]]

@@ -13,7 +13,7 @@ from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.jobs.submit import submit_run
 from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.files import program_of, run_kind_of, run_kind_of_config
-from llmops_kernel.kinds.kind import RunKind
+from llmops_kernel.kinds.kind import RunKind, load_attribute
 from llmops_kernel.kinds.registry import USUAL, kind_named
 from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.providers.protocol import Progress
@@ -114,13 +114,14 @@ def submit(
     progress: Progress | None = None,
 ) -> RunRecord:
     """Submit to a cluster and return as soon as Ray has accepted the job."""
+    request = completed(submission.request, store)
     info = cluster.ready_info(progress=progress)
     with cluster.client() as client:
         record, _ = submit_run(
             store=store,
             cluster=info,
             client=client,
-            request=submission.request,
+            request=request,
             workspace=submission.workspace,
             config_path=submission.config_path,
             overrides=submission.overrides,
@@ -129,6 +130,16 @@ def submit(
             env_vars=submission.env_vars,
         )
     return record
+
+
+def completed(request: RunRequest, store: RunStore) -> RunRequest:
+    """Fill in what the kind finds in the store, before a cluster is asked for anything."""
+    kind = kind_named(request.kind)
+    if not kind.complete:
+        return request
+    config = reading.from_record(kind, request.config)
+    filled: RunConfig = load_attribute(kind.complete)(config, store)
+    return _request(kind, filled)
 
 
 def cold_start(reason: str) -> dict[str, str]:

@@ -84,16 +84,16 @@ class RunStore:
     def resolve(self, ref: str) -> str:
         """The run id behind a full id, a unique prefix, `last` or `last~1`.
 
-        Raises RunNotFoundError with near matches.
+        `last` counts the runs that lists show. Raises RunNotFoundError with near matches.
         """
         if _RUN_ID.match(ref) and RunFolder(self._runs / ref).record.exists():
             return ref
-        run_ids = [row.run_id for row in self._rows()]
         if back := _LAST.match(ref):
-            position = int(back[1] or 0)
-            if position < len(run_ids):
-                return run_ids[position]
-            raise _not_found(ref, f"there are {len(run_ids)} runs", run_ids[:5])
+            shown, position = self.run_ids(), int(back[1] or 0)
+            if position < len(shown):
+                return shown[position]
+            raise _not_found(ref, f"there are {len(shown)} runs", shown[:5])
+        run_ids = [row.run_id for row in self._rows()]
         found = [run_id for run_id in run_ids if ref and run_id.startswith(ref)]
         if len(found) == 1:
             return found[0]
@@ -101,6 +101,10 @@ class RunStore:
             raise _not_found(ref, f"it begins {len(found)} run ids", found[:5])
         near = difflib.get_close_matches(ref, run_ids, n=5, cutoff=0.5)
         raise _not_found(ref, "there is no run with this id", near or run_ids[:5])
+
+    def run_ids(self, *, hidden: bool = False) -> _list[str]:
+        """Return all run ids, newest first; `hidden` includes the hidden runs."""
+        return [row.run_id for row in self._rows() if hidden or not row.hidden]
 
     def folder(self, ref: str) -> RunFolder:
         return RunFolder(self._runs / self.resolve(ref))

@@ -34,20 +34,14 @@ class ScoreView(RunView):
         return reported[-1] if reported else ()
 
     def value(self, name: str) -> float | None:
-        """Return the newest number of a name; None before it was reported."""
+        """Return the newest number of a name; None before it was reported.
+
+        Rates are of the last seconds, at the end of the whole attempt.
+        """
         for event in reversed(self._of(ProgressEvent)):
             if name in event.values:
                 return event.values[name]
         return None
-
-    def mean_rate(self, name: str) -> float | None:
-        """Return the mean of a rate over the newest attempt's reports; None without any."""
-        values = [
-            event.values[name]
-            for event in self._of(ProgressEvent)
-            if name in event.values and event.attempt == self.attempt
-        ]
-        return sum(values) / len(values) if values else None
 
     def eta_s(self, now_s: float) -> float | None:
         """Seconds until the last row at the recent pace; None where the pace is unknown."""

@@ -15,12 +15,12 @@ class ScoredModel(Section):
     shorthand: ClassVar[str | None] = "id"
 
     id: str = ""
-    """Base model or full fine-tune: a name of the catalogue, a folder, or a hub id. Default: the
-    base model of `run`."""
+    """Base model or full fine-tune: a name of the catalogue, a folder, or a hub id. With `run` it
+    is filled in at submission."""
     run: str = ""
-    """A training run whose output is scored: its id, or `last`."""
+    """A training run whose output is scored: its id, or `last`, the newest with an output."""
     adapter: str = ""
-    """Folder or URL of a LoRA adapter of the model."""
+    """Folder or URL of a LoRA adapter of the model. With `run` it is filled in at submission."""
     revision: str | None = None
     """Revision of a hub id."""
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"

@@ -1,0 +1,112 @@
+"""Finds the model that a training run has made: its base model and what was trained."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.errors import RunStateError
+from llmops_kernel.kinds.registry import view_of
+from llmops_kernel.metrics.events import OutputEvent
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.store import RunStore
+
+MODEL_OUTPUTS = ("adapter", "model", "merged_model")
+"""What a run may have written that is a model, in the order in which one is chosen."""
+_LAST = "last"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedModel:
+    """The model of a run."""
+
+    run_id: str
+    base: str
+    """Catalogue name, folder or hub id of the base model; empty if it is not known."""
+    revision: str | None
+    adapter: str
+    """Folder or URL of the adapter; empty for a full fine-tune."""
+    model: str
+    """Folder or URL of the trained weights; empty for an adapter."""
+
+
+def trained_model(ref: str, store: RunStore) -> TrainedModel:
+    """Return the model of a run; `last` is the newest run that has written one.
+
+    Raises RunNotFoundError, and RunStateError for a run without such an output.
+    """
+    run_id = _newest(store) if ref == _LAST else store.resolve(ref)
+    record, output = store.record(run_id), _output(store, run_id)
+    if output is None:
+        raise RunStateError(
+            f"Run {run_id} has written no model.",
+            remedy="name a training run that has finished, as `llmops runs` lists them",
+        )
+    base, revision = _base(record)
+    is_adapter = output.what == "adapter"
+    return TrainedModel(
+        run_id=run_id,
+        base=base or (_base_of_adapter(output.path) if is_adapter else ""),
+        revision=revision,
+        adapter=output.path if is_adapter else "",
+        model="" if is_adapter else output.path,
+    )
+
+
+def with_model(config: ScoreConfig, store: RunStore) -> ScoreConfig:
+    """Return the config with the model of `model.run` filled in.
+
+    Raises RunNotFoundError, RunStateError.
+    """
+    if not config.model.run:
+        return config
+    found = trained_model(config.model.run, store)
+    if found.adapter and not found.base:
+        raise RunStateError(
+            f"The base model of run {found.run_id} is not known.",
+            remedy=f"name it in model.id, and the adapter in model.adapter: {found.adapter}",
+        )
+    model = config.model.model_copy(
+        update={
+            "run": found.run_id,
+            "id": found.base if found.adapter else found.model,
+            "adapter": found.adapter,
+            "revision": found.revision if found.adapter else None,
+        }
+    )
+    return config.model_copy(update={"model": model})
+
+
+def _newest(store: RunStore) -> str:
+    found = next((run_id for run_id in store.run_ids() if _output(store, run_id)), None)
+    if found is None:
+        raise RunStateError(
+            "No run has written a model yet.",
+            remedy="train one first: `llmops submit lora.train.yaml`; or name a model in model.id",
+        )
+    return found
+
+
+def _output(store: RunStore, run_id: str) -> OutputEvent | None:
+    outputs = {one.what: one for one in view_of(store, run_id).outputs}
+    return next((outputs[what] for what in MODEL_OUTPUTS if what in outputs), None)
+
+
+def _base(record: RunRecord) -> tuple[str, str | None]:
+    model = record.config.get("model")
+    if isinstance(model, str):
+        return model, None
+    if isinstance(model, dict):
+        return str(model.get("id") or ""), model.get("revision")
+    return "", None
+
+
+def _base_of_adapter(path: str) -> str:
+    """Return the base model as PEFT has written it; empty where the file cannot be read."""
+    try:
+        data = json.loads((Path(path) / "adapter_config.json").read_text())
+    except (OSError, ValueError):
+        return ""
+    return str(data.get("base_model_name_or_path") or "")
