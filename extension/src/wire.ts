@@ -513,6 +513,8 @@ export interface Comparison {
   runs: RunRow[];
   figures: ComparedFigure[];
   differences: RunDifference[];
+  /** Whether `compare/scores` and `compare/rows` compare the runs' outputs row by row. */
+  has_rows: boolean;
 }
 
 /** One figure of all compared runs. */
@@ -544,6 +546,82 @@ export interface CodeChange {
   path: string;
   kind: 'added' | 'removed' | 'changed';
   unified_diff: string;
+}
+
+/** What differs between the outputs of two scorings, the older run first. */
+export interface ScoreComparison {
+  /** Run id. */
+  before: string;
+  after: string;
+  metrics: ScoredMetric[];
+  /** Metrics that rows have in both: what rows can be ordered by. */
+  row_metrics: string[];
+  /** The one that better and worse are counted by. */
+  metric: string | null;
+  counts: RowsOfKind[];
+  errors_before: number;
+  errors_after: number;
+  /** Rows with an output in both. */
+  output_rows: number;
+  /** Share of them with the same output, 0..1. */
+  identical: number | null;
+  /** Mean similarity of their outputs, 0..1. */
+  similarity: number | null;
+  /** Outputs that differ, of which the similarity was computed. */
+  sampled: number;
+}
+
+/** One metric of both scorings; unknown is null. */
+export interface ScoredMetric {
+  name: string;
+  before: number | null;
+  after: number | null;
+  delta: number | null;
+  /** Ends of the delta's 95 % confidence interval; null for a metric that rows do not have. */
+  low: number | null;
+  high: number | null;
+  /** Rows that have the metric in both; null for a metric of the whole table. */
+  rows: number | null;
+  better: 'lower' | 'higher' | null;
+  num_better: number | null;
+  num_worse: number | null;
+  num_same: number | null;
+  /** Name, both values, delta, interval, rows better and worse, as tables show them. */
+  texts: string[];
+}
+
+/** How many rows there are of a kind. */
+export interface RowsOfKind {
+  kind: 'all' | 'better' | 'worse' | 'same' | 'flipped' | 'changed' | 'error' | 'only_before' | 'only_after';
+  /** `flipped`, `only in the first` ... */
+  label: string;
+  rows: number;
+}
+
+/** One page of the rows of a kind. */
+export interface ScoredRows {
+  kind: 'all' | 'better' | 'worse' | 'same' | 'flipped' | 'changed' | 'error' | 'only_before' | 'only_after';
+  /** The metric that says what is better or worse. */
+  metric: string | null;
+  total: number;
+  offset: number;
+  rows: ScoredRow[];
+}
+
+/** One row of both scorings; texts over 20,000 characters are cut. */
+export interface ScoredRow {
+  key: string;
+  prompt: string;
+  reference: string | null;
+  /** The output; null for a row without one. */
+  before: string | null;
+  after: string | null;
+  before_error: string;
+  after_error: string;
+  before_metrics: Record<string, number | null>;
+  after_metrics: Record<string, number | null>;
+  /** Whether a text is longer than what is sent. */
+  is_cut: boolean;
 }
 
 /** A request of a page. */

@@ -13,6 +13,7 @@ from llmops_kernel.server.live.hub import Hub
 from llmops_kernel.server.live.operations import Operations, OperationsFeed
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
 from llmops_kernel.server.runs.followers import Followers
+from llmops_kernel.server.runs.output_comparisons import OutputComparisons
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
 
@@ -41,6 +42,7 @@ class Manager:
         self.store = store
         self.followers = Followers(self.backend)
         self.run_rows = RunRows(store, self.followers)
+        self.output_comparisons = OutputComparisons(store)
         self.hub.register("runs", lambda _: RunsFeed(self.run_rows))
         self.hub.register("run/", partial(RunFeed, followers=self.followers, store=store))
         self.hub.register("clusters", self._clusters_feed)

@@ -10,7 +10,7 @@ from llmops_kernel.server.clusters import routes as cluster_routes
 from llmops_kernel.server.configs import routes as config_routes
 from llmops_kernel.server.dashboard import proxy
 from llmops_kernel.server.live import websocket as live
-from llmops_kernel.server.runs import log_routes
+from llmops_kernel.server.runs import log_routes, scored_rows
 from llmops_kernel.server.runs import routes as run_routes
 
 PREFIX = "/llmops/"
@@ -18,6 +18,15 @@ PREFIX = "/llmops/"
 
 def all_routes() -> list[tuple[str, Any]]:
     """(regular expression of the path, handler); Jupyter puts its base URL before them."""
-    tables = (handshake, live, cluster_routes, run_routes, log_routes, config_routes, proxy)
+    tables = (
+        handshake,
+        live,
+        cluster_routes,
+        run_routes,
+        log_routes,
+        scored_rows,
+        config_routes,
+        proxy,
+    )
     routes = [(PREFIX + path, handler) for module in tables for path, handler in module.ROUTES]
     return [*routes, (PREFIX + ".*", NotFoundHandler)]

@@ -43,6 +43,7 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
             runs=[read_row(item, followers.store) for item in ordered],
             figures=figures([item.view for item in ordered]),
             differences=[_difference(diff) for diff in compared.diffs],
+            has_rows=comparison.has_rows(followers.store, compared.run_ids),
         )
 
 

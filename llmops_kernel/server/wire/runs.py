@@ -246,6 +246,8 @@ class Comparison(Wire):
     runs: list[RunRow]
     figures: list[ComparedFigure]
     differences: list[RunDifference]
+    has_rows: bool
+    """Whether `compare/scores` and `compare/rows` compare the runs' outputs row by row."""
 
 
 WIRE_MODELS: tuple[type[BaseModel], ...] = (
