@@ -149,6 +149,8 @@ def attach(ref: str = "last") -> Run:
 def compare(*runs: Run | str) -> Comparison:
     """Compare two or more runs: overlaid curves, and what differs between them.
 
+    Of two scorings of the same table also their metrics with intervals, and their rows.
+
     Raises ComparisonError for fewer than two different runs.
     """
     handles = [attach(run) if isinstance(run, str) else run for run in runs]

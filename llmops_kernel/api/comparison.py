@@ -1,24 +1,77 @@
-"""Two or more runs compared: overlaid curves, figures and differences."""
+"""Two or more runs compared: overlaid curves, figures, differences, and rows of two scorings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, cast
 
 from llmops_kernel.api.run_handle import Run
+from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services import comparison
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.diff import RunDiff
 from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.views.score_comparison import RowKind, RowsPage, ScoreDifference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from llmops_kernel.services.scoring.compare import OutputComparison
 
 
 class Comparison:
-    """Overlaid curves and, from each run to the next newer one, what differs."""
+    """Overlaid curves and, from each run to the next newer one, what differs.
+
+    Of two scorings also their metrics side by side (`scores`) and their rows (`rows`).
+    """
 
     def __init__(self, backend: Backend, runs: Sequence[Run]) -> None:
+        self._store = backend.store
         by_id = {run.id: run for run in runs}
         compared = comparison.compare(backend.store, list(by_id))
         self.runs = tuple(by_id[run_id] for run_id in compared.run_ids)
         self.diffs: tuple[RunDiff, ...] = compared.diffs
+
+    @cached_property
+    def scores(self) -> ScoreDifference:
+        """Metrics of two scorings with 95 % intervals, counts of rows, stability of the outputs.
+
+        Raises ComparisonError for other runs, and while one of them is not finished.
+        """
+        return self._outputs.difference
+
+    def rows(
+        self,
+        kind: RowKind = "flipped",
+        *,
+        metric: str | None = None,
+        offset: int = 0,
+        limit: int = 1000,
+    ) -> pd.DataFrame:
+        """Return rows of two scorings, at most `limit`, with both outputs and their metrics.
+
+        `kind`: `better`, `worse` and `same` by `metric`, the largest difference first; `flipped`
+        (another label or exact match), `changed` (another output), `error`, `only_before`,
+        `only_after`, `all`. Raises ComparisonError.
+        """
+        return self._outputs.frame(kind, metric=metric, offset=offset, limit=limit)
+
+    def page(
+        self, kind: str, *, metric: str | None = None, offset: int = 0, limit: int = 20
+    ) -> RowsPage:
+        """Return rows as `rows` does, with how many there are. Raises ComparisonError."""
+        return self._outputs.rows(cast("RowKind", kind), metric=metric, offset=offset, limit=limit)
+
+    @cached_property
+    def _outputs(self) -> OutputComparison:
+        return comparison.compare_outputs(self._store, [run.id for run in self.runs])
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether these are two scorings, whose rows can be compared."""
+        return comparison.has_rows(self._store, [run.id for run in self.runs])
 
     def _named(self) -> list[tuple[str, RunView]]:
         return [(run.id, run.view) for run in self.runs]
@@ -33,7 +86,17 @@ class Comparison:
         """Figures and differences, for terminals."""
         from llmops_kernel.views.compare import table_text
 
-        return "\n\n".join([table_text(self._named()), *(diff.text() for diff in self.diffs)])
+        scores = [self._scores_text()] if self.has_rows else []
+        differences = [diff.text() for diff in self.diffs]
+        return "\n\n".join([table_text(self._named()), *scores, *differences])
+
+    def _scores_text(self) -> str:
+        from llmops_kernel.views.score_comparison import text_of
+
+        try:
+            return text_of(self.scores)
+        except LLMOpsError as error:
+            return f"Rows are not compared: {error}"
 
     def __repr__(self) -> str:
         return self.text()
@@ -44,3 +107,13 @@ class Comparison:
 
         for bundle in bundles(self._named(), self.diffs):
             display_bundle(bundle)
+        if self.has_rows:
+            display_bundle({"text/html": self._scores_html(), "text/plain": self._scores_text()})
+
+    def _scores_html(self) -> str:
+        from llmops_kernel.views.score_comparison import html_of
+
+        try:
+            return html_of(self.scores)
+        except LLMOpsError:
+            return f"<pre>{escape(self._scores_text())}</pre>"

@@ -26,8 +26,6 @@ KIND_WORDS: Final[Mapping[RowKind, str]] = {
     "only_after": "only in the second",
 }
 _CELL: Final = "text-align:left;padding:2px 14px 2px 0;vertical-align:top"
-_HTML_TEXT: Final = 2000
-"""Characters of a text in a notebook's table; `rows()` has it whole."""
 
 
 @dataclass(frozen=True)
@@ -182,20 +180,6 @@ def html_of(found: ScoreDifference) -> str:
     )
 
 
-def rows_html(page: RowsPage) -> str:
-    """Return rows for a notebook, every text escaped."""
-    heads = ["key", "prompt", "reference", "before", "after"]
-    heads += [page.metric] if page.metric else []
-    body = "".join(
-        "<tr>" + "".join(_cell(cell[:_HTML_TEXT]) for cell in _row(row, page.metric)) + "</tr>"
-        for row in page.rows
-    )
-    return (
-        f"<p>{escape(shown_of(page))}</p>"
-        f"<table><thead><tr>{_heads(heads)}</tr></thead><tbody>{body}</tbody></table>"
-    )
-
-
 def shown_of(page: RowsPage) -> str:
     """`rows 1 to 20 of 312: flipped`."""
     words = KIND_WORDS[page.kind]
@@ -217,22 +201,14 @@ def metric_of(row: ComparedRow, metric: str) -> str:
 
 
 def signed(number: float | None) -> str:
-    return fmt.DASH if not fmt.known(number) or number is None else f"{number:+.3g}"
+    """`+0.12`, `0`, or a dash."""
+    if number is None or not fmt.known(number):
+        return fmt.DASH
+    return f"{number:+.3g}" if number else "0"
 
 
 def whole(number: int | None) -> str:
     return fmt.DASH if number is None else f"{number:,}"
-
-
-def _row(row: ComparedRow, metric: str | None) -> list[str]:
-    cells = [
-        str(row.key),
-        row.prompt,
-        fmt.DASH if row.reference is None else row.reference,
-        output_of(row.before, row.before_error),
-        output_of(row.after, row.after_error),
-    ]
-    return [*cells, metric_of(row, metric)] if metric else cells
 
 
 def _heads(names: Sequence[str]) -> str:

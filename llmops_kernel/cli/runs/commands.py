@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from llmops_kernel.api import Run
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RowsOfKind = Annotated[
+    str | None,
+    typer.Option(
+        help="Print rows of two scorings: flipped, better, worse, same, changed, error,"
+        " only_before, only_after or all."
+    ),
+]
+MetricOfRows = Annotated[
+    str | None, typer.Option(help="The metric that says what is better or worse.")
+]
 Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")]
 
 
@@ -70,19 +80,33 @@ def compare(
         typer.Argument(help="Two or more runs.", metavar="RUN RUN...", autocompletion=complete_run),
     ],
     png: Annotated[Path | None, typer.Option(help="Also draw the curves into this file.")] = None,
+    rows: RowsOfKind = None,
+    metric: MetricOfRows = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, max=1000)] = 20,
+    offset: Annotated[int, typer.Option(help="Leave out that many rows.", min=0)] = 0,
 ) -> None:
-    """Show the figures of runs side by side, and what differs in their configs."""
+    """Show the figures of runs side by side, and what differs in their configs.
+
+    Of two scorings also their metrics with 95 % intervals, and the rows that changed.
+    """
     if len(run_refs) < 2:
         raise typer.BadParameter("give two runs or more, such as `last~1 last`")
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
+    from llmops_kernel.cli.runs.scores import print_rows, print_scores
     from llmops_kernel.cli.runs.tables import compare_table
 
     targets = [api.attach(ref) for ref in run_refs]
     console = out()
+    compared = api.compare(*targets)
+    if rows is not None:
+        print_rows(console, compared.page(rows, metric=metric, offset=offset, limit=limit))
+        return
     console.print(compare_table(targets))
+    if compared.has_rows:
+        print_scores(console, compared)
     if png is not None:
-        png.write_bytes(api.compare(*targets).to_png())
+        png.write_bytes(compared.to_png())
         console.print(f"Curves: {png}")
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from llmops_kernel.errors import ComparisonError
 from llmops_kernel.metrics.words import similarity
@@ -146,6 +147,21 @@ class OutputComparison:
             self.outputs, *self._positions(kind, page), key=self.key, metrics=self.metric_names
         )
         return RowsPage(kind=kind, metric=metric, total=len(found), offset=offset, rows=rows)
+
+    def frame(
+        self, kind: RowKind, *, metric: str | None = None, offset: int = 0, limit: int = MAX_PAGE
+    ) -> pd.DataFrame:
+        """Return rows as a table; `attrs["total"]` is how many there are of the kind."""
+        pages = [self.rows(kind, metric=metric, offset=offset, limit=limit)]
+        while len(pages[-1].rows) == MAX_PAGE:
+            done = len(pages) * MAX_PAGE
+            pages.append(self.rows(kind, metric=metric, offset=offset + done, limit=limit - done))
+        rows = [row for page in pages for row in page.rows]
+        made = pd.DataFrame(
+            [shown_rows.flat(row) for row in rows], columns=shown_rows.names(self.metric_names)
+        )
+        made.attrs["total"] = pages[0].total
+        return made
 
     def _named(self, metric: str | None) -> str | None:
         if metric is None:

@@ -29,6 +29,23 @@ def read(
     return tuple(_row(a, b, key=key, metrics=metrics) for a, b in zip(ours, theirs, strict=True))
 
 
+_TEXTS = ("key", "prompt", "reference", "before", "after", "before_error", "after_error")
+
+
+def names(metrics: Sequence[str]) -> list[str]:
+    """Return the columns of a table of rows: texts, then `before_<metric>`, `after_<metric>`."""
+    sides = [f"{side}_{name}" for name in metrics for side in ("before", "after")]
+    return [*_TEXTS, *sides]
+
+
+def flat(row: ComparedRow) -> dict[str, Any]:
+    """Return a row as one line of such a table."""
+    texts = {name: getattr(row, name) for name in _TEXTS}
+    before = {f"before_{name}": value for name, value in row.before_metrics.items()}
+    after = {f"after_{name}": value for name, value in row.after_metrics.items()}
+    return texts | before | after
+
+
 def _rows(
     output: ScoredOutput, positions: Positions, columns: Sequence[str]
 ) -> list[dict[str, Any]]:
