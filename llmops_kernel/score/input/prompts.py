@@ -37,7 +37,7 @@ class PromptMaker:
     def __call__(self, row: dict[str, Any]) -> Prepared:
         """Return the prompt of a row. Raises DataError or HookError for a row that has none."""
         prepared = self._make(row)
-        if not prepared.prompt:
+        if _is_empty(prepared.prompt):
             raise DataError("the prompt is empty", remedy="check the row's columns")
         if self._column:
             prepared.reference = self._expected(row)
@@ -92,6 +92,11 @@ class PromptMaker:
             return self._filled(row)
         value = row[self._column] if self._column in row else _value(row, self._column)
         return None if value is None else _text(value)
+
+
+def _is_empty(prompt: Prompt) -> bool:
+    last = prompt if isinstance(prompt, str) else prompt[-1]["content"] if prompt else ""
+    return not last.strip()
 
 
 def _template(text: str) -> Callable[[dict[str, Any]], str]:

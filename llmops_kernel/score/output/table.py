@@ -65,7 +65,10 @@ class OutputColumns:
 
 
 def columns_of(rows: Sequence[InputRow], *, keep: Sequence[str] = ()) -> OutputColumns:
-    """Return the columns of JSONL rows: numbers and texts as such, all else as JSON text."""
+    """Return the columns of JSONL rows: numbers and texts as such, all else as JSON text.
+
+    A column with texts and numbers is one of texts.
+    """
     names = dict.fromkeys(name for row in rows for name in row.values)
     chosen = [name for name in names if not keep or name in keep]
     return OutputColumns(tuple(chosen), tuple(_type_name(name, rows) for name in chosen))
@@ -81,6 +84,8 @@ def _type_name(name: str, rows: Sequence[InputRow]) -> str:
     kinds = {type(row.values.get(name)) for row in rows} - {type(None)}
     if kinds == {int, float}:
         return "float"
+    if str in kinds and kinds <= _TYPES.keys():
+        return "str"
     if len(kinds) == 1 and (kind := kinds.pop()) in _TYPES:
         return kind.__name__
     return "json"
@@ -120,8 +125,8 @@ def _input_array(
         elif wanted is float and type(value) is int:
             values.append(float(value))
         else:
-            raw.setdefault(one.row.number, json.dumps(one.row.values, ensure_ascii=False))
-            values.append(None)
+            raw.setdefault(one.row.number, json.dumps(one.row.values))
+            values.append(str(value) if wanted is str and type(value) in _TYPES else None)
     try:
         return pa.array(values, _TYPES[wanted])
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):

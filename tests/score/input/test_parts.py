@@ -1,0 +1,81 @@
+"""The division of an input into parts: every row once, in order."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmops_kernel.errors import DataError
+from llmops_kernel.score.input.files import InputFile, input_files
+from llmops_kernel.score.input.parts import divide
+from llmops_kernel.score.input.rows import read_part
+
+
+def _file(path: Path) -> list[InputFile]:
+    return input_files(str(path), roots=[path.parent])
+
+
+@given(
+    lines=st.lists(st.one_of(st.text(max_size=20).map("x{}".format), st.just(""), st.just("  "))),
+    part_rows=st.integers(1, 12),
+    limit=st.one_of(st.none(), st.integers(1, 50)),
+    last_end=st.booleans(),
+)
+def test_jsonl_rows_come_once_and_in_order(
+    lines: list[str], part_rows: int, limit: int | None, last_end: bool
+) -> None:
+    texts = [json.dumps({"t": line}) if line.strip() else line for line in lines]
+    expected = [line for line in lines if line.strip()][:limit]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.jsonl"
+        path.write_text("\n".join(texts) + ("\n" if last_end and texts else ""))
+        plan = divide(_file(path), part_rows=part_rows, limit=limit)
+        rows = [row for part in plan.parts for row in read_part(part).rows]
+    assert [row.values["t"] for row in rows] == expected
+    assert [row.number for row in rows] == list(range(len(expected)))
+    assert plan.num_rows == len(expected)
+    assert all(part.num_rows <= part_rows for part in plan.parts)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 17), min_size=1, max_size=4),
+    groups=st.integers(1, 6),
+    part_rows=st.integers(1, 9),
+)
+def test_parquet_rows_come_once_whatever_the_row_groups(
+    sizes: list[int], groups: int, part_rows: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        first = 0
+        for number, size in enumerate(sizes):
+            table = pa.table({"n": pa.array(range(first, first + size), pa.int64())})
+            pq.write_table(table, Path(folder) / f"{number}.parquet", row_group_size=groups)
+            first += size
+        plan = divide(input_files(folder, roots=[]), part_rows=part_rows)
+        rows = [row for part in plan.parts for row in read_part(part).rows]
+    assert [row.values["n"] for row in rows] == list(range(first))
+    assert [row.number for row in rows] == list(range(first))
+
+
+def test_the_fingerprint_is_of_files_division_and_limit(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2}\n')
+    plans = [divide(_file(path), part_rows=1), divide(_file(path), part_rows=2)]
+    plans.append(divide(_file(path), part_rows=1, limit=1))
+    path.write_text('{"a": 1}\n{"a": 3}\n{"a": 2}\n')
+    plans.append(divide(_file(path), part_rows=1))
+    assert len({plan.fingerprint for plan in plans}) == 4
+
+
+def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1 no, it is not")
+    with pytest.raises(DataError, match=r"rows\.parquet cannot be read"):
+        divide(_file(path), part_rows=10)

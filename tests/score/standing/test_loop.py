@@ -1,0 +1,84 @@
+"""Many callers share one engine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from llmops_kernel.score.engines.protocol import EngineSpec, Job
+from llmops_kernel.score.standing.loop import EngineLoop
+from tests.score.instant import InstantEngine
+
+
+def _loop(broken: list[BaseException] | None = None, **options: object) -> EngineLoop:
+    engine = InstantEngine(EngineSpec(type="x", model="m", batch_size=4, options=options))
+    return EngineLoop(engine, broken=(broken if broken is not None else []).append)
+
+
+def test_each_caller_gets_its_own_answers_in_order() -> None:
+    loop = _loop()
+    with ThreadPoolExecutor(8) as pool:
+        prompts = [[f"caller {c} prompt {n}" for n in range(25)] for c in range(8)]
+        found = list(pool.map(lambda mine: loop.generate(Job(), mine), prompts))
+    assert [[answer.text for answer in answers] for answers in found] == prompts
+    assert [answer.id for answer in found[0]] == list(range(25))
+    assert loop.requests == 200
+    loop.close()
+
+
+def test_no_prompts_are_answered_at_once() -> None:
+    loop = _loop()
+    assert loop.generate(Job(), []) == []
+    loop.close()
+
+
+def test_a_failing_prompt_does_not_touch_the_others() -> None:
+    loop = _loop()
+    good, bad = loop.generate(Job(), ["good", "[fail]"])
+    assert (good.error, bad.finish) == ("", "error")
+    loop.close()
+
+
+def test_a_stream_grows_and_ends_with_the_final_answer() -> None:
+    loop = _loop()
+    parts = list(loop.stream(Job(stream=True), "one two three"))
+    assert [part.text for part in parts] == ["one", "one two", "one two three"]
+    assert [part.is_final for part in parts] == [False, False, True]
+    loop.close()
+
+
+def test_a_stream_that_is_left_is_cancelled() -> None:
+    loop = _loop()
+    stream = loop.stream(Job(stream=True), "one two three [hang]")
+    threading.Timer(0.2, loop.close).start()
+    stream.close()
+    deadline_s = time.monotonic() + 10
+    while loop.engine.unfinished and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert loop.engine.unfinished == 0
+
+
+def test_a_broken_engine_is_reported_once() -> None:
+    broken: list[BaseException] = []
+    loop = _loop(broken)
+    threading.Thread(target=loop.generate, args=(Job(), ["[break]"]), daemon=True).start()
+    deadline_s = time.monotonic() + 10
+    while not broken and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert "is broken" in str(broken[0])
+
+
+def test_it_is_idle_only_without_work() -> None:
+    loop = _loop(step_s=0.2)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(loop.generate, Job(), ["a"] * 8)
+        time.sleep(0.1)
+        assert loop.idle_s == 0
+        call.result()
+    time.sleep(0.05)
+    assert loop.idle_s == pytest.approx(0.05, abs=0.5)
+    assert loop.idle_s > 0
+    loop.close()

@@ -1,0 +1,39 @@
+"""Rates over a window of growing counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmops_kernel.score.progress import Rates
+
+
+def test_unknown_before_two_moments() -> None:
+    rates = Rates()
+    assert rates.per_second("rows") is None
+    rates.add(0.0, {"rows": 0})
+    assert rates.per_second("rows") is None
+    rates.add(0.0, {"rows": 5})
+    assert rates.per_second("rows") is None, "no time has passed"
+
+
+def test_the_window_forgets_the_beginning() -> None:
+    rates = Rates(window_s=10)
+    for second in range(100):
+        rates.add(float(second), {"rows": 0 if second < 50 else (second - 49) * 7})
+    assert rates.per_second("rows") == pytest.approx(7)
+
+
+def test_rows_that_are_done_again_are_no_negative_speed() -> None:
+    rates = Rates()
+    rates.add(0.0, {"rows": 100})
+    rates.add(1.0, {"rows": 40})
+    assert rates.per_second("rows") is None
+    rates.add(2.0, {"rows": 50})
+    assert rates.per_second("rows") == 10
+
+
+def test_a_count_that_is_not_known_has_no_rate() -> None:
+    rates = Rates()
+    rates.add(0.0, {"rows": 0})
+    rates.add(1.0, {"rows": 1, "output_tokens": 5})
+    assert rates.per_second("output_tokens") is None
