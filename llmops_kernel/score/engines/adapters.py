@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from llmops_kernel.score.engines.checkpoint import Shapes, check_adapter
+from llmops_kernel.score.engines.checkpoint import Shapes, check_adapter, version_of
 from llmops_kernel.score.engines.prompts import PromptError
 
 MAX_LOADED = 8
@@ -20,25 +20,26 @@ class Adapters:
         self._name = name
         self._shapes: Shapes = {one: tuple(w.shape) for one, w in model.named_parameters()}
         self._loaded: OrderedDict[str, str] = OrderedDict()
-        """Folder -> the name that PEFT knows it by."""
+        """Version of its files -> the name that PEFT knows it by."""
         self._count = 0
         self._active = ""
 
     def select(self, folder: str) -> Any:
         """Return the model with this adapter; as it is where empty. Raises PromptError."""
-        if folder == self._active:
+        key = version_of(folder) if folder else ""
+        if key == self._active:
             return self._model
         if folder:
-            name = self._loaded.get(folder) or self._load(folder)
-            self._loaded.move_to_end(folder)
+            name = self._loaded.get(key) or self._load(folder, key)
+            self._loaded.move_to_end(key)
             self._model.base_model.enable_adapter_layers()
             self._model.set_adapter(name)
         else:
             self._model.base_model.disable_adapter_layers()
-        self._active = folder
+        self._active = key
         return self._model
 
-    def _load(self, folder: str) -> str:
+    def _load(self, folder: str, key: str) -> str:
         from peft import PeftModel
 
         check_adapter(folder, self._shapes, self._name)
@@ -54,7 +55,7 @@ class Adapters:
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise PromptError(f"the adapter {folder} cannot be loaded: {error}") from error
         self._model.eval()
-        self._loaded[folder] = name
+        self._loaded[key] = name
         if len(self._loaded) > MAX_LOADED:
             _, oldest = self._loaded.popitem(last=False)
             self._model.delete_adapter(oldest)

@@ -95,6 +95,14 @@ def check_adapter(folder: str, base: Shapes, model: str) -> int:
     return rank
 
 
+def version_of(folder: str) -> str:
+    """Return a name of an adapter's files that changes when they are written anew."""
+    try:
+        return f"{folder}@{(Path(folder) / _ADAPTER).stat().st_mtime_ns}"
+    except OSError:
+        return folder
+
+
 def _adapter_config(folder: Path) -> tuple[int, str]:
     """Return the largest rank and the name of the base."""
     file = folder / "adapter_config.json"

@@ -13,14 +13,10 @@ from llmops_kernel.score.engines.forward import Forward
 from llmops_kernel.score.engines.grammar import Matcher
 from llmops_kernel.score.engines.item import Item
 from llmops_kernel.score.engines.loading import Loaded
-from llmops_kernel.score.engines.prompts import cut_at_stop, failed, row_seed
+from llmops_kernel.score.engines.prompts import NAN, cut_at_stop, failed, row_seed
 from llmops_kernel.score.engines.protocol import Answer, Finish
 from llmops_kernel.score.engines.sampling import choose
 
-NAN = (
-    "the model's output is not a number (NaN); Try: model.dtype float32, or look at the adapter"
-    " and the training run that it comes from"
-)
 _INCOMPLETE = "�"
 """What bytes become that are not yet a whole character."""
 

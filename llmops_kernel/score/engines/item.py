@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from llmops_kernel.score.engines.prompts import (
+    PromptError,
+    answer_tokens,
+    check_length,
+    prompt_tokens,
+)
 from llmops_kernel.score.engines.protocol import Job, Request
 
 MAX_BATCH_TOKENS = 32_768
@@ -25,6 +32,22 @@ class Item:
     @property
     def length(self) -> int:
         return len(self.prompt) + len(self.target)
+
+
+def prepare(tokenizer: Any, request: Request, job: Job, context: int) -> Item:
+    """Raise PromptError for a request that cannot be answered."""
+    item = Item(request=request, job=job, prompt=prompt_tokens(tokenizer, request.prompt))
+    follows = 0 if job.task == "embed" else 1
+    if job.task == "logprob":
+        item.target = answer_tokens(tokenizer, request.target) if request.target else []
+        follows += len(item.target)
+    elif job.task == "classify":
+        sizes = [len(answer_tokens(tokenizer, choice)) for choice in job.choices]
+        if not sizes or min(sizes) == 0:
+            raise PromptError("classify needs choices, none of them empty")
+        follows = max(sizes)
+    check_length(len(item.prompt), follows, context)
+    return item
 
 
 def next_batch(queue: Sequence[Item], size: int) -> list[Item]:

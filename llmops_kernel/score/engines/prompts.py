@@ -14,6 +14,11 @@ from llmops_kernel.score.engines.protocol import Answer, Job, Prompt, Request
 MAX_CONTEXT = 4096
 """Tokens of prompt and answer where nothing else is wanted."""
 
+NAN = (
+    "the model's output is not a number (NaN); Try: model.dtype float32, or look at the adapter"
+    " and the training run that it comes from"
+)
+
 
 class PromptError(Exception):
     """Why a request cannot be answered."""

@@ -11,16 +11,10 @@ import torch
 from llmops_kernel.score.engines.adapters import Adapters
 from llmops_kernel.score.engines.decoding import Decoding
 from llmops_kernel.score.engines.forward import Forward
-from llmops_kernel.score.engines.item import Item, next_batch
+from llmops_kernel.score.engines.item import Item, next_batch, prepare
 from llmops_kernel.score.engines.likelihood import classify, embed, logprob
 from llmops_kernel.score.engines.loading import Loaded, load
-from llmops_kernel.score.engines.prompts import (
-    PromptError,
-    answer_tokens,
-    check_length,
-    failed,
-    prompt_tokens,
-)
+from llmops_kernel.score.engines.prompts import PromptError, failed
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, EngineStats, Job, Request
 
 
@@ -45,24 +39,9 @@ class TransformersEngine:
 
     def add(self, request: Request, job: Job) -> None:
         try:
-            self._queue.append(self._item(request, job))
+            self._queue.append(prepare(self.loaded.tokenizer, request, job, self.loaded.context))
         except PromptError as error:
             self._answers.append(failed(request, error))
-
-    def _item(self, request: Request, job: Job) -> Item:
-        tokenizer, context = self.loaded.tokenizer, self.loaded.context
-        item = Item(request=request, job=job, prompt=prompt_tokens(tokenizer, request.prompt))
-        rest = 1 if job.task in ("generate", "json") else 0
-        if job.task == "logprob":
-            item.target = answer_tokens(tokenizer, request.target) if request.target else []
-            rest = len(item.target)
-        elif job.task == "classify":
-            sizes = [len(answer_tokens(tokenizer, choice)) for choice in job.choices]
-            if not sizes or min(sizes) == 0:
-                raise PromptError("classify needs choices, none of them empty")
-            rest = max(sizes)
-        check_length(len(item.prompt), rest, context)
-        return item
 
     def step(self) -> list[Answer]:
         answers, self._answers = self._answers, []

@@ -73,7 +73,7 @@ CASES = (
     Case("target", Job(task="logprob"), _requests([m.prompt for m in _MENU[:3]], list(_CHOICES))),
     Case("own tokens", Job(task="logprob"), _requests(list(DISHES[:3]))),
     Case("too long", Job(max_tokens=4), _requests(["x " * 3000, "short"])),
-    Case("at the end", Job(max_tokens=400), _requests(["1 " * 120])),
+    Case("at the end", Job(max_tokens=400), _requests(["1 " * 245])),
     Case("stream", Job(max_tokens=12, stream=True), _MENU[:2]),
     Case("one", Job(max_tokens=16), _MENU, adapter="one"),
     Case("two", Job(max_tokens=16), _MENU, adapter="two"),

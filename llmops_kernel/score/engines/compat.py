@@ -1,0 +1,63 @@
+"""What we use of vLLM beyond `LLM` and `SamplingParams`, checked on 0.32.0.
+
+vLLM calls some of it internal, and may rename any of it in a release: each name stands here only.
+`LLMEngine` is what its offline `LLM` is made of; unlike `LLM.generate` it takes requests while it
+works, so that one engine serves several jobs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from llmops_kernel.errors import MissingDependencyError, ModelError
+
+CHECKED_ON = "0.32.0"
+NAMES = {
+    "LLMEngine": "vllm.v1.engine.llm_engine",
+    "EngineArgs": "vllm.engine.arg_utils",
+    "SamplingParams": "vllm.sampling_params",
+    "StructuredOutputsParams": "vllm.sampling_params",
+    "RequestOutputKind": "vllm.sampling_params",
+    "MAX_LOGPROB_TOKEN_IDS": "vllm.sampling_params",
+    "PoolingParams": "vllm.pooling_params",
+    "PoolerConfig": "vllm.config.pooler",
+    "StructuredOutputsConfig": "vllm.config.structured_outputs",
+    "LoRARequest": "vllm.lora.request",
+    "tokens_input": "vllm.inputs.engine",
+    "VLLMValidationError": "vllm.exceptions",
+    "StatLoggerBase": "vllm.v1.metrics.loggers",
+}
+"""Name -> the module that has it."""
+
+
+def load() -> Any:
+    """Return the names as attributes. Raises MissingDependencyError, ModelError."""
+    try:
+        import vllm
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"vLLM cannot be imported here: {error}",
+            remedy="run `llmops score-env`, which makes an environment for it, or set"
+            " engine.type to transformers",
+        ) from error
+    found = {}
+    for name, module in NAMES.items():
+        try:
+            found[name] = getattr(import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise ModelError(
+                f"vLLM {vllm.__version__} has no {module}.{name}; the engine was checked on"
+                f" vLLM {CHECKED_ON}.",
+                remedy=f"install vLLM {CHECKED_ON} (`llmops score-env --remove`, then"
+                " `llmops score-env`), or set engine.type to transformers",
+            ) from error
+    return SimpleNamespace(**found)
+
+
+def shut_down(engine: Any) -> None:
+    """End the processes of an LLMEngine; in this process, free its memory."""
+    core = getattr(engine, "engine_core", None)
+    if core is not None:
+        core.shutdown()
