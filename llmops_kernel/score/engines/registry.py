@@ -8,8 +8,8 @@ from llmops_kernel.errors import ModelError
 from llmops_kernel.score.engines.protocol import Engine, EngineSpec
 
 _BUILT_IN = {
-    "vllm": "llmops_kernel.score.engines.vllm:VllmEngine",
-    "transformers": "llmops_kernel.score.engines.transformers:TransformersEngine",
+    "vllm": "llmops_kernel.score.engines.vllm.engine:VllmEngine",
+    "transformers": "llmops_kernel.score.engines.transformers.engine:TransformersEngine",
 }
 NAMES = tuple(_BUILT_IN)
 

@@ -83,7 +83,7 @@ def test_a_batch_answers_like_its_rows_alone(tiny_llama: Path) -> None:
 
 
 def test_nan_is_an_error_of_the_row(tiny_llama: Path) -> None:
-    from llmops_kernel.score.engines.transformers import TransformersEngine
+    from llmops_kernel.score.engines.transformers.engine import TransformersEngine
 
     engine = TransformersEngine(spec(tiny_llama))
     engine.loaded.model.lm_head.weight[:] = math.nan

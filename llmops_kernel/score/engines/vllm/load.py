@@ -11,10 +11,10 @@ from typing import Any
 import psutil
 
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.score.engines import compat
 from llmops_kernel.score.engines.checkpoint import Shapes, check_memory, load_error, shapes_of
 from llmops_kernel.score.engines.prompts import context_length
 from llmops_kernel.score.engines.protocol import EngineSpec
+from llmops_kernel.score.engines.vllm import compat
 
 MAX_LORAS = 4
 """Adapters in one batch; further ones of a job wait for it."""

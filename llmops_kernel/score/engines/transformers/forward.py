@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from llmops_kernel.score.engines.loading import Loaded
+from llmops_kernel.score.engines.transformers.loading import Loaded
 
 
 class Forward:

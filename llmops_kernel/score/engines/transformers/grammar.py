@@ -10,8 +10,8 @@ import numpy as np
 from llguidance.hf import from_tokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
-from llmops_kernel.score.engines.loading import Loaded
 from llmops_kernel.score.engines.prompts import PromptError, closed_schema
+from llmops_kernel.score.engines.transformers.loading import Loaded
 
 
 class Grammars:

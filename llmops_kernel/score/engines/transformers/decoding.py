@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from llmops_kernel.score.engines.forward import Forward
-from llmops_kernel.score.engines.grammar import Matcher
 from llmops_kernel.score.engines.item import Item
-from llmops_kernel.score.engines.loading import Loaded
 from llmops_kernel.score.engines.prompts import NAN, cut_at_stop, failed, row_seed
 from llmops_kernel.score.engines.protocol import Answer, Finish
-from llmops_kernel.score.engines.sampling import choose
+from llmops_kernel.score.engines.transformers.forward import Forward
+from llmops_kernel.score.engines.transformers.grammar import Matcher
+from llmops_kernel.score.engines.transformers.loading import Loaded
+from llmops_kernel.score.engines.transformers.sampling import choose
 
 _INCOMPLETE = "�"
 """What bytes become that are not yet a whole character."""

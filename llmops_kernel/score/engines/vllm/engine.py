@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from llmops_kernel.score.engines.checkpoint import check_adapter, load_error, version_of
-from llmops_kernel.score.engines.compat import shut_down
 from llmops_kernel.score.engines.item import prepare
 from llmops_kernel.score.engines.prompts import NAN, PromptError, answer_tokens, failed
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, EngineStats, Job, Request
-from llmops_kernel.score.engines.vllm_load import Engine, load
-from llmops_kernel.score.engines.vllm_tasks import TASKS, Part, Task, Tokens
+from llmops_kernel.score.engines.vllm.compat import shut_down
+from llmops_kernel.score.engines.vllm.load import Engine, load
+from llmops_kernel.score.engines.vllm.tasks import TASKS, Part, Task, Tokens
 
 
 class VllmEngine:

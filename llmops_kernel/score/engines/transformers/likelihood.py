@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from llmops_kernel.score.engines.forward import Forward, log_softmax
 from llmops_kernel.score.engines.item import Item
-from llmops_kernel.score.engines.loading import Loaded
 from llmops_kernel.score.engines.prompts import NAN, answer_tokens, choice_probabilities, failed
 from llmops_kernel.score.engines.protocol import Answer
+from llmops_kernel.score.engines.transformers.forward import Forward, log_softmax
+from llmops_kernel.score.engines.transformers.loading import Loaded
 
 _MAX_LOGIT_BYTES = 256_000_000
 

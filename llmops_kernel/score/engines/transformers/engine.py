@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from llmops_kernel.score.engines.adapters import Adapters
-from llmops_kernel.score.engines.decoding import Decoding
-from llmops_kernel.score.engines.forward import Forward
 from llmops_kernel.score.engines.item import Item, next_batch, prepare
-from llmops_kernel.score.engines.likelihood import classify, embed, logprob
-from llmops_kernel.score.engines.loading import Loaded, load
 from llmops_kernel.score.engines.prompts import PromptError, failed
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, EngineStats, Job, Request
+from llmops_kernel.score.engines.transformers.adapters import Adapters
+from llmops_kernel.score.engines.transformers.decoding import Decoding
+from llmops_kernel.score.engines.transformers.forward import Forward
+from llmops_kernel.score.engines.transformers.likelihood import classify, embed, logprob
+from llmops_kernel.score.engines.transformers.loading import Loaded, load
 
 
 class TransformersEngine:
@@ -115,7 +115,7 @@ class TransformersEngine:
 
 def _grammars(loaded: Loaded) -> Any:
     try:
-        from llmops_kernel.score.engines.grammar import Grammars
+        from llmops_kernel.score.engines.transformers.grammar import Grammars
     except ImportError as error:
         raise PromptError(
             "the Transformers engine needs llguidance for the task json, which is not installed;"
