@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import llmops_kernel as llmops
 from llmops_kernel.errors import ComparisonError
-from llmops_kernel.kinds.registry import register, unregister
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.score_comparison import html_of
 from tests.server.runs import make_run
-from tests.services.scoring.outputs import TABLE_KIND, scored, scored_run
+from tests.services.scoring.outputs import scored, scored_run
 
 EVIL = "<script>alert(1)</script>"
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    register(TABLE_KIND)
     store = RunStore()
     old = [scored(i, "old", metric_exact_match=0.0, metric_rouge1=0.5) for i in range(4)]
     new = [scored(i, EVIL, metric_exact_match=1.0, metric_rouge1=i / 4) for i in range(4)]
     scored_run(store, "s-1", old, created_s=1.0)
     scored_run(store, "s-2", new, created_s=2.0)
-    yield store
-    unregister(TABLE_KIND.name)
+    return store
 
 
 @pytest.mark.usefixtures("store")

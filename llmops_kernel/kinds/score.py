@@ -7,8 +7,8 @@ from operator import attrgetter
 
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
 from llmops_kernel.kinds.kind import Column, Figure, RunKind
+from llmops_kernel.metrics.direction import better_of
 from llmops_kernel.store.journal.score_view import ScoreView
-from llmops_kernel.store.journal.training_view import lower_is_better
 from llmops_kernel.store.record.record import RunRecord
 
 
@@ -35,7 +35,7 @@ def _metric(name: str) -> Figure:
         key=name,
         label=name.replace("_", " "),
         unit="number",
-        better="lower" if lower_is_better(name) or name == "ece" else "higher",
+        better=better_of(name),
         hint="of all rows without an error",
         value=lambda view: view.metrics.get(name),
     )
@@ -114,5 +114,6 @@ SCORE = RunKind(
         "evaluate": "Computing the metrics",
     },
     no_progress="This run ended before its first row.",
+    output_comparison="llmops_kernel.services.scoring.runs:compare_runs",
     describe=describe,
 )

@@ -7,8 +7,9 @@ from typing import Any
 
 from llmops_kernel.kinds.generic import START_WORDS
 from llmops_kernel.kinds.kind import Column, Figure, RunKind
+from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import PHASES
-from llmops_kernel.store.journal.training_view import TrainingView, lower_is_better
+from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record.record import RunRecord
 
 WORDS = {

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from llmops_kernel.kinds.registry import register, unregister
 from llmops_kernel.store.store import RunStore
 from tests.cli.conftest import Llmops
-from tests.services.scoring.outputs import TABLE_KIND, scored, scored_run
+from tests.services.scoring.outputs import scored, scored_run
 
 LONG = "word " * 400
 OLD = [scored(i, f"old {i}", metric_exact_match=0.0) for i in range(5)]
@@ -22,14 +20,11 @@ NEW = [
 
 
 @pytest.fixture
-def runs(home: Path) -> Iterator[None]:
-    register(TABLE_KIND)
+def runs(home: Path) -> None:
     store = RunStore()
     scored_run(store, "s-1", OLD, created_s=1.0)
     scored_run(store, "s-2", NEW, created_s=2.0)
     scored_run(store, "s-3", NEW[:2], created_s=3.0, success=False)
-    yield
-    unregister(TABLE_KIND.name)
 
 
 @pytest.mark.usefixtures("runs")

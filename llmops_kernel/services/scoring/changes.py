@@ -7,24 +7,13 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from llmops_kernel.metrics.bootstrap import Floats, Interval, mean_difference, ratio_of_sums
-from llmops_kernel.store.journal.summary import Better
+from llmops_kernel.metrics.direction import better_of
 from llmops_kernel.views.score_comparison import MetricChange
 
 PREFERRED = ("exact_match", "field_f1", "grounded", "rougeL", "bleu", "perplexity")
 """What says that a row got better, the first that both have."""
-_LOWER = frozenset({"perplexity", "ece", "grounded_unsupported", "grounded_refused_wrongly"})
-_NEITHER = frozenset(
-    {"confidence", "grounded_refused", "grounded_refused_unknown", "num_rows", "num_errors"}
-)
 # Of all rows they are not the mean of the rows, so both numbers are shown.
 _OTHER_OF_TABLE = {"bleu": "bleu (corpus)"}
-
-
-def better_of(name: str) -> Better:
-    """Return which way is better; of a user's metric higher is."""
-    if name in _NEITHER:
-        return None
-    return "lower" if name in _LOWER else "higher"
 
 
 def gain(name: str, before: Floats, after: Floats) -> Floats:
@@ -60,7 +49,7 @@ def of_tables(
     changes = []
     for name in [name for name in before if name in after]:
         label = _OTHER_OF_TABLE.get(name, name) if name in shown else name
-        if label not in shown and name not in ("num_rows", "num_errors"):
+        if label not in shown:
             change = MetricChange(
                 label, before[name], after[name], after[name] - before[name], better=better_of(name)
             )

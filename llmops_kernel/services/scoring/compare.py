@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from llmops_kernel.errors import ComparisonError
+from llmops_kernel.metrics.direction import better_of
 from llmops_kernel.metrics.words import similarity
 from llmops_kernel.services.scoring import changes, shown_rows
 from llmops_kernel.services.scoring.join import (
@@ -103,7 +104,7 @@ class OutputComparison:
     @cached_property
     def metric(self) -> str | None:
         """The metric that says what is better, unless another is named."""
-        known = [name for name in self.metric_names if changes.better_of(name)]
+        known = [name for name in self.metric_names if better_of(name)]
         first = (name for name in changes.PREFERRED if name in known)
         return next(first, known[0] if known else None)
 

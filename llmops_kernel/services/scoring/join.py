@@ -25,6 +25,7 @@ OWN_COLUMNS = frozenset(
     {
         ROW_NUMBER, "output", "label", "label_scores", "parsed", "logprob", "embedding",
         "prompt_tokens", "output_tokens", "finish_reason", "reference", "prompt", "error",
+        "input_raw",
     }
 )  # fmt: skip
 _NOTHING = 0

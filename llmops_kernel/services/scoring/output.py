@@ -154,25 +154,24 @@ def _file_system(url: str, name: str) -> tuple[Any, str]:
     if "://" not in url:
         return fs.LocalFileSystem(), url
     try:
-        found: tuple[Any, str] = fs.FileSystem.from_uri(url)
-    except pa.ArrowInvalid:
-        return _through_fsspec(url, name)
-    return found
+        return _through_fsspec(url)
+    except (ImportError, ValueError) as error:
+        try:
+            found: tuple[Any, str] = fs.FileSystem.from_uri(url)
+        except pa.ArrowInvalid:
+            raise MissingDependencyError(
+                f"The output of {name} at {url} cannot be opened: {error}",
+                remedy=f"install the fsspec package for {url.partition('://')[0]}:// addresses",
+            ) from error
+        return found
 
 
-def _through_fsspec(url: str, name: str) -> tuple[Any, str]:
-    """Open a URL of a scheme that pyarrow does not know."""
+def _through_fsspec(url: str) -> tuple[Any, str]:
+    """Open a URL as the scoring did, so that the same credentials and settings are used."""
+    import fsspec
     from pyarrow import fs
 
-    try:
-        import fsspec
-
-        files, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise MissingDependencyError(
-            f"The output of {name} at {url} cannot be opened: {error}",
-            remedy=f"install the fsspec package for {url.partition('://')[0]}:// addresses",
-        ) from error
+    files, path = fsspec.core.url_to_fs(url)
     return fs.PyFileSystem(fs.FSSpecHandler(files)), path
 
 

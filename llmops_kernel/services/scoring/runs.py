@@ -9,7 +9,8 @@ from typing import Any
 from llmops_kernel.errors import ComparisonError
 from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.services.scoring.compare import OutputComparison
-from llmops_kernel.services.scoring.output import ScoredOutput
+from llmops_kernel.services.scoring.join import OWN_COLUMNS
+from llmops_kernel.services.scoring.output import METRIC_PREFIX, ScoredOutput
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
@@ -27,7 +28,7 @@ def compare_runs(store: RunStore, before: str, after: str) -> OutputComparison:
     first, second = (
         ScoredOutput(output_url(store, record), name=record.run_id) for record in records
     )
-    return OutputComparison(first, second, key=keys[0])
+    return OutputComparison(first, second, key=_column(keys[0]))
 
 
 def output_url(store: RunStore, record: RunRecord) -> str:
@@ -38,12 +39,20 @@ def output_url(store: RunStore, record: RunRecord) -> str:
     own = store.folder(record.run_id).output
     reported = [event.path for event in view_of(store, record.run_id).outputs]
     configured = str(_section(record, "output").get("url") or "")
+    if configured and "://" not in configured:
+        configured = str(Path(record.workspace_root) / configured)
     for url in (*reversed(reported), configured):
         if url and ("://" in url or Path(url).is_dir()):
             return url
     if own.is_dir() or not (reported or configured):
         return str(own)
     return reported[-1] if reported else configured
+
+
+def _column(key: str) -> str:
+    """Return the output's column: one of the input with the name of an own one is renamed."""
+    taken = key in OWN_COLUMNS or key.startswith(METRIC_PREFIX)
+    return f"input_{key}" if taken else key
 
 
 def _section(record: RunRecord, name: str) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar
 
+from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import (
     AnyEvent,
     CheckpointEvent,
@@ -24,7 +25,6 @@ from llmops_kernel.store.journal.history import Generation, History, Key
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
 
 RECENT_STEPS = 10
-_LOWER_IS_BETTER = ("loss", "perplexity", "error", "wer", "cer")
 
 B = TypeVar("B", EvalEvent, CheckpointEvent)
 
@@ -256,8 +256,3 @@ class TrainingView(RunView):
                 for e in self.evals
             ],
         }
-
-
-def lower_is_better(metric: str) -> bool:
-    """Return whether an evaluation metric of this name improves when it falls."""
-    return metric.endswith(_LOWER_IS_BETTER)

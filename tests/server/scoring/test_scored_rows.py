@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llmops_kernel.kinds.registry import register, unregister
 from llmops_kernel.store.store import RunStore
 from tests.server.runs import make_run
-from tests.services.scoring.outputs import TABLE_KIND, scored, scored_run
+from tests.services.scoring.outputs import scored, scored_run
 
 Ask = Callable[[str], Awaitable[tuple[int, Any]]]
 OLD = [scored(i, f"old {i}", metric_exact_match=0.0) for i in range(5)]
@@ -20,15 +19,13 @@ NEW = [scored(i, f"new {i}", metric_exact_match=float(i % 2)) for i in range(5)]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
-    register(TABLE_KIND)
     store = RunStore()
     scored_run(store, "s-1", OLD, created_s=1.0)
     scored_run(store, "s-2", NEW, created_s=2.0)
-    yield store
-    unregister(TABLE_KIND.name)
+    return store
 
 
 @pytest.fixture

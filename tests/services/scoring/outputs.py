@@ -1,26 +1,19 @@
-"""Scored outputs as a scoring writes them, and runs of a kind that has such an output."""
+"""Scored outputs as a scoring writes them, and score runs that have ended."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from llmops_kernel.kinds.generic import generic_kind
-from llmops_kernel.kinds.kind import RunKind
 from llmops_kernel.services.scoring.output import ScoredOutput
 from llmops_kernel.store.store import RunStore
 from tests.server.runs import make_run
 
-TABLE_KIND: RunKind = replace(
-    generic_kind("table"), output_comparison="llmops_kernel.services.scoring.runs:compare_runs"
-)
-"""A kind whose runs write scored rows."""
 _TYPES = {
     "row_number": pa.int64(),
     "label_scores": pa.string(),
@@ -84,7 +77,7 @@ def scored_run(
 ) -> None:
     """A run that has ended, with its output in its folder."""
     config = {"input": {"path": "rows.jsonl", "key": key}, "output": {"url": ""}}
-    root = make_run(store, run_id, created_s=created_s, kind="table", config=config)
+    root = make_run(store, run_id, created_s=created_s, kind="score", config=config)
     write_output(root / "output", rows, **more)
 
 

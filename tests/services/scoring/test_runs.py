@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from llmops_kernel.errors import ComparisonError
-from llmops_kernel.kinds.registry import register, unregister
 from llmops_kernel.services.comparison import compare_outputs, has_rows
 from llmops_kernel.services.scoring.runs import output_url
 from llmops_kernel.store.store import RunStore
 from tests.server.runs import make_run
-from tests.services.scoring.outputs import TABLE_KIND, scored, scored_run, write_output
+from tests.services.scoring.outputs import scored, scored_run, write_output
 
 ROWS = [scored(i, "a", id=f"k{i}", metric_exact_match=1.0) for i in range(4)]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[RunStore]:
-    register(TABLE_KIND)
-    yield RunStore(tmp_path / "home")
-    unregister(TABLE_KIND.name)
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "home")
 
 
 def test_two_runs_are_compared_the_older_first(store: RunStore) -> None:
@@ -69,14 +65,28 @@ def test_three_runs_have_no_row_by_row_comparison(store: RunStore) -> None:
 def test_the_output_is_where_the_config_says(store: RunStore, tmp_path: Path) -> None:
     far = tmp_path / "far"
     write_output(far, ROWS)
-    make_run(store, "s", ended=None, kind="table", config={"output": {"url": str(far)}})
+    make_run(store, "s", ended=None, kind="score", config={"output": {"url": str(far)}})
     assert output_url(store, store.record("s")) == str(far)
 
 
 def test_an_output_on_the_cluster_is_found_in_its_copy(store: RunStore) -> None:
     url = "/on/the/cluster/only"
-    make_run(store, "s", ended=None, kind="table", config={"output": {"url": url}})
+    make_run(store, "s", ended=None, kind="score", config={"output": {"url": url}})
     assert output_url(store, store.record("s")) == url
     folder = store.folder("s").output
     folder.mkdir()
     assert output_url(store, store.record("s")) == str(folder)
+
+
+def test_a_key_with_the_name_of_an_own_column_was_renamed(store: RunStore) -> None:
+    rows = [scored(i, "a", label="same", input_label=f"k{i}") for i in range(2)]
+    scored_run(store, "a", rows, created_s=1.0, key="label")
+    scored_run(store, "b", rows, created_s=2.0, key="label")
+    assert [row.key for row in compare_outputs(store, ["a", "b"]).rows().rows] == ["k0", "k1"]
+
+
+def test_a_relative_folder_is_below_the_workspace(store: RunStore, tmp_path: Path) -> None:
+    write_output(tmp_path / "work" / "scores", ROWS)
+    more = {"config": {"output": {"url": "scores"}}, "workspace_root": str(tmp_path / "work")}
+    make_run(store, "s", ended=None, kind="score", **more)
+    assert output_url(store, store.record("s")) == str(tmp_path / "work" / "scores")

@@ -1,0 +1,28 @@
+"""Which way each metric is better."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmops_kernel.metrics.direction import better_of, lower_is_better
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [
+        ("exact_match", "higher"),
+        ("grounded_supported", "higher"),
+        ("grounded_unsupported", "lower"),
+        ("grounded_refused", None),
+        ("perplexity", "lower"),
+        ("ece", "lower"),
+        ("confidence", None),
+        ("judge", "higher"),
+        ("judge_bad", None),
+        ("my_own", "higher"),
+        ("my_error", "lower"),
+    ],
+)
+def test_directions(name: str, better: str | None) -> None:
+    assert better_of(name) == better
+    assert lower_is_better(name) <= (better == "lower")
