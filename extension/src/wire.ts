@@ -707,7 +707,13 @@ export interface PanelState {
   processes: string;
   /** Step and evaluation loss; null for a kind without evaluations. */
   evals: [number, number][] | null;
+  /** One row an evaluation. */
   eval_rows: PanelTable;
+  samples: PanelSamples;
+  /** Numbers of each member that does a share of the work, such as a replica. */
+  members: PanelTable;
+  /** What it saves when it is stopped: `a checkpoint`. */
+  saves: string;
   warnings: PanelWarning[];
   restarts: string[];
   failures: PanelFailure[];
@@ -729,12 +735,14 @@ export interface RunColumn {
   unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'number';
 }
 
-/** From submit to the first step. */
+/** From submit to the first result. */
 export interface PanelWaterfall {
   rows: PanelBar[];
-  /** Phases after the first step, with their total times. */
+  /** Phases after the first result, with their total times. */
   later: string[];
   total: string;
+  /** The first result: `first step`, `first rows`. */
+  first: string;
 }
 
 /** One start-up phase of the waterfall. */
@@ -750,10 +758,18 @@ export interface PanelBar {
   interrupted: boolean;
 }
 
-/** Evaluations, one row each, as texts. */
+/** A table of texts. */
 export interface PanelTable {
   columns: string[];
   rows: string[][];
+}
+
+/** Rows with the model's answers: prompt, answer, reference. */
+export interface PanelSamples {
+  columns: string[];
+  rows: string[][];
+  /** `after 1,200 rows`, `at step 40`; empty before there are samples. */
+  at: string;
 }
 
 /** A warning of the run. */

@@ -105,6 +105,10 @@ class RunKind:
     """Start-up phases in order; the last one ends with the first result."""
     words: Mapping[str, str] = field(default_factory=dict)
     """Phase -> what the run does in it, as "Loading the model"."""
+    saves: str = "a checkpoint"
+    """What a run that is stopped saves first; a retry continues from it."""
+    speeds: tuple[str, ...] = ("mfu", "tokens_per_second")
+    """Names of columns that measure speed; pictures draw the first that a run has."""
     no_progress: str = "This run reported no progress."
     """Shown in place of the charts when a run has ended without a row."""
     output_comparison: str = ""

@@ -113,6 +113,8 @@ SCORE = RunKind(
         "first_rows": "Waiting for the first answers",
         "evaluate": "Computing the metrics",
     },
+    saves="the finished rows",
+    speeds=("output_tokens_per_second", "prompt_tokens_per_second"),
     no_progress="This run ended before its first row.",
     output_comparison="llmops_kernel.services.scoring.runs:compare_runs",
     describe=describe,

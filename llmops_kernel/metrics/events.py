@@ -143,6 +143,8 @@ class ProgressEvent(Event):
     total: int | None = None
     unit: str = "rows"
     values: dict[str, float] = {}
+    members: dict[str, dict[str, float]] = {}
+    """The same numbers of each member that does a share of the work, such as `replica 0`."""
 
 
 class EvalEvent(Event):

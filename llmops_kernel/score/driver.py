@@ -88,7 +88,7 @@ class ScoreDriver:
         self._start(setup)
         if not self._score(ledger, live, sink):
             return self._stopped(ledger, rows)
-        live.finish()
+        live.finish(self._fleet.ready if self._fleet else [])
         return self._finish(ledger, sink, columns.metrics)
 
     def _sink(self) -> Sink:

@@ -23,6 +23,7 @@ class LiveReport:
     def __init__(self, report: DriverReport, ledger: Ledger, *, total: int) -> None:
         self._report, self._ledger, self._total = report, ledger, total
         self._rates = Rates()
+        self._member_rates: dict[int, Rates] = {}
         self._begun_s = self._written_s = time.monotonic()
         self._sampled_s = float("-inf")
         self._first_row = False
@@ -52,7 +53,7 @@ class LiveReport:
         if ready and now_s - self._written_s >= every_s:
             self._write(now_s, _progress_of(ready), _facts_of(ready))
 
-    def finish(self) -> None:
+    def finish(self, ready: list[Replica]) -> None:
         """Journal that all rows are done, with the rates of this attempt as a whole."""
         seconds = time.monotonic() - self._loaded_s
         mine = [one for one in self._ledger.finished if one.index not in self._earlier]
@@ -64,34 +65,51 @@ class LiveReport:
         self._report.emit(
             ProgressEvent(done=self._total, total=self._total, unit="rows", values=values)
         )
+        self._sample(float("inf"), _progress_of(ready), self._total)
 
     def _write(
-        self, now_s: float, progress: list[dict[str, Any]], facts: list[dict[str, Any]]
+        self, now_s: float, progress: dict[int, dict[str, Any]], facts: dict[int, dict[str, Any]]
     ) -> None:
         self._written_s = now_s
         finished = self._ledger.finished
-        open_rows = sum(one["rows"] for one in progress)
+        open_rows = sum(one["rows"] for one in progress.values())
         done = min(self._total, sum(one.rows for one in finished) + open_rows)
         counts = {"rows": float(done - self._before)}
         for name in COUNTS[1:]:
             if progress:
-                counts[name] = float(sum(one[name] for one in progress))
+                counts[name] = float(sum(one[name] for one in progress.values()))
         self._rates.add(now_s, counts)
         if done > self._before and not self._first_row:
             self._first_row = True
             self._report.phase("first_rows", "end")
         errors = float(sum(one.errors for one in finished))
-        values = {"errors": errors, **self._speeds(), **_replica_values(facts)}
-        self._report.emit(ProgressEvent(done=done, total=self._total, unit="rows", values=values))
+        values = {"errors": errors, **_speeds(self._rates), **_replica_values(facts)}
+        self._report.emit(
+            ProgressEvent(
+                done=done,
+                total=self._total,
+                unit="rows",
+                values=values,
+                members=self._members(now_s, progress, facts),
+            )
+        )
         self._sample(now_s, progress, done)
 
-    def _speeds(self) -> dict[str, float]:
-        names = {name: f"{name}_per_second" for name in COUNTS}
-        rates = {key: self._rates.per_second(name) for name, key in names.items()}
-        return {key: rate for key, rate in rates.items() if rate is not None}
+    def _members(
+        self, now_s: float, progress: dict[int, dict[str, Any]], facts: dict[int, dict[str, Any]]
+    ) -> dict[str, dict[str, float]]:
+        """Return each replica's own rates and KV cache."""
+        members = {}
+        for index, one in sorted(progress.items()):
+            rates = self._member_rates.setdefault(index, Rates())
+            rates.add(now_s, {"rows": one["answered"], **{name: one[name] for name in COUNTS[1:]}})
+            values = _speeds(rates)
+            cache = facts.get(index, {}).get("kv_cache")
+            members[f"replica {index}"] = values if cache is None else {**values, "kv_cache": cache}
+        return members
 
-    def _sample(self, now_s: float, progress: list[dict[str, Any]], done: int) -> None:
-        samples = [sample for one in progress for sample in one["samples"]]
+    def _sample(self, now_s: float, progress: dict[int, dict[str, Any]], done: int) -> None:
+        samples = [sample for one in progress.values() for sample in one["samples"]]
         if samples and now_s - self._sampled_s >= _SAMPLES_EVERY_S:
             self._sampled_s = now_s
             self._report.emit(EvalEvent(step=done, metrics={}, samples=tuple(samples[-5:])))
@@ -102,35 +120,47 @@ class LiveReport:
         report.emit(EvalEvent(step=rows, metrics=metrics, num_rows=rows))
 
 
-def _progress_of(ready: list[Replica]) -> list[dict[str, Any]]:
-    return _ask([one.scorer.progress.remote() for one in ready])
+def _speeds(rates: Rates) -> dict[str, float]:
+    names = {name: f"{name}_per_second" for name in COUNTS}
+    found = {key: rates.per_second(name) for name, key in names.items()}
+    return {key: rate for key, rate in found.items() if rate is not None}
 
 
-def _facts_of(ready: list[Replica]) -> list[dict[str, Any]]:
-    return _ask([one.engine.facts.remote() for one in ready])
+def _progress_of(ready: list[Replica]) -> dict[int, dict[str, Any]]:
+    return _ask({one.index: one.scorer.progress.remote() for one in ready})
 
 
-def _ask(calls: list[Any]) -> list[dict[str, Any]]:
+def _facts_of(ready: list[Replica]) -> dict[int, dict[str, Any]]:
+    return _ask({one.index: one.engine.facts.remote() for one in ready})
+
+
+def _ask(calls: dict[int, Any]) -> dict[int, dict[str, Any]]:
     """Return the answers that come in time; a process that is being replaced has none."""
     import ray
 
-    found = []
-    for call in ray.wait(calls, num_returns=len(calls), timeout=_ANSWER_S)[0]:
+    if not calls:
+        return {}
+    waiting = list(calls.values())
+    in_time = set(ray.wait(waiting, num_returns=len(waiting), timeout=_ANSWER_S)[0])
+    found = {}
+    for index, call in calls.items():
+        if call not in in_time:
+            continue
         try:
-            found.append(ray.get(call))
+            found[index] = ray.get(call)
         except ray.exceptions.RayError:
             continue
     return found
 
 
-def _replica_values(facts: list[dict[str, Any]]) -> dict[str, float]:
+def _replica_values(facts: dict[int, dict[str, Any]]) -> dict[str, float]:
     values: dict[str, float] = {}
     if facts:
         values["replicas"] = float(len(facts))
-    caches = [one["kv_cache"] for one in facts if one.get("kv_cache") is not None]
+    caches = [one["kv_cache"] for one in facts.values() if one.get("kv_cache") is not None]
     if caches:
         values["kv_cache"] = max(caches)
-    running = [one["running"] for one in facts if "running" in one]
+    running = [one["running"] for one in facts.values() if "running" in one]
     if running:
         values["running"] = float(sum(running))
     return values

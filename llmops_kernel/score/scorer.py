@@ -70,14 +70,16 @@ class Scorer:
         self._lock = threading.Lock()
         self._open: dict[int, int] = {}
         """Rows that have an answer, of each part under way."""
+        self._answered = 0
         self._tokens = [0, 0]
         self._recent: deque[dict[str, str]] = deque(maxlen=max(1, self._config.evaluation.samples))
 
     def progress(self) -> dict[str, Any]:
-        """Rows of unfinished parts, tokens since the start, and the newest answers."""
+        """Rows of unfinished parts, answers and tokens since the start, and the newest answers."""
         with self._lock:
             return {
                 "rows": sum(self._open.values()),
+                "answered": self._answered,
                 "prompt_tokens": self._tokens[0],
                 "output_tokens": self._tokens[1],
                 "samples": list(self._recent),
@@ -161,6 +163,7 @@ class Scorer:
     def _count(self, index: int, asked: Sequence[ScoredRow], answers: Sequence[Answer]) -> None:
         with self._lock:
             self._open[index] = self._open.get(index, 0) + len(answers)
+            self._answered += len(answers)
             self._tokens[0] += sum(answer.prompt_tokens for answer in answers)
             self._tokens[1] += sum(answer.output_tokens for answer in answers)
             for answer in answers[-self._config.evaluation.samples :]:

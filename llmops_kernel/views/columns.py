@@ -45,6 +45,27 @@ def points_of(view: RunView, name: str) -> list[tuple[float, float]]:
     return [(at, value) for at, value in points if at is not None and value is not None]
 
 
+def speed_of(views: Sequence[RunView]) -> Column | None:
+    """Return the first speed of the runs' kind that all of them have, else that one of them has."""
+    kind = kind_named(views[0].kind)
+    speeds = [column for name in kind.speeds if (column := kind.column(name)) is not None]
+    known = {c.name: [bool(points_of(view, c.name)) for view in views] for c in speeds}
+    first = [c for c in speeds if all(known[c.name])] + [c for c in speeds if any(known[c.name])]
+    return next(iter(first + speeds[-1:]), None)
+
+
+def speed_title(column: Column | None) -> str:
+    """`MFU, %`, `tokens per second`."""
+    if column is None:
+        return "speed"
+    return column.label.replace("/s", " per second") + (", %" if column.unit == "fraction" else "")
+
+
+def speed_scale(column: Column) -> float:
+    """Return what a value is multiplied by to be drawn: fractions are drawn in percent."""
+    return 100.0 if column.unit == "fraction" else 1.0
+
+
 def row_bytes(columns: Sequence[Any]) -> int:
     return 4 * len(columns)
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.columns import curve_of, points_of, x_label
+from llmops_kernel.views.columns import (
+    curve_of,
+    points_of,
+    speed_of,
+    speed_scale,
+    speed_title,
+    x_label,
+)
 from llmops_kernel.views.figures import compared_figures
 from llmops_kernel.views.snapshot import eval_points, progress_text, split_phases
 from llmops_kernel.views.static_run import empty_axes, style_axes
@@ -76,11 +83,10 @@ def _draw_curve(axes: Axes, runs: Named) -> None:
 
 
 def _draw_speed(axes: Axes, runs: Named) -> None:
-    """MFU if each run has it: two kinds of number do not share an axis."""
-    has_mfu = all(points_of(view, "mfu") for _, view in runs)
-    style_axes(axes, "MFU, %" if has_mfu else "tokens per second")
-    name, scale = ("mfu", 100.0) if has_mfu else ("tokens_per_second", 1.0)
-    if _lines(axes, runs, name, scale=scale):
+    """The first speed that each run has: two kinds of number do not share an axis."""
+    column = speed_of([view for _, view in runs])
+    style_axes(axes, speed_title(column))
+    if column is not None and _lines(axes, runs, column.name, scale=speed_scale(column)):
         axes.set_ylim(bottom=0)
     else:
         empty_axes(axes, "no speed yet")

@@ -148,6 +148,13 @@ def ellipsis(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
+def one_line(text: str, width: int) -> str:
+    """Join lines and spaces, and cut the end: a text of a model as one line of a table."""
+    # More than that cannot be shown, and splitting a long text takes time.
+    joined = " ".join(text[: 4 * width].split())
+    return joined if len(joined) <= width else f"{joined[: max(0, width - 1)]}…"
+
+
 def sparkline(values: list[float | None], width: int = 40) -> str:
     """One line of block characters, oldest first; each column is a mean of its share."""
     usable = [v for v in values if v is not None and math.isfinite(v)]

@@ -14,6 +14,7 @@ from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import column_names, columns_of, curve_of
 from llmops_kernel.views.figures import live_figures
+from llmops_kernel.views.panel_tables import member_table, sample_table
 
 Json = dict[str, Any]
 
@@ -45,6 +46,9 @@ def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
         "processes": processes_text(view),
         "evals": [list(p) for p in eval_points(view)] if has_evals(view) else None,
         "eval_rows": eval_rows(view),
+        "samples": sample_table(view),
+        "members": member_table(view),
+        "saves": kind_named(view.kind).saves,
         "warnings": warnings(view),
         "restarts": [restart_text(r.from_step, r.cause, r.failures_left) for r in view.restarts],
         "failures": [failure(f) for f in view.failures],
@@ -184,8 +188,9 @@ def waterfall(view: RunView, *, now_s: float) -> Json:
     startup, later = split_phases(view)
     rest = [f"{name}: {text}" for name, text in later_totals(later, now_s=now_s)]
     total = fmt.seconds(view.submit_to_first_step_s)
+    first = first_result(view)
     if not startup:
-        return {"rows": [], "later": rest, "total": total}
+        return {"rows": [], "later": rest, "total": total, "first": first}
     begin_s = min(span.begin_s for span in startup)
     scale_s = max(max(until_s(span, now_s=now_s) for span in startup) - begin_s, 1e-9)
     rows = [
@@ -200,7 +205,12 @@ def waterfall(view: RunView, *, now_s: float) -> Json:
         }
         for span in startup
     ]
-    return {"rows": rows, "later": rest, "total": total}
+    return {"rows": rows, "later": rest, "total": total, "first": first}
+
+
+def first_result(view: RunView) -> str:
+    """What the start-up ends with: `first step`, `first rows`."""
+    return "".join(kind_named(view.kind).phases[-1:]).replace("_", " ") or "first result"
 
 
 def processes_text(view: RunView) -> str:

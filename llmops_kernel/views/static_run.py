@@ -11,8 +11,16 @@ from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.columns import curve_of, points_of, x_label
+from llmops_kernel.views.columns import (
+    curve_of,
+    points_of,
+    speed_of,
+    speed_scale,
+    speed_title,
+    x_label,
+)
 from llmops_kernel.views.figures import compared_figures, figures
+from llmops_kernel.views.panel_tables import sample_table
 from llmops_kernel.views.snapshot import (
     elapsed_s,
     eval_points,
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LINE, POINT, GREY = "#1976d2", "#e65100", "#757575"
+_SAMPLE_WIDTH = 100
 _CELL = "text-align:left;padding:2px 14px 2px 0"
 
 
@@ -93,12 +102,13 @@ def draw_curve(axes: Axes, view: RunView) -> None:
 
 
 def draw_speed(axes: Axes, view: RunView) -> None:
-    """MFU in percent where the peak is known, else tokens per second."""
-    mfu = [(x, value * 100) for x, value in points_of(view, "mfu")]
-    rates = points_of(view, "tokens_per_second")
-    style_axes(axes, "MFU, %" if mfu else "tokens per second")
-    if mfu or rates:
-        _plot(axes, mfu or rates, view, label="speed")
+    """The first speed of the kind that the run has: MFU in percent, else tokens per second."""
+    column = speed_of([view])
+    scale = 1.0 if column is None else speed_scale(column)
+    points = [] if column is None else points_of(view, column.name)
+    style_axes(axes, speed_title(column))
+    if points:
+        _plot(axes, [(x, value * scale) for x, value in points], view, label="speed")
         axes.set_ylim(bottom=0)
     else:
         empty_axes(axes, waiting_text(view) or "no speed")
@@ -156,7 +166,24 @@ def table_html(view: RunView, record: RunRecord | None = None) -> str:
         f'<td style="{_CELL}">{escape(value)}</td></tr>'
         for label, value in rows(view, record)
     )
-    return f"{_trouble_html(view)}<table>{cells}</table>"
+    return f"{_trouble_html(view)}<table>{cells}</table>{_samples_html(view)}"
+
+
+def _samples_html(view: RunView) -> str:
+    """The newest samples, every text escaped; nothing without samples."""
+    found = sample_table(view)
+    if not found["rows"]:
+        return ""
+    heads = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in found["columns"])
+    style = f"{_CELL};vertical-align:top;white-space:pre-wrap"
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{style}">{escape(text)}</td>' for text in row) + "</tr>"
+        for row in found["rows"]
+    )
+    return (
+        f"<p><b>Samples</b> {escape(found['at'])}</p>"
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 
 def _trouble_html(view: RunView) -> str:
@@ -183,6 +210,7 @@ def text(view: RunView, record: RunRecord | None = None) -> str:
     lines = rows(view, record)
     width = max(len(label) for label, _ in lines)
     body = [f"{label:<{width}}  {value}" for label, value in lines]
+    body += _sample_lines(view)
     for event in view.failures:
         where = f" at {event.file}:{event.line}" if event.file else ""
         body.append(f"{event.error}{where}: {event.message}")
@@ -191,6 +219,16 @@ def text(view: RunView, record: RunRecord | None = None) -> str:
     if view.message and view.message not in {f.message for f in view.failures}:
         body.append(view.message + (f"\n  Try: {view.remedy}" if view.remedy else ""))
     return "\n".join(body)
+
+
+def _sample_lines(view: RunView) -> list[str]:
+    found = sample_table(view)
+    lines = [f"samples {found['at']}"] if found["rows"] else []
+    for row in found["rows"]:
+        named = zip(found["columns"], row, strict=True)
+        lines += [f"  {name}: {fmt.one_line(text, _SAMPLE_WIDTH)}" for name, text in named]
+        lines.append("")
+    return lines
 
 
 def open_phase(view: RunView) -> str | None:

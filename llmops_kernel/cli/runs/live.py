@@ -113,7 +113,8 @@ def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
     shown_trouble, shown_start = "", ""
     while True:
         events = loop.next()
-        for text in filter(None, map(line_of, events)):
+        unit = progressed.unit if (progressed := loop.source.view.progress) else "steps"
+        for text in filter(None, (line_of(event, unit=unit) for event in events)):
             say(text)
         if (start := _how_started(loop.source.view)) != shown_start:
             shown_start = start
@@ -132,14 +133,15 @@ def _how_started(view: RunView) -> str:
     return view.warmth.text if view.warmth else ""
 
 
-def line_of(event: AnyEvent) -> str:
+def line_of(event: AnyEvent, *, unit: str = "steps") -> str:
     """Return an event's line in a plain log; empty for frequent events and the end."""
     if event.kind == "phase" and event.state == "end":
         detail = f": {event.detail}" if event.detail else ""
         return f"{event.name.replace('_', ' ')} done{detail}"
-    if event.kind == "eval":
+    if event.kind == "eval" and event.metrics:
         numbers = (f"{n.removeprefix('eval_')} {fmt.number(v)}" for n, v in event.metrics.items())
-        return f"evaluation at step {event.step}: {', '.join(numbers)}"
+        where = f"at step {event.step}" if unit == "steps" else f"of {event.step:,} {unit}"
+        return f"evaluation {where}: {', '.join(numbers)}"
     if event.kind == "checkpoint":
         return f"checkpoint of step {event.step}: {event.path}"
     if event.kind == "warning":

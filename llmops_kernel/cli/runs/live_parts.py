@@ -19,6 +19,7 @@ from llmops_kernel.services.types import (
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import curve_of, points_of
 from llmops_kernel.views.figures import compared_figures, live_figures
+from llmops_kernel.views.panel_tables import member_table, sample_table
 from llmops_kernel.views.snapshot import (
     describe,
     elapsed_s,
@@ -26,6 +27,7 @@ from llmops_kernel.views.snapshot import (
     eval_rows,
     evals_of,
     failure,
+    first_result,
     later_totals,
     processes_text,
     progress_text,
@@ -40,6 +42,9 @@ from llmops_kernel.views.snapshot import (
 BAR_WIDTH = 40
 WATERFALL_WIDTH = 32
 SHOWN_WARNINGS = 3
+SHOWN_SAMPLES = 2
+"""On the live screen, which must not be taller than a small terminal."""
+_SAMPLE_CHARACTERS = 240
 _ALWAYS_SHOWN = "mfu"
 
 
@@ -49,6 +54,7 @@ def screen(view: RunView, record: RunRecord, *, now_s: float, trouble: str = "")
     if view.rows:
         parts += [progress_line(view, now_s=now_s), figure_line(view)]
         parts += [last_eval(event) for event in evals_of(view)[-1:]]
+        parts += [*member_lines(view), *samples(view, shown=SHOWN_SAMPLES)]
     if not view.rows or view.is_outdated:
         parts += [phase_list(view, now_s=now_s), Text(waiting_text(view), style="dim")]
     parts += processes_line(view)
@@ -124,6 +130,34 @@ def last_eval(event: EvalEvent) -> Text:
     return Text(f"evaluation at step {event.step}: {', '.join(numbers)}")
 
 
+def member_lines(view: RunView) -> list[RenderableType]:
+    """Numbers of each replica, if there are several."""
+    found = member_table(view)
+    if len(found["rows"]) < 2:
+        return []
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(*(Text(name, "dim") for name in found["columns"]))
+    for row in found["rows"]:
+        grid.add_row(*map(Text, row))
+    return [grid]
+
+
+def samples(view: RunView, *, shown: int | None = None) -> list[RenderableType]:
+    """The newest samples, the fields of each below each other: columns of 80 would be narrow."""
+    found = sample_table(view)
+    rows = found["rows"] if shown is None else found["rows"][-shown:]
+    if not rows:
+        return []
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for row in rows:
+        for name, text in zip(found["columns"], row, strict=True):
+            grid.add_row(name, Text(fmt.one_line(text, _SAMPLE_CHARACTERS)))
+        grid.add_row("", "")
+    return [Text(f"\nSamples {found['at']}", "bold"), grid]
+
+
 def notes(view: RunView) -> list[RenderableType]:
     """Restarts and the newest warnings."""
     lines: list[RenderableType] = [
@@ -165,6 +199,7 @@ def summary(view: RunView, record: RunRecord, *, now_s: float) -> RenderableType
         parts.append(figure_table(view))
     if evals_of(view):
         parts.append(eval_table(view))
+    parts += samples(view)
     if view.outputs:
         parts.append(output_table(view))
     return Group(*parts)
@@ -185,18 +220,25 @@ def waterfall_table(view: RunView, *, now_s: float) -> Table:
     """Phases as bars over the time since the submit."""
     spans, later = split_phases(view)
     total = fmt.seconds(view.submit_to_first_step_s)
-    known = "Start-up" if total == fmt.DASH else f"Start-up, submit to first step: {total}"
+    first = first_result(view)
+    known = "Start-up" if total == fmt.DASH else f"Start-up, submit to {first}: {total}"
     table = _table(known if spans else "")
     table.show_header = False
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, min_width=WATERFALL_WIDTH)
     table.add_column(no_wrap=True, justify="right")
-    table.add_column(no_wrap=True, overflow="ellipsis", style="dim")
+    # May wrap, its texts may not: so it is the one that is cut where the terminal is narrow.
+    table.add_column(style="dim")
     for span, bar in zip(spans, _bars(spans, now_s=now_s), strict=True):
         seconds = span_text(span, now_s=now_s)
-        table.add_row(span.name.replace("_", " "), bar, seconds, Text(span.detail))
+        table.add_row(
+            span.name.replace("_", " "),
+            bar,
+            seconds,
+            Text(span.detail, no_wrap=True, overflow="ellipsis"),
+        )
     for name, text in later_totals(later, now_s=now_s):
-        table.add_row(name, "", text, "after the first step")
+        table.add_row(name, "", text, f"after the {first}")
     return table
 
 

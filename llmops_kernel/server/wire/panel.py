@@ -40,19 +40,28 @@ class PanelBar(PanelPart):
 
 
 class PanelWaterfall(PanelPart):
-    """From submit to the first step."""
+    """From submit to the first result."""
 
     rows: list[PanelBar]
     later: list[str]
-    """Phases after the first step, with their total times."""
+    """Phases after the first result, with their total times."""
     total: str
+    first: str
+    """The first result: `first step`, `first rows`."""
 
 
 class PanelTable(PanelPart):
-    """Evaluations, one row each, as texts."""
+    """A table of texts."""
 
     columns: list[str]
     rows: list[list[str]]
+
+
+class PanelSamples(PanelTable):
+    """Rows with the model's answers: prompt, answer, reference."""
+
+    at: str
+    """`after 1,200 rows`, `at step 40`; empty before there are samples."""
 
 
 class PanelWarning(PanelPart):
@@ -113,6 +122,12 @@ class PanelState(PanelPart):
     evals: list[tuple[float, float]] | None
     """Step and evaluation loss; null for a kind without evaluations."""
     eval_rows: PanelTable
+    """One row an evaluation."""
+    samples: PanelSamples
+    members: PanelTable
+    """Numbers of each member that does a share of the work, such as a replica."""
+    saves: str
+    """What it saves when it is stopped: `a checkpoint`."""
     warnings: list[PanelWarning]
     restarts: list[str]
     failures: list[PanelFailure]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from llmops_kernel.metrics.events import AnyEvent, EvalEvent, ProgressEvent
+from llmops_kernel.metrics.events import AnyEvent, ProgressEvent
 from llmops_kernel.store.journal.view import RunView
 
 _PACE_EVENTS = 10
+_LAST_PHASE = "first_rows"
+"""Its end is the end of the start-up."""
 
 
 class ScoreView(RunView):
@@ -15,11 +17,6 @@ class ScoreView(RunView):
 
     def __init__(self, events: Iterable[AnyEvent] = (), *, kind: str = "score") -> None:
         super().__init__(events, kind=kind)
-
-    @property
-    def evaluations(self) -> list[EvalEvent]:
-        """Return the reports with metrics or samples, by time."""
-        return self._of(EvalEvent)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -30,8 +27,7 @@ class ScoreView(RunView):
     @property
     def samples(self) -> tuple[dict[str, str], ...]:
         """The newest rows with their answers."""
-        reported = [one.samples for one in self.evaluations if one.samples]
-        return reported[-1] if reported else ()
+        return self.sampled.samples if self.sampled is not None else ()
 
     def value(self, name: str) -> float | None:
         """Return the newest number of a name; None before it was reported.
@@ -42,6 +38,13 @@ class ScoreView(RunView):
             if name in event.values:
                 return event.values[name]
         return None
+
+    @property
+    def submit_to_first_step_s(self) -> float | None:
+        """Seconds from the newest attempt's first phase to its first rows."""
+        ends = [s.end_s for s in self.phases() if s.name == _LAST_PHASE and s.end_s is not None]
+        begins = [span.begin_s for span in self.phases()]
+        return max(0.0, min(ends) - min(begins)) if ends else None
 
     def eta_s(self, now_s: float) -> float | None:
         """Seconds until the last row at the recent pace; None where the pace is unknown."""

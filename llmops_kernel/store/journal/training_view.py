@@ -122,6 +122,10 @@ class TrainingView(RunView):
         return self._folded().evals
 
     @property
+    def evaluations(self) -> list[EvalEvent]:
+        return self.evals
+
+    @property
     def checkpoints(self) -> list[CheckpointEvent]:
         return self._folded().checkpoints
 

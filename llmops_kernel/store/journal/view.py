@@ -152,6 +152,22 @@ class RunView:
         return self._of(CheckpointEvent)
 
     @property
+    def evaluations(self) -> list[EvalEvent]:
+        """Return the reports with metrics or samples, by time."""
+        return self._of(EvalEvent)
+
+    @property
+    def sampled(self) -> EvalEvent | None:
+        """The newest report with samples; None before there is one."""
+        return next((one for one in reversed(self.evaluations) if one.samples), None)
+
+    @property
+    def members(self) -> dict[str, dict[str, float]]:
+        """The newest numbers of each member of the newest attempt; empty without members."""
+        reported = (e for e in reversed(self._of(ProgressEvent)) if e.attempt == self.attempt)
+        return next((one.members for one in reported if one.members), {})
+
+    @property
     def end(self) -> EndEvent | None:
         """How the newest attempt ended; None while it runs."""
         return self.end_of(self.attempt)

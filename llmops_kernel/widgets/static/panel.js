@@ -6,16 +6,16 @@ function renderPanel({ el, model, shared }) {
   const parts = {
     header: header(send), progress: progress(), figures: figures(), messages: messages(),
     charts: createCharts(shared), waterfall: waterfall(), evaluations: evaluations(),
-    outputs: outputs(), log: logTail(),
+    members: members(), samples: samples(), outputs: outputs(), log: logTail(),
   };
   const root = h("section.run", { "aria-label": "Run" }, ...Object.values(parts).map((part) => part.element));
   el.append(root);
 
   const drawState = () => {
-    const { header, progress, figures, messages, waterfall, evaluations, outputs } = parts;
-    for (const part of [header, progress, figures, waterfall, evaluations, outputs]) part.update(shared.state);
+    const { messages, charts, log, ...others } = parts;
+    for (const part of Object.values(others)) part.update(shared.state);
     messages.update(shared.state, model.get("notice"));
-    parts.log.update(model.get("log"));
+    log.update(model.get("log"));
     root.dataset.state = shared.state.state;
     root.dataset.steps = shared.columns.length;
   };

@@ -11,17 +11,17 @@ function header(send) {
   const facts = h("div.facts.ellipsed");
   const stop = stopButton(send);
   const element = h("header.head", {}, h("div.headline", {}, badge, title, stop.element), facts);
-  const update = onChange(([state, runId, attempt, what, cluster, ended, asked]) => {
+  const update = onChange(([state, runId, attempt, what, cluster, ended, asked, , saves = "a checkpoint"]) => {
     badge.textContent = STATE_WORDS[state] ?? state;
     badge.dataset.state = state;
     title.textContent = title.title = runId;
     const parts = [what, `cluster ${cluster}`, attempt > 1 ? `attempt ${attempt}` : ""];
     facts.textContent = facts.title = parts.filter(Boolean).join(" · ");
-    stop.update({ ended, asked: asked || state === "STOPPING" });
+    stop.update({ ended, asked: asked || state === "STOPPING", saves });
   });
   return {
     element,
-    update: (s) => update([s.state, s.run_id, s.attempt, s.what, s.cluster, s.ended, s.stop_asked, s.stop_refused]),
+    update: (s) => update([s.state, s.run_id, s.attempt, s.what, s.cluster, s.ended, s.stop_asked, s.stop_refused, s.saves]),
   };
 }
 
@@ -29,7 +29,7 @@ function header(send) {
 function stopButton(send) {
   const element = h("div.stop");
   let asking = false;
-  let now = { ended: true, asked: false };
+  let now = { ended: true, asked: false, saves: "a checkpoint" };
   const ask = (value) => () => {
     asking = value;
     draw();
@@ -44,10 +44,10 @@ function stopButton(send) {
     element.replaceChildren();
     if (now.ended) return;
     if (now.asked) {
-      element.append(h("span.muted", { role: "status" }, "Saving a checkpoint, then stopping…"));
+      element.append(h("span.muted", { role: "status" }, `Saving ${now.saves}, then stopping…`));
     } else if (asking) {
       element.append(
-        h("span", {}, "Stop and save a checkpoint?"),
+        h("span", {}, `Stop and save ${now.saves}?`),
         h("button.button.danger", { type: "button", onclick: confirm }, "Stop"),
         h("button.button", { type: "button", onclick: ask(false) }, "Keep running"),
       );
@@ -154,9 +154,9 @@ function waterfall() {
   const later = h("div.muted.later");
   const processes = h("div.muted.later");
   const element = h("details.fold", { open: true }, summary, rows, later, processes);
-  const update = onChange(([{ rows: spans, later: rest, total }, started]) => {
+  const update = onChange(([{ rows: spans, later: rest, total, first = "first step" }, started]) => {
     element.hidden = !spans.length;
-    summary.textContent = total === "–" ? "Start-up" : `Start-up: ${total} from submit to the first step`;
+    summary.textContent = total === "–" ? "Start-up" : `Start-up: ${total} from submit to the ${first}`;
     processes.textContent = started ? `Processes: ${started}` : "";
     rows.replaceChildren(...spans.map(waterfallRow));
     later.textContent = rest.length ? `After it: ${rest.join(", ")}` : "";
@@ -184,12 +184,72 @@ function evaluations() {
   const update = onChange(({ columns, rows }) => {
     element.hidden = !rows.length;
     if (!rows.length) return;
-    const head = h("tr", {}, ...columns.map((name) => h("th", { scope: "col" }, name)));
-    const body = rows.map((row) => h("tr", {}, ...row.map((cell) => h("td", {}, cell))));
-    const table = h("table.table", {}, h("thead", {}, head), h("tbody", {}, ...body));
-    element.replaceChildren(h("summary", {}, `Evaluations (${rows.length})`), h("div.scroll", {}, table));
+    element.replaceChildren(h("summary", {}, `Evaluations (${rows.length})`), h("div.scroll", {}, tableOf(columns, rows)));
   });
   return { element, update: (s) => update(s.eval_rows ?? { columns: [], rows: [] }) };
+}
+
+/** The newest rows with their answers: fields below each other where the panel is narrow. */
+function samples() {
+  const title = h("summary");
+  const list = h("div.samples");
+  const element = h("details.fold", { open: true }, title, list);
+  const update = onChange(({ at, columns, rows }) => {
+    element.hidden = !rows.length;
+    title.textContent = `Samples ${at}`;
+    list.replaceChildren(...rows.map((row) => sample(columns, row)));
+  });
+  return { element, update: (s) => update(s.samples ?? { at: "", columns: [], rows: [] }) };
+}
+
+function sample(columns, row) {
+  // Texts of a model are never markup: `h` makes text nodes.
+  const fields = row.map((text, index) =>
+    h(`div.samplefield.sample-${columns[index].replace(/[^a-z]+/gi, "-")}`, {},
+      h("div.label", {}, columns[index]), h("div.sampletext", { tabindex: 0 }, text || "–")));
+  return h("div.sample", { role: "group" }, ...fields);
+}
+
+/** What each replica does, where there are several. */
+function members() {
+  const element = h("details.fold", { open: true });
+  const update = onChange(({ columns, rows }) => {
+    element.hidden = rows.length < 2;
+    if (element.hidden) return;
+    element.replaceChildren(h("summary", {}, `Replicas (${rows.length})`), h("div.scroll", {}, tableOf(columns, rows)));
+  });
+  return { element, update: (s) => update(s.members ?? { columns: [], rows: [] }) };
+}
+
+function tableOf(columns, rows) {
+  const head = h("tr", {}, ...columns.map((name) => h("th", { scope: "col" }, name)));
+  const body = rows.map((row) => h("tr", {}, ...row.map((cell) => h("td", {}, cell))));
+  return h("table.table", {}, h("thead", {}, head), h("tbody", {}, ...body));
+}
+
+function copyButton(text) {
+  const button = h("button.button", { type: "button", "aria-label": `Copy ${text}` }, "Copy");
+  button.addEventListener("click", async () => {
+    // A page that is not served over HTTPS has no clipboard, as Lab on another machine's address.
+    const copied = await toClipboard(text);
+    button.textContent = copied ? "Copied" : "Copy";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  });
+  return button;
+}
+
+async function toClipboard(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = h("textarea", {}, text);
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    return done;
+  }
 }
 
 function outputs() {
@@ -199,7 +259,7 @@ function outputs() {
     element.hidden = !items.length;
     list.replaceChildren(
       ...items.map(({ what, path, size }) =>
-        h("li", {}, h("span.what", {}, what), h("code.path", { title: path }, path), h("span.muted", {}, size)),
+        h("li", {}, h("span.what", {}, what), h("code.path", { title: path }, path), h("span.muted", {}, size), copyButton(path)),
       ),
     );
   });
