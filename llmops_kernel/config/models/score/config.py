@@ -51,7 +51,7 @@ class ScoreConfig(RunConfig):
     """Where the scored rows go."""
 
     def broken_rules(self) -> list[Broken]:
-        return [*_model(self), *_prompt(self), *_task(self), *_evaluation(self)]
+        return [*_model(self), *_prompt(self), *_task(self), *_evaluation(self), *_judge(self)]
 
     @property
     def model_id(self) -> str | None:
@@ -118,15 +118,32 @@ def _task(config: ScoreConfig) -> Iterator[Broken]:
             )
 
 
-def _evaluation(config: ScoreConfig) -> Iterator[Broken]:
+def _judge(config: ScoreConfig) -> Iterator[Broken]:
     judge = config.evaluation.judge
-    if judge.model and not judge.rubric:
+    if not judge.model:
+        return
+    if not judge.rubric:
         yield Broken(
             path="evaluation.judge.rubric",
             message="the judge is asked nothing",
             suggestion="write what it is asked, as `Is {output} a good answer to {prompt}?`",
             uses=("evaluation.judge.model",),
         )
+    elif "{output}" not in judge.rubric:
+        yield Broken(
+            path="evaluation.judge.rubric",
+            message="the judge does not see the answer",
+            suggestion="write {output} where the answer belongs",
+        )
+    if len({choice.strip() for choice in judge.choices}) < max(2, len(judge.choices)):
+        yield Broken(
+            path="evaluation.judge.choices",
+            message="a judge chooses between at least two different grades",
+            suggestion="list each once, from best to worst, as `choices: [good, fair, bad]`",
+        )
+
+
+def _evaluation(config: ScoreConfig) -> Iterator[Broken]:
     wanted = [name for name in config.evaluation.metrics if name in _NEEDS_REFERENCE]
     if wanted and not config.prompt.reference and config.hooks.file is None:
         yield Broken(
