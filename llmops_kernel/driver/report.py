@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Literal
 
 from llmops_kernel.driver.folders import open_journal, visible_journal
 from llmops_kernel.driver.journal_copies import RECALL_S, recall, store
 from llmops_kernel.driver.process_times import driver_times
+from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import (
     EndEvent,
     Event,
@@ -74,6 +76,20 @@ class DriverReport:
         self._journal.close()
         self._recall.join(RECALL_S)
         return 1 if event.state == "FAILED" else 0
+
+
+def failure_of(error: Exception, *, remedy: str) -> FailureEvent:
+    """Return an error as an event; one that is none of ours gets `remedy` and its traceback."""
+    if isinstance(error, LLMOpsError):
+        return FailureEvent(error=type(error).__name__, message=error.message, remedy=error.remedy)
+    failure = FailureEvent(
+        error=type(error).__name__,
+        message=f"{type(error).__name__}: {error}",
+        remedy=remedy,
+        traceback="".join(traceback.format_exception(error)),
+    )
+    print_traceback(failure)
+    return failure
 
 
 def print_traceback(failure: FailureEvent) -> None:

@@ -11,8 +11,9 @@ from llmops_kernel.store.journal.summary import Better, Unit
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import RunRecord
 
-Action = Literal["stop", "retry", "resubmit", "compare", "delete"]
+Action = Literal["stop", "retry", "resubmit", "compare", "delete", "chat"]
 ALL_ACTIONS: frozenset[Action] = frozenset({"stop", "retry", "resubmit", "compare", "delete"})
+"""What most kinds allow. `chat` is of those whose runs may write a model."""
 
 
 @dataclass(frozen=True, kw_only=True)

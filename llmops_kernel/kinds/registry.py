@@ -14,6 +14,7 @@ _BUILT_IN = {
     "train": "llmops_kernel.kinds.train:TRAIN",
     "script": "llmops_kernel.kinds.script:SCRIPT",
     "score": "llmops_kernel.kinds.score:SCORE",
+    "chat": "llmops_kernel.kinds.chat:CHAT",
 }
 """Loaded on first use, so that an import costs only what is needed."""
 USUAL = "train"

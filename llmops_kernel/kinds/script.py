@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
-from llmops_kernel.kinds.kind import Column, Program, RunKind
+from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Program, RunKind
 from llmops_kernel.kinds.train import COLUMNS, FIGURES, metric_figures
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record.record import RunRecord
@@ -57,5 +57,6 @@ SCRIPT = RunKind(
         "workers": "Starting the workers",
         "first_step": "Running the script; no step is reported yet",
     },
+    actions=ALL_ACTIONS | {"chat"},
     describe=describe,
 )

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from llmops_kernel.kinds.generic import START_WORDS
-from llmops_kernel.kinds.kind import Column, Figure, RunKind
+from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Figure, RunKind
 from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import PHASES
 from llmops_kernel.store.journal.training_view import TrainingView
@@ -196,5 +196,6 @@ TRAIN = RunKind(
     phases=PHASES,
     words=WORDS,
     no_progress="This run ended before its first step.",
+    actions=ALL_ACTIONS | {"chat"},
     describe=describe,
 )

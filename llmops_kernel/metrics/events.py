@@ -206,6 +206,28 @@ class OutputEvent(Event):
     size_bytes: int | None = None
 
 
+class AnswerEvent(Event):
+    """A piece of a model's growing answer in a chat."""
+
+    kind: Literal["answer"] = "answer"
+    model: str
+    """`base`, `tuned`."""
+    start: int = 0
+    """Characters of the answer that stay; `text` comes behind them."""
+    text: str = ""
+    output_tokens: int = 0
+    """Of the answer so far."""
+    prompt_tokens: int | None = None
+    is_final: bool = False
+    finish: Literal["", "stop", "length", "error", "cancelled"] = ""
+    """Why it ended; empty until it has ended."""
+    error: str = ""
+    """Why there is no answer."""
+    remedy: str = ""
+    tokens_per_second: float | None = None
+    """From the first token to the last; None for fewer than two."""
+
+
 RunState = Literal["PENDING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"]
 TERMINAL: frozenset[str] = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
@@ -230,6 +252,7 @@ AnyEvent = Annotated[
     | FailureEvent
     | RestartEvent
     | OutputEvent
+    | AnswerEvent
     | EndEvent,
     Field(discriminator="kind"),
 ]

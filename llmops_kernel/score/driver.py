@@ -12,10 +12,10 @@ from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.folders import run_folder
-from llmops_kernel.driver.report import DriverReport, print_traceback
+from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import run_storage
-from llmops_kernel.errors import LLMOpsError, RunError
-from llmops_kernel.metrics.events import EndEvent, FailureEvent, OutputEvent
+from llmops_kernel.errors import RunError
+from llmops_kernel.metrics.events import EndEvent, OutputEvent
 from llmops_kernel.score.evaluate.totals import Totals
 from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, Slot
 from llmops_kernel.score.input.parts import Part
@@ -36,6 +36,7 @@ from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.record.spec import RunSpec
 
 _POLL_S = 0.25
+_RETRY = "`llmops retry` goes on where it was; `llmops logs` has the traceback"
 _LEAVE_S = 20.0
 """How long scorers may take to leave their parts after a stop."""
 
@@ -62,7 +63,7 @@ class ScoreDriver:
         try:
             end = self._attempt()
         except Exception as error:
-            end = self._report.failed([_failure(error)])
+            end = self._report.failed([failure_of(error, remedy=_RETRY)])
         finally:
             if self._fleet is not None:
                 self._fleet.end()
@@ -258,21 +259,6 @@ def _score_python(spec: RunSpec) -> str:
     from llmops_kernel.score.environment import python_of
 
     return python_of(Path(spec.cache_root) if spec.cache_root else None)
-
-
-def _failure(error: Exception) -> FailureEvent:
-    if isinstance(error, LLMOpsError):
-        return FailureEvent(error=type(error).__name__, message=error.message, remedy=error.remedy)
-    import traceback
-
-    failure = FailureEvent(
-        error=type(error).__name__,
-        message=f"{type(error).__name__}: {error}",
-        remedy="`llmops retry` goes on where it was; `llmops logs` has the traceback",
-        traceback="".join(traceback.format_exception(error)),
-    )
-    print_traceback(failure)
-    return failure
 
 
 def main() -> None:

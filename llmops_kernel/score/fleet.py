@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.score.scorer import Scorer, ScorerSetup
-from llmops_kernel.score.standing.replicas import forget, replica
+from llmops_kernel.score.standing.replicas import forget, load_failure, replica
 
 PARTS_AT_ONCE = 2
 """Of a scorer: while one part's last answers come, the next one's first are worked on."""
@@ -93,19 +92,8 @@ class Fleet:
         return ray.remote(Scorer).options(**options).remote(self._setup, one.index)
 
     def _failed(self, one: Replica, error: Exception) -> None:
-        import ray
-
         forget(self._setup.deployment, one.index)
-        cause = getattr(error, "cause", None)
-        known = cause if isinstance(cause, LLMOpsError) else error
-        if isinstance(known, ray.exceptions.RayActorError):
-            known = ModelError(
-                f"The engine's process died while it loaded {self._setup.deployment.spec.model}.",
-                remedy="probably memory ran out: use a smaller model or a node with more memory;"
-                " the engine's log is in the Ray Dashboard",
-            )
-        if not isinstance(known, LLMOpsError):
-            known = ModelError(f"The engine could not be started: {error}", remedy="llmops logs")
+        known = load_failure(self._setup.deployment, error)
         if not self.ready and not self._loading:
             raise known
         self._warn(f"Replica {one.index} of the engine was left out: {known.message}", known.remedy)

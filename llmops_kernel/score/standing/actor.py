@@ -49,9 +49,14 @@ class EngineActor:
         """Return the answers in the order of the prompts."""
         return self._ready().generate(job, prompts, targets)
 
-    def stream(self, job: Job, prompt: Prompt) -> Iterator[Answer]:
-        """Yield the growing answer."""
-        yield from self._ready().stream(job, prompt)
+    def stream(self, job: Job, prompt: Prompt, *, key: str = "") -> Iterator[Answer]:
+        """Yield the growing answer; `cancel(key)` ends it."""
+        yield from self._ready().stream(job, prompt, key=key)
+
+    def cancel(self, key: str) -> bool:
+        """End the stream of that key; return False if there is none."""
+        loop = self._loop
+        return loop is not None and loop.cancel(key)
 
     def facts(self) -> dict[str, Any]:
         """What it has loaded, where, and how busy it is; never waits for the engine."""

@@ -46,6 +46,8 @@ class EngineLoop:
         self._inbox: list[_Batch] = []
         self._cancelled: list[_Batch] = []
         self._batches: dict[int, _Batch] = {}
+        self._streams: dict[str, _Batch] = {}
+        """Streamed calls by the name that the caller gave them."""
         self._next_id = 0
         self._closing = False
         self.used_s = time.monotonic()
@@ -71,16 +73,29 @@ class EngineLoop:
         batch.done.wait()
         return [answer for answer in batch.answers if answer is not None]
 
-    def stream(self, job: Job, prompt: Prompt) -> Iterator[Answer]:
-        """Yield the answer so far each time that it has grown; the last one is final."""
+    def stream(self, job: Job, prompt: Prompt, *, key: str = "") -> Iterator[Answer]:
+        """Yield the answer so far each time that it has grown; the last one is final.
+
+        After `cancel(key)` there is no further one.
+        """
         batch = self._submit(job, [prompt], (), parts=SimpleQueue())
         assert batch.parts is not None
+        if key:
+            self._streams[key] = batch
         try:
             while (answer := batch.parts.get()) is not None:
                 yield answer
         finally:
+            self._streams.pop(key, None)
             if not batch.done.is_set():
                 self._cancel(batch)
+
+    def cancel(self, key: str) -> bool:
+        """End the streamed call of that key; return False if there is none."""
+        found = self._streams.get(key)
+        if found is not None:
+            self._cancel(found)
+        return found is not None
 
     def close(self) -> None:
         with self._change:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
 from llmops_kernel.score.standing.actor import EngineActor
 
@@ -71,6 +72,23 @@ def forget(deployment: Deployment, index: int) -> None:
     except ValueError:
         return
     ray.kill(actor, no_restart=True)
+
+
+def load_failure(deployment: Deployment, error: Exception) -> LLMOpsError:
+    """Return why an engine could not load, from what Ray raised."""
+    import ray
+
+    cause = getattr(error, "cause", None)
+    known = cause if isinstance(cause, LLMOpsError) else error
+    if isinstance(known, ray.exceptions.RayActorError):
+        return ModelError(
+            f"The engine's process died while it loaded {deployment.spec.model}.",
+            remedy="probably memory ran out: use a smaller model or a node with more memory;"
+            " the engine's log is in the Ray Dashboard",
+        )
+    if isinstance(known, LLMOpsError):
+        return known
+    return ModelError(f"The engine could not be started: {error}", remedy="llmops logs")
 
 
 def standing() -> dict[str, Any]:

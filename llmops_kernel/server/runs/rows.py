@@ -176,6 +176,7 @@ def actions_now(kind: RunKind, state: RunState) -> list[Action]:
         "resubmit": True,
         "compare": True,
         "delete": has_ended,
+        "chat": has_ended,
     }
     return [name for name, is_possible in possible.items() if is_possible and name in kind.actions]
 

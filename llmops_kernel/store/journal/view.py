@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from llmops_kernel.metrics.events import (
     TERMINAL,
+    AnswerEvent,
     AnyEvent,
     CheckpointEvent,
     EndEvent,
@@ -42,6 +43,7 @@ _FROM_DRIVER = (
     ProgressEvent,
     RestartEvent,
     OutputEvent,
+    AnswerEvent,
 )
 
 E = TypeVar("E", bound=Event)

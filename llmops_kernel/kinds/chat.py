@@ -1,0 +1,68 @@
+"""The kind `chat`: one prompt to the fine-tuned model of a run and to its base."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
+from llmops_kernel.kinds.kind import Column, Figure, RunKind
+from llmops_kernel.store.journal.chat_view import ChatView
+from llmops_kernel.store.record.record import RunRecord
+
+_SHOWN = 60
+
+
+def describe(record: RunRecord) -> str:
+    """`chat with lora-260101-120000-abcd: What is the capital of France?`."""
+    config = record.config
+    models = config.get("models") or [{}]
+    messages = models[0].get("messages") or [{}]
+    prompt = " ".join(str(messages[-1].get("content", "")).split())
+    shown = prompt if len(prompt) <= _SHOWN else prompt[: _SHOWN - 1] + "…"
+    return f"chat with {config.get('run', '')}: {shown}"
+
+
+CHAT = RunKind(
+    name="chat",
+    title="Turn of a chat",
+    entrypoint="python -m llmops_kernel.score.chat.driver",
+    view=ChatView,
+    figures=(
+        Figure(
+            key="tokens_per_second",
+            label="tokens/s",
+            unit="per_second",
+            better="higher",
+            hint="from the first token of an answer to its last, mean of the models",
+            value=lambda view: view.mean("tokens_per_second"),
+            listed=True,
+        ),
+        Figure(
+            key="first_token_s",
+            label="first token",
+            unit="seconds",
+            better="lower",
+            hint="from the submission to the first text of an answer, mean of the models",
+            value=lambda view: view.mean("first_token_s"),
+        ),
+    ),
+    columns=(
+        Column(name="tokens", label="tokens", unit="count", value=attrgetter("output_tokens")),
+        Column(
+            name="tokens_per_second",
+            label="tokens/s",
+            unit="per_second",
+            value=attrgetter("tokens_per_second"),
+        ),
+    ),
+    curve="tokens_per_second",
+    phases=(*START_PHASES, "engine", "answer"),
+    words={
+        **START_WORDS,
+        "engine": "Loading the model into the engine",
+        "answer": "Waiting for the first words",
+    },
+    no_progress="This turn ended before its first answer.",
+    actions=frozenset({"stop", "delete"}),
+    describe=describe,
+)

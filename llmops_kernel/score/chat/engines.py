@@ -1,0 +1,191 @@
+"""The engines of a turn: which model is in which, whether all fit at once, and their loading."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config.models.score.chat import ChatConfig, ChatModel
+from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score.data import PromptSettings, ScoreInput
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.score.engines.protocol import Job, Prompt
+from llmops_kernel.score.environment import python_of
+from llmops_kernel.score.setup import adapter_folder, engine_choice, job_of
+from llmops_kernel.score.standing.replicas import (
+    Deployment,
+    forget,
+    load_failure,
+    replica,
+    standing,
+)
+from llmops_kernel.store.record.spec import RunSpec
+
+_LOOK_S = 0.1
+_LEAVE_S = 5.0
+_MEMORY_SHARE = 1.25
+"""Memory of a loaded model, as a multiple of its weights' files."""
+_WEIGHTS = ("*.safetensors", "*.bin")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One model of the turn, ready to be asked."""
+
+    name: str
+    deployment: Deployment
+    words: str
+    """The engine's name for the screen."""
+    job: Job
+    prompt: Prompt
+
+
+def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[Asked]:
+    """Return what each model is asked, and in which engine. Raises DataError."""
+    cache = Path(spec.cache_root) if spec.cache_root else None
+    found = []
+    for one in config.models:
+        # A turn is a scoring of one row: it then shares its engine with score runs.
+        row = ScoreConfig(
+            model=one.model,
+            input=ScoreInput(path="-"),
+            prompt=PromptSettings(column="prompt"),
+            sampling=config.sampling,
+            engine=config.engine,
+        )
+        choice = engine_choice(spec, row, num_gpus=num_gpus, score_python=python_of(cache))
+        job = job_of(row, adapter=adapter_folder(spec, one.model.adapter))
+        asked = Asked(
+            name=one.name,
+            deployment=choice.deployment,
+            words=choice.words,
+            job=replace(job, stream=True),
+            prompt=_prompt(one, template=config.template),
+        )
+        found.append(asked)
+    return found
+
+
+def _prompt(one: ChatModel, *, template: bool) -> Prompt:
+    if template:
+        return [message.model_dump() for message in one.messages]
+    return "".join(message.content for message in one.messages)
+
+
+def by_engine(models: Sequence[Asked]) -> list[list[Asked]]:
+    """Return the models that share an engine together: a base model and its adapter do."""
+    groups: dict[str, list[Asked]] = {}
+    for one in models:
+        groups.setdefault(one.deployment.name(0), []).append(one)
+    return list(groups.values())
+
+
+class Engines:
+    """Loads engines for a turn."""
+
+    def __init__(self, *, stopped: Callable[[], bool], warn: Callable[[str, str], None]) -> None:
+        self._stopped, self._warn = stopped, warn
+        self._there = standing()
+
+    def is_standing(self, deployment: Deployment) -> bool:
+        return deployment.name(0) in self._there
+
+    def fit(self, deployments: Sequence[Deployment]) -> bool:
+        """Return whether all can be loaded at once, after idle engines of others have left."""
+        import ray
+
+        missing = [one for one in deployments if not self.is_standing(one)]
+        gpus = sum(one.spec.num_gpus for one in missing)
+        if gpus:
+            if ray.available_resources().get("GPU", 0) < gpus:
+                self._free_gpus(gpus, wanted={one.name(0) for one in deployments})
+            return bool(ray.available_resources().get("GPU", 0) >= gpus)
+        if len(missing) < 2 or len(ray.nodes()) > 1:
+            return True
+        return _memory_for([one.spec.model for one in missing])
+
+    def _free_gpus(self, gpus: float, *, wanted: set[str]) -> None:
+        import ray
+
+        others = {name: actor for name, actor in self._there.items() if name not in wanted}
+        left = [name for name, actor in others.items() if _leaves(actor)]
+        until_s = time.monotonic() + _LEAVE_S
+        while left and time.monotonic() < until_s:
+            if ray.available_resources().get("GPU", 0) >= gpus:
+                return
+            time.sleep(_LOOK_S)
+
+    def load(self, deployment: Deployment) -> Any:
+        """Return the loaded engine's actor; None when the turn was stopped meanwhile.
+
+        Raises LLMOpsError.
+        """
+        import ray
+
+        for last in (False, True):
+            engine = replica(deployment, 0)
+            try:
+                return engine if self._is_loaded(engine, deployment) else None
+            except ray.exceptions.RayActorError as error:
+                # It may have left for want of work just when it was found.
+                if last:
+                    forget(deployment, 0)
+                    raise load_failure(deployment, error) from error
+                time.sleep(_LOOK_S)
+            except Exception as error:
+                forget(deployment, 0)
+                raise load_failure(deployment, error) from error
+        return None
+
+    def _is_loaded(self, engine: Any, deployment: Deployment) -> bool:
+        import ray
+
+        loading = engine.load.remote(keep_s=deployment.keep_s)
+        begun_s, warned = time.monotonic(), False
+        while not ray.wait([loading], timeout=_LOOK_S)[0]:
+            if self._stopped():
+                return False
+            if not warned and time.monotonic() - begun_s > _LEAVE_S:
+                warned = True
+                self._say_what_it_waits_for(deployment)
+        ray.get(loading)
+        return True
+
+    def _say_what_it_waits_for(self, deployment: Deployment) -> None:
+        import ray
+
+        wanted = deployment.spec.num_gpus
+        free = ray.available_resources().get("GPU", 0)
+        if wanted and not self.is_standing(deployment) and free < wanted:
+            self._warn(
+                f"The engine is waiting for {wanted:g} GPUs; {free:g} are free.",
+                "another run uses the rest; `llmops status` shows which",
+            )
+
+    def leave(self, engine: Any) -> None:
+        """Ask an engine to leave: the next one needs its memory."""
+        if not _leaves(engine):
+            self._warn("Another job uses the first engine, so it stays loaded.", "")
+        time.sleep(_LOOK_S)
+
+
+def _leaves(actor: Any) -> bool:
+    import ray
+
+    with suppress(ray.exceptions.RayError, LLMOpsError):
+        return bool(ray.get(actor.leave.remote(), timeout=_LEAVE_S))
+    return False
+
+
+def _memory_for(models: Sequence[str]) -> bool:
+    """Return False if the weights of the folders need more memory than this node has free."""
+    import psutil
+
+    folders = [Path(model) for model in models if Path(model).is_dir()]
+    files = [file for folder in folders for kind in _WEIGHTS for file in folder.glob(kind)]
+    need = _MEMORY_SHARE * sum(file.stat().st_size for file in files)
+    return bool(need < psutil.virtual_memory().available)

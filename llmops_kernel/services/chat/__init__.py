@@ -1,0 +1,1 @@
+"""A chat with the model of a run, turn by turn."""

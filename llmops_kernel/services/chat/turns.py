@@ -1,0 +1,206 @@
+"""Submits a turn of a chat: what each model is asked, with its own earlier answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from llmops_kernel.config.models.score.chat import ChatConfig, ChatModel, ModelName
+from llmops_kernel.config.models.score.data import Message
+from llmops_kernel.config.models.score.model import EngineSettings, ScoredModel
+from llmops_kernel.config.models.score.task import Sampling
+from llmops_kernel.errors import ConfigError, RunStateError
+from llmops_kernel.kinds.registry import kind_named, view_of
+from llmops_kernel.kinds.request import RunRequest
+from llmops_kernel.providers.protocol import Progress
+from llmops_kernel.providers.registry import shares_disk
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.clusters import find
+from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.scoring.model import TrainedModel, trained_model
+from llmops_kernel.services.submission import Submission, submit
+from llmops_kernel.store.files import find as find_file
+from llmops_kernel.store.journal.chat_view import ChatView
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.store import RunStore
+
+KIND = "chat"
+Only = Literal["", "base", "tuned"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatSettings:
+    """How a chat asks; the defaults are those of every door."""
+
+    system: str = ""
+    """Instructions for the models, before the conversation."""
+    max_tokens: int = 256
+    temperature: float = 0.0
+    only: Only = ""
+    """Ask one of the two models."""
+    engine: str = "auto"
+    template: bool = True
+    """Apply the model's chat template."""
+    cluster: str = ""
+    """Default: the cluster of the run."""
+
+
+def ask(
+    backend: Backend,
+    run: str,
+    prompt: str,
+    *,
+    settings: ChatSettings,
+    after: str = "",
+    progress: Progress | None = None,
+) -> RunAccess:
+    """Submit a turn and return its run; `after` is the turn that it continues.
+
+    Raises RunNotFoundError, RunStateError for a run without a model, ConfigError for settings that
+    are wrong, and ClusterError when the cluster cannot be used.
+    """
+    store = backend.store
+    config = turn_config(store, run, prompt, settings=settings, after=after)
+    cluster = find(settings.cluster or store.record(config.run).cluster, backend=backend)
+    values = config.model_dump(mode="json")
+    request = RunRequest(kind=KIND, name=config.name, config=values, config_yaml=_text(values))
+    wanted = Submission(request=request, workspace=_workspace(store), hidden=True)
+    record = submit(cluster, wanted, store=store, progress=progress)
+    return RunAccess(backend, record.run_id, provider=cluster.provider)
+
+
+def turn_config(
+    store: RunStore, run: str, prompt: str, *, settings: ChatSettings, after: str = ""
+) -> ChatConfig:
+    """Return what a turn asks. Raises RunNotFoundError, RunStateError, ConfigError."""
+    if not prompt.strip():
+        raise ConfigError("The prompt is empty.", remedy="write what the models are asked")
+    trained = trained_model(run, store)
+    _check_output(store.record(trained.run_id), trained)
+    earlier = conversation(store, after) if after else {}
+    models = [
+        ChatModel(
+            name=name,
+            model=model,
+            messages=(
+                *(earlier.get(name) or _system(settings)),
+                Message(role="user", content=prompt),
+            ),
+        )
+        for name, model in _models(store.record(trained.run_id), trained)
+        if settings.only in ("", name)
+    ]
+    try:
+        return ChatConfig(
+            run=trained.run_id,
+            after=after,
+            models=tuple(models),
+            template=settings.template,
+            sampling=Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature),
+            engine=EngineSettings(type=settings.engine),
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{where}: {first['msg']}", remedy="correct it and ask again") from None
+
+
+def conversation(store: RunStore, turn: str) -> dict[str, tuple[Message, ...]]:
+    """Return the messages up to the end of a turn, by model.
+
+    A prompt without an answer is left out: chat templates want them in turn.
+    """
+    config, view = config_of(store.record(turn)), view_of(store, turn)
+    answers = view.answers if isinstance(view, ChatView) else {}
+    found: dict[str, tuple[Message, ...]] = {}
+    for one in config.models:
+        text = answers[one.name].text if one.name in answers else ""
+        reply = Message(role="assistant", content=text)
+        found[one.name] = (*one.messages, reply) if text else one.messages[:-1]
+    return found
+
+
+def config_of(record: RunRecord) -> ChatConfig:
+    """Return the config of a turn. Raises RunStateError for another kind of run."""
+    if not is_turn(record):
+        raise RunStateError(
+            f"Run {record.run_id} is no turn of a chat.",
+            remedy="start a new conversation, without an earlier turn",
+        )
+    return ChatConfig.model_validate(record.config)
+
+
+def is_turn(record: RunRecord) -> bool:
+    return issubclass(kind_named(record.kind).view, ChatView)
+
+
+def newest_turn(store: RunStore, run_id: str) -> RunRecord | None:
+    """Return the newest turn of a chat with a run; None if there was none."""
+    for turn in store.run_ids(hidden=True):
+        if turn.startswith(f"{KIND}-"):
+            record = store.record(turn)
+            if is_turn(record) and record.config.get("run") == run_id:
+                return record
+    return None
+
+
+def _models(record: RunRecord, trained: TrainedModel) -> Iterator[tuple[ModelName, ScoredModel]]:
+    folder = Path(record.workspace_root) if record.workspace_root else Path.cwd()
+    base = _located(trained.base, folder)
+    trusts = _trusts_remote_code(record)
+    if base:
+        model = ScoredModel(id=base, revision=trained.revision, trust_remote_code=trusts)
+        yield "base", model
+    if trained.adapter:
+        yield "tuned", model.model_copy(update={"adapter": trained.adapter})
+    else:
+        yield "tuned", ScoredModel(id=trained.model, trust_remote_code=trusts)
+
+
+def _located(model: str, workspace: Path) -> str:
+    """Return a folder of the run's workspace in full: a turn has no workspace of its own."""
+    found = find_file(model, (workspace,)) if model and "://" not in model else None
+    return model if found is None else str(found)
+
+
+def _trusts_remote_code(record: RunRecord) -> bool:
+    model = record.config.get("model")
+    return bool(isinstance(model, dict) and model.get("trust_remote_code"))
+
+
+def _check_output(record: RunRecord, trained: TrainedModel) -> None:
+    """Raise RunStateError if the output is gone, or an adapter's base is not known."""
+    path = trained.adapter or trained.model
+    if trained.adapter and not trained.base:
+        raise RunStateError(
+            f"The base model of run {trained.run_id} is not known.",
+            remedy="name it in a score config: model.id, and the adapter in model.adapter",
+        )
+    if "://" not in path and shares_disk(record.provider) and not Path(path).exists():
+        raise RunStateError(
+            f"The output of run {trained.run_id} is gone: {path}",
+            remedy="train it again: `llmops resubmit " + trained.run_id + "`",
+        )
+
+
+def _system(settings: ChatSettings) -> tuple[Message, ...]:
+    if not settings.system.strip():
+        return ()
+    return (Message(role="system", content=settings.system),)
+
+
+def _workspace(store: RunStore) -> Path:
+    """Return an empty folder: all turns then share one runtime environment on the cluster."""
+    folder = store.root / "chat-workspace"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _text(values: dict[str, object]) -> str:
+    from llmops_kernel.config.reading.yaml_dialect import dump
+
+    return dump(values)
