@@ -355,7 +355,7 @@ export interface RunRow {
   /** Empty for a kind without a curve. */
   curve_label: string;
   /** Actions that are possible now. */
-  actions: ('stop' | 'retry' | 'resubmit' | 'compare' | 'delete')[];
+  actions: ('stop' | 'retry' | 'resubmit' | 'compare' | 'delete' | 'chat')[];
   parent: string | null;
   /** Submission id of the newest attempt, for the link to Ray's job page. */
   submission_id: string | null;
