@@ -16,6 +16,8 @@ FOLDER: Final = "_judge"
 """Below the judged output: names with a line before them are no part of a table."""
 ROW: Final = "row_number"
 _PARTS: Final = "part-*.parquet"
+_NAME: Final = 34
+"""Characters of the judged run's name: names have at most 40."""
 _OF_THE_JUDGED_MODEL: Final = frozenset({"max_model_len", "options"})
 
 
@@ -30,7 +32,7 @@ def judge_config(config: ScoreConfig, *, output: str) -> ScoreConfig:
     engine = config.engine.model_dump(exclude=set(_OF_THE_JUDGED_MODEL))
     return ScoreConfig.model_validate(
         {
-            "name": f"{config.name}-judge",
+            "name": f"{config.name[:_NAME].rstrip('-')}-judge",
             "model": {"id": judge.model, "dtype": config.model.dtype},
             "input": {
                 "path": f"{output.rstrip('/')}/{_PARTS}",

@@ -78,9 +78,11 @@ def read_side(output: ScoredOutput, key: str, metrics: tuple[str, ...]) -> Side:
 
 
 def join(before: Side, after: Side) -> Joined:
-    """Match rows of equal keys, in the order of `before`."""
-    at = np.asarray(after.keys.get_indexer(before.keys), dtype=np.int64)
-    is_common = at >= 0
+    """Match rows of equal keys, in the order of `before`; a row without a key matches none."""
+    keyed = np.flatnonzero(after.keys.notna())
+    found = np.asarray(after.keys[keyed].get_indexer(before.keys), dtype=np.int64)
+    is_common = (found >= 0) & before.keys.notna()
+    at = np.where(is_common, keyed[found] if len(keyed) else -1, -1)
     right_only = np.ones(len(after.keys), dtype=bool)
     right_only[at[is_common]] = False
     return Joined(
@@ -168,9 +170,10 @@ def _floats(column: Any) -> Floats:
 
 
 def _check_unique(keys: pd.Index[Any], key: str, name: str) -> None:
-    if keys.is_unique:
+    # Rows that could not be read have no key, and an error.
+    repeated = keys[keys.notna() & keys.duplicated(keep=False)]
+    if repeated.empty:
         return
-    repeated = keys[keys.duplicated(keep=False)]
     times = int((repeated == repeated[0]).sum())
     raise ComparisonError(
         f"The key {key!r} does not identify the rows of {name}: {shown(repeated[0])} is the key of"

@@ -56,6 +56,11 @@ def test_the_judges_config_is_a_valid_scoring() -> None:
     assert ScoreConfig.model_validate(made.model_dump(mode="json")) == made
 
 
+def test_a_long_name_is_shortened() -> None:
+    made = judge_config(config().model_copy(update={"name": "a" * 33 + "-tags"}), output="o")
+    assert made.name == "a" * 33 + "-judge"
+
+
 def test_the_rubric_is_filled_from_a_written_output(tmp_path: Path) -> None:
     rows = [InputRow(i, {"dish": f"soup {i}"}) for i in range(2)]
     scored = [ScoredRow(row, prompt=f"Tags of soup {row.number}?", reference="a") for row in rows]

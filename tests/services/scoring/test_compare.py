@@ -168,6 +168,22 @@ def test_a_column_may_join_rows_of_tables_in_another_order(tmp_path: Path) -> No
     assert [row.key for row in compared.rows().rows] == ["x", "y"]
 
 
+def test_rows_without_a_key_are_in_neither(tmp_path: Path) -> None:
+    """As those that could not be read."""
+    broken = [scored(i, None, id=None, error="not JSON") for i in (0, 2)]
+    rows = [broken[0], scored(1, "a", id="x"), broken[1]]
+    compared = OutputComparison(
+        output(tmp_path / "a", rows), output(tmp_path / "b", rows[::-1]), key="id"
+    )
+    counts = compared.difference.counts
+    assert (counts["all"], counts["only_before"], counts["only_after"]) == (1, 2, 2)
+    assert [row.before_error for row in compared.rows("only_before").rows] == ["not JSON"] * 2
+    assert [row.key for row in compared.rows().rows] == ["x"]
+    none = output(tmp_path / "c", broken)
+    with pytest.raises(ComparisonError, match="No row of a has the same 'id'"):
+        OutputComparison(compared.outputs[0], none, key="id")
+
+
 def test_a_chat_is_shown_as_json(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "Crème?"}]
     ours = output(tmp_path / "a", [scored(0, "a", prompt=chat)])
