@@ -79,6 +79,28 @@ class Cluster:
         )
         return Run(self._backend, record.run_id, provider=self.access.provider)
 
+    def score(
+        self,
+        config: ConfigLike,
+        *,
+        workspace: Path | str | None = None,
+        overrides: Overrides = (),
+        progress: Progress | None = None,
+        **settings: Any,
+    ) -> Run:
+        """Submit a score run: a `*.score.yaml` file or a `ScoreConfig`.
+
+        As `submit`. Raises ConfigError with all mistakes at once.
+        """
+        wanted = submission.from_config(
+            config, workspace=workspace, overrides=overrides, settings=settings
+        )
+        progress = progress or default_progress()
+        record = submission.submit(
+            self.access, wanted, store=self._backend.store, progress=progress
+        )
+        return Run(self._backend, record.run_id, provider=self.access.provider)
+
     @contextmanager
     def client(self) -> Iterator[JobsClient]:
         """Yield a client of Ray's job API. Raises ClusterDeadError when the head has died."""

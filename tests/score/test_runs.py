@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import llmops_kernel as llmops
@@ -26,7 +27,8 @@ def test_every_row_comes_out_once_in_order_with_its_metrics(score: Score) -> Non
     assert all(row["output"] == row["text"] == row["reference"] for row in rows)
     assert {row["metric_exact_match"] for row in rows} == {1.0}
     assert json.loads((folder / "_SUCCESS").read_text())["rows"] == 1050
-    summary = json.loads((folder / "metrics.json").read_text())
+    assert len(pd.read_parquet(folder)) == 1050, "no other file looks like a part"
+    summary = json.loads((folder / "_metrics.json").read_text())
     assert (summary["rows"], summary["errors"]) == (1050, 0)
     assert summary["metrics"] == {"exact_match": 1.0}
     assert summary["output_tokens"] == 2100

@@ -13,7 +13,8 @@ from llmops_kernel.errors import StoreError
 from llmops_kernel.score.input.files import open_url
 
 SUCCESS = "_SUCCESS"
-METRICS = "metrics.json"
+METRICS = "_metrics.json"
+"""Readers of Parquet folders leave out names that begin with `_`."""
 _LEDGER = "_ledger"
 _SCRATCH = "_tmp"
 

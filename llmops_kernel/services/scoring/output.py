@@ -47,7 +47,7 @@ class ScoredOutput:
         if not any(_base(path) == _SUCCESS for path in listed):
             raise self._not_finished()
         self.columns = frozenset[str]().union(*(part.columns for part in self.parts))
-        summary = next((path for path in listed if _base(path) == "metrics.json"), None)
+        summary = next((path for path in listed if _base(path) == "_metrics.json"), None)
         self.totals = self._totals(summary) if summary else {}
         """Metrics of all rows, as the scoring computed them."""
 

@@ -56,7 +56,7 @@ def write_output(
         columns = {name: pa.array([row.get(name) for row in part], _type(name)) for name in names}
         pq.write_table(pa.table(columns), folder / f"part-{start // part_rows:08d}.parquet")
     if totals is not None:
-        (folder / "metrics.json").write_text(json.dumps(totals))
+        (folder / "_metrics.json").write_text(json.dumps(totals))
     if success:
         (folder / "_SUCCESS").touch()
     return str(folder)

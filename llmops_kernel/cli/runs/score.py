@@ -1,0 +1,55 @@
+"""`llmops score`: submit a score config and follow it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from llmops_kernel.cli.app import RUNS, command
+from llmops_kernel.cli.complete import clusters as complete_cluster
+from llmops_kernel.cli.runs.submit import follow_run, print_advice
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Argument(help="Changes to the config.", metavar="[SECTION.FIELD=VALUE]..."),
+]
+
+
+@command(RUNS, example="llmops score tags.score.yaml model.run=last")
+def score(
+    config: Annotated[Path, typer.Argument(help="Score config.", metavar="FILE")],
+    overrides: Changes = None,
+    cluster: Annotated[
+        str, typer.Option(help="Name of the cluster.", autocompletion=complete_cluster)
+    ] = "local",
+    workspace: Annotated[
+        Path | None,
+        typer.Option(help="Folder to upload with the run; default: the folder of the config."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")
+    ] = True,
+) -> None:
+    """Score a table: a model's answer for each row, with metrics, as Parquet.
+
+    Ctrl-C stops watching, not the run. A run that was stopped or has failed goes on where it was
+    with `llmops retry`.
+    """
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out
+
+    console = out(stderr=True)
+    target = api.cluster(cluster)
+    run = target.score(
+        config,
+        overrides=overrides or (),
+        workspace=workspace,
+        progress=lambda text: console.print(text, highlight=False, markup=False),
+    )
+    print_advice(run.config)
+    if follow:
+        return follow_run(run)
+    out().print(f"Submitted [bold]{run.id}[/] to cluster {cluster}.")
+    return out().print(f"Next: llmops wait {run.id}")
