@@ -41,6 +41,10 @@ lab: install compiler labextension ## Open JupyterLab on the quickstart notebook
 doctor: install ## Show what this machine can do and what is missing
 	@$(BIN)/llmops doctor $(ARGS)
 
+.PHONY: score-env
+score-env: install ## Make vLLM's own environment (`llmops score` does it when first needed; 4 GB)
+	@$(BIN)/llmops score-env
+
 ##@ Develop
 .PHONY: check
 check: install ## Lint, format, types, layers, sizes, structure, hygiene

