@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from llmops_kernel.services.comparison import compare_outputs
-from llmops_kernel.services.scoring.compare import OutputComparison
 from llmops_kernel.store.store import RunStore
+
+if TYPE_CHECKING:  # Imports pandas, which a server needs only for the first comparison.
+    from llmops_kernel.services.scoring.compare import OutputComparison
 
 _KEPT = 2
 """Comparisons in memory: one of a million rows has about 0.4 GB."""
