@@ -15,6 +15,7 @@
     + RunFailedError        what `run.wait()` raises for a run that ended FAILED
     + RunStateError         the action is not possible in the run's state
     + SubmissionError       Ray refused the job
+    + ExportError           a run's result cannot be handed over
   * StoreError              the run store cannot be read or written (disk full)
   * TrainingError           raised on a worker
     + DataError             a data source is missing, empty or broken (with the row)
@@ -127,6 +128,12 @@ class ComparisonError(RunError):
 
 class SubmissionError(RunError):
     """Ray refused or could not start the job."""
+
+
+class ExportError(RunError):
+    """The result of a run cannot be handed over to serving."""
+
+    status = 422
 
 
 class StoreError(LLMOpsError):

@@ -15,10 +15,12 @@ from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.kinds.files import file_kind
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import TERMINAL, AnyEvent, RunState, StepEvent
-from llmops_kernel.providers.protocol import ClusterProvider
+from llmops_kernel.providers.protocol import ClusterProvider, Progress
 from llmops_kernel.services import comparison, submission
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import ClusterHandle
+from llmops_kernel.services.export.exporting import export_run
+from llmops_kernel.services.export.options import Export, Options
 from llmops_kernel.services.runs import RunAccess
 from llmops_kernel.store.deletion import DeletionPreview
 from llmops_kernel.store.diff import RunDiff
@@ -262,6 +264,23 @@ class Run:
         )
         record = submission.submit(target, again, store=self._store, progress=default_progress())
         return Run(self._backend, record.run_id, provider=target.provider)
+
+    def export(
+        self,
+        to: str = "merged",
+        path: Path | str | None = None,
+        *,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Export:
+        """Write the result for serving: `merged`, `vllm`, `gguf`, `triton` or `hub`.
+
+        `path` is a folder, or a URL for `hub`; `options` are those of `llmops export`. Greedy
+        answers are compared before and after. Raises ExportError with all that prevents it,
+        before anything is written; nothing is left of an export that fails.
+        """
+        wanted = Options(to=to, path=None if path is None else str(path), **options)
+        return export_run(self._access, wanted, progress=progress or default_progress())
 
     def deletion(self) -> DeletionPreview:
         """What `delete` would remove, and what it would keep."""

@@ -8,6 +8,7 @@ from llmops_kernel.jobs.history import Way as StopWay
 from llmops_kernel.metrics.events import AnyEvent, EvalEvent, FailureEvent
 from llmops_kernel.providers.capabilities import EditEffect
 from llmops_kernel.providers.protocol import ActionPreview, ClusterInfo, Progress
+from llmops_kernel.services.export.options import Export
 from llmops_kernel.store.deletion import DeletionPreview
 from llmops_kernel.store.journal.spans import PhaseSpan
 from llmops_kernel.store.journal.training_view import TrainingView
@@ -22,6 +23,7 @@ __all__ = [
     "DeletionPreview",
     "EditEffect",
     "EvalEvent",
+    "Export",
     "FailureEvent",
     "GuardReport",
     "PhaseSpan",

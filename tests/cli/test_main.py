@@ -20,7 +20,7 @@ COMMANDS = (
     *("up", "down", "ls", "status"),
     *("suspend", "resume", "scale", "delete", "keep", "cluster"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
-    *("star", "note", "rm"),
+    *("star", "note", "rm", "export"),
     *("init", "schema", "check"),
     *("doctor", "demo", "bench", "score-env", "version"),
 )

@@ -1,0 +1,74 @@
+"""`llmops export`: hand the result of a run over to serving."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from llmops_kernel.cli.app import RUNS, command
+from llmops_kernel.cli.runs.submit import RunRef
+
+if TYPE_CHECKING:
+    from llmops_kernel.services.types import Export
+
+_TARGET = "`merged`, `vllm`, `gguf`, `triton` or `hub`."
+_PATH = (
+    "Folder to write; for `hub` a URL such as s3://BUCKET/FOLDER."
+    " Default: RUN-TARGET in this folder."
+)
+_DTYPE = "Of merged weights: `float32`, `bfloat16`, or `auto`: as the base model's files."
+_GGUF = "Of a GGUF file: `f32`, `f16`, `bf16` or `q8_0`."
+_NAME = "Name of the served model; default: that of the config."
+_BASE = "Base model, where the run's own no longer exists."
+_CHECK = "Number of answers to compare before and after; 0: none."
+Text = str | None
+
+
+@command(RUNS, example="llmops export last --to vllm --path served/menu-tags")
+def export(
+    run: RunRef = "last",
+    to: Annotated[str, typer.Option(help=_TARGET, metavar="TARGET")] = "merged",
+    path: Annotated[Text, typer.Option(help=_PATH)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    dtype: Annotated[str, typer.Option(help=_DTYPE)] = "auto",
+    quantization: Annotated[str, typer.Option(help=_GGUF)] = "f16",
+    lora: Annotated[bool, typer.Option("--lora", help="Keep the adapter: `vllm`, `hub`.")] = False,
+    name: Annotated[Text, typer.Option(help=_NAME)] = None,
+    base: Annotated[Text, typer.Option(help=_BASE)] = None,
+    check: Annotated[int, typer.Option(help=_CHECK, min=0)] = 4,
+    repo: Annotated[Text, typer.Option(help="Repository on the hub, OWNER/NAME.")] = None,
+    public: Annotated[bool, typer.Option("--public", help="Create it as a public one.")] = False,
+) -> None:
+    """Write a run's result for serving: merged weights, vLLM, GGUF, Triton, or a hub.
+
+    Greedy answers are compared before and after. Nothing is left of an export that fails. A
+    token for the hub comes from HF_TOKEN or from `hf auth login`.
+    """
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out, plain
+
+    errors = out(stderr=True)
+    wanted: dict[str, Any] = dict(
+        to=to, path=path, force=force, dtype=dtype, quantization=quantization
+    )
+    wanted |= dict(lora=lora, name=name, base=base, check=check, repo=repo, public=public)
+    target = api.attach(run)
+    _print(target.export(**wanted, progress=lambda text: errors.print(f"{plain(text)} ...")))
+
+
+def _print(done: Export) -> None:
+    from llmops_kernel.cli.console import facts, out, plain
+    from llmops_kernel.views import format as fmt
+
+    size = f"{fmt.byte_size(done.size_bytes)} in {len(done.files)} files"
+    lines = {
+        "run": done.run_id,
+        done.target: done.location,
+        "size": size,
+        "files": ", ".join(done.files[:8]) + (" ..." if len(done.files) > 8 else ""),
+        "notes": "\n".join(done.notes),
+    }
+    out().print(facts({name: plain(value) for name, value in lines.items()}))
+    if done.command:
+        typer.echo(f"\nUse it:\n{done.command}")

@@ -1,0 +1,1 @@
+"""Writes GGUF files for llama.cpp, by the `gguf` package."""

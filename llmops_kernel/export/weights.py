@@ -1,0 +1,162 @@
+"""Load the trained model, merge its adapter, save it, and check that its answers stay the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from llmops_kernel.errors import ModelError
+from llmops_kernel.export.answers import Answer, Check, answer_all, compare, default_prompts
+from llmops_kernel.export.sources import base_model, local_result
+from llmops_kernel.store.export_job import ExportJob, ModelSource
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Located:
+    """The run's result and its base as something that Transformers can load."""
+
+    source: ModelSource
+    result: Path
+    base: str
+    """Equal to `result` for a full fine-tune."""
+
+    @property
+    def is_adapter(self) -> bool:
+        return self.source.what == "adapter"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments for everything that is loaded from `base`."""
+        revision = self.source.revision if self.is_adapter else None
+        return {"revision": revision, "trust_remote_code": self.source.trust_remote_code}
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A model in memory, with what was answered before anything in it was changed."""
+
+    model: Any
+    tokenizer: Any
+    dtype: str
+    """Of the weights to be written."""
+    prompts: tuple[str, ...]
+    before: list[Answer]
+
+
+def locate(job: ExportJob) -> Located:
+    """Find result and base; downloads a result at a URL. Raises ExportError, ModelError."""
+    result = local_result(job.source, Path(job.folder))
+    base = base_model(job.source, result) if job.source.what == "adapter" else str(result)
+    return Located(job.source, result, base)
+
+
+def load(located: Located, dtype: str) -> Any:
+    """Return the trained model, an adapter still apart. Raises ModelError."""
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            located.base, dtype=getattr(torch, dtype), **located.options
+        )
+        if located.is_adapter:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, str(located.result))
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise _not_loaded(located, error) from error
+    model.config.use_cache = True  # Training turns it off, and saves that with a full fine-tune.
+    return model.eval()
+
+
+def load_tokenizer(located: Located) -> Any:
+    """Return the tokenizer that the run saved, else that of the base. Raises ModelError."""
+    has_own = (located.result / "tokenizer_config.json").exists()
+    options = {} if has_own else located.options
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(located.result) if has_own else located.base, **options
+        )
+    except (OSError, ValueError) as error:
+        raise _not_loaded(located, error) from error
+
+
+def stored_dtype(located: Located) -> str:
+    """Return the dtype of the base model's files, `float32` if they do not say."""
+    try:
+        config = AutoConfig.from_pretrained(located.base, **located.options)
+    except (OSError, ValueError) as error:
+        raise _not_loaded(located, error) from error
+    return str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+
+
+def merge(
+    job: ExportJob, located: Located, progress: Progress, *, dtype: str | None = None
+) -> Merged:
+    """Load, answer the check's prompts, then merge the adapter and round to the wanted dtype."""
+    dtype = dtype or (stored_dtype(located) if job.dtype == "auto" else job.dtype)
+    progress(f"Loading {Path(located.base).name}")
+    tokenizer = load_tokenizer(located)
+    model = load(located, job.source.compute_dtype)
+    prompts = (*job.prompts, *default_prompts(tokenizer))[: job.check]
+    before = []
+    if prompts:
+        progress(f"Answering {len(prompts)} prompts before merging")
+        before = answer_all(model, tokenizer, prompts, max_new_tokens=job.max_new_tokens)
+    if located.is_adapter:
+        progress("Merging the adapter")
+        model = model.merge_and_unload()
+    model = model.to(getattr(torch, dtype))
+    model.config.dtype = getattr(torch, dtype)
+    return Merged(model, tokenizer, dtype, prompts, before)
+
+
+def save(merged: Merged, folder: Path, progress: Progress) -> None:
+    """Write weights as safetensors, config, generation config and tokenizer."""
+    progress(f"Writing {merged.dtype} weights")
+    folder.mkdir(parents=True, exist_ok=True)
+    merged.model.save_pretrained(folder)
+    merged.tokenizer.save_pretrained(folder)
+    make_readable(folder)
+
+
+def check_saved(job: ExportJob, merged: Merged, folder: Path, progress: Progress) -> Check | None:
+    """Load what was saved and compare its answers. Raises ExportError; None without prompts."""
+    if not merged.prompts:
+        return None
+    progress("Loading it back and comparing its answers")
+    compute = job.source.compute_dtype
+    again = AutoModelForCausalLM.from_pretrained(
+        str(folder),
+        dtype=getattr(torch, compute),
+        trust_remote_code=job.source.trust_remote_code,
+    )
+    after = answer_all(
+        again.eval(), merged.tokenizer, merged.prompts, max_new_tokens=job.max_new_tokens
+    )
+    is_exact = compute == merged.dtype == "float32"
+    return compare(merged.before, after, rounded_to="" if is_exact else merged.dtype)
+
+
+def make_readable(folder: Path) -> None:
+    """Give each file the mode of a new one: safetensors writes some for their owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for file in folder.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            file.chmod((file.stat().st_mode | 0o666) & ~mask)
+
+
+def _not_loaded(located: Located, error: Exception) -> ModelError:
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    what = f"{located.base} with the adapter {located.result}" if located.is_adapter else ""
+    return ModelError(
+        f"{what or located.base} cannot be loaded: {first}",
+        remedy="check that the base model is the one that the run was trained from, and, for a"
+        " private hub model, that HF_TOKEN is set; --base names another location of it",
+    )

@@ -1,0 +1,1 @@
+"""`llmops export`: hands the result of a run over to serving."""
