@@ -18,6 +18,7 @@ from llmops_kernel.metrics.events import TERMINAL, AnyEvent, RunState, StepEvent
 from llmops_kernel.providers.protocol import ClusterProvider, Progress
 from llmops_kernel.services import comparison, submission
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.chat.turns import ChatSettings, Only
 from llmops_kernel.services.clusters import ClusterHandle
 from llmops_kernel.services.export.exporting import export_run
 from llmops_kernel.services.export.options import Export, Options
@@ -34,6 +35,8 @@ from llmops_kernel.views.columns import columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from llmops_kernel.api.chat import ChatReply
 
 LOG_LINES = 5_000
 TERMINAL_LINE_EVERY_S = 1.0
@@ -281,6 +284,33 @@ class Run:
         """
         wanted = Options(to=to, path=None if path is None else str(path), **options)
         return export_run(self._access, wanted, progress=progress or default_progress())
+
+    def chat(
+        self,
+        prompt: str,
+        *,
+        system: str = "",
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        only: Only = "",
+        engine: str = "auto",
+    ) -> ChatReply:
+        """Ask the model that this run has trained, and its base model, on the run's cluster.
+
+        Returns both answers, as `.base` and `.tuned`; `.chat` of the result asks on. The first
+        call loads the models. Raises RunStateError for a run without a model, RunFailedError when
+        no model answered.
+        """
+        from llmops_kernel.api.chat import chat
+
+        settings = ChatSettings(
+            system=system,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            only=only,
+            engine=engine,
+        )
+        return chat(self._backend, self.id, prompt, settings=settings)
 
     def deletion(self) -> DeletionPreview:
         """What `delete` would remove, and what it would keep."""

@@ -14,8 +14,8 @@ from llmops_kernel.cli.bench import commands as bench_commands  # noqa: F401
 from llmops_kernel.cli.clusters import actions, group, guard  # noqa: F401
 from llmops_kernel.cli.clusters import commands as cluster_commands  # noqa: F401
 from llmops_kernel.cli.console import show_error, show_unexpected
+from llmops_kernel.cli.runs import chat, export, notes, score, submit  # noqa: F401
 from llmops_kernel.cli.runs import commands as run_commands  # noqa: F401
-from llmops_kernel.cli.runs import export, notes, score, submit  # noqa: F401
 from llmops_kernel.errors import LLMOpsError
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from llmops_kernel.providers.capabilities import EditEffect
 from llmops_kernel.providers.protocol import ActionPreview, ClusterInfo, Progress
 from llmops_kernel.services.export.options import Export
 from llmops_kernel.store.deletion import DeletionPreview
+from llmops_kernel.store.journal.chat_view import ChatAnswer
 from llmops_kernel.store.journal.spans import PhaseSpan
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
@@ -19,6 +20,7 @@ from llmops_kernel.store.store import RunSummary
 __all__ = [
     "ActionPreview",
     "AnyEvent",
+    "ChatAnswer",
     "ClusterInfo",
     "DeletionPreview",
     "EditEffect",

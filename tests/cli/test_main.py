@@ -20,7 +20,7 @@ COMMANDS = (
     *("up", "down", "ls", "status"),
     *("suspend", "resume", "scale", "delete", "keep", "cluster"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
-    *("star", "note", "rm", "export"),
+    *("star", "note", "rm", "export", "chat"),
     *("init", "schema", "check"),
     *("doctor", "demo", "bench", "score-env", "version"),
 )
