@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
     from llmops_kernel.services.chat.conversation import Conversation, Turn
 
+Prompt = Annotated[str | None, typer.Option(help="Ask this once and exit.")]
+System = Annotated[str, typer.Option(help="Instructions before the conversation.")]
+MaxTokens = Annotated[int, typer.Option(help="Longest answer, in tokens.", min=1)]
+Temperature = Annotated[float, typer.Option(help="0: always the most probable token.", min=0)]
+Raw = Annotated[bool, typer.Option("--raw", help="Continue the text, without the chat template.")]
+ClusterName = Annotated[
+    str, typer.Option(help="Default: the cluster of the run.", autocompletion=complete_cluster)
+]
 _HELP = "Commands: /reset starts a new conversation, /exit or Ctrl-D ends, Ctrl-C stops an answer."
 _PROMPT = "you> "
 
@@ -31,21 +39,14 @@ class Model(StrEnum):
 @command(RUNS, example="llmops chat last --prompt 'What is on the menu?'")
 def chat(
     run: RunRef = "last",
-    prompt: Annotated[str | None, typer.Option(help="Ask this once and exit.")] = None,
-    system: Annotated[str, typer.Option(help="Instructions before the conversation.")] = "",
-    max_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.", min=1)] = 256,
-    temperature: Annotated[
-        float, typer.Option(help="0: always the most probable token.", min=0)
-    ] = 0.0,
+    prompt: Prompt = None,
+    system: System = "",
+    max_tokens: MaxTokens = 256,
+    temperature: Temperature = 0.0,
     only: Annotated[Model | None, typer.Option(help="Ask only this model.")] = None,
     engine: Annotated[str, typer.Option(help="auto, vllm or transformers.")] = "auto",
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the text, without the chat template.")
-    ] = False,
-    cluster: Annotated[
-        str,
-        typer.Option(help="Default: the cluster of the run.", autocompletion=complete_cluster),
-    ] = "",
+    raw: Raw = False,
+    cluster: ClusterName = "",
 ) -> None:
     """Chat with the model that a run has trained, beside its base model, on the run's cluster.
 
