@@ -77,28 +77,31 @@ def _check_key(key: str, rows: list[InputRow]) -> None:
 
 
 def _metric_names(config: ScoreConfig, rows: list[InputRow]) -> tuple[str, ...]:
-    """Return the names of the row metrics, as an empty answer to some rows has them.
+    """Return the names of the row metrics, as the first rows have them.
 
-    Raises the error of the prompt when no row has one: then nothing would be scored.
+    Raises DataError when none of them has a prompt, or none can be measured: then nothing would
+    be scored.
     """
     file = config.hooks.file
     hooks = load_functions(Path(file), HOOKS) if file else {}
     maker, scorer = PromptMaker(config, hooks), RowScorer(config, hooks.get("score_row"))
     names: dict[str, None] = {}
     failure: LLMOpsError | None = None
-    made = 0
+    made = measured = 0
     for row in rows:
         if row.error:
             continue
         try:
             prepared = maker(row.values)
             made += 1
-            names |= dict.fromkeys(scorer.row("", prepared.reference, row.values).values)
+            names |= dict.fromkeys(scorer.names_of(prepared.reference, row.values))
+            measured += 1
         except LLMOpsError as error:
             failure = failure or error
-    if not made and failure is not None:
+    if not measured and failure is not None:
+        lack = "can be measured" if made else "has a prompt"
         raise DataError(
-            f"None of the first {len(rows)} rows has a prompt. The first one: {failure.message}",
+            f"None of the first {len(rows)} rows {lack}. The first one: {failure.message}",
             remedy=failure.remedy or "check prompt in the config against the input's columns",
         ) from failure
     return tuple(names)

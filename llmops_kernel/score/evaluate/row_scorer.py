@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
-from llmops_kernel.errors import DataError
+from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.score.evaluate import calibration, grounded
 from llmops_kernel.score.evaluate.agreement import exact_match, field_f1
 from llmops_kernel.score.evaluate.bleu import Bleu
@@ -89,13 +90,34 @@ class RowScorer:
             tokens=output_tokens,
             label_scores=label_scores,
         )
-        scores = RowScores()
-        for metric in self._metrics:
-            metric(given, scores)
+        scores = self._built_in(given)
         if self._score_row is not None:
             scores.values |= user_metrics(
                 self._score_row, answer_text, reference, row, taken=scores.values
             )
+        return scores
+
+    def names_of(self, reference: str | None, row: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of a row's metrics before it has an answer. Raises DataError.
+
+        The user's hook is called with the reference, else with an empty text, as if it were the
+        answer; one that raises on both has no names yet.
+        """
+        given = _Row(
+            answer="", reference=reference, row=row, logprob=None, tokens=None, label_scores=None
+        )
+        names = dict.fromkeys(self._built_in(given).values)
+        if self._score_row is not None:
+            for answer in dict.fromkeys((reference or "", "")):
+                with suppress(HookError):
+                    found = user_metrics(self._score_row, answer, reference, row, taken=names)
+                    return (*names, *found)
+        return tuple(names)
+
+    def _built_in(self, given: _Row) -> RowScores:
+        scores = RowScores()
+        for metric in self._metrics:
+            metric(given, scores)
         return scores
 
     def _exact_match(self, given: _Row, scores: RowScores) -> None:

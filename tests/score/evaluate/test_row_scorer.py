@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from typing import Any
@@ -101,6 +102,20 @@ def test_the_hook_adds_its_own_and_its_error_is_the_rows() -> None:
     assert scorer.row("a", "a", {"length": 3}).values == {"exact_match": 1.0, "length": 3.0}
     with pytest.raises(HookError, match="KeyError"):
         scorer.row("a", "a", {})
+
+
+def test_names_are_known_before_an_answer() -> None:
+    """A hook that reads JSON raises on an empty answer, but not on the reference."""
+
+    def score_row(prediction: str, reference: str | None, row: Any) -> dict[str, float]:
+        return {"items": float(len(json.loads(prediction)))}
+
+    scorer = RowScorer(config(["exact_match", "rouge"]), score_row)
+    built_in = ("exact_match", "rouge1", "rouge2", "rougeL")
+    assert scorer.names_of("[1, 2]", {}) == (*built_in, "items")
+    assert scorer.names_of(None, {}) == built_in
+    with pytest.raises(DataError, match="'context'"):
+        RowScorer(config(["grounded"])).names_of("x", {})
 
 
 def test_a_row_costs_less_than_a_millisecond() -> None:
