@@ -9,7 +9,9 @@ import {
   OperationInfo,
   ResubmitBody,
   RunDetail,
-  RunPreview
+  RunPreview,
+  ScoreComparison,
+  ScoredRows
 } from '../wire';
 
 function at(runId: string, rest = ''): string {
@@ -82,6 +84,30 @@ export function compare(
   base?: string
 ): Promise<Comparison> {
   return llmops.request(`compare${query({ runs: runIds.join(','), base })}`);
+}
+
+export function compareScores(
+  llmops: ILLMOps,
+  runIds: readonly string[]
+): Promise<ScoreComparison> {
+  return llmops.request(`compare/scores${query({ runs: runIds.join(',') })}`);
+}
+
+export function scoredRows(
+  llmops: ILLMOps,
+  runIds: readonly string[],
+  which: {
+    kind: ScoredRows['kind'];
+    metric: string | null;
+    offset: number;
+    limit: number;
+  }
+): Promise<ScoredRows> {
+  const { metric, ...others } = which;
+  const values = { ...others, metric: metric ?? undefined };
+  return llmops.request(
+    `compare/rows${query({ runs: runIds.join(','), ...values })}`
+  );
 }
 
 export function logInfo(llmops: ILLMOps, runId: string): Promise<LogInfo> {

@@ -5,6 +5,7 @@ import { ILLMOps } from '../../tokens';
 import { Comparison, Trouble } from '../../wire';
 import { RunModel, RunModels } from '../model';
 import * as requests from '../requests';
+import { ScoresModel } from './scoresModel';
 
 const REDRAW_MS = 500;
 const REFRESH_MS = 15_000;
@@ -42,6 +43,11 @@ export class CompareModel {
     return this._comparison;
   }
 
+  /** Rows of the two outputs; null for runs whose outputs have no rows. */
+  get scores(): ScoresModel | null {
+    return this._scores;
+  }
+
   get trouble(): Trouble | null {
     return this._trouble;
   }
@@ -56,6 +62,7 @@ export class CompareModel {
       const { llmops, runIds, base } = this;
       this._comparison = await requests.compare(llmops, runIds, base);
       this._trouble = null;
+      this.takeScores(this._comparison);
     } catch (error) {
       this._trouble = asTrouble(error);
     }
@@ -63,6 +70,8 @@ export class CompareModel {
   }
 
   dispose(): void {
+    this._isDisposed = true;
+    this._scores?.dispose();
     clearInterval(this._timer);
     clearTimeout(this._redraw);
     this._runs.forEach(run => {
@@ -71,6 +80,18 @@ export class CompareModel {
       this.models.giveBack(run);
     });
     Signal.clearData(this);
+  }
+
+  /** Compared again when a run has ended since; earlier pages may be of fewer rows. */
+  private takeScores({ has_rows, runs }: Comparison): void {
+    if (!has_rows || this._isDisposed) {
+      return;
+    }
+    this._scores ??= new ScoresModel(
+      this.llmops,
+      runs.map(row => row.run_id)
+    );
+    void this._scores.refresh();
   }
 
   private get numOver(): number {
@@ -101,6 +122,8 @@ export class CompareModel {
   private _runs: RunModel[];
   private _comparison: Comparison | null = null;
   private _trouble: Trouble | null = null;
+  private _scores: ScoresModel | null = null;
+  private _isDisposed = false;
   private _over = 0;
   private _timer: ReturnType<typeof setInterval>;
   private _redraw: ReturnType<typeof setTimeout> | undefined;

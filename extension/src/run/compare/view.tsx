@@ -10,6 +10,7 @@ import { Chart } from './chart';
 import { COLORS, comparedColumns, drawnAs, overlaid } from './curves';
 import { CompareModel } from './model';
 import { short, shownNames } from './names';
+import { ScoresSection } from './scores';
 
 /** A column narrower than this would break figures in the middle. */
 const FIGURE_PX = 130;
@@ -35,6 +36,7 @@ export function CompareView(props: IProps): JSX.Element {
       )}
       {!comparison && !trouble && <Busy text={trans.__('Comparing…')} />}
       {comparison && <Heads {...props} rows={comparison.runs} />}
+      {model.scores && <ScoresSection model={model.scores} trans={trans} />}
       <Curves {...props} />
       {comparison && (
         <div className="llmops-compare-beside">
