@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.metrics.words import lcs_length, similarity, words
@@ -11,6 +11,7 @@ from llmops_kernel.metrics.words import lcs_length, similarity, words
 WORDS = st.lists(st.sampled_from("abcd"), max_size=80)
 
 
+@settings(deadline=None)
 @given(WORDS, WORDS)
 def test_the_longest_common_subsequence_is_the_tables(a: list[str], b: list[str]) -> None:
     row = [0] * (len(b) + 1)

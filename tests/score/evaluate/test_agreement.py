@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.score.evaluate.agreement import exact_match, field_f1, set_f1
@@ -81,6 +81,7 @@ def test_the_schemas_fields_have_columns_in_every_row() -> None:
     }
 
 
+@settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_f1_is_the_harmonic_mean_of_precision_and_recall(
     found: set[str], expected: set[str]

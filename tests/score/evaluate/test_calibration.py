@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.score.evaluate.calibration import (
@@ -37,6 +37,7 @@ def test_by_hand() -> None:
     assert expected_error(binned(rows)) == pytest.approx(expected)
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_it_is_the_papers_sum(rows: list[tuple[float, bool]]) -> None:
     expected = 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -119,6 +119,7 @@ def test_without_a_graded_row_there_is_no_metric() -> None:
     assert grades.metrics() == {}
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([*GRADES, None])), st.integers(0, 20))
 def test_parts_add_up(labels: list[str | None], at: int) -> None:
     whole, first, second = Grades(GRADES), Grades(GRADES), Grades(GRADES)

@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.score.evaluate.row_scorer import RowScores
@@ -34,6 +34,7 @@ def summed(rows: list[RowScores | None]) -> Totals:
     return totals
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | ROW, max_size=12), st.integers(0, 12))
 def test_two_parts_make_the_whole(rows: list[RowScores | None], at: int) -> None:
     first = Totals.from_json(json.loads(json.dumps(summed(rows[:at]).to_json(), allow_nan=False)))
