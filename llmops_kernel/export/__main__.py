@@ -16,8 +16,6 @@ from llmops_kernel.driver.disk import is_disk_full
 from llmops_kernel.errors import ExportError, LLMOpsError
 from llmops_kernel.store.export_job import ExportJob, ExportLine
 
-_TRACEBACK_END = 2_000
-
 
 def main() -> int:
     """Do the job; return the exit code."""
@@ -62,7 +60,7 @@ def _unexpected(error: Exception, job: ExportJob) -> ExportLine:
     return ExportLine(
         kind="failed",
         text=f"The export failed: {type(error).__name__}: {first}",
-        remedy="see the traceback above",
+        remedy="LLMOPS_DEBUG=1 shows the traceback: set it and export again",
         error=ExportError.__name__,
     )
 

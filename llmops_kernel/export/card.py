@@ -43,8 +43,8 @@ def _front(job: ExportJob, base_folder: str, library: str) -> dict[str, Any]:
     front: dict[str, Any] = {}
     if base and not base.startswith(_LOCAL) and not _is_folder(job, base):
         front["base_model"] = base
-    if licence := _licence(base_folder):
-        front["license"] = licence
+    if known := _license(base_folder):
+        front["license"] = known
     is_adapter = job.source.what == "adapter" and job.keep_adapter
     front["library_name"] = library or ("peft" if is_adapter else "transformers")
     front["pipeline_tag"] = "text-generation"
@@ -56,8 +56,8 @@ def _is_folder(job: ExportJob, base: str) -> bool:
     return any((Path(root) / base).exists() for root in job.source.roots)
 
 
-def _licence(base_folder: str) -> str:
-    """Return the licence that the base model's own card states; empty if it is unknown."""
+def _license(base_folder: str) -> str:
+    """Return the license that the base model's own card states; empty if it is unknown."""
     try:
         text = (Path(base_folder) / NAME).read_text() if base_folder else ""
     except (OSError, UnicodeDecodeError):
@@ -123,7 +123,7 @@ def _origin(facts: CardFacts) -> dict[str, Any]:
 def _missing(facts: CardFacts) -> str:
     """Say what is not known, instead of leaving it out."""
     found = {
-        "the licence of the data": True,
+        "the license of the data": True,
         "the git revision": not facts.git,
         "the data": not facts.data,
         "content hashes of data outside the workspace": any(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from llmops_kernel.errors import ModelError
@@ -68,7 +69,7 @@ def load(located: Located, dtype: str) -> Any:
             from peft import PeftModel
 
             model = PeftModel.from_pretrained(model, str(located.result))
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise _not_loaded(located, error) from error
     model.config.use_cache = True  # Training turns it off, and saves that with a full fine-tune.
     return model.eval()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Store:
         state: Any = "SUCCEEDED",
         kind: str = "train",
         workspace: Path | None = None,
+        prompts: Sequence[str] = (PROMPT,),
         **sections: Any,
     ) -> str:
         """Record a run as a submission does, and journal it as a worker does."""
@@ -67,7 +68,7 @@ class Store:
         )
         folder = RunStore(self.home).create(record, config_yaml="name: adding\n")
         journal = JournalWriter([folder.journal], stream="1-worker-1", attempt=1)
-        _report(journal, result, what=what, state=state)
+        _report(journal, result, what=what, state=state, prompts=prompts)
         return run_id
 
     def config(self, what: str, **sections: Any) -> dict[str, Any]:
@@ -87,7 +88,14 @@ class Store:
         return export_run(RunAccess(self.backend, run_id), options)
 
 
-def _report(journal: JournalWriter, result: Path | str | None, *, what: str, state: Any) -> None:
+def _report(
+    journal: JournalWriter,
+    result: Path | str | None,
+    *,
+    what: str,
+    state: Any,
+    prompts: Sequence[str],
+) -> None:
     journal.emit(
         StartEvent(
             total_steps=6,
@@ -102,7 +110,7 @@ def _report(journal: JournalWriter, result: Path | str | None, *, what: str, sta
     )
     for step in range(1, 7):
         journal.emit(StepEvent(step=step, loss=4.0 - step / 2))
-    samples = ({"prompt": PROMPT, "prediction": "it is 7.", "reference": "it is 7."},)
+    samples = tuple({"prompt": one, "prediction": "7.", "reference": "7."} for one in prompts)
     metrics = {"eval_loss": 1.25, "exact_match": 0.5}
     journal.emit(EvalEvent(step=6, metrics=metrics, num_rows=8, samples=samples))
     if what == "checkpoint":

@@ -32,7 +32,7 @@ def run_job(job: ExportJob, *, progress: Progress | None) -> ExportLine:
             [sys.executable, "-m", _WORK],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=None if os.environ.get("LLMOPS_DEBUG") == "1" else log,
             text=True,
             env={**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"},
             start_new_session=True,
