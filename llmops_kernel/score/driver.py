@@ -6,50 +6,33 @@ import json
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
-from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.folders import run_folder
 from llmops_kernel.driver.report import DriverReport, failure_of
-from llmops_kernel.driver.storage import run_storage
-from llmops_kernel.errors import RunError
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
+from llmops_kernel.score.evaluate.judge import FOLDER, judge_config
 from llmops_kernel.score.evaluate.totals import Totals
-from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, Slot
-from llmops_kernel.score.input.parts import Part
 from llmops_kernel.score.live import LiveReport
 from llmops_kernel.score.output.ledger import Ledger
-from llmops_kernel.score.output.sink import METRICS, Sink, part_name
-from llmops_kernel.score.scorer import PartOutcome, ScorerSetup
-from llmops_kernel.score.setup import (
-    adapter_folder,
-    columns_from,
-    columns_json,
-    engine_choice,
-    job_of,
-    open_table,
-)
-from llmops_kernel.score.summary import final_metrics
+from llmops_kernel.score.output.sink import METRICS, Sink
+from llmops_kernel.score.scoring import Scored, Scoring
+from llmops_kernel.score.summary import final_metrics, grades
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.record.spec import RunSpec
 
-_POLL_S = 0.25
 _RETRY = "`llmops retry` goes on where it was; `llmops logs` has the traceback"
-_LEAVE_S = 20.0
-"""How long scorers may take to leave their parts after a stop."""
 
 
 class ScoreDriver:
-    """Scores all parts that earlier attempts have not finished."""
+    """Scores the table, has the answers graded where the config names a judge, and sums up."""
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self._config = ScoreConfig.model_validate(spec.config)
         self._stop = threading.Event()
         self._report = DriverReport(spec, workspace=Path.cwd())
-        self._fleet: Fleet | None = None
 
     def run(self) -> int:
         """Return the driver's exit status."""
@@ -64,9 +47,6 @@ class ScoreDriver:
             end = self._attempt()
         except Exception as error:
             end = self._report.failed([failure_of(error, remedy=_RETRY)])
-        finally:
-            if self._fleet is not None:
-                self._fleet.end()
         status = self._report.end(end)
         ray.shutdown()
         return status
@@ -74,23 +54,23 @@ class ScoreDriver:
     def _attempt(self) -> EndEvent:
         link_assets(Path.cwd())
         self._report.phase("driver", "end")
-        self._report.phase("input", "begin")
-        table = open_table(self._spec, self._config)
         sink = self._sink()
-        sink.prepare()
-        ledger = Ledger(sink, table.plan, attempt=self._spec.attempt)
-        columns = columns_from(ledger.open(columns=columns_json(table.columns)))
-        rows, parts = table.plan.num_rows, len(table.plan.parts)
-        self._report.phase("input", "end", detail=f"{rows:,} rows in {parts:,} parts")
-        if not ledger.remaining():
-            return self._finish(ledger, sink, columns.metrics)
-        setup = self._setup(columns, sink)
-        live = LiveReport(self._report, ledger, total=rows)
-        self._start(setup)
-        if not self._score(ledger, live, sink):
-            return self._stopped(ledger, rows)
-        live.finish(self._fleet.ready if self._fleet else [])
-        return self._finish(ledger, sink, columns.metrics)
+        scored = self._scored(self._config, sink)
+        if not scored.is_complete:
+            return _stopped(scored, "rows are scored and written")
+        judge: dict[str, float] = {}
+        if self._config.evaluation.judge.model:
+            judged = Sink(f"{sink.url}/{FOLDER}")
+            config = judge_config(self._config, output=sink.url)
+            graded = self._scored(config, judged, unit="graded rows")
+            if not graded.is_complete:
+                return _stopped(graded, "rows are graded; all are scored")
+            judge = grades(self._config, judged).metrics()
+        return self._finish(scored.ledger, sink, judge)
+
+    def _scored(self, config: ScoreConfig, sink: Sink, *, unit: str = "rows") -> Scored:
+        scoring = Scoring(self._spec, config, sink, report=self._report, stop=self._stop, unit=unit)
+        return scoring.run()
 
     def _sink(self) -> Sink:
         url = self._config.output.url
@@ -100,105 +80,14 @@ class ScoreDriver:
             return Sink(url)
         return Sink(str(Path(self._spec.workspace_root or Path.cwd()) / url))
 
-    def _setup(self, columns: Any, sink: Sink) -> ScorerSetup:
-        import ray
-
-        self._report.phase("model", "begin")
-        adapter = adapter_folder(self._spec, self._config.model.adapter)
-        choice = engine_choice(
-            self._spec,
-            self._config,
-            num_gpus=ray.cluster_resources().get("GPU", 0),
-            score_python=_score_python(self._spec),
-        )
-        if choice.warning:
-            self._report.warn(choice.warning, choice.remedy)
-        self._report.phase("model", "end", detail=Path(choice.deployment.spec.model).name)
-        self._words = choice.words
-        return ScorerSetup(
-            config=self._spec.config,
-            job=job_of(self._config, adapter=adapter),
-            deployment=choice.deployment,
-            columns=columns,
-            output=sink.url if _is_shared(self._config, num_nodes=len(ray.nodes())) else "",
-        )
-
-    def _start(self, setup: ScorerSetup) -> None:
-        engine = self._config.engine
-        self._report.phase("engine", "begin", detail=self._words)
-        self._fleet = Fleet(
-            setup,
-            replicas=engine.replicas,
-            max_replicas=engine.max_replicas or engine.replicas,
-            warn=self._report.warn,
-        )
-
-    def _score(self, ledger: Ledger, live: LiveReport, sink: Sink) -> bool:
-        """Score what is left; return False when the run was stopped before the end."""
-        from ray.util import ActorPool
-
-        assert self._fleet is not None
-        pool, left = ActorPool([]), ledger.remaining()
-        under_way = 0
-        while left or under_way:
-            for scorer in self._fleet.poll():
-                live.loaded(self._fleet.ready[-1])
-                for number in range(PARTS_AT_ONCE):
-                    pool.push(Slot(scorer, number))
-            if self._stop.is_set():
-                break
-            while left and pool.has_free():
-                pool.submit(_score_part, left.pop(0))
-                under_way += 1
-            self._fleet.grow(parts_left=len(left) + under_way)
-            outcome = _next(pool, has_work=under_way > 0)
-            if outcome is not None:
-                under_way -= 1
-                self._take(outcome, ledger, sink)
-            live.tick(self._fleet.ready)
-        if left or under_way:
-            self._leave_parts(pool, ledger, sink, under_way)
-        return ledger.is_complete
-
-    def _take(self, outcome: PartOutcome, ledger: Ledger, sink: Sink) -> None:
-        if outcome.error is not None:
-            raise outcome.error
-        if outcome.result is None:
-            return
-        if outcome.data is not None:
-            sink.write(part_name(outcome.index), outcome.data)
-        ledger.add(outcome.result)
-
-    def _leave_parts(self, pool: Any, ledger: Ledger, sink: Sink, under_way: int) -> None:
-        """Keep what finishes in time, and note it for the next attempt."""
-        assert self._fleet is not None
-        print("Stop requested: the parts under way are left.", flush=True)
-        self._fleet.stop()
-        until_s = time.monotonic() + _LEAVE_S
-        while under_way and time.monotonic() < until_s:
-            outcome = _next(pool, has_work=True)
-            if outcome is not None:
-                under_way -= 1
-                if outcome.error is None:
-                    self._take(outcome, ledger, sink)
-        ledger.flush()
-
-    def _stopped(self, ledger: Ledger, num_rows: int) -> EndEvent:
-        done = sum(result.rows for result in ledger.finished)
-        return EndEvent(
-            state="STOPPED",
-            message=f"Stopped; {done:,} of {num_rows:,} rows are scored and written.",
-            remedy="`llmops retry` scores the others",
-            last_step=done,
-        )
-
-    def _finish(self, ledger: Ledger, sink: Sink, names: tuple[str, ...]) -> EndEvent:
+    def _finish(self, ledger: Ledger, sink: Sink, judge: dict[str, float]) -> EndEvent:
         """Compute the metrics of the whole, mark the output complete, and say where it is."""
         self._report.phase("evaluate", "begin")
         totals = Totals()
         for result in ledger.finished:
             totals.merge(Totals.from_json(result.totals))
         metrics, warning = final_metrics(self._config, totals, sink)
+        metrics |= judge
         if warning:
             self._report.warn(*warning)
         summary = {
@@ -225,40 +114,14 @@ class ScoreDriver:
         return EndEvent(state="SUCCEEDED", message=message, last_step=totals.num_rows)
 
 
-def _score_part(slot: Slot, part: Part) -> Any:
-    return slot.scorer.score.remote(part)
-
-
-def _next(pool: Any, *, has_work: bool) -> PartOutcome | None:
-    """Return the next finished part; None when there is none within a moment."""
-    import ray
-
-    if not has_work or not pool.has_next():
-        time.sleep(_POLL_S)
-        return None
-    try:
-        outcome: PartOutcome = pool.get_next_unordered(timeout=_POLL_S)
-    except TimeoutError:
-        return None
-    except ray.exceptions.RayActorError as error:
-        raise RunError(
-            "A process that reads and writes rows died again and again while it scored one part.",
-            remedy="a hook or a row may need too much memory: lower output.part_rows, see"
-            " `llmops logs`; `llmops retry` goes on where it was",
-        ) from error
-    return outcome
-
-
-def _is_shared(config: ScoreConfig, *, num_nodes: int) -> bool:
-    """Return whether scorers on all nodes can write to the output themselves."""
-    return "://" in config.output.url or num_nodes == 1 or run_storage() is not None
-
-
-def _score_python(spec: RunSpec) -> str:
-    """Return the interpreter of vLLM's own environment on this node; empty if there is none."""
-    from llmops_kernel.score.environment import python_of
-
-    return python_of(Path(spec.cache_root) if spec.cache_root else None)
+def _stopped(scored: Scored, what: str) -> EndEvent:
+    done = sum(result.rows for result in scored.ledger.finished)
+    return EndEvent(
+        state="STOPPED",
+        message=f"Stopped; {done:,} of {scored.num_rows:,} {what}.",
+        remedy="`llmops retry` does the others",
+        last_step=done,
+    )
 
 
 def main() -> None:

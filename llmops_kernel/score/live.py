@@ -20,8 +20,11 @@ _ANSWER_S = 2.0
 class LiveReport:
     """Journals the progress from the ledger and from what the scorers have under way."""
 
-    def __init__(self, report: DriverReport, ledger: Ledger, *, total: int) -> None:
-        self._report, self._ledger, self._total = report, ledger, total
+    def __init__(
+        self, report: DriverReport, ledger: Ledger, *, total: int, unit: str = "rows"
+    ) -> None:
+        self._report, self._ledger = report, ledger
+        self._total, self._unit = total, unit
         self._rates = Rates()
         self._member_rates: dict[int, Rates] = {}
         self._begun_s = self._written_s = time.monotonic()
@@ -63,7 +66,7 @@ class LiveReport:
         if not self._first_row:
             self._report.phase("first_rows", "end")
         self._report.emit(
-            ProgressEvent(done=self._total, total=self._total, unit="rows", values=values)
+            ProgressEvent(done=self._total, total=self._total, unit=self._unit, values=values)
         )
         self._sample(float("inf"), _progress_of(ready), self._total)
 
@@ -88,7 +91,7 @@ class LiveReport:
             ProgressEvent(
                 done=done,
                 total=self._total,
-                unit="rows",
+                unit=self._unit,
                 values=values,
                 members=self._members(now_s, progress, facts),
             )

@@ -12,6 +12,7 @@ from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.errors import HookError
 from llmops_kernel.score.evaluate.hooks import compute_metrics
+from llmops_kernel.score.evaluate.judge import Grades
 from llmops_kernel.score.evaluate.totals import Totals
 from llmops_kernel.score.output.sink import Sink
 from llmops_kernel.score.scorer import HOOKS
@@ -61,3 +62,14 @@ def _value(value: Any) -> Any:
         except ValueError:
             return value
     return value
+
+
+def grades(config: ScoreConfig, sink: Sink) -> Grades:
+    """Count the judge's grades in its output."""
+    import pyarrow.parquet as pq
+
+    found = Grades(config.evaluation.judge.choices)
+    for name in sorted(sink.parts()):
+        table = pq.read_table(io.BytesIO(sink.read(name) or b""), columns=["label"])
+        found.add(table["label"].to_pylist())
+    return found

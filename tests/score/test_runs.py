@@ -138,3 +138,19 @@ def test_the_output_is_the_folder_that_the_config_names(score: Score, tmp_path: 
     run.wait(120)
     assert run.view.outputs[-1].path == str(tmp_path / "elsewhere")
     assert len(table_of(tmp_path / "elsewhere")) == 20
+
+
+def test_a_judge_grades_the_answers(score: Score) -> None:
+    rows = [{"id": n, "text": "good" if n % 4 else "bad"} for n in range(120)]
+    rows.append({"id": 120, "text": "[fail]"})
+    judge = {"model": "tiny-qwen2", "rubric": "Is {output} a fine answer?"}
+    judge["choices"] = ["good", "bad"]  # type: ignore[assignment]
+    run = score(rows, **{"evaluation.judge": judge})
+    run.wait(120)
+    metrics = run.view.metrics
+    assert metrics["judge"] == pytest.approx(0.75)
+    assert metrics["judge_bad"] == pytest.approx(0.25)
+    graded = table_of(output_of(run) / "_judge")
+    assert [row["row_number"] for row in table_of(output_of(run))] == list(range(121))
+    assert graded[120]["error"]
+    assert {row["label"] for row in graded[:120]} == {"good", "bad"}

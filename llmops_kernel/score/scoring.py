@@ -1,0 +1,199 @@
+"""Scores one table from the first part to the last: parts, replicas, ledger, progress."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.driver.report import DriverReport
+from llmops_kernel.driver.storage import run_storage
+from llmops_kernel.errors import RunError, StoreError
+from llmops_kernel.score.environment import python_of
+from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, Slot
+from llmops_kernel.score.input.parts import Part
+from llmops_kernel.score.live import LiveReport
+from llmops_kernel.score.output.ledger import Ledger
+from llmops_kernel.score.output.sink import Sink, part_name
+from llmops_kernel.score.scorer import PartOutcome, ScorerSetup
+from llmops_kernel.score.setup import (
+    adapter_folder,
+    columns_from,
+    columns_json,
+    engine_choice,
+    job_of,
+    open_table,
+)
+from llmops_kernel.store.record.spec import RunSpec
+
+_POLL_S = 0.25
+_LEAVE_S = 20.0
+"""How long scorers may take to leave their parts after a stop."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a scoring has done."""
+
+    ledger: Ledger
+    num_rows: int
+    """Of the input."""
+    is_complete: bool
+    """False when it was stopped before the end."""
+
+
+class Scoring:
+    """Scores all parts that earlier attempts have not finished."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        config: ScoreConfig,
+        sink: Sink,
+        *,
+        report: DriverReport,
+        stop: threading.Event,
+        unit: str = "rows",
+    ) -> None:
+        self._spec, self._config, self._sink = spec, config, sink
+        self._report, self._stop, self._unit = report, stop, unit
+        self._words = ""
+        self._fleet: Fleet | None = None
+
+    def run(self) -> Scored:
+        """Return when all rows are scored, or a stop was requested. Raises LLMOpsError."""
+        self._report.phase("input", "begin")
+        table = open_table(self._spec, self._config)
+        self._sink.prepare()
+        ledger = Ledger(self._sink, table.plan, attempt=self._spec.attempt)
+        columns = columns_from(ledger.open(columns=columns_json(table.columns)))
+        rows, parts = table.plan.num_rows, len(table.plan.parts)
+        self._report.phase("input", "end", detail=f"{rows:,} rows in {parts:,} parts")
+        if ledger.remaining():
+            self._score_all(ledger, self._setup(columns), rows)
+        return Scored(ledger, rows, is_complete=ledger.is_complete)
+
+    def _score_all(self, ledger: Ledger, setup: ScorerSetup, rows: int) -> None:
+        live = LiveReport(self._report, ledger, total=rows, unit=self._unit)
+        self._fleet = self._start(setup)
+        try:
+            self._score(self._fleet, ledger, live)
+            if ledger.is_complete:
+                live.finish(self._fleet.ready)
+        finally:
+            # Whatever happens: what is finished is not done again.
+            with suppress(StoreError):
+                ledger.flush()
+            self._fleet.end()
+
+    def _setup(self, columns: Any) -> ScorerSetup:
+        import ray
+
+        self._report.phase("model", "begin")
+        adapter = adapter_folder(self._spec, self._config.model.adapter)
+        choice = engine_choice(
+            self._spec,
+            self._config,
+            num_gpus=ray.cluster_resources().get("GPU", 0),
+            score_python=python_of(Path(self._spec.cache_root) if self._spec.cache_root else None),
+        )
+        if choice.warning:
+            self._report.warn(choice.warning, choice.remedy)
+        self._report.phase("model", "end", detail=Path(choice.deployment.spec.model).name)
+        self._words = choice.words
+        return ScorerSetup(
+            config=self._config.model_dump(mode="json"),
+            job=job_of(self._config, adapter=adapter),
+            deployment=choice.deployment,
+            columns=columns,
+            output=self._sink.url if _is_shared(self._config, num_nodes=len(ray.nodes())) else "",
+        )
+
+    def _start(self, setup: ScorerSetup) -> Fleet:
+        engine = self._config.engine
+        self._report.phase("engine", "begin", detail=self._words)
+        return Fleet(
+            setup,
+            replicas=engine.replicas,
+            max_replicas=engine.max_replicas or engine.replicas,
+            warn=self._report.warn,
+        )
+
+    def _score(self, fleet: Fleet, ledger: Ledger, live: LiveReport) -> None:
+        """Score what is left, until the end or a stop."""
+        from ray.util import ActorPool
+
+        pool, left = ActorPool([]), ledger.remaining()
+        under_way = 0
+        while left or under_way:
+            for scorer in fleet.poll():
+                live.loaded(fleet.ready[-1])
+                for number in range(PARTS_AT_ONCE):
+                    pool.push(Slot(scorer, number))
+            if self._stop.is_set():
+                break
+            while left and pool.has_free():
+                pool.submit(_score_part, left.pop(0))
+                under_way += 1
+            fleet.grow(parts_left=len(left) + under_way)
+            outcome = _next(pool, has_work=under_way > 0)
+            if outcome is not None:
+                under_way -= 1
+                self._take(outcome, ledger)
+            live.tick(fleet.ready)
+        if left or under_way:
+            self._leave_parts(pool, fleet, ledger, under_way)
+
+    def _take(self, outcome: PartOutcome, ledger: Ledger) -> None:
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.result is None:
+            return
+        if outcome.data is not None:
+            self._sink.write(part_name(outcome.index), outcome.data)
+        ledger.add(outcome.result)
+
+    def _leave_parts(self, pool: Any, fleet: Fleet, ledger: Ledger, under_way: int) -> None:
+        """Keep what finishes in time, and note it for the next attempt."""
+        print("Stop requested: the parts under way are left.", flush=True)
+        fleet.stop()
+        until_s = time.monotonic() + _LEAVE_S
+        while under_way and time.monotonic() < until_s:
+            outcome = _next(pool, has_work=True)
+            if outcome is not None:
+                under_way -= 1
+                if outcome.error is None:
+                    self._take(outcome, ledger)
+
+
+def _score_part(slot: Slot, part: Part) -> Any:
+    return slot.scorer.score.remote(part)
+
+
+def _next(pool: Any, *, has_work: bool) -> PartOutcome | None:
+    """Return the next finished part; None when there is none within a moment."""
+    import ray
+
+    if not has_work or not pool.has_next():
+        time.sleep(_POLL_S)
+        return None
+    try:
+        outcome: PartOutcome = pool.get_next_unordered(timeout=_POLL_S)
+    except TimeoutError:
+        return None
+    except ray.exceptions.RayActorError as error:
+        raise RunError(
+            "A process that reads and writes rows died again and again while it scored one part.",
+            remedy="a hook or a row may need too much memory: lower output.part_rows, see"
+            " `llmops logs`; `llmops retry` goes on where it was",
+        ) from error
+    return outcome
+
+
+def _is_shared(config: ScoreConfig, *, num_nodes: int) -> bool:
+    """Return whether scorers on all nodes can write to the output themselves."""
+    return "://" in config.output.url or num_nodes == 1 or run_storage() is not None
