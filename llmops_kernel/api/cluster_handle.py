@@ -24,6 +24,7 @@ from llmops_kernel.providers.protocol import (
 from llmops_kernel.services import submission, templates
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.scoring.engine import ensure_engine
 from llmops_kernel.services.submission import ConfigLike
 from llmops_kernel.views.summary import list_runs
 
@@ -85,17 +86,22 @@ class Cluster:
         *,
         workspace: Path | str | None = None,
         overrides: Overrides = (),
+        make_env: bool = True,
         progress: Progress | None = None,
         **settings: Any,
     ) -> Run:
         """Submit a score run: a `*.score.yaml` file or a `ScoreConfig`.
 
-        As `submit`. Raises ConfigError with all mistakes at once.
+        As `submit`, but on a local cluster vLLM's own environment is made first where the config
+        may use it, once a machine; with `make_env=False` Transformers is used without one. Raises
+        ConfigError with all mistakes at once, MissingDependencyError.
         """
         wanted = submission.from_config(
             config, workspace=workspace, overrides=overrides, settings=settings
         )
         progress = progress or default_progress()
+        if make_env:
+            ensure_engine(wanted.request.config, self.access.provider, progress=progress)
         record = submission.submit(
             self.access, wanted, store=self._backend.store, progress=progress
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-ENV_VAR = "LLMOPS_SCORE_ENV"
+from llmops_kernel import score_env
 
 
-def python_of(cache_root: Path | None) -> str:
-    """Return its interpreter; empty if there is none."""
-    folder = os.environ.get(ENV_VAR)
-    python = Path(folder) / "bin" / "python" if folder else None
-    return str(python) if python is not None and python.exists() else ""
+def python_of(cache_root: str) -> str:
+    """Return its interpreter; empty if there is none. `cache_root`: the client's cache folder."""
+    for root in (Path(cache_root), None) if cache_root else (None,):
+        if score_env.ready(root):
+            return str(score_env.python(root))
+    return ""

@@ -99,7 +99,7 @@ class Scoring:
             self._spec,
             self._config,
             num_gpus=ray.cluster_resources().get("GPU", 0),
-            score_python=python_of(Path(self._spec.cache_root) if self._spec.cache_root else None),
+            score_python=python_of(self._spec.cache_root),
         )
         if choice.warning:
             self._report.warn(choice.warning, choice.remedy)

@@ -31,24 +31,24 @@ class Part:
         return not self.heading.startswith("without")
 
 
-def path() -> Path:
-    """Return the folder of the environment, made or not."""
+def path(root: Path | None = None) -> Path:
+    """Return the folder of the environment, made or not; `root`: the cache folder it is in."""
     if chosen := os.environ.get(ENV_VAR):
         return Path(chosen).absolute()
     version = ".".join(map(str, sys.version_info[:3]))  # Ray wants the driver's in its actors.
     text = f"{_pins().read_text()}\n{version}"
-    return cache() / f"score-env-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return (root or cache()) / f"score-env-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def python() -> Path:
+def python(root: Path | None = None) -> Path:
     """Return the interpreter of the environment."""
-    return path() / "bin" / "python"
+    return path(root) / "bin" / "python"
 
 
-def ready() -> bool:
+def ready(root: Path | None = None) -> bool:
     """Whether the environment can be used: a half-made one cannot."""
     is_ours = ENV_VAR not in os.environ
-    return python().exists() and (not is_ours or (path() / MADE).exists())
+    return python(root).exists() and (not is_ours or (path(root) / MADE).exists())
 
 
 def parts() -> list[Part]:

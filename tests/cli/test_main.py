@@ -20,7 +20,7 @@ COMMANDS = (
     *("up", "down", "ls", "status"),
     *("suspend", "resume", "scale", "delete", "keep", "cluster"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
-    *("star", "note", "rm", "export", "chat"),
+    *("star", "note", "rm", "score", "export", "chat"),
     *("init", "schema", "check"),
     *("doctor", "demo", "bench", "score-env", "version"),
 )

@@ -31,6 +31,13 @@ def score(
     follow: Annotated[
         bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")
     ] = True,
+    make_env: Annotated[
+        bool,
+        typer.Option(
+            "--make-env/--no-env",
+            help="Make vLLM's environment on this machine, once, where the config may use it.",
+        ),
+    ] = True,
 ) -> None:
     """Score a table: a model's answer for each row, with metrics, as Parquet.
 
@@ -46,6 +53,7 @@ def score(
         config,
         overrides=overrides or (),
         workspace=workspace,
+        make_env=make_env,
         progress=lambda text: console.print(text, highlight=False, markup=False),
     )
     print_advice(run.config)

@@ -46,7 +46,6 @@ class Asked:
 
 def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[Asked]:
     """Return what each model is asked, and in which engine. Raises DataError."""
-    cache = Path(spec.cache_root) if spec.cache_root else None
     found = []
     for one in config.models:
         # A turn is a scoring of one row: it then shares its engine with score runs.
@@ -57,7 +56,9 @@ def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[
             sampling=config.sampling,
             engine=config.engine,
         )
-        choice = engine_choice(spec, row, num_gpus=num_gpus, score_python=python_of(cache))
+        choice = engine_choice(
+            spec, row, num_gpus=num_gpus, score_python=python_of(spec.cache_root)
+        )
         job = job_of(row, adapter=adapter_folder(spec, one.model.adapter))
         asked = Asked(
             name=one.name,
