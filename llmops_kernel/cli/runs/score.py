@@ -15,6 +15,13 @@ Changes = Annotated[
     list[str] | None,
     typer.Argument(help="Changes to the config.", metavar="[SECTION.FIELD=VALUE]..."),
 ]
+MakeEnv = Annotated[
+    bool,
+    typer.Option(
+        "--make-env/--no-env",
+        help="Make vLLM's environment on this machine, once, where the config may use it.",
+    ),
+]
 
 
 @command(RUNS, example="llmops score tags.score.yaml model.run=last")
@@ -31,13 +38,7 @@ def score(
     follow: Annotated[
         bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")
     ] = True,
-    make_env: Annotated[
-        bool,
-        typer.Option(
-            "--make-env/--no-env",
-            help="Make vLLM's environment on this machine, once, where the config may use it.",
-        ),
-    ] = True,
+    make_env: MakeEnv = True,
 ) -> None:
     """Score a table: a model's answer for each row, with metrics, as Parquet.
 

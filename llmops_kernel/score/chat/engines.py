@@ -47,6 +47,7 @@ class Asked:
 def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[Asked]:
     """Return what each model is asked, and in which engine. Raises DataError."""
     found = []
+    python = python_of(spec.cache_root)
     for one in config.models:
         # A turn is a scoring of one row: it then shares its engine with score runs.
         row = ScoreConfig(
