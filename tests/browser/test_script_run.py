@@ -96,27 +96,6 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 class ScriptStory(RunPage):
     """What a user does, one method a chapter."""
 
-    def file(self, name: str) -> Any:
-        return self.page.locator(".jp-DirListing-item").filter(has_text=name)
-
-    def submit(self, name: str, fill: dict[str, str], *, expect: str) -> str:
-        """From the context menu of the file; returns the run's id."""
-        before = self.run_ids()
-        self.tab.command("filebrowser:activate")
-        self.file(name).click(button="right")
-        self.tab.menu_item("Submit to Cluster…").click()
-        dialog = self.page.locator(".jp-Dialog")
-        for label, text in fill.items():
-            dialog.get_by_label(label).fill(text)
-        dialog.get_by_text(expect).wait_for(timeout=20_000)
-        dialog.get_by_role("button", name="Submit").click()
-        run_id = self.new_run(before)
-        self.shown(run_id)
-        return run_id
-
-    def shown(self, run_id: str) -> None:
-        self.page.locator(PANEL).filter(has_text=run_id).first.wait_for(timeout=60_000)
-
     def watch(self) -> None:
         """Loss and MFU are numbers, and the loss moves."""
         self.wait_for_step(3)
