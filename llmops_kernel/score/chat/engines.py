@@ -12,6 +12,7 @@ from typing import Any
 from llmops_kernel.config.models.score.chat import ChatConfig, ChatModel
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.config.models.score.data import PromptSettings, ScoreInput
+from llmops_kernel.driver.engines import standing
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.score.engines.protocol import Job, Prompt
 from llmops_kernel.score.environment import python_of
@@ -21,7 +22,6 @@ from llmops_kernel.score.standing.replicas import (
     forget,
     load_failure,
     replica,
-    standing,
 )
 from llmops_kernel.store.record.spec import RunSpec
 

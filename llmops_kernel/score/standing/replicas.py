@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from llmops_kernel.driver.engines import NAMESPACE
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
 from llmops_kernel.score.standing.actor import EngineActor
 
-NAMESPACE = "llmops-engines"
 _PREFIX = "engine-"
 _CONCURRENCY = 64
 """Calls at once: scorers, chats and questions about the state."""
@@ -89,17 +89,3 @@ def load_failure(deployment: Deployment, error: Exception) -> LLMOpsError:
     if isinstance(known, LLMOpsError):
         return known
     return ModelError(f"The engine could not be started: {error}", remedy="llmops logs")
-
-
-def standing() -> dict[str, Any]:
-    """Return the actors of all engines on the cluster, by name."""
-    import ray
-
-    found = {}
-    for entry in ray.util.list_named_actors(all_namespaces=True):
-        if entry["namespace"] == NAMESPACE:
-            try:
-                found[entry["name"]] = ray.get_actor(entry["name"], namespace=NAMESPACE)
-            except ValueError:  # It has left meanwhile.
-                continue
-    return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import ray
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.errors import ClusterError
 
 
@@ -42,12 +43,9 @@ def resources(config: TrainingConfig) -> Resources:
 
 
 def _with_waiting(use_gpu: bool, wanted: dict[str, float], num_workers: int) -> Resources:
-    free = ray.available_resources()
-    busy = [
-        f"{free.get(name, 0):g} of {amount * num_workers:g} {name} free"
-        for name, amount in wanted.items()
-        if amount * num_workers > free.get(name, 0)
-    ]
+    busy = _busy(wanted, num_workers)
+    if busy and free_idle():
+        busy = _busy(wanted, num_workers)
     if not busy:
         return Resources(use_gpu, wanted)
     return Resources(
@@ -56,3 +54,12 @@ def _with_waiting(use_gpu: bool, wanted: dict[str, float], num_workers: int) -> 
         warning=f"The workers are waiting for free resources on the cluster: {', '.join(busy)}.",
         remedy="another run uses the rest; `llmops status` shows which, `llmops stop` ends it",
     )
+
+
+def _busy(wanted: dict[str, float], num_workers: int) -> list[str]:
+    free = ray.available_resources()
+    return [
+        f"{free.get(name, 0):g} of {amount * num_workers:g} {name} free"
+        for name, amount in wanted.items()
+        if amount * num_workers > free.get(name, 0)
+    ]

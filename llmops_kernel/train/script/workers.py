@@ -10,6 +10,7 @@ from typing import Any
 
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
+from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
@@ -81,6 +82,9 @@ class WorkersDriver:
         from llmops_kernel.train.script.actor import ScriptActor
 
         wanted = needs(self._config, total=ray.cluster_resources(), free=ray.available_resources())
+        if wanted.warning and free_idle():
+            free = ray.available_resources()
+            wanted = needs(self._config, total=ray.cluster_resources(), free=free)
         if wanted.problem:
             raise ClusterError(wanted.problem, remedy=wanted.remedy)
         if wanted.warning:
