@@ -103,7 +103,8 @@ def run(spec: EngineSpec, adapters: dict[str, str]) -> dict[str, list[Answer]]:
     cases = EMBED_CASES if spec.embeds else CASES
     try:
         found = {case.name: run_case(engine, case, adapters) for case in cases}
-        _cancel(engine)
+        if not spec.embeds:
+            _cancel(engine)
         return found
     finally:
         engine.close()

@@ -18,7 +18,7 @@ from llmops_kernel.score.engines.transformers.loading import Loaded
 from llmops_kernel.score.engines.transformers.sampling import choose
 
 _INCOMPLETE = "�"
-"""What bytes become that are not yet a whole character."""
+"""What bytes become that are not a whole character; at the end of an answer vLLM leaves it out."""
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Decoding:
         if finish is not None:
             self._rows.remove(row)
             yield self._answer(row, text, finish)
-        elif self._job.stream and text != row.sent and not text.endswith(_INCOMPLETE):
+        elif self._job.stream and text != row.sent:
             row.sent = text
             yield self._answer(row, text)
 
@@ -151,7 +151,7 @@ class Decoding:
         text: str = self._loaded.tokenizer.decode(
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        return text
+        return text.rstrip(_INCOMPLETE)
 
     def _answer(self, row: _Row, text: str, finish: Finish | None = None) -> Answer:
         return Answer(

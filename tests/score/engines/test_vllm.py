@@ -1,0 +1,174 @@
+"""The vLLM engine keeps the protocol, and answers as the Transformers engine does.
+
+It runs in its own environment, in a process that is started once. Both engines compute in float32
+here, so that their greedy answers can be compared: where two tokens are about equally probable,
+bfloat16 kernels choose either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel import score_env
+from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job, Request
+from llmops_kernel.score.engines.registry import load_engine
+from llmops_kernel.score.engines.vllm import compat
+from tests.score.engines import cases, checks
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not score_env.ready(), reason="vLLM's environment is not made (make score-env)"
+    ),
+]
+CONTEXT = 512
+COMPARED = ("greedy", "text", "json", "classify", "target", "own tokens", "one", "two")
+TIE = 0.02
+"""Natural logarithm between two tokens that either engine may choose."""
+ROOT = Path(__file__).parents[3]
+
+
+def _spec(model: Path, **changes: object) -> EngineSpec:
+    wanted = {"dtype": "float32", "max_model_len": CONTEXT, "max_lora_rank": 8, **changes}
+    return EngineSpec(type="vllm", model=str(model), batch_size=8, **wanted)  # type: ignore[arg-type]
+
+
+def _in_its_environment(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(score_env.python()), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+
+
+def _run(spec: EngineSpec, adapters: dict[str, str], folder: Path) -> checks.Answers:
+    wanted, found = folder / "in.json", folder / "out.json"
+    fields = {name: getattr(spec, name) for name in EngineSpec.__dataclass_fields__}
+    wanted.write_text(json.dumps({"spec": fields, "adapters": adapters}))
+    done = _in_its_environment("-m", "tests.score.engines.cases", str(wanted), str(found))
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = json.loads(found.read_text())
+    return {name: [Answer(**one) for one in answers] for name, answers in rows.items()}
+
+
+@pytest.fixture(scope="module")
+def adapters(
+    smollm: Path,
+    random_adapter: Callable[[Path, int], str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, str]:
+    from tests.score.engines.test_transformers import _wider
+
+    return {
+        "one": random_adapter(smollm, 1),
+        "two": random_adapter(smollm, 2),
+        "missing": str(tmp_path_factory.mktemp("missing")),
+        "other": _wider(random_adapter(smollm, 3)),
+    }
+
+
+@pytest.fixture(scope="module")
+def answers(
+    smollm: Path, adapters: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> checks.Answers:
+    return _run(_spec(smollm), adapters, tmp_path_factory.mktemp("vllm"))
+
+
+@pytest.fixture(scope="module")
+def transformers(smollm: Path) -> Iterator[Engine]:
+    engine = load_engine(replace(_spec(smollm), type="transformers"))
+    yield engine
+    engine.close()
+
+
+def test_the_table_of_cases(answers: checks.Answers) -> None:
+    checks.check(answers, context=CONTEXT)
+
+
+def test_the_same_answers_as_transformers(
+    answers: checks.Answers, transformers: Engine, adapters: dict[str, str]
+) -> None:
+    for case in cases.CASES:
+        if case.name not in COMPARED:
+            continue
+        theirs = {case.name: cases.run_case(transformers, case, adapters)}
+        pairs = zip(checks.final(answers, case.name), checks.final(theirs, case.name), strict=True)
+        for mine, other in pairs:
+            assert mine.prompt_tokens == other.prompt_tokens
+            if mine.text != other.text:
+                request = case.requests[mine.id]
+                job = Job(adapter=adapters[case.adapter] if case.adapter else "")
+                gap = _gap(transformers, request, job, (mine.text, other.text))
+                print(f"a tie in {case.name} {mine.id}: {gap:.4f}")
+                assert gap < TIE, (case.name, mine.text, other.text)
+                continue
+            assert (mine.output_tokens, mine.finish) == (other.output_tokens, other.finish)
+            if mine.logprob is not None:
+                assert mine.logprob == pytest.approx(other.logprob, abs=0.01)
+            if mine.scores is not None:
+                assert mine.scores == pytest.approx(other.scores, abs=0.002)
+
+
+def _gap(engine: Engine, request: Request, job: Job, texts: tuple[str, str]) -> float:
+    """By how much one engine's first other token is more probable than the other's."""
+    from llmops_kernel.score.engines.transformers.engine import TransformersEngine
+
+    assert isinstance(engine, TransformersEngine)
+    tokenizer = engine.loaded.tokenizer
+    one, other = (tokenizer(text, add_special_tokens=False).input_ids for text in texts)
+    same = 0
+    while one[same] == other[same]:
+        same += 1
+    starts = [tokenizer.decode(ids[: same + 1]) for ids in (one, other)]
+    for number, start in enumerate(starts):
+        engine.add(
+            Request(id=number, prompt=request.prompt, target=start), replace(job, task="logprob")
+        )
+    found: list[Answer] = []
+    while engine.unfinished:
+        found += engine.step()
+    first, second = (answer.logprob or 0.0 for answer in found)
+    return abs(first - second)
+
+
+def test_the_same_vectors_as_transformers(
+    smollm: Path, transformers: Engine, tmp_path: Path
+) -> None:
+    theirs = _run(_spec(smollm, embeds=True, max_lora_rank=0), {}, tmp_path)
+    (case,) = cases.EMBED_CASES
+    ours = {case.name: cases.run_case(transformers, case, {})}
+    for mine, other in zip(checks.final(ours, "embed"), checks.final(theirs, "embed"), strict=True):
+        assert mine.embedding == pytest.approx(other.embedding, abs=1e-3)
+        assert mine.prompt_tokens == other.prompt_tokens
+
+
+def test_a_model_whose_shapes_have_no_kernel_is_refused_when_it_is_loaded(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
+    """vLLM's attention on CPUs needs heads of at least 32 numbers; tiny-llama's have 16."""
+    code = (
+        "import sys\n"
+        "from llmops_kernel.score.engines.protocol import EngineSpec\n"
+        "from llmops_kernel.score.engines.registry import load_engine\n"
+        "try: load_engine(EngineSpec(type='vllm', model=sys.argv[1]))\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    done = _in_its_environment("-c", code, str(tiny_llama))
+    assert "ModelError" in done.stdout, done.stderr[-2000:]
+    assert "head_dim=16" in done.stdout
+
+
+def test_the_names_of_vllm_that_we_use_are_there() -> None:
+    code = "from llmops_kernel.score.engines.vllm import compat\nprint(*vars(compat.load()))"
+    done = _in_its_environment("-c", code)
+    assert set(done.stdout.split()) >= set(compat.NAMES), done.stderr[-2000:]
