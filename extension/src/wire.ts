@@ -624,6 +624,68 @@ export interface ScoredRow {
   is_cut: boolean;
 }
 
+/** A prompt for the models of a run. */
+export interface ChatBody {
+  prompt: string;
+  /** Id of the turn that this one continues. */
+  after?: string;
+  system?: string;
+  max_tokens?: number;
+  temperature?: number;
+  only?: '' | 'base' | 'tuned';
+  engine?: string;
+}
+
+/** Topic `chat/<id>`: one turn of a chat; its id is that of its run. */
+export interface ChatTurn {
+  id: string;
+  /** The training run whose model is asked. */
+  run_id: string;
+  state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
+  is_over: boolean;
+  /** What happens while no model has answered; empty after that. */
+  line: string;
+  /** Why it failed; empty where an answer has the error. */
+  message: string;
+  remedy: string;
+  warnings: string[];
+  sides: ChatSide[];
+}
+
+/** One model's side of the conversation. */
+export interface ChatSide {
+  /** `base` or `tuned`. */
+  name: string;
+  /** Catalogue name, folder or hub id. */
+  model: string;
+  /** Up to the prompt of this turn. */
+  messages: ChatMessage[];
+  /** The answer so far. */
+  text: string;
+  is_final: boolean;
+  /** `stop`, `length`, `error`, `cancelled`; empty until the end. */
+  finish: string;
+  error: string;
+  remedy: string;
+  output_tokens: number;
+  tokens_per_second: number | null;
+  /** From the submission to the first text. */
+  first_token_s: number | null;
+}
+
+/** One message of the conversation. */
+export interface ChatMessage {
+  /** `system`, `user`, `assistant`. */
+  role: string;
+  content: string;
+}
+
+/** The newest conversation with a run's model. */
+export interface ChatHistory {
+  /** Its last turn; null if there was none. */
+  turn: ChatTurn | null;
+}
+
 /** A request of a page. */
 export interface LiveRequest {
   op: 'subscribe' | 'unsubscribe' | 'ping';
@@ -639,6 +701,7 @@ export interface LivePayloads {
   runs: RunsNews;
   state: RunState;
   rows: RunRows;
+  chat: ChatTurn;
   /** The topic cannot be read now; earlier data may be out of date. */
   trouble: Trouble;
   /** The topic can be read again. */

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from llmops_kernel.jobs.guard import GuardThread
+from llmops_kernel.server.chat.feed import ChatFeed
 from llmops_kernel.server.clusters.feed import ClustersFeed
 from llmops_kernel.server.dashboard.clients import DashboardClients
 from llmops_kernel.server.live.hub import Hub
@@ -45,6 +46,7 @@ class Manager:
         self.output_comparisons = OutputComparisons(store)
         self.hub.register("runs", lambda _: RunsFeed(self.run_rows))
         self.hub.register("run/", partial(RunFeed, followers=self.followers, store=store))
+        self.hub.register("chat/", partial(ChatFeed, backend=self.backend))
         self.hub.register("clusters", self._clusters_feed)
         self.dashboards = DashboardClients()
         self.guard = GuardThread(store=store, providers=self.backend.providers)

@@ -6,6 +6,7 @@ from typing import Any
 
 from llmops_kernel.server import handshake
 from llmops_kernel.server.base import NotFoundHandler
+from llmops_kernel.server.chat import routes as chat_routes
 from llmops_kernel.server.clusters import routes as cluster_routes
 from llmops_kernel.server.configs import routes as config_routes
 from llmops_kernel.server.dashboard import proxy
@@ -23,6 +24,7 @@ def all_routes() -> list[tuple[str, Any]]:
         live,
         cluster_routes,
         run_routes,
+        chat_routes,
         log_routes,
         scored_rows,
         config_routes,

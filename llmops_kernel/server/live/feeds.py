@@ -23,7 +23,7 @@ class Frame:
 
 
 FrameKind = Literal[
-    "clusters", "operations", "runs", "state", "rows", "trouble", "fine", "error", "pong"
+    "clusters", "operations", "runs", "state", "rows", "chat", "trouble", "fine", "error", "pong"
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from llmops_kernel.server.wire import clusters, common, configs, live, runs, scoring
+from llmops_kernel.server.wire import chat, clusters, common, configs, live, runs, scoring
 
 WIRE_MODELS: tuple[type[BaseModel], ...] = (
     *common.WIRE_MODELS,
@@ -12,5 +12,6 @@ WIRE_MODELS: tuple[type[BaseModel], ...] = (
     *configs.WIRE_MODELS,
     *runs.WIRE_MODELS,
     *scoring.WIRE_MODELS,
+    *chat.WIRE_MODELS,
     *live.WIRE_MODELS,
 )

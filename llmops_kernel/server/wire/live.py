@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from llmops_kernel.server.wire.chat import ChatTurn
 from llmops_kernel.server.wire.clusters import ClusterList
 from llmops_kernel.server.wire.common import Body, OperationInfo, Trouble, Wire
 from llmops_kernel.server.wire.panel import PanelState
@@ -88,6 +89,7 @@ class LivePayloads(Wire):
     runs: RunsNews
     state: RunState
     rows: RunRows
+    chat: ChatTurn
     trouble: Trouble
     """The topic cannot be read now; earlier data may be out of date."""
     fine: Nothing

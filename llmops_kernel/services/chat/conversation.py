@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from llmops_kernel.metrics.events import RunState
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.chat.turns import ChatSettings, ask, config_of
@@ -49,7 +50,7 @@ class Turn:
         return self.run.is_over()
 
     @property
-    def state(self) -> str:
+    def state(self) -> RunState:
         return self.run.state
 
     @property
