@@ -76,6 +76,7 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
     });
     const services: IRunViewServices = {
       llmops,
+      operations,
       models: new RunModels(llmops.live),
       runs,
       trans,

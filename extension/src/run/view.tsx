@@ -2,11 +2,12 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
-import { ILLMOps, IRunsModel } from '../tokens';
+import { ILLMOps, IOperations, IRunsModel } from '../tokens';
 import { Busy, TroubleBox } from '../ui/parts';
 import { useChanges } from '../ui/hooks';
 import { RunAttempt, RunDetail, Trouble } from '../wire';
 import { AttemptsSection } from './attemptsView';
+import { canChat, ChatSection } from './chat/tab';
 import { ConfigSection } from './configView';
 import { LiveSection } from './live';
 import { LogModel } from './logModel';
@@ -17,6 +18,7 @@ import * as requests from './requests';
 
 export interface IRunViewServices {
   llmops: ILLMOps;
+  operations: IOperations;
   models: RunModels;
   runs: IRunsModel;
   trans: TranslationBundle;
@@ -30,7 +32,7 @@ interface IProps extends IRunViewServices {
   log: LogModel;
 }
 
-const TABS = ['live', 'log', 'config', 'attempts', 'notes'] as const;
+const TABS = ['live', 'log', 'config', 'attempts', 'chat', 'notes'] as const;
 type Tab = (typeof TABS)[number];
 
 /**
@@ -46,12 +48,14 @@ export function RunView(props: IProps): JSX.Element {
     log: trans.__('Log'),
     config: trans.__('Config & Code'),
     attempts: trans.__('Attempts & Outputs'),
+    chat: trans.__('Try it'),
     notes: trans.__('Notes')
   };
   const choose = (chosen: Tab) => {
     setTab(chosen);
     setSeen(new Set([...seen, chosen]));
   };
+  const tabs = TABS.filter(name => name !== 'chat' || canChat(model.state));
   const content: Record<Tab, () => JSX.Element> = {
     live: () => (
       <LiveSection model={model} stop={() => props.stop(model.runId)} />
@@ -59,6 +63,7 @@ export function RunView(props: IProps): JSX.Element {
     log: () => <LogSection {...props} isShown={tab === 'log'} />,
     config: () => <DetailSection {...props} kind="config" />,
     attempts: () => <DetailSection {...props} kind="attempts" />,
+    chat: () => <ChatSection {...props} runId={model.runId} />,
     notes: () => (
       <NotesSection
         model={model}
@@ -69,37 +74,46 @@ export function RunView(props: IProps): JSX.Element {
   };
   return (
     <div className="llmops-runpanel-content">
-      <Tabs labels={labels} tab={tab} choose={choose} id={model.runId} />
+      <Tabs
+        tabs={tabs}
+        labels={labels}
+        tab={tab}
+        choose={choose}
+        id={model.runId}
+      />
       <Troubles model={model} trans={trans} />
-      {TABS.filter(name => seen.has(name)).map(name => (
-        <div
-          key={name}
-          id={`llmops-${model.runId}-${name}`}
-          role="tabpanel"
-          aria-label={labels[name]}
-          className={`llmops-runpanel-section llmops-runpanel-${name}`}
-          hidden={name !== tab}
-        >
-          {content[name]()}
-        </div>
-      ))}
+      {tabs
+        .filter(name => seen.has(name))
+        .map(name => (
+          <div
+            key={name}
+            id={`llmops-${model.runId}-${name}`}
+            role="tabpanel"
+            aria-label={labels[name]}
+            className={`llmops-runpanel-section llmops-runpanel-${name}`}
+            hidden={name !== tab}
+          >
+            {content[name]()}
+          </div>
+        ))}
     </div>
   );
 }
 
 function Tabs(props: {
+  tabs: readonly Tab[];
   labels: Record<Tab, string>;
   tab: Tab;
   choose: (tab: Tab) => void;
   id: string;
 }): JSX.Element {
-  const { labels, tab, choose, id } = props;
+  const { tabs, labels, tab, choose, id } = props;
   const list = React.useRef<HTMLDivElement>(null);
   const move = (event: React.KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step !== undefined) {
-      const at = (TABS.indexOf(tab) + step + TABS.length) % TABS.length;
-      choose(TABS[at]);
+      const at = (tabs.indexOf(tab) + step + tabs.length) % tabs.length;
+      choose(tabs[at]);
       (list.current?.children[at] as HTMLElement | undefined)?.focus();
     }
   };
@@ -110,7 +124,7 @@ function Tabs(props: {
       className="llmops-runpanel-tabs"
       onKeyDown={move}
     >
-      {TABS.map(name => (
+      {tabs.map(name => (
         <button
           key={name}
           type="button"

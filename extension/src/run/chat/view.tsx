@@ -1,0 +1,219 @@
+import { Clipboard } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { copyIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { useChanges } from '../../ui/hooks';
+import { Busy, EmptyState, IconButton, TroubleBox } from '../../ui/parts';
+import { ChatMessage, ChatSide, ChatTurn } from '../../wire';
+import { ChatModel } from './model';
+import { PromptBox } from './prompt';
+
+interface IProps {
+  model: ChatModel;
+  trans: TranslationBundle;
+}
+
+/**
+ * One prompt to the fine-tuned model and to its base, their answers in two columns.
+ */
+export function ChatView(props: IProps): JSX.Element {
+  const { model, trans } = props;
+  useChanges(model);
+  return (
+    <div className="llmops-chat">
+      <Conversation {...props} />
+      {model.trouble && <TroubleBox trouble={model.trouble} />}
+      <PromptBox model={model} trans={trans} />
+    </div>
+  );
+}
+
+function Conversation(props: IProps): JSX.Element {
+  const { model, trans } = props;
+  const { turn, pending } = model;
+  const scroll = useScrolledToEnd(turn, pending);
+  return (
+    <div className="llmops-chat-scroll" ref={scroll}>
+      {model.isLoading && <Busy text={trans.__('Reading the conversation…')} />}
+      {!model.isLoading && !turn && !pending && (
+        <EmptyState title={trans.__('Ask both models')}>
+          {trans.__(
+            'The same prompt goes to the fine-tuned model and to its base. The first prompt loads them, which may take a while.'
+          )}
+        </EmptyState>
+      )}
+      {turn && <Columns turn={turn} trans={trans} pending={pending} />}
+      {!turn && pending && <Message role="user" text={pending} trans={trans} />}
+      {turn?.warnings.map(text => (
+        <TroubleBox
+          key={text}
+          kind="warn"
+          trouble={{ message: text, remedy: '', problems: [] }}
+        />
+      ))}
+      {turn?.message && (
+        <TroubleBox
+          trouble={{ message: turn.message, remedy: turn.remedy, problems: [] }}
+        />
+      )}
+      {(pending || turn?.line) && (
+        <Busy
+          text={
+            pending
+              ? trans.__('Submitting the prompt to the cluster…')
+              : (turn?.line ?? '')
+          }
+        />
+      )}
+    </div>
+  );
+}
+
+/** Follows the newest words, unless the reader has scrolled up. */
+function useScrolledToEnd(
+  ...changes: unknown[]
+): React.RefObject<HTMLDivElement> {
+  const host = React.useRef<HTMLDivElement>(null);
+  const height = React.useRef(0);
+  React.useLayoutEffect(() => {
+    const { current } = host;
+    if (current) {
+      const end = current.scrollTop + current.clientHeight;
+      if (end > height.current - 48) {
+        current.scrollTop = current.scrollHeight;
+      }
+      height.current = current.scrollHeight;
+    }
+  }, changes);
+  return host;
+}
+
+function Columns(props: {
+  turn: ChatTurn;
+  pending: string;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { turn, pending, trans } = props;
+  const names: Record<string, string> = {
+    base: trans.__('Base'),
+    tuned: trans.__('Fine-tuned')
+  };
+  return (
+    <div className="llmops-chat-columns" data-count={turn.sides.length}>
+      {turn.sides.map(side => (
+        <section
+          key={side.name}
+          className="llmops-chat-side"
+          data-model={side.name}
+          aria-label={trans.__('Answers of the model: %1', names[side.name])}
+        >
+          <h3 title={side.model}>
+            {names[side.name] ?? side.name}
+            <small>{shortName(side.model)}</small>
+          </h3>
+          <div role="log" aria-busy={!side.is_final}>
+            {side.messages.map((message, index) => (
+              <Message
+                key={index}
+                role={message.role as ChatMessage['role']}
+                text={message.content}
+                trans={trans}
+              />
+            ))}
+            <Answer side={side} trans={trans} />
+            {pending && <Message role="user" text={pending} trans={trans} />}
+          </div>
+        </section>
+      ))}
+    </div>
+  );
+}
+
+/** The last part of a path or of a hub id. */
+export function shortName(model: string): string {
+  return model.split('/').filter(Boolean).pop() ?? model;
+}
+
+function Message(props: {
+  role: string;
+  text: string;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { role, text, trans } = props;
+  const who: Record<string, string> = {
+    user: trans.__('You'),
+    system: trans.__('Instructions'),
+    assistant: trans.__('Answer')
+  };
+  return (
+    <div className="llmops-chat-message" data-role={role}>
+      <span className="llmops-chat-who">{who[role] ?? role}</span>
+      <div className="llmops-chat-text">{text}</div>
+      {role === 'assistant' && <Copy text={text} trans={trans} />}
+    </div>
+  );
+}
+
+function Answer(props: {
+  side: ChatSide;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { side, trans } = props;
+  return (
+    <div
+      className="llmops-chat-message"
+      data-role="assistant"
+      data-final={side.is_final}
+    >
+      <span className="llmops-chat-who">{trans.__('Answer')}</span>
+      <div className="llmops-chat-text">
+        {side.text}
+        {!side.is_final && (
+          <span className="llmops-chat-caret" aria-hidden="true" />
+        )}
+      </div>
+      {side.error && (
+        <TroubleBox
+          trouble={{ message: side.error, remedy: side.remedy, problems: [] }}
+        />
+      )}
+      <div className="llmops-chat-facts">
+        <span>{facts(side, trans)}</span>
+        {side.text && <Copy text={side.text} trans={trans} />}
+      </div>
+    </div>
+  );
+}
+
+/** `24 tokens · 31 tokens/s · first after 1.2 s · cut at the longest answer` */
+export function facts(side: ChatSide, trans: TranslationBundle): string {
+  const ends: Record<string, string> = {
+    length: trans.__('cut at the longest answer'),
+    cancelled: trans.__('stopped')
+  };
+  const rate = side.tokens_per_second;
+  const first = side.first_token_s;
+  return [
+    side.output_tokens > 0
+      ? trans._n('%1 token', '%1 tokens', side.output_tokens)
+      : '',
+    rate !== null
+      ? trans.__('%1 tokens/s', rate.toFixed(rate < 10 ? 1 : 0))
+      : '',
+    first !== null ? trans.__('first after %1 s', first.toFixed(1)) : '',
+    ends[side.finish] ?? ''
+  ]
+    .filter(Boolean)
+    .join(' · ');
+}
+
+function Copy(props: { text: string; trans: TranslationBundle }): JSX.Element {
+  return (
+    <IconButton
+      icon={copyIcon}
+      label={props.trans.__('Copy the answer')}
+      onClick={() => Clipboard.copyToSystem(props.text)}
+    />
+  );
+}
