@@ -16,6 +16,7 @@ from llmops_kernel.score.engines.prompts import NAN, PromptError, answer_tokens,
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, EngineStats, Job, Request
 from llmops_kernel.score.engines.vllm.compat import shut_down
 from llmops_kernel.score.engines.vllm.load import Engine, load
+from llmops_kernel.score.engines.vllm.orphans import watch_over_this_process
 from llmops_kernel.score.engines.vllm.tasks import TASKS, Part, Task, Tokens
 
 
@@ -27,6 +28,7 @@ class VllmEngine:
         self.spec = spec
         self._stats = EngineStats()
         self._queried = self._hit = 0
+        self._watcher = watch_over_this_process() if spec.num_gpus > 0 else None
         self._engine: Engine | None = load(spec, self._on_stats)
         self._tokenizer = self._engine.core.get_tokenizer()
         self._tasks: dict[int, Task] = {}
@@ -188,6 +190,9 @@ class VllmEngine:
         self._answers.clear()
         if engine is not None:
             shut_down(engine.core)
+        if self._watcher is not None:
+            self._watcher.terminate()
+            self._watcher.wait()
 
 
 def _is_nan(answer: Answer, output: Any) -> bool:
