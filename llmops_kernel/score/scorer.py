@@ -95,7 +95,8 @@ class Scorer:
         except CancelledError:
             return PartOutcome(part.index, cancelled=True)
         except LLMOpsError as error:
-            return PartOutcome(part.index, error=error)
+            # Of the engine's actor Ray raises one of its own, around ours.
+            return PartOutcome(part.index, error=getattr(error, "cause", None) or error)
         finally:
             with self._lock:
                 self._open.pop(part.index, None)

@@ -74,6 +74,7 @@ def test_broken_rows_get_an_error_and_the_others_an_answer(score: Score) -> None
         ({"prompt.template": "{nmae}"}, "there is no column nmae", "prompt"),
         ({"engine.type": "instant:NoEngine"}, "NoEngine", "engine"),
         ({"output.url": "/dev/null/x"}, "/dev/null/x cannot be written", "output.url"),
+        ({"model.adapter": "memory://nowhere"}, "nowhere has no config.json", "adapter"),
         ({"model.adapter": "/nowhere"}, "adapter /nowhere does not exist", "model.run"),
     ],
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from llmops_kernel.errors import LLMOpsError, ModelError
+from llmops_kernel.models.fetch import local_folder
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt
 from llmops_kernel.score.engines.registry import load_engine
 from llmops_kernel.score.standing.loop import EngineLoop
@@ -47,7 +50,7 @@ class EngineActor:
         self, job: Job, prompts: Sequence[Prompt], targets: Sequence[str] = ()
     ) -> list[Answer]:
         """Return the answers in the order of the prompts."""
-        return self._ready().generate(job, prompts, targets)
+        return self._ready().generate(_on_this_node(job), prompts, targets)
 
     def stream(self, job: Job, prompt: Prompt, *, key: str = "") -> Iterator[Answer]:
         """Yield the growing answer; `cancel(key)` ends it."""
@@ -116,9 +119,16 @@ class EngineActor:
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
 
+@functools.lru_cache(maxsize=64)
+def _on_this_node(job: Job) -> Job:
+    """Copy an adapter that is behind a URL, once for an engine's life. Raises ModelError."""
+    folder = local_folder(job.adapter) if job.adapter else ""
+    return job if folder == job.adapter else replace(job, adapter=folder)
+
+
 def _loaded(spec: EngineSpec) -> Any:
     try:
-        return load_engine(spec)
+        return load_engine(replace(spec, model=local_folder(spec.model)))
     except LLMOpsError:
         raise
     except MemoryError as error:
