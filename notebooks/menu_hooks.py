@@ -1,14 +1,17 @@
 """Hooks of the menu example: how a row becomes a chat, and how the model's answers are scored.
 
-A training config names this file (`hooks: {file: menu_hooks.py}`) and the run calls whichever of
-the hook functions it finds here. The file travels with each submission, so edit it, submit again,
-and the next run uses the new code; nothing needs a restart. Two hooks are used here:
+A config names this file (`hooks: {file: menu_hooks.py}`) and the run calls whichever of the hook
+functions it finds here. The file travels with each submission, so edit it, submit again, and the
+next run uses the new code; nothing needs a restart. Three hooks are used here:
 
 * `format_example(row)` is called once for each row of the data files and returns the chat to train
   on. The loss counts the assistant's words only: the answer is what the model learns to write.
+  A scoring takes the same chat without the answer as its prompt.
 * `compute_metrics(predictions, references, rows)` is called after each evaluation with the answers
   that the model wrote, the answers it should have written, and the rows they belong to. Whatever
   numbers it returns appear beside the loss.
+* `score_row(prediction, reference, row)` is called for each row of a scoring: its numbers are
+  columns of the scored table, and what two scorings are compared by.
 
 A hook is ordinary Python and can be tried in a notebook cell before it is submitted.
 """
@@ -31,6 +34,7 @@ VOCABULARY = {  # closed sets, see data/DATASHEET.md
     "allergens": "egg fish gluten milk nuts sesame shellfish soy",
 }
 WORDS = {field: frozenset(words.split()) for field, words in VOCABULARY.items()}
+METRICS = ("field_accuracy", *(f"{field}_accuracy" for field in FIELDS), "exact_match")
 NOTHING = frozenset({"none", "no", "nothing", "n/a", "-", "–"})
 
 
@@ -57,14 +61,17 @@ def compute_metrics(
     The truth is read from the rows' tags rather than from `references`, so rewording the answer in
     `format_example` does not change what is measured.
     """
-    right = [_right_fields(text, row["tags"]) for text, row in zip(predictions, rows, strict=True)]
-    count = max(1, len(right))
-    metrics = {f"{f}_accuracy": sum(one[f] for one in right) / count for f in FIELDS}
-    return {
-        "field_accuracy": sum(metrics.values()) / len(FIELDS),
-        **metrics,
-        "exact_match": sum(all(one.values()) for one in right) / count,
-    }
+    pairs = zip(predictions, references, rows, strict=True)
+    scored = [score_row(*pair) for pair in pairs] or [dict.fromkeys(METRICS, 0.0)]
+    return {name: sum(one[name] for one in scored) / len(scored) for name in METRICS}
+
+
+def score_row(prediction: str, reference: str | None, row: dict[str, Any]) -> dict[str, float]:
+    """One answer's numbers, 0 or 1 a field: their means are the numbers of `compute_metrics`."""
+    right = _right_fields(prediction, row["tags"])
+    fields = {f"{field}_accuracy": float(right[field]) for field in FIELDS}
+    share = sum(fields.values()) / len(FIELDS)
+    return {"field_accuracy": share, **fields, "exact_match": float(all(right.values()))}
 
 
 def parse_answer(text: str) -> dict[str, frozenset[str] | None]:

@@ -16,6 +16,10 @@ import pytest
 
 from llmops_kernel.config.reading.files import check_files
 from llmops_kernel.config.reading.load import load_training_config
+from llmops_kernel.kinds import score_config
+from llmops_kernel.kinds.reading import from_path
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.score.evaluate.row_scorer import RowScorer
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 DATA = NOTEBOOKS / "data"
@@ -247,6 +251,24 @@ def test_none_means_an_empty_list_and_silence_does_not() -> None:
 
 def test_no_rows_score_zero() -> None:
     assert hooks.compute_metrics([], [], [])["field_accuracy"] == 0.0
+
+
+def test_the_means_of_the_scored_rows_are_the_metrics_of_all() -> None:
+    said = ["italian | main | vegan | gluten, milk", "french | main | none | none"]
+    scored = [hooks.score_row(text, None, ROW) for text in said]
+    assert [one["field_accuracy"] for one in scored] == [1.0, 0.25]
+    means = {name: sum(one[name] for one in scored) / 2 for name in scored[0]}
+    assert means == hooks.compute_metrics(said, ["", ""], [ROW, ROW])
+
+
+def test_the_score_config_is_valid_and_each_row_gets_the_hooks_numbers() -> None:
+    config = from_path(kind_named("score"), NOTEBOOKS / "menu.score.yaml")
+    assert score_config.check_files(config, NOTEBOOKS) == []
+    scorer = RowScorer(config, hooks.score_row)
+    for row in ROWS["eval"]:
+        [answer] = answers([row])
+        found = scorer.row(answer, answer, row).values
+        assert found["exact_match"] == found["field_accuracy"] == 1.0
 
 
 def test_the_recipe_loads_and_its_files_are_sound() -> None:
