@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from llmops_kernel.cli.console import facts, out, plain, table
-from llmops_kernel.services.demo import CLUSTER, demo_config, submit_demo
+from llmops_kernel.services.backend import current
+from llmops_kernel.services.clusters import find
+from llmops_kernel.services.demo import (
+    CLUSTER,
+    SCORE_CONFIG,
+    SCORED_ROWS,
+    demo_config,
+    score_config,
+    submit_demo,
+    submit_scoring,
+)
 from llmops_kernel.views import format as fmt
 
 if TYPE_CHECKING:
@@ -33,7 +43,7 @@ class Stopwatch:
 
 
 def run_demo(workspace: Path | None, *, max_steps: int | None) -> int:
-    """Start a cluster, prepare the model, train, show the result. Return the exit code."""
+    """Start a cluster, prepare the model, train, score, show the result. Return the exit code."""
     console = out()
     config = demo_config(workspace)
     watch = Stopwatch()
@@ -44,8 +54,15 @@ def run_demo(workspace: Path | None, *, max_steps: int | None) -> int:
     run = _submit(console, config, max_steps=max_steps)
     final = _follow(console, run)
     watch.lap("run")
+    if final != "SUCCEEDED":
+        console.print(f"\nThe run is {final}. See: llmops show {run.id}")
+        return 1
+    _heading(console, "4  Held-out rows, before and after")
+    console.print(before_and_after(cast("TrainingView", run.view)))
+    is_scored = score_both(console, run, config)
+    watch.lap("scores")
     _result(console, run, watch)
-    return 0 if final == "SUCCEEDED" else 1
+    return 0 if is_scored else 1
 
 
 def _heading(console: Console, text: str) -> None:
@@ -78,8 +95,6 @@ def _model(console: Console, config: Path) -> None:
 
 def _submit(console: Console, config: Path, *, max_steps: int | None) -> Run:
     from llmops_kernel import api
-    from llmops_kernel.services.backend import current
-    from llmops_kernel.services.clusters import find
 
     _heading(console, f"3  A run: {plain(str(config))}")
     store = current().store
@@ -97,17 +112,41 @@ def _follow(console: Console, run: Run) -> str:
         return str(follow_in_terminal(run, console=console))
 
 
+def score_both(console: Console, run: Run, config: Path) -> bool:
+    """Score the base model and the run's adapter, and compare them. Return whether both ended well.
+
+    Both use one loaded engine: the second scoring starts at once.
+    """
+    from llmops_kernel import api
+    from llmops_kernel.cli.runs.scores import print_scores
+
+    _heading(console, "5  Scored: the base model against the adapter")
+    file = score_config(config)
+    if file is None:
+        console.print(f"   left out: {plain(str(config.parent))} has no {SCORE_CONFIG}")
+        return True
+    scored = []
+    for name, change in _models(run):
+        console.print(f"   {name}: {SCORED_ROWS} rows that training has not seen")
+        record = submit_scoring(file, cluster=find(CLUSTER), store=current().store, model=change)
+        one = api.attach(record.run_id)
+        if (state := _follow(console, one)) != "SUCCEEDED":
+            console.print(f"\nThe scoring is {state}. See: llmops show {one.id}")
+            return False
+        scored.append(one)
+    print_scores(console, api.compare(*scored))
+    return True
+
+
+def _models(run: Run) -> list[tuple[str, str]]:
+    return [("base", f"model.id={run.config.model.id}"), ("adapter", f"model.run={run.id}")]
+
+
 def _result(console: Console, run: Run, watch: Stopwatch) -> None:
-    view = cast("TrainingView", run.view)
-    if view.state != "SUCCEEDED":
-        console.print(f"\nThe run is {view.state}. See: llmops show {run.id}")
-        return
-    _heading(console, "4  Held-out rows, before and after")
-    console.print(before_and_after(view))
-    _heading(console, "5  Locations")
+    _heading(console, "6  Locations")
     console.print(facts(_locations(run)))
-    _heading(console, "6  Times")
-    console.print(facts(_times(view, watch)))
+    _heading(console, "7  Times")
+    console.print(facts(_times(cast("TrainingView", run.view), watch)))
     _heading(console, "Next")
     console.print(_next(run), highlight=False)
 
@@ -154,7 +193,12 @@ def _locations(run: Run) -> dict[str, str]:
 
 
 def _times(view: TrainingView, watch: Stopwatch) -> dict[str, str]:
-    labels = {"cluster": "cluster up", "model": "model ready", "run": "submit to end"}
+    labels = {
+        "cluster": "cluster up",
+        "model": "model ready",
+        "run": "submit to end",
+        "scores": "two scorings",
+    }
     parts = {labels[name]: fmt.seconds(took_s) for name, took_s in watch.parts.items()}
     if view.steps:
         trained_s = sum(step.step_time_s or 0.0 for step in view.steps)
@@ -172,6 +216,8 @@ def _next(run: Run) -> str:
         "   jupyter lab                               the same loop in a notebook\n"
         f"   llmops resubmit {run.id} optimizer.learning_rate=1e-4 --follow\n"
         "   llmops compare last~1 last                the two side by side\n"
+        f"   llmops chat {run.id}\n"
+        f"   llmops export {run.id} --to vllm\n"
         "   llmops down                               stop the cluster" + _activation()
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from llmops_kernel import score_env
 from llmops_kernel.errors import ConfigError, StoreError
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.backend import Backend, current
@@ -15,10 +16,13 @@ from llmops_kernel.store.paths import home
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
+SCORED_ROWS = 96
+"""Held-out rows that each model answers: the whole demo stays below 7 minutes on two cores."""
 PACKAGE = Path(__file__).parents[1]
 CLUSTER = "local"
 CONFIG = "lora.train.yaml"
-FILES = (CONFIG, "menu_hooks.py", "data/menu-train.jsonl", "data/menu-eval.jsonl")
+SCORE_CONFIG = "menu.score.yaml"
+FILES = (CONFIG, SCORE_CONFIG, "menu_hooks.py", "data/menu-train.jsonl", "data/menu-eval.jsonl")
 """Files that the wheel has in `llmops_kernel/demo_workspace`; see pyproject.toml."""
 
 
@@ -41,6 +45,25 @@ def submit_demo(
 ) -> RunRecord:
     """Submit the demo's training; `max_steps` None is the config's number of steps."""
     overrides = [] if max_steps is None else [f"training.max_steps={max_steps}"]
+    wanted = from_config(config, overrides=overrides, workspace=config.parent)
+    return submit(cluster, wanted, store=store)
+
+
+def score_config(config: Path) -> Path | None:
+    """Return the score config beside the training config; None where a workspace has none."""
+    found = config.parent / SCORE_CONFIG
+    return found if found.is_file() else None
+
+
+def submit_scoring(
+    config: Path, *, cluster: ClusterAccess, store: RunStore, model: str, rows: int = SCORED_ROWS
+) -> RunRecord:
+    """Submit a scoring of the first held-out rows; `model` is a change such as `model.run=ID`.
+
+    vLLM answers where its environment is made already: to make it would take longer than the demo.
+    """
+    engine = "vllm" if score_env.ready() else "transformers"
+    overrides = [model, f"engine.type={engine}", f"input.limit={rows}"]
     wanted = from_config(config, overrides=overrides, workspace=config.parent)
     return submit(cluster, wanted, store=store)
 

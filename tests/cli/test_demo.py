@@ -1,4 +1,4 @@
-"""Where `llmops demo` takes its config and data from."""
+"""Where `llmops demo` takes its config and data from, and how it ends."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import llmops_kernel as llmops
+from llmops_kernel.cli.demo import run_demo
 from llmops_kernel.config.reading.load import check_files, load_training_config
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.services.demo import FILES, demo_config
+from llmops_kernel.kinds import score_config as score_files
+from llmops_kernel.kinds.reading import from_path
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.services.demo import FILES, demo_config, score_config
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -35,6 +40,10 @@ def test_an_installed_package_copies_the_demo_and_it_is_complete(
     config = demo_config(package=installed)
     assert config == home / "demo" / "lora.train.yaml"
     assert check_files(load_training_config(config), config.parent) == []
+    scores = score_config(config)
+    assert scores == config.parent / "menu.score.yaml"
+    read = from_path(kind_named("score"), scores)
+    assert score_files.check_files(read, config.parent) == []
     config.write_text(config.read_text() + "# changed\n")
     (config.parent / "menu_hooks.py").unlink()
     assert demo_config(package=installed).read_text().endswith("# changed\n")
@@ -44,3 +53,38 @@ def test_an_installed_package_copies_the_demo_and_it_is_complete(
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lora\.train\.yaml does not exist"):
         demo_config(tmp_path)
+
+
+def test_a_workspace_may_have_no_score_config(tmp_path: Path) -> None:
+    assert score_config(tmp_path / "lora.train.yaml") is None
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_it_ends_with_base_and_adapter_in_one_table(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace = home / "demo"
+    for name in FILES:
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(NOTEBOOKS / name, workspace / name)
+    config = (workspace / "lora.train.yaml").read_text()
+    for old, new in (
+        ("SmolLM2-135M-Instruct", "tiny-llama"),
+        ("max_length: 96", "max_length: 512"),
+    ):
+        config = config.replace(old, new)
+    (workspace / "lora.train.yaml").write_text(config)
+    try:
+        code = run_demo(workspace, max_steps=2)
+        shown = capsys.readouterr().out
+        assert code == 0, shown
+        base, tuned = llmops.runs()[1], llmops.runs()[0]
+        assert base.record.kind == tuned.record.kind == "score"
+        assert (base.config.model.adapter, bool(tuned.config.model.adapter)) == ("", True)
+        compared = shown.partition("the base model against the adapter")[2]
+        assert compared.index(base.id) < compared.index(tuned.id)
+        for word in ("field_accuracy", "95 % interval", "delta"):
+            assert word in compared
+    finally:
+        llmops.down("local")
