@@ -30,7 +30,7 @@ PIP = ./.ci/pip-install $(BIN)/python $(LOG)
 
 ##@ Use
 .PHONY: demo
-demo: install compiler ## Fine-tune SmolLM2-135M on the shipped data, in this terminal
+demo: install compiler ## Fine-tune SmolLM2-135M on the shipped data and score it, in this terminal
 	@$(BIN)/llmops demo $(ARGS)
 
 .PHONY: lab

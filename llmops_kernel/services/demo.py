@@ -63,7 +63,7 @@ def submit_scoring(
     vLLM answers where its environment is made already: to make it would take longer than the demo.
     """
     engine = "vllm" if score_env.ready() else "transformers"
-    overrides = [model, f"engine.type={engine}", f"input.limit={rows}"]
+    overrides = [model, f"engine.type={engine}", f"input.limit={rows}", "evaluation.samples=2"]
     wanted = from_config(config, overrides=overrides, workspace=config.parent)
     return submit(cluster, wanted, store=store)
 

@@ -48,12 +48,16 @@ def test_python_examples_use_names_that_exist() -> None:
 
 
 def test_yaml_examples_are_right_configs() -> None:
-    from llmops_kernel.config.reading.load import training_config_from_dict
+    from llmops_kernel.kinds.reading import from_values
+    from llmops_kernel.kinds.registry import kind_named
 
-    examples = _blocks("yaml")
-    assert examples
-    for example in examples:
-        assert training_config_from_dict(yaml.safe_load(example)).model.id
+    read = []
+    for example in _blocks("yaml"):
+        values = yaml.safe_load(example)
+        name = "score" if "input" in values else "train"
+        assert from_values(kind_named(name), values).model.id
+        read.append(name)
+    assert read == ["train", "score"]
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\((?!http)([^)#]+)\)", README))))
