@@ -172,3 +172,13 @@ def test_an_interrupted_export_leaves_nothing_behind(
         time.sleep(0.1)
     process.stderr.close()
     assert [one.name for one in tmp_path.iterdir()] == ["home"]
+
+
+def test_a_hub_model_that_cannot_be_had_is_named(
+    store: Store, adapter: Path, tmp_path: Path
+) -> None:
+    run = store.add("r", adapter, model="someone/no-such-model")
+    with pytest.raises(ModelError, match="someone/no-such-model") as caught:
+        store.export(run, tmp_path / "out")
+    assert "HF_TOKEN" in caught.value.remedy
+    assert [one.name for one in tmp_path.iterdir()] == ["home"]
