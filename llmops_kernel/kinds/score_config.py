@@ -109,8 +109,8 @@ def template() -> str:
 def effect(config: ScoreConfig) -> list[str]:
     """Describe what is scored, and on what."""
     model, engine = config.model, config.engine
-    name = model.id or f"the output of run {model.run}"
-    if model.adapter:
+    name = f"the output of run {model.run}" if model.run else model.id
+    if model.adapter and not model.run:
         name += f" with the adapter {model.adapter}"
     where = config.output.url or "the run's folder"
     return [

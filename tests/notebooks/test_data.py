@@ -264,6 +264,8 @@ def test_the_means_of_the_scored_rows_are_the_metrics_of_all() -> None:
 def test_the_score_config_is_valid_and_each_row_gets_the_hooks_numbers() -> None:
     config = from_path(kind_named("score"), NOTEBOOKS / "menu.score.yaml")
     assert score_config.check_files(config, NOTEBOOKS) == []
+    of_run = from_path(kind_named("score"), NOTEBOOKS / "menu.score.yaml", ["model.run=last"])
+    assert "with the output of run last" in score_config.effect(of_run)[0]
     scorer = RowScorer(config, hooks.score_row)
     for row in ROWS["eval"]:
         [answer] = answers([row])
