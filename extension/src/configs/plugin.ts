@@ -99,13 +99,18 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
       CommandIDs.showConfigProblems
     ].forEach(command => palette?.addItem({ command, category: CATEGORY }));
     void submissions.kinds.ready.then(() =>
-      submissions.kinds.others.forEach(({ name }) =>
-        palette?.addItem({
+      submissions.kinds.others.forEach(({ name, is_run: isRun }) => {
+        const item = {
           command: CommandIDs.newConfig,
           category: CATEGORY,
           args: { kind: name }
-        })
-      )
+        };
+        palette?.addItem(item);
+        // Clusters have a card of their own.
+        if (isRun) {
+          launcher?.add({ ...item, rank: 3 });
+        }
+      })
     );
     launcher?.add({
       command: CommandIDs.newConfig,

@@ -42,7 +42,7 @@ export class RunActions {
       title: trans.__('Stop run %1?', this.named(runId)),
       lines: [
         trans.__(
-          'It saves a checkpoint first, so that Retry can resume from it.'
+          'It saves its progress first, so that Retry can continue from there.'
         )
       ],
       action: trans.__('Stop'),

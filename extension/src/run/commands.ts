@@ -111,7 +111,7 @@ function changing({ actions, trans }: ICommandServices): IEntry[] {
     {
       id: CommandIDs.stopRun,
       label: trans.__('Stop Run…'),
-      caption: trans.__('Stop the run after it has saved a checkpoint'),
+      caption: trans.__('Stop the run after it has saved its progress'),
       icon: stopIcon,
       fits: row => row.actions.includes('stop'),
       else: trans.__('it is not running'),
@@ -120,7 +120,7 @@ function changing({ actions, trans }: ICommandServices): IEntry[] {
     {
       id: CommandIDs.retryRun,
       label: trans.__('Retry Run'),
-      caption: trans.__('Start a new attempt from the last checkpoint'),
+      caption: trans.__('Start a new attempt that continues from what was saved'),
       icon: redoIcon,
       fits: row => row.actions.includes('retry'),
       else: trans.__('it has not ended, or its kind cannot be retried'),

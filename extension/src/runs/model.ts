@@ -12,12 +12,15 @@ export function hasEnded(run: RunRow): boolean {
 }
 
 /**
- * Figures as `loss 1.234`; unknown ones are left out.
+ * Figures as `loss 1.234`, `123 rows/s`; unknown ones are left out.
  */
 export function knownFigures(run: RunRow, only = { listed: false }): string[] {
   return run.figures
     .filter(({ text, listed }) => text !== DASH && (listed || !only.listed))
-    .map(({ label, text }) => `${label} ${text}`);
+    .map(({ label, text, unit }) =>
+      // A rate's label is its unit: `123 rows/s`.
+      unit === 'per_second' ? `${text} ${label}` : `${label} ${text}`
+    );
 }
 
 /**

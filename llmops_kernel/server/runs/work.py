@@ -173,14 +173,14 @@ def resubmit(
 def stop(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
     """Request a stop in the background."""
     run = run_named(backend, ref)
-    line = "Requesting a stop; the run saves a checkpoint first"
+    line = "Requesting a stop; the run saves its progress first"
     return _act(operations, "stop", run, run.stop, line=line)
 
 
 def retry(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
     """Start a new attempt in the background."""
     run = run_named(backend, ref)
-    line = "Submitting the run to its cluster again, from its last checkpoint"
+    line = "Submitting the run to its cluster again, from what it has saved"
     return _act(operations, "retry", run, run.retry, line=line)
 
 

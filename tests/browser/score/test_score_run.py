@@ -129,6 +129,9 @@ def test_a_score_config_is_edited_with_proposals_and_checked(lab: Lab, lab_page:
         'model: tiny-llama\ninput: eval.jsonl\nprompt: "{text}"\n'
     )
     tab = LabPage(lab_page, lab)
+    tab.open()
+    new = lab_page.locator(".jp-LauncherCard").filter(has_text="New File: Score config")
+    new.wait_for(timeout=30_000)
     tab.open("/tree/a.score.yaml")
     check = lab_page.get_by_role("button", name="Check")
     check.wait_for()

@@ -188,5 +188,11 @@ describe('the notification', () => {
     });
     expect(endText(run, trans)).toBe('Run a succeeded: reward 1.2');
     expect(endText({ ...run, figures: [] }, trans)).toBe('Run a succeeded');
+    const rate = figure('rows/s', '106', true);
+    const scored = {
+      ...run,
+      figures: [{ ...rate, unit: 'per_second' as const }]
+    };
+    expect(endText(scored, trans)).toBe('Run a succeeded: 106 rows/s');
   });
 });
