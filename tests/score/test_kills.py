@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +19,7 @@ import pytest
 import llmops_kernel as llmops
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.store.paths import home
 from tests.end_to_end.conftest import processes
 from tests.score.conftest import numbered, output_of, table_of, until, write_workspace
 
@@ -52,6 +57,16 @@ def kill(title: str) -> None:
         except psutil.NoSuchProcess:
             continue
         return
+
+
+def kill_head(name: str) -> None:
+    record = json.loads((home() / "clusters" / name / "cluster.json").read_text())
+    os.kill(int(record["pid"]), signal.SIGKILL)
+    for process in processes("gcs_server"):
+        # It may end by itself at any moment, the head being gone.
+        with contextlib.suppress(psutil.Error):
+            if name in " ".join(process.cmdline()):
+                process.kill()
 
 
 def follow(run: llmops.Run) -> subprocess.Popen[bytes]:
@@ -109,11 +124,11 @@ def test_four_kills_of_the_head(own_cluster: llmops.Cluster, tmp_path: Path) -> 
         run = submit(cluster, tmp_path / f"h{number}")
         until(lambda run=run: (run.view.last_step or 0) > 0)
         time.sleep(chance.uniform(0.0, 1.0))
-        kill("gcs_server")
+        kill_head("victim")
         run.wait(120, raise_on_failure=False)
+        until(gone(*TITLES.values()), timeout_s=90)
+        cluster = start_victim()
         if run.view.state != "SUCCEEDED":
-            until(gone(*TITLES.values()), timeout_s=90)
-            cluster = start_victim()
             run.retry()
             to_the_end(run)
         assert_whole(run)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,31 @@ def test_a_judge_grades_the_answers(score: Score) -> None:
     assert [row["row_number"] for row in table_of(output_of(run))] == list(range(121))
     assert graded[120]["error"]
     assert {row["label"] for row in graded[:120]} == {"good", "bad"}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB; `remount` gives it more."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    line = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if subprocess.run(line, capture_output=True).returncode:
+        pytest.skip("a file system of its own needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_loses_nothing(score: Score, small_disk: Path) -> None:
+    rows = numbered(2000, text="a rather long text of number {n}")
+    run = score(rows, **{"output.url": str(small_disk / "out")})
+    run.wait(120, raise_on_failure=False)
+    assert run.view.state == "FAILED"
+    assert "No space left on device" in run.view.message
+    assert "free some disk space" in run.view.remedy
+    finished = len(list((small_disk / "out").glob("part-*")))
+    assert 0 < finished < 20
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    run.retry()
+    run.wait(120)
+    found = table_of(small_disk / "out")
+    assert [row["id"] for row in found] == [f"r{n}" for n in range(2000)]
