@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
+from llmops_kernel import score_env
 from llmops_kernel.cli.demo import run_demo
 from llmops_kernel.config.reading.load import check_files, load_training_config
 from llmops_kernel.errors import ConfigError
@@ -62,8 +63,9 @@ def test_a_workspace_may_have_no_score_config(tmp_path: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_it_ends_with_base_and_adapter_in_one_table(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(score_env.ENV_VAR, raising=False)  # Transformers answers.
     workspace = home / "demo"
     for name in FILES:
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
