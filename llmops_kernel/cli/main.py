@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from llmops_kernel.cli import config_commands, machine_commands  # noqa: F401
 from llmops_kernel.cli.app import app
 from llmops_kernel.cli.bench import commands as bench_commands  # noqa: F401
+from llmops_kernel.cli.bench import score_commands  # noqa: F401
 from llmops_kernel.cli.clusters import actions, group, guard  # noqa: F401
 from llmops_kernel.cli.clusters import commands as cluster_commands  # noqa: F401
 from llmops_kernel.cli.console import show_error, show_unexpected

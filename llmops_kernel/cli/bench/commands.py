@@ -56,7 +56,7 @@ app.add_typer(bench_app, name="bench", rich_help_panel=MACHINE, epilog=_EPILOG)
 
 @bench_app.callback()
 def bench() -> None:
-    """Measure the loop: from a submit to the first training step."""
+    """Measure this machine: the loop of a training, and scoring; plan a large table."""
 
 
 @bench_app.command("loop", epilog=_EPILOG)

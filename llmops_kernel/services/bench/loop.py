@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from llmops_kernel.errors import LLMOpsError, RunFailedError
+from llmops_kernel.errors import RunFailedError
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.bench.follow import Report, follow
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.services.runs import RunAccess
 from llmops_kernel.services.submission import cold_start, from_config, submit
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from llmops_kernel.store.journal.training_view import TrainingView
 
 COLD_REASON = "requested by llmops bench"
-_POLL_S = 0.5  # Each poll takes processor time from the run.
-_PROCESSES_END_S = 60.0
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +64,7 @@ class LoopBench:
 
     def _one(self, turn: Turn) -> None:
         run = self._submit(turn.kind)
-        try:
-            self._wait(run)
-        except KeyboardInterrupt:
-            self.report(f"stopping {run.id}")
-            with suppress(LLMOpsError, KeyboardInterrupt):
-                run.stop()
-            raise
+        follow(run, self.cluster, self.report)
         found = read(run, turn.kind)
         why = misfit(turn.kind, _view(run), num_workers=self.config.worker_processes)
         self.report(self._line(turn, found, why))
@@ -89,19 +79,6 @@ class LoopBench:
         )
         record = submit(self.cluster, wanted, store=self.backend.store)
         return RunAccess(self.backend, record.run_id, provider=self.cluster.provider)
-
-    def _wait(self, run: RunAccess) -> None:
-        """Wait until the run and its processes have ended: they must not slow the next one."""
-        while not run.is_over():
-            time.sleep(_POLL_S)
-        job = run.attempts[-1].submission_id
-        deadline_s = time.monotonic() + _PROCESSES_END_S
-        with self.cluster.client() as client:
-            while time.monotonic() < deadline_s:
-                seen = client.get(job)
-                if seen is None or seen.is_terminal:
-                    return
-                time.sleep(_POLL_S)
 
     def _line(self, turn: Turn, found: Measured, why: str) -> str:
         total = len(self.kinds) * self.runs

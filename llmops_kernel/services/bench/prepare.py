@@ -7,14 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.errors import ConfigError
 from llmops_kernel.services.backend import Backend, current
-from llmops_kernel.services.bench.loop import LoopBench, Report
+from llmops_kernel.services.bench.follow import Report
+from llmops_kernel.services.bench.loop import LoopBench
 from llmops_kernel.services.bench.presets import Preset, preset_workspace
-from llmops_kernel.services.clusters import find, is_ready, read_template, up
+from llmops_kernel.services.bench.score import ScoreBench, Size
+from llmops_kernel.services.clusters import ClusterAccess, find, is_ready, read_template, up
 from llmops_kernel.services.models import prepare_model
 from llmops_kernel.services.submission import changes_in, load
 
 if TYPE_CHECKING:
+    from llmops_kernel.config.models.section import RunConfig
     from llmops_kernel.views.bench_figures import Kind
 
 
@@ -46,12 +51,9 @@ def prepare_loop(
     """
     config = load(path, changes_in(overrides, path))
     backend = backend or current()
-    if not is_ready(cluster, backend=backend):
-        (start or (lambda name: _start(name, report=report, backend=backend)))(cluster)
-    if config.model_id:
-        prepare_model(config.model_id, progress=report)
+    access = _ready(cluster, config, report=report, start=start, backend=backend)
     return LoopBench(
-        cluster=find(cluster, backend=backend),
+        cluster=access,
         backend=backend,
         config=config,
         workspace=path.resolve().parent,
@@ -59,6 +61,53 @@ def prepare_loop(
         runs=runs,
         report=report,
     )
+
+
+def prepare_score(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    cluster: str,
+    sizes: Sequence[Size],
+    runs: int,
+    rows: int,
+    report: Report,
+    start: Callable[[str], object] | None = None,
+    backend: Backend | None = None,
+) -> ScoreBench:
+    """Check the score config, then start the cluster and prepare the model where needed.
+
+    Raises ConfigError for another kind of config.
+    """
+    config = load(path, overrides)
+    if not isinstance(config, ScoreConfig):
+        raise ConfigError(f"{path.name} is not a score config", remedy="name a *.score.yaml file")
+    backend = backend or current()
+    return ScoreBench(
+        cluster=_ready(cluster, config, report=report, start=start, backend=backend),
+        backend=backend,
+        config=config,
+        workspace=path.resolve().parent,
+        sizes=sizes,
+        runs=runs,
+        rows=rows,
+        report=report,
+    )
+
+
+def _ready(
+    name: str,
+    config: RunConfig,
+    *,
+    report: Report,
+    start: Callable[[str], object] | None,
+    backend: Backend,
+) -> ClusterAccess:
+    if not is_ready(name, backend=backend):
+        (start or (lambda name: _start(name, report=report, backend=backend)))(name)
+    if config.model_id:
+        prepare_model(config.model_id, progress=report)
+    return find(name, backend=backend)
 
 
 def _start(name: str, *, report: Report, backend: Backend) -> None:
