@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 _EPILOG = "Example: llmops bench score tags.score.yaml --replicas 1,2 --png score.png"
 _PLAN_EPILOG = "Example: llmops bench plan 10000000 --price-per-hour 2.50"
 
+ScoreFile = Annotated[
+    Path, typer.Argument(help="Score config.", metavar="FILE", exists=True, dir_okay=False)
+]
+BatchSizes = Annotated[
+    str, typer.Option(help="Sequences that one replica works on at once.", metavar="N,N,...")
+]
+Replicas = Annotated[
+    str, typer.Option(help="Copies of the model at the same time.", metavar="N,N,...")
+]
+Rows = Annotated[
+    int, typer.Option(help="Rows of the config's input in each run: its first ones.", min=1)
+]
+Runs = Annotated[int, typer.Option(help="Counted runs of each size.", min=1)]
+
 
 def _numbers(text: str) -> list[int]:
     try:
@@ -30,20 +44,12 @@ def _numbers(text: str) -> list[int]:
 
 @bench_app.command("score", epilog=_EPILOG)
 def score(
-    config: Annotated[
-        Path, typer.Argument(help="Score config.", metavar="FILE", exists=True, dir_okay=False)
-    ],
+    config: ScoreFile,
     overrides: Overrides = None,
-    batch_sizes: Annotated[
-        str, typer.Option(help="Sequences that one replica works on at once.", metavar="N,N,...")
-    ] = "1,2,4,8,16,32,64",
-    replicas: Annotated[
-        str, typer.Option(help="Copies of the model at the same time.", metavar="N,N,...")
-    ] = "1",
-    rows: Annotated[
-        int, typer.Option(help="Rows of the config's input in each run: its first ones.", min=1)
-    ] = 128,
-    runs: Annotated[int, typer.Option(help="Counted runs of each size.", min=1)] = 3,
+    batch_sizes: BatchSizes = "1,2,4,8,16,32,64",
+    replicas: Replicas = "1",
+    rows: Rows = 128,
+    runs: Runs = 3,
     cluster: ClusterName = "local",
     png: Picture = None,
     as_json: AsJson = False,
@@ -51,35 +57,36 @@ def score(
     """Measure output tokens per second over batch sizes; find where larger ones bring little.
 
     Each size loads the engine with a run that is not counted, then scores the same
-    rows --runs times on the loaded engine. The rates are of whole runs, from the
-    loaded engine to the last row, so rows should be several times the largest batch.
-    Ctrl-C stops the current run and prints what was measured so far (exit code 130);
-    so does a run that fails (1).
+    rows --runs times. The rates are of whole runs, from the loaded engine to the last
+    row, so rows should be several times the largest batch. Ctrl-C stops the run and
+    prints what was measured so far (exit code 130); so does a run that fails (1).
 
     The result is saved for `llmops bench plan`. The knee is the point of the curve
-    farthest above the line from its first point to its top (Kneedle, Satopaa et
-    al. 2011).
+    farthest above the line from its start to its top (Kneedle, Satopaa et al. 2011).
     """
     from llmops_kernel.cli.clusters.progress import bring_up
-    from llmops_kernel.cli.console import out
     from llmops_kernel.services.bench.prepare import prepare_score
     from llmops_kernel.services.bench.score import sizes_of
 
     sizes = sizes_of(_numbers(replicas), _numbers(batch_sizes))
     if png and not png.absolute().parent.is_dir():
         raise typer.BadParameter(f"the folder {png.absolute().parent} does not exist")
-    console = out(stderr=True)
     made = prepare_score(
-        config,
-        overrides or (),
+        *(config, overrides or ()),
         cluster=cluster,
         sizes=sizes,
         runs=runs,
         rows=rows,
-        report=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
+        report=_report,
         start=bring_up,
     )
     _carry_out(made, png=png, as_json=as_json)
+
+
+def _report(text: str) -> None:
+    from llmops_kernel.cli.console import out
+
+    out(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _carry_out(made: ScoreBench, *, png: Path | None, as_json: bool) -> None:
@@ -109,15 +116,14 @@ def _show(made: ScoreBench, *, png: Path | None, as_json: bool) -> None:
     else:
         out().print(score_table(figures))
     path = save(figures)
-    console = out(stderr=True)
-    console.print(f"Saved: {path}", markup=False, highlight=False, soft_wrap=True)
+    _report(f"Saved: {path}")
     if png is not None:
         from llmops_kernel.views.score_bench.picture import render_png
 
         setting = figures.setting
         parts = (setting.model, setting.engine, f"cluster {setting.cluster}")
         png.write_bytes(render_png(figures, title=" · ".join(part for part in parts if part)))
-        console.print(f"Picture: {png}", markup=False, highlight=False, soft_wrap=True)
+        _report(f"Picture: {png}")
 
 
 @bench_app.command("plan", epilog=_PLAN_EPILOG)

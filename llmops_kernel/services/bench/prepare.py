@@ -16,6 +16,7 @@ from llmops_kernel.services.bench.presets import Preset, preset_workspace
 from llmops_kernel.services.bench.score import ScoreBench, Size
 from llmops_kernel.services.clusters import ClusterAccess, find, is_ready, read_template, up
 from llmops_kernel.services.models import prepare_model
+from llmops_kernel.services.scoring.engine import ensure_engine
 from llmops_kernel.services.submission import changes_in, load
 
 if TYPE_CHECKING:
@@ -83,8 +84,10 @@ def prepare_score(
     if not isinstance(config, ScoreConfig):
         raise ConfigError(f"{path.name} is not a score config", remedy="name a *.score.yaml file")
     backend = backend or current()
+    access = _ready(cluster, config, report=report, start=start, backend=backend)
+    ensure_engine(config.model_dump(), access.provider, progress=report)
     return ScoreBench(
-        cluster=_ready(cluster, config, report=report, start=start, backend=backend),
+        cluster=access,
         backend=backend,
         config=config,
         workspace=path.resolve().parent,
