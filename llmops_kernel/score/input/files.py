@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from llmops_kernel.errors import DataError, MissingDependencyError
@@ -13,6 +14,8 @@ from llmops_kernel.store.files import find
 FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 _GLOB = frozenset("*?[")
+_HASHED_BYTES = 256 * 1024**2
+"""Hashing takes less than half a second up to here; a workspace may not be larger."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,11 @@ class InputFile:
     """`parquet` or `jsonl`."""
     size_bytes: int
     version: str
-    """Changes when the file's content does: its ETag, or size and time of the last change."""
+    """Changes when the file's content does, and only then: a hash of it, or an object's ETag. Of a
+    file of more than 256 MiB the time of its last change."""
+    name: str = ""
+    """Below the input's path. Unlike the URL it is the same when Ray unpacks the workspace in
+    another folder, as on a new cluster."""
 
 
 def open_url(url: str) -> tuple[Any, str]:
@@ -62,7 +69,8 @@ def input_files(path: str, *, roots: Sequence[Path], format_name: str = "auto") 
             f"{path} cannot be read: {error}", remedy="check the URL and the nodes' credentials"
         ) from error
     protocol = url.partition("://")[0] + "://" if "://" in url else ""
-    found = [_file(info, protocol, format_name) for info in infos]
+    root = inner.rpartition("/")[0] if _GLOB & set(inner) else inner
+    found = [_file(info, protocol, format_name, root=root) for info in infos]
     chosen = [file for file in found if file is not None]
     if not chosen:
         raise DataError(
@@ -108,21 +116,39 @@ def _is_hidden(name: str, folder: str) -> bool:
     return any(part.startswith(("_", ".")) for part in parts)
 
 
-def _file(info: dict[str, Any], protocol: str, format_name: str) -> InputFile | None:
+def _file(info: dict[str, Any], protocol: str, format_name: str, *, root: str) -> InputFile | None:
     name = str(info["name"])
     known = FORMATS.get(Path(name).suffix.lower())
     chosen = known if format_name == "auto" else format_name
     if chosen is None:
         return None
     size = int(info.get("size") or 0)
-    stamp = info.get("ETag") or info.get("etag") or info.get("mtime") or info.get("LastModified")
+    url = _full(name, protocol)
     return InputFile(
-        url=name
+        url=url,
+        format=chosen,
+        size_bytes=size,
+        version=f"{size}-{_stamp(info, name)}",
+        name=PurePosixPath(name).name if name == root else name.removeprefix(root).strip("/"),
+    )
+
+
+def _full(name: str, protocol: str) -> str:
+    return (
+        name
         if not protocol or "://" in name
         else f"{protocol}{name.lstrip('/')}"
         if not protocol.startswith("file")
-        else name,
-        format=chosen,
-        size_bytes=size,
-        version=f"{size}-{stamp or ''}",
+        else name
     )
+
+
+def _stamp(info: dict[str, Any], name: str) -> str:
+    tag = info.get("ETag") or info.get("etag")
+    if tag:
+        return str(tag)
+    local = Path(name)
+    if int(info.get("size") or 0) <= _HASHED_BYTES and local.is_file():
+        with local.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return str(info.get("mtime") or info.get("LastModified") or info.get("created") or "")

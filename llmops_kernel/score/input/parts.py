@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from llmops_kernel.errors import DataError
@@ -46,7 +46,8 @@ class Plan:
 
 def fingerprint(files: Sequence[InputFile], *, part_rows: int, limit: int | None) -> str:
     """Return 16 hex digits that change when the files or the division into parts do."""
-    text = json.dumps([[asdict(file) for file in files], part_rows, limit], sort_keys=True)
+    known = [[file.name, file.format, file.version] for file in files]
+    text = json.dumps([known, part_rows, limit])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -79,3 +80,17 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 no, it is not")
     with pytest.raises(DataError, match=r"rows\.parquet cannot be read"):
         divide(_file(path), part_rows=10)
+
+
+def test_the_fingerprint_is_the_same_in_another_folder_at_another_time(tmp_path: Path) -> None:
+    """As on a new cluster, where Ray unpacks the workspace again."""
+    marks = set()
+    for folder in ("one", "two"):
+        data = tmp_path / folder / "data"
+        data.mkdir(parents=True)
+        (data / "a.jsonl").write_text('{"a": 1}\n')
+        os.utime(data / "a.jsonl", (1, len(marks)))
+        for path in ("data", "data/a.jsonl", "data/*.jsonl"):
+            files = input_files(path, roots=[tmp_path / folder])
+            marks.add((path, divide(files, part_rows=10).fingerprint))
+    assert len(marks) == 3
