@@ -120,7 +120,9 @@ function changing({ actions, trans }: ICommandServices): IEntry[] {
     {
       id: CommandIDs.retryRun,
       label: trans.__('Retry Run'),
-      caption: trans.__('Start a new attempt that continues from what was saved'),
+      caption: trans.__(
+        'Start a new attempt that continues from what was saved'
+      ),
       icon: redoIcon,
       fits: row => row.actions.includes('retry'),
       else: trans.__('it has not ended, or its kind cannot be retried'),
