@@ -29,13 +29,14 @@ class _Chunk:
     first: int
     prompts: Sequence[Prompt]
     targets: Sequence[str]
+    rows: Sequence[int]
     losses: int = 0
 
     def halves(self) -> list[_Chunk]:
         middle = len(self.prompts) // 2
         pieces = [(0, middle), (middle, len(self.prompts))]
         return [
-            _Chunk(self.first + a, self.prompts[a:b], self.targets[a:b], losses=1)
+            _Chunk(self.first + a, self.prompts[a:b], self.targets[a:b], self.rows[a:b], losses=1)
             for a, b in pieces
         ]
 
@@ -63,15 +64,22 @@ class AnswerSource:
         self._is_cancelled = is_cancelled
 
     def answers(
-        self, job: Job, prompts: Sequence[Prompt], targets: Sequence[str] = ()
+        self,
+        job: Job,
+        prompts: Sequence[Prompt],
+        targets: Sequence[str] = (),
+        rows: Sequence[int] = (),
     ) -> list[Answer]:
         """Return an answer for each prompt, in order; ids count from 0.
+
+        `rows`: the prompts' row numbers, for random choices; default counted from 0.
 
         Raises RunError when the engine dies again and again, CancelledError after a stop.
         """
         size = self._chunk_rows
+        numbers = rows or range(len(prompts))
         chunks = deque(
-            _Chunk(n, prompts[n : n + size], targets[n : n + size])
+            _Chunk(n, prompts[n : n + size], targets[n : n + size], numbers[n : n + size])
             for n in range(0, len(prompts), size)
         )
         found: list[Answer | None] = [None] * len(prompts)
@@ -131,7 +139,7 @@ class AnswerSource:
                 self._keep(chunk, [_died()], found)
 
     def _call(self, job: Job, chunk: _Chunk) -> Any:
-        return self._engine.generate.remote(job, chunk.prompts, chunk.targets)
+        return self._engine.generate.remote(job, chunk.prompts, chunk.targets, chunk.rows)
 
     def _wait(self, call: Any) -> list[Answer]:
         import ray

@@ -157,7 +157,8 @@ class Scorer:
             counted=lambda answers: self._count(part.index, asked, answers),
             is_cancelled=self._cancelled.is_set,
         )
-        for one, answer in zip(asked, source.answers(job, prompts, targets), strict=True):
+        found = source.answers(job, prompts, targets, [one.row.number for one in asked])
+        for one, answer in zip(asked, found, strict=True):
             one.answer = answer
             one.error = answer.error or _not_json(job, answer)
 

@@ -78,6 +78,8 @@ class Request:
     prompt: Prompt
     target: str = ""
     """The text whose probability the task `logprob` returns; empty: of the prompt's own tokens."""
+    row: int = 0
+    """Number of the row: its answer's random choices are made from this and the job's seed."""
 
 
 @dataclass(slots=True)

@@ -47,10 +47,14 @@ class EngineActor:
         return self.facts()
 
     def generate(
-        self, job: Job, prompts: Sequence[Prompt], targets: Sequence[str] = ()
+        self,
+        job: Job,
+        prompts: Sequence[Prompt],
+        targets: Sequence[str] = (),
+        rows: Sequence[int] = (),
     ) -> list[Answer]:
-        """Return the answers in the order of the prompts."""
-        return self._ready().generate(_on_this_node(job), prompts, targets)
+        """Return the answers in the order of the prompts; `rows`: their row numbers."""
+        return self._ready().generate(_on_this_node(job), prompts, targets, rows)
 
     def stream(self, job: Job, prompt: Prompt, *, key: str = "") -> Iterator[Answer]:
         """Yield the growing answer; `cancel(key)` ends it."""

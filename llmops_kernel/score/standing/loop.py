@@ -22,6 +22,7 @@ class _Batch:
     job: Job
     prompts: Sequence[Prompt]
     targets: Sequence[str]
+    rows: Sequence[int]
     answers: list[Answer | None] = field(default_factory=list)
     left: int = 0
     done: threading.Event = field(default_factory=threading.Event)
@@ -66,10 +67,17 @@ class EngineLoop:
         return self.engine.stats()
 
     def generate(
-        self, job: Job, prompts: Sequence[Prompt], targets: Sequence[str] = ()
+        self,
+        job: Job,
+        prompts: Sequence[Prompt],
+        targets: Sequence[str] = (),
+        rows: Sequence[int] = (),
     ) -> list[Answer]:
-        """Wait for all answers; they are in the order of the prompts, ids count from 0."""
-        batch = self._submit(job, prompts, targets)
+        """Wait for all answers; they are in the order of the prompts, ids count from 0.
+
+        `rows`: the prompts' row numbers; default counted from 0.
+        """
+        batch = self._submit(job, prompts, targets, rows)
         batch.done.wait()
         return [answer for answer in batch.answers if answer is not None]
 
@@ -78,7 +86,7 @@ class EngineLoop:
 
         After `cancel(key)` there is no further one.
         """
-        batch = self._submit(job, [prompt], (), parts=SimpleQueue())
+        batch = self._submit(job, [prompt], parts=SimpleQueue())
         assert batch.parts is not None
         if key:
             self._streams[key] = batch
@@ -107,13 +115,16 @@ class EngineLoop:
         self,
         job: Job,
         prompts: Sequence[Prompt],
-        targets: Sequence[str],
+        targets: Sequence[str] = (),
+        rows: Sequence[int] = (),
         *,
         parts: SimpleQueue[Answer | None] | None = None,
     ) -> _Batch:
         count = len(prompts)
         with self._change:
-            batch = _Batch(self._next_id, job, prompts, targets, [None] * count, count, parts=parts)
+            numbers = rows or range(count)
+            batch = _Batch(self._next_id, job, prompts, targets, numbers, parts=parts)
+            batch.answers, batch.left = [None] * count, count
             self._next_id += count
             if count:
                 self._inbox.append(batch)
@@ -158,7 +169,8 @@ class EngineLoop:
         for n, prompt in enumerate(batch.prompts):
             self._batches[batch.first_id + n] = batch
             target = targets[n] if targets else ""
-            self.engine.add(Request(batch.first_id + n, prompt, target), batch.job)
+            request = Request(batch.first_id + n, prompt, target, batch.rows[n])
+            self.engine.add(request, batch.job)
         self.used_s = time.monotonic()
 
     def _take(self, answer: Answer) -> None:
