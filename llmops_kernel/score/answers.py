@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from llmops_kernel.score.engines.protocol import Answer, Job, Prompt
 
 _IN_FLIGHT = 4
 """Calls at once: the engine always has the next requests before it has finished the last."""
-_MAX_LOSSES = 12
+_MAX_LOSSES = 30
 """Of the engine during one part, before the run is given up."""
 _RETURN_S = 3.0
 
@@ -36,7 +37,14 @@ class _Chunk:
         middle = len(self.prompts) // 2
         pieces = [(0, middle), (middle, len(self.prompts))]
         return [
-            _Chunk(self.first + a, self.prompts[a:b], self.targets[a:b], self.rows[a:b], losses=1)
+            _Chunk(
+                self.first + a,
+                self.prompts[a:b],
+                self.targets[a:b],
+                self.rows[a:b],
+                # One alone must fail twice: another job of the same engine may be the cause.
+                losses=int(b - a > 1),
+            )
             for a, b in pieces
         ]
 
@@ -53,10 +61,16 @@ class AnswerSource:
         find: Callable[[], Any],
         *,
         chunk_rows: int,
+        alone: threading.Lock | None = None,
         counted: Callable[[Sequence[Answer]], None] = lambda _: None,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`find` returns the replica's actor, which is started if it is gone."""
+        """`find` returns the replica's actor, which is started if it is gone.
+
+        `alone`: shared by all sources of one engine in this process. While one of them looks for
+        the prompt that the engine dies of, the others send nothing.
+        """
+        self._alone = alone or threading.Lock()
         self._find = find
         self._engine = find()
         self._chunk_rows = chunk_rows
@@ -84,7 +98,9 @@ class AnswerSource:
         )
         found: list[Answer | None] = [None] * len(prompts)
         suspects = self._all_at_once(job, chunks, found)
-        self._one_by_one(job, suspects, found)
+        if suspects:
+            with self._alone:
+                self._one_by_one(job, suspects, found)
         return [answer for answer in found if answer is not None]
 
     def _all_at_once(
@@ -98,6 +114,8 @@ class AnswerSource:
         while chunks or under_way:
             while chunks and len(under_way) < _IN_FLIGHT and not lost:
                 chunk = chunks.popleft()
+                with self._alone:  # Not while another part is looking for a bad prompt.
+                    pass
                 under_way.append((chunk, self._call(job, chunk)))
             chunk, call = under_way.popleft()
             try:

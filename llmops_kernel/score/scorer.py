@@ -67,7 +67,7 @@ class Scorer:
         self._row_scorer = RowScorer(self._config, hooks.get("score_row"))
         self._sink = Sink(setup.output) if setup.output else None
         self._cancelled = threading.Event()
-        self._lock = threading.Lock()
+        self._lock, self._alone = threading.Lock(), threading.Lock()
         self._open: dict[int, int] = {}
         """Rows that have an answer, of each part under way."""
         self._answered = 0
@@ -154,6 +154,7 @@ class Scorer:
         source = AnswerSource(
             lambda: replica(self._setup.deployment, self._index),
             chunk_rows=size,
+            alone=self._alone,
             counted=lambda answers: self._count(part.index, asked, answers),
             is_cancelled=self._cancelled.is_set,
         )
