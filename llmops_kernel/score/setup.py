@@ -21,7 +21,7 @@ from llmops_kernel.score.input.prompts import PromptMaker
 from llmops_kernel.score.input.rows import InputRow, read_part
 from llmops_kernel.score.output.table import OutputColumns, columns_of, columns_of_schema
 from llmops_kernel.score.scorer import HOOKS
-from llmops_kernel.score.standing.replicas import Deployment
+from llmops_kernel.score.standing.replicas import Deployment, code_of
 from llmops_kernel.store.files import find
 from llmops_kernel.store.record.spec import RunSpec
 
@@ -175,7 +175,9 @@ def engine_choice(
         options=dict(settings.options),
     )
     return EngineChoice(
-        deployment=Deployment(spec=engine, keep_s=settings.keep_s, python=python),
+        deployment=Deployment(
+            spec=engine, keep_s=settings.keep_s, python=python, code=code_of(engine)
+        ),
         words={"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind),
         warning=warning,
         remedy="`llmops score-env` makes vLLM's environment on this machine" if warning else "",

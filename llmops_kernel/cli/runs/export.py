@@ -42,18 +42,22 @@ def export(
 ) -> None:
     """Write a run's result for serving: merged weights, vLLM, GGUF, Triton, or a hub.
 
+    `last` is the newest run that has written a model.
+
     Greedy answers are compared before and after. Nothing is left of an export that fails. A
     token for the hub comes from HF_TOKEN or from `hf auth login`.
     """
     from llmops_kernel import api
     from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.services.backend import current
+    from llmops_kernel.services.scoring.model import run_with_model
 
     errors = out(stderr=True)
     wanted: dict[str, Any] = dict(
         to=to, path=path, force=force, dtype=dtype, quantization=quantization
     )
     wanted |= dict(lora=lora, name=name, base=base, check=check, repo=repo, public=public)
-    target = api.attach(run)
+    target = api.attach(run_with_model(run, current().store))
     _print(target.export(**wanted, progress=lambda text: errors.print(f"{plain(text)} ...")))
 
 

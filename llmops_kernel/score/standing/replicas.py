@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import llmops_kernel
 from llmops_kernel.driver.engines import NAMESPACE
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
@@ -23,15 +25,22 @@ class Deployment:
     keep_s: float
     python: str = ""
     """Interpreter of the engine's own environment; empty: the job's."""
+    code: tuple[str, ...] = ()
+    """What changes with the engine's code: an actor that runs older code is not shared."""
 
     def name(self, index: int) -> str:
         """Name of a replica's actor: equal for jobs that can share it."""
-        spec = (
-            self.spec
-            if not self.python
-            else replace(self.spec, options={**self.spec.options, "python": self.python})
-        )
-        return f"{_PREFIX}{spec.key}-{index}"
+        options = {**self.spec.options, "python": self.python, "code": self.code}
+        return f"{_PREFIX}{replace(self.spec, options=options).key}-{index}"
+
+
+def code_of(spec: EngineSpec) -> tuple[str, ...]:
+    """Return what changes with the code of this job's engine.
+
+    Ray unpacks our package, and the user's workspace, in folders that are named by their content.
+    """
+    ours = Path(llmops_kernel.__file__).parents[1].name
+    return (ours, Path.cwd().name) if ":" in spec.type else (ours,)
 
 
 def replica(deployment: Deployment, index: int) -> Any:

@@ -32,6 +32,17 @@ class TrainedModel:
     """Folder or URL of the trained weights; empty for an adapter."""
 
 
+def run_with_model(ref: str, store: RunStore) -> str:
+    """Return the id of a run; `last` is the newest one that has written a model, if one has.
+
+    Raises RunNotFoundError.
+    """
+    try:
+        return _newest(store) if ref == _LAST else store.resolve(ref)
+    except RunStateError:
+        return store.resolve(ref)
+
+
 def trained_model(ref: str, store: RunStore) -> TrainedModel:
     """Return the model of a run; `last` is the newest run that has written one.
 

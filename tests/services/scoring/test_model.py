@@ -1,0 +1,70 @@
+"""Which model a run has made, and which run `last` is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.errors import RunNotFoundError, RunStateError
+from llmops_kernel.services.scoring.model import run_with_model, trained_model, with_model
+from llmops_kernel.store.store import RunStore
+from tests.score.chat.trained import add_trained_run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "home")
+
+
+def test_last_is_the_newest_run_with_a_model(store: RunStore, tmp_path: Path) -> None:
+    old = add_trained_run(store, tmp_path, run_id="old-260101-120000-aaaa", created_s=1)
+    new = add_trained_run(store, tmp_path, run_id="new-260102-120000-bbbb", created_s=2)
+    other = add_trained_run(store, None, run_id="none-260103-120000-cccc", created_s=3)
+    assert trained_model("last", store).run_id == new
+    assert run_with_model("last", store) == new
+    assert run_with_model("old", store) == old
+    assert run_with_model(other, store) == other
+    with pytest.raises(RunStateError, match="has written no model"):
+        trained_model(other, store)
+
+
+def test_without_any_model_the_remedy_is_to_train_one(store: RunStore) -> None:
+    with pytest.raises(RunNotFoundError):
+        run_with_model("last", store)
+    only = add_trained_run(store, None)
+    assert run_with_model("last", store) == only, "its own error says what is missing"
+    with pytest.raises(RunStateError) as raised:
+        trained_model("last", store)
+    assert "llmops submit" in raised.value.remedy
+
+
+@pytest.mark.parametrize(("what", "is_adapter"), [("adapter", True), ("model", False)])
+def test_a_config_gets_the_model_of_its_run(
+    store: RunStore, tmp_path: Path, what: str, is_adapter: bool
+) -> None:
+    run_id = add_trained_run(store, tmp_path / "out", what=what)
+    values = {"model": {"run": "last", "adapter": "stale"}, "input": "x.jsonl", "prompt": "{a}"}
+    model = with_model(ScoreConfig.model_validate(values), store).model
+    assert model.run == run_id
+    assert model.id == ("tiny-llama" if is_adapter else str(tmp_path / "out"))
+    assert model.adapter == (str(tmp_path / "out") if is_adapter else "")
+
+
+def test_a_base_that_only_the_adapter_knows(store: RunStore, tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": "owner/base"})
+    )
+    add_trained_run(store, tmp_path, model="")
+    assert trained_model("last", store).base == "owner/base"
+
+
+def test_a_base_that_nobody_knows_is_asked_for(store: RunStore, tmp_path: Path) -> None:
+    add_trained_run(store, tmp_path / "gone", model="")
+    config = ScoreConfig.model_validate(
+        {"model": {"run": "last"}, "input": "x.jsonl", "prompt": "{a}"}
+    )
+    with pytest.raises(RunStateError, match="base model of run"):
+        with_model(config, store)
