@@ -90,7 +90,7 @@ def train(spec: RunSpec, *missing: str) -> dict[str, Any]:
     line = [sys.executable, "-m", "tests.train.ray.stock_driver", spec.model_dump_json(), *missing]
     done = subprocess.run(
         line,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         timeout=240,
