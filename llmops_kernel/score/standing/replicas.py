@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import llmops_kernel
 from llmops_kernel.driver.engines import NAMESPACE
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
 from llmops_kernel.score.standing.actor import EngineActor
 
 _PREFIX = "engine-"
+_PACKAGE = Path(__file__).parents[2]
 _CONCURRENCY = 64
 """Calls at once: scorers, chats and questions about the state."""
 
@@ -39,7 +39,7 @@ def code_of(spec: EngineSpec) -> tuple[str, ...]:
 
     Ray unpacks our package, and the user's workspace, in folders that are named by their content.
     """
-    ours = Path(llmops_kernel.__file__).parents[1].name
+    ours = _PACKAGE.parent.name
     return (ours, Path.cwd().name) if ":" in spec.type else (ours,)
 
 
