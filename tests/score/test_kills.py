@@ -92,14 +92,19 @@ def assert_whole(run: llmops.Run) -> None:
     assert not list(output_of(run).glob(".*")), "no half written file"
 
 
-def gone(*titles: str) -> Callable[[], bool]:
-    return lambda: not any(processes(title) for title in titles)
+def running() -> set[int]:
+    return {process.pid for title in TITLES.values() for process in processes(title)}
+
+
+def gone(before: set[int]) -> Callable[[], bool]:
+    """Whether nothing runs that did not run before: other tests leave engines that wait."""
+    return lambda: not running() - before
 
 
 def test_sixteen_kills_of_engine_scorer_driver_and_client(
     cluster: llmops.Cluster, tmp_path: Path
 ) -> None:
-    chance = random.Random(11)
+    chance, before = random.Random(11), running()
     for number in range(16):
         victim = VICTIMS[number % 4]
         run = submit(cluster, tmp_path / f"w{number}")
@@ -114,19 +119,19 @@ def test_sixteen_kills_of_engine_scorer_driver_and_client(
         attempts = to_the_end(run)
         assert attempts <= (2 if victim == "driver" else 1), f"kill {number}: {victim}"
         assert_whole(run)
-    until(gone(*TITLES.values()), timeout_s=60)
+    until(gone(before), timeout_s=60)
 
 
 def test_four_kills_of_the_head(own_cluster: llmops.Cluster, tmp_path: Path) -> None:
     cluster = own_cluster
-    chance = random.Random(12)
+    chance, before = random.Random(12), running()
     for number in range(4):
         run = submit(cluster, tmp_path / f"h{number}")
         until(lambda run=run: (run.view.last_step or 0) > 0)
         time.sleep(chance.uniform(0.0, 1.0))
         kill_head("victim")
         run.wait(120, raise_on_failure=False)
-        until(gone(*TITLES.values()), timeout_s=90)
+        until(gone(before), timeout_s=90)
         cluster = start_victim()
         if run.view.state != "SUCCEEDED":
             run.retry()
