@@ -26,7 +26,7 @@ def reported(response: HTTPResponse, status: int = 200) -> Any:
 async def test_kinds_schema_and_template(api: Fetch) -> None:
     kinds = reported(await api("configs/kinds"))
     assert [kind["name"] for kind in kinds] == ["train", "script", "score", "cluster"]
-    assert [kind["is_run"] for kind in kinds] == [True, True, False]
+    assert [kind["is_run"] for kind in kinds] == [True, True, True, False]
     schema = reported(await api("configs/schema?kind=cluster"))
     assert schema["properties"]["num_cpus"]["nullable"] is True
     kuberay = reported(await api("configs/schema?kind=cluster&provider=kuberay"))
