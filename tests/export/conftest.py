@@ -154,12 +154,10 @@ def _save_adapter(base: str, folder: Path) -> Path:
     from llmops_kernel.models.catalogue import prepare
 
     source = str(prepare(base))
-    model = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(source),
-        LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM"),
-    )
+    lora = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(1)
+        torch.manual_seed(1)  # Before PEFT draws lora_A: some random adapters make near ties.
+        model = get_peft_model(AutoModelForCausalLM.from_pretrained(source), lora)
         for name, weight in model.named_parameters():
             if "lora_B" in name:  # Zero before training: such an adapter would change nothing.
                 weight.normal_(std=0.3)
