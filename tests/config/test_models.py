@@ -168,6 +168,7 @@ def test_a_cluster_template_by_name_and_by_path(tmp_path, monkeypatch):
         ("provider: slurm\n", ("1: provider: must be one of local, kuberay (value slurm)",)),
         ("dashboard_port: 99999\n", ("at least 1 and at most 65535",)),
         ("object_store_memory_bytes: 1000\n", ("at least 78643200",)),
+        ("inherit_env: ['*']\n", ("1: inherit_env: must be names of variables", "MY_*")),
         ("env: [A]\n", ("mapping of `key: value` lines",)),
         ("stop_wait_s: 2m\n", ("the bare number, 2",)),
         ("", ("empty",)),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from llmops_kernel.config.models.section import NAME_PATTERN, AnyTemplate, WarmSettings
 from llmops_kernel.errors import MissingDependencyError
@@ -14,6 +15,14 @@ from llmops_kernel.errors import MissingDependencyError
 __all__ = ["TEMPLATES", "AnyTemplate", "ClusterTemplate", "model_of"]
 
 _SMALLEST_STORE_BYTES = 75 * 1024 * 1024  # Ray's own minimum
+
+
+def _variable(name: str) -> str:
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*\*?", name) is None:
+        raise ValueError(
+            "must be names of variables such as MY_DATA, or MY_* for all that begin so"
+        )
+    return name
 
 
 class ClusterTemplate(AnyTemplate):
@@ -37,6 +46,9 @@ class ClusterTemplate(AnyTemplate):
     """The fork server of each node, which starts warm worker processes."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the Ray processes and of every run. Do not put secrets here."""
+    inherit_env: tuple[Annotated[str, AfterValidator(_variable)], ...] = ()
+    """More variables that runs inherit from your shell, by name or as `MY_*`. Of the others they
+    get those for models, data, devices, trackers and proxies."""
 
     def effect(self) -> list[str]:
         cpus = "all CPUs" if self.num_cpus is None else f"{self.num_cpus} CPU(s)"

@@ -86,7 +86,8 @@ def difference(record: HeadRecord | None, template: ClusterTemplate) -> str:
     if record is None:
         return ""
     wanted = recordable(template)
-    there = record.template
+    # A record of an older version lacks the fields that it did not know.
+    there = recordable(ClusterTemplate()) | record.template
     unlike = [
         f"{key}={_shown(there.get(key))} (the template says {_shown(value)})"
         for key, value in wanted.items()

@@ -19,6 +19,7 @@ import psutil
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.errors import ClusterStartError, MissingDependencyError
+from llmops_kernel.providers.local.inherited import inherited
 from llmops_kernel.providers.local.processes import MARK_ENV_VAR
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.store import paths
@@ -31,8 +32,6 @@ from llmops_kernel.warm.start_hook import PRELOAD_ENV_VAR
 _MAX_STORE_BYTES = 512 * 1024**2
 _MIN_STORE_BYTES = 75 * 1024**2  # Ray refuses less.
 _NEEDED_DISK_BYTES = 500 * 1024**2
-
-_NOT_FOR_JOBS = ("MPLBACKEND", "PYTHONDONTWRITEBYTECODE")
 
 # Popen objects of the heads started here, so that none is collected (with a warning) while its
 # head lives, and none stays a zombie after it died.
@@ -174,16 +173,7 @@ def environment(
     home: Path,
 ) -> dict[str, str]:
     """Return the environment of the head and so of every job; the user's own is not changed."""
-    # The template alone describes a head: RAY_ADDRESS, RAY_AUTH_TOKEN and the like of the shell
-    # (or of a job that this runs in) are about another Ray. A kernel's plotting backend and
-    # Jupyter's secrets have no place in a job, and without byte code every process of every run
-    # would compile our package again.
-    env = {
-        key: value
-        for key, value in user.items()
-        if not key.startswith(("RAY_", "JPY_", "JUPYTER_", "LLMOPS_WARM"))
-        and key not in _NOT_FOR_JOBS
-    }
+    env = inherited(user, template.inherit_env)
     env.setdefault("TORCH_EXTENSIONS_DIR", str(paths.cache() / "torch_extensions"))
     env |= template.env
     env |= {

@@ -61,6 +61,20 @@ def test_the_users_ray_settings_do_not_reach_the_head(tmp_path: Path) -> None:
     assert "HF_HUB_OFFLINE" not in environment(tmp_path, {})
 
 
+def test_only_what_a_training_uses_is_inherited_and_a_template_names_more(tmp_path: Path) -> None:
+    secrets = {"JUPYTERHUB_API_TOKEN", "JUPYTER_TOKEN", "CI_JOB_TOKEN", "DATABASE_URL", "MY_KEY"}
+    used = {"HOME", "LC_ALL", "HF_TOKEN", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "AWS_PROFILE"}
+    used |= {"https_proxy", "NO_PROXY", "WANDB_API_KEY", "SSL_CERT_FILE", "LLMOPS_PEAK_TFLOPS"}
+    user = dict.fromkeys(secrets | used | {"MY_DATA"}, "x")
+    env = environment(tmp_path, user)
+    assert used <= set(env)
+    assert not {*secrets, "MY_DATA"} & set(env)
+    named = ClusterTemplate(name="lab", inherit_env=("MY_DATA", "CI_*", "RAY_*"))
+    env = environment(tmp_path, user | {"RAY_ADDRESS": "10.0.0.1:6379"}, named)
+    assert {"MY_DATA", "CI_JOB_TOKEN"} <= set(env)
+    assert not {"MY_KEY", "JUPYTERHUB_API_TOKEN", "RAY_ADDRESS"} & set(env)
+
+
 def test_python_in_a_job_is_our_interpreter(tmp_path: Path) -> None:
     ours = str(Path(sys.executable).parent)
     warm = environment(tmp_path, {"PATH": "/usr/bin"})

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -29,6 +30,8 @@ from tests.providers.local.test_local import eventually
 pytestmark = pytest.mark.ray
 
 TEMPLATE = ClusterTemplate(name="life", num_cpus=1)
+SECRET = "of-the-server-only"
+SERVER_SECRETS = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN", "CONFIGPROXY_AUTH_TOKEN", "GITHUB_TOKEN")
 
 UP = """
     import os, sys, time
@@ -181,8 +184,14 @@ def iter_until_up(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def test_down_with_a_running_job_leaves_nothing_and_nobody_else_is_touched(
-    home: Path, somebody_elses: str, a_reader_of: Callable[[Path], subprocess.Popen[bytes]]
+    home: Path,
+    somebody_elses: str,
+    a_reader_of: Callable[[Path], subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for name in SERVER_SECRETS:
+        monkeypatch.setenv(name, SECRET)
+    monkeypatch.setenv("HF_TOKEN", "hf_of-the-user")
     provider = LocalProvider(home)
     assert provider.up(TEMPLATE).state is ClusterState.READY
     record = record_of(home, "life")
@@ -190,6 +199,7 @@ def test_down_with_a_running_job_leaves_nothing_and_nobody_else_is_touched(
     reader = a_reader_of(record.session / "logs/raylet.out")
     sleeper = run_job_with_a_daemon(provider)
     assert provider.get("life").jobs_running == 1
+    _no_secret_of_the_server_arrived(record, sleeper)
 
     others = session_of(somebody_elses)
     assert others is not None, "the other Ray has ended by itself"
@@ -203,6 +213,16 @@ def test_down_with_a_running_job_leaves_nothing_and_nobody_else_is_touched(
     assert provider.get("life").state is ClusterState.STOPPED
     assert session_of(somebody_elses) == others
     assert reader.poll() is None
+
+
+def _no_secret_of_the_server_arrived(record: HeadRecord, of_a_job: psutil.Process) -> None:
+    assert of_a_job.environ()["HF_TOKEN"] == "hf_of-the-user"
+    for process in cluster_processes(record):
+        with suppress(psutil.NoSuchProcess):
+            assert SECRET not in Path(f"/proc/{process.pid}/environ").read_text(errors="replace")
+    kept = launch.warm_folder(record).command.read_bytes()
+    assert b"hf_of-the-user" in kept
+    assert SECRET.encode() not in kept
 
 
 def run_job_with_a_daemon(provider: LocalProvider) -> psutil.Process:

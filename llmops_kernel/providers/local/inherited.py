@@ -1,0 +1,85 @@
+"""Which variables of the user's environment a local cluster, and so each of its jobs, inherits.
+
+An allow-list: a process of JupyterHub, of a CI system or of a shell holds tokens of its own
+(JUPYTERHUB_API_TOKEN, JPY_API_TOKEN, CONFIGPROXY_AUTH_TOKEN, GITHUB_TOKEN, database passwords), and
+a job runs code of others: models, data sets, packages. A list of names to leave out would never
+be complete. Credentials that a training itself uses are passed: for models and data, object
+stores and trackers. A template names more in `inherit_env`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+
+_SYSTEM = (
+    *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "HOSTNAME", "TERM", "TZ"),
+    *("TMPDIR", "TMP", "TEMP", "LANG", "LANGUAGE", "LC_*", "XDG_*"),
+)
+_PROGRAMS = (
+    # Interpreters, environment modules and what compiles kernels at run time.
+    *("PYTHON*", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_EXE", "PIP_*", "UV_*"),
+    *("LD_*", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "PKG_CONFIG_PATH"),
+    *("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "MAX_JOBS", "CUDAHOSTCXX", "NVCC_*", "NINJA_*"),
+    *("JAVA_HOME", "CLASSPATH"),
+)
+_NUMERICS = (
+    *("OMP_*", "GOMP_*", "KMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NVPL_*", "NUMEXPR_*"),
+    *("MALLOC_*", "GLIBC_*"),
+)
+_DEVICES = (
+    *("CUDA_*", "CUBLAS_*", "CUDNN_*", "NVIDIA_*", "NVTE_*", "NCCL_*", "GLOO_*", "UCX_*", "FI_*"),
+    *("ROCM_*", "ROCR_*", "HIP_*", "HSA_*", "MIOPEN_*", "RCCL_*", "GPU_*", "ZE_*", "XLA_*"),
+)
+_LIBRARIES = (
+    *("HF_*", "HUGGINGFACE_*", "HUGGING_FACE_*", "TRANSFORMERS_*", "DATASETS_*", "TOKENIZERS_*"),
+    *("SENTENCE_TRANSFORMERS_*", "SAFETENSORS_*", "ACCELERATE_*", "PEFT_*", "DIFFUSERS_*"),
+    *("TORCH_*", "TORCHINDUCTOR_*", "TORCHELASTIC_*", "PYTORCH_*", "KINETO_*", "TRITON_*"),
+    *("DS_*", "DEEPSPEED_*", "BNB_*", "BITSANDBYTES_*", "FLASH_*", "FLASHINFER_*", "VLLM_*"),
+    *("PL_*", "LIGHTNING_*", "ARROW_*", "FSSPEC_*", "GRPC_*", "TQDM_*", "USE_TORCH", "USE_TF"),
+    *("NLTK_*", "TF_CPP_*", "PROTOCOL_BUFFERS_*"),
+)
+_STORES = (
+    *("AWS_*", "AZURE_*", "GOOGLE_*", "GCS_*", "CLOUDSDK_*", "S3_*", "BOTO_*", "MINIO_*"),
+    *("HADOOP_*", "HDFS_*", "LIBHDFS*", "KRB5*", "GIT_SSL_*"),
+)
+_TRACKERS = (
+    *("WANDB_*", "COMET_*", "MLFLOW_*", "TRACKIO_*", "CLEARML_*", "NEPTUNE_*", "SWANLAB_*"),
+    *("TENSORBOARD_*", "DVCLIVE_*", "DAGSHUB_*", "DATABRICKS_*", "AIM_*"),
+)
+_NETWORK = (
+    *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "DO_NOT_TRACK"),
+)
+INHERITED = (
+    *_SYSTEM,
+    *_PROGRAMS,
+    *_NUMERICS,
+    *_DEVICES,
+    *_LIBRARIES,
+    *_STORES,
+    *_TRACKERS,
+    *_NETWORK,
+    "LLMOPS_*",
+)
+"""Names, and beginnings of names with a `*`."""
+
+# The template alone describes a head: RAY_ADDRESS, RAY_AUTH_TOKEN and the like of the shell (or of
+# a job that this runs in) are about another Ray, as is the fork server's folder. Without byte code
+# every process of every run would compile our package again.
+_NEVER = ("RAY_*", "LLMOPS_WARM*", "PYTHONDONTWRITEBYTECODE")
+
+
+def inherited(user: Mapping[str, str], named: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables of `user` that a cluster gets; `named` are more names or patterns."""
+    wanted = (*INHERITED, *named)
+    return {
+        name: value
+        for name, value in user.items()
+        if _matches(name, wanted) and not _matches(name, _NEVER)
+    }
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
