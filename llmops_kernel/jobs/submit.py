@@ -290,6 +290,7 @@ def _snapshot_fields(snapshot: Workspace, packages: Packages) -> dict[str, Any]:
         "assets_hash": packages.assets.hash if packages.assets else "",
         "package_hash": packages.library.hash,
         "files": {name: entry.sha256_16 for name, entry in snapshot.files.items()},
+        "left_out": snapshot.left_out,
     }
 
 

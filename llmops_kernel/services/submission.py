@@ -18,6 +18,8 @@ from llmops_kernel.kinds.registry import USUAL, kind_named
 from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.store.package.secret_files import left_out_line
+from llmops_kernel.store.package.workspace import Workspace, scan
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
@@ -129,7 +131,19 @@ def submit(
             hidden=submission.hidden,
             env_vars=submission.env_vars,
         )
+    if progress is not None and record.left_out:
+        progress(left_out_line(record.left_out))
     return record
+
+
+def about_left_out(left_out: Sequence[str]) -> str:
+    """Return the sentence about files that stay at home as secrets; empty if none do."""
+    return left_out_line(left_out)
+
+
+def preview(submission: Submission) -> Workspace:
+    """Return what a submission would upload; no cluster is asked. Raises WorkspaceError."""
+    return scan(submission.workspace.resolve())
 
 
 def completed(request: RunRequest, store: RunStore) -> RunRequest:

@@ -12,6 +12,7 @@ import pytest
 from llmops_kernel.errors import WorkspaceError
 from llmops_kernel.store.package import workspace as workspace_module
 from llmops_kernel.store.package.hashes import digest_of
+from llmops_kernel.store.package.secret_files import left_out_line
 from llmops_kernel.store.package.workspace import scan
 
 
@@ -96,6 +97,75 @@ def test_what_never_travels_by_default(root, rel):
 def test_a_default_can_be_overruled_but_git_cannot(root):
     fill(root, {"n.ipynb": "", ".git/config": "", ".llmopsignore": "!*.ipynb\n!.git\n"})
     assert names(root) == [".llmopsignore", "n.ipynb"]
+
+
+@pytest.mark.parametrize(
+    ("rel", "shown"),
+    [
+        (".env", ".env"),
+        ("conf/.env.local", "conf/.env.local"),
+        (".envrc", ".envrc"),
+        (".ssh/id_ed25519", ".ssh/"),
+        ("deploy/ID_RSA", "deploy/ID_RSA"),
+        (".aws/credentials", ".aws/"),
+        (".kube/config", ".kube/"),
+        (".git-credentials", ".git-credentials"),
+        (".npmrc", ".npmrc"),
+        ("tls/server.pem", "tls/server.pem"),
+        ("tls/Server.KEY", "tls/Server.KEY"),
+        (".huggingface/token", ".huggingface/"),
+        (".bash_history", ".bash_history"),
+        (".python_history", ".python_history"),
+        (".docker/config.json", ".docker/config.json"),
+        ("home/.config/gcloud/x.db", "home/.config/gcloud/"),
+    ],
+)
+def test_secrets_stay_at_home_and_are_named(root, rel, shown):
+    fill(root, {"m.py": "", rel: "secret"})
+    found = scan(root)
+    assert list(found.files) == ["m.py"]
+    assert found.left_out == (shown,)
+    line = left_out_line(found.left_out)
+    assert f"secrets: {shown}." in line
+    assert f"!{shown} in .llmopsignore" in line
+
+
+def test_a_secret_travels_only_where_our_own_ignore_file_says_so(root):
+    fill(root, {"ca.pem": "public", "id_rsa": "s", ".gitignore": "!*\n"})
+    assert scan(root).left_out == ("ca.pem", "id_rsa")
+    fill(root, {".llmopsignore": "!ca.pem\n"})
+    found = scan(root)
+    assert found.left_out == ("id_rsa",)
+    assert "ca.pem" in found.files
+
+
+def test_what_the_user_ignores_is_not_reported_as_a_secret(root):
+    fill(root, {"m.py": "", ".env": "s", ".gitignore": ".env\n"})
+    assert scan(root).left_out == ()
+
+
+@pytest.mark.parametrize("name", ["keys.py", "pem.py", "environment.yaml", "monkey", "env"])
+def test_names_that_only_resemble_secrets_travel(root, name):
+    fill(root, {name: ""})
+    assert names(root) == [name]
+
+
+@pytest.mark.parametrize("workspace", ["", "..", "alias"])
+def test_a_home_folder_is_no_workspace(root, monkeypatch, workspace):
+    fill(root / "home", {"m.py": "", "project/m.py": ""})
+    (root / "home" / "project" / "link").symlink_to("m.py")
+    (root / "alias").symlink_to("home")
+    monkeypatch.setenv("HOME", str(root / "home"))
+    folder = root / "alias" if workspace == "alias" else root / "home" / workspace
+    with pytest.raises(WorkspaceError, match="your home folder") as caught:
+        scan(folder)
+    assert "--workspace" in caught.value.remedy
+    assert names(root / "home" / "project") == ["link", "m.py"]
+
+
+def test_the_root_folder_is_no_workspace():
+    with pytest.raises(WorkspaceError, match="your home folder"):
+        scan("/")
 
 
 def test_links_inside_are_followed_and_loops_are_not(root):

@@ -9,7 +9,7 @@ import typer
 
 from llmops_kernel.cli.app import RUNS, command
 from llmops_kernel.cli.complete import clusters as complete_cluster
-from llmops_kernel.cli.runs.submit import follow_run, print_advice
+from llmops_kernel.cli.runs.submit import submitted
 
 Changes = Annotated[
     list[str] | None,
@@ -57,8 +57,4 @@ def score(
         make_env=make_env,
         progress=lambda text: console.print(text, highlight=False, markup=False),
     )
-    print_advice(run.config)
-    if follow:
-        return follow_run(run)
-    out().print(f"Submitted [bold]{run.id}[/] to cluster {cluster}.")
-    return out().print(f"Next: llmops wait {run.id}")
+    submitted(run, cluster=cluster, follow=follow)

@@ -13,6 +13,7 @@ import typer
 from llmops_kernel.cli.app import RUNS, command
 from llmops_kernel.cli.complete import clusters as complete_cluster
 from llmops_kernel.cli.complete import runs as complete_run
+from llmops_kernel.cli.runs.upload import print_left_out, print_upload
 
 if TYPE_CHECKING:
     from llmops_kernel.api import Run
@@ -42,6 +43,9 @@ Overrides = Annotated[
         metavar="[SECTION.FIELD=VALUE]... [-- ARGS...]",
     ),
 ]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only check the config and list what is uploaded.")
+]
 
 
 @command(RUNS, example="llmops submit lora.train.yaml optimizer.learning_rate=1e-4 --follow")
@@ -65,6 +69,7 @@ def submit(
     follow: Annotated[
         bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")
     ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Submit a run and return at once, or follow it to its end.
 
@@ -75,10 +80,20 @@ def submit(
     from llmops_kernel.services.submission import changes_in
 
     settings: dict[str, Any] = {} if workers is None else {"num_workers": workers}
+    if dry_run:
+        return print_upload(config, overrides, workspace=workspace, settings=settings)
     with out(stderr=True).status("Submitting ..."):
         target = api.cluster(cluster)
         changes = changes_in(overrides or (), config)
         run = target.submit(config, overrides=changes, workspace=workspace, **settings)
+    print_left_out(run.record.left_out)
+    return submitted(run, cluster=cluster, follow=follow)
+
+
+def submitted(run: Run, *, cluster: str, follow: bool) -> None:
+    """Print advice on the config and what to do next, or follow the run to its end."""
+    from llmops_kernel.cli.console import out
+
     print_advice(run.config)
     if follow:
         return follow_run(run)

@@ -9,9 +9,11 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from llmops_kernel.errors import WorkspaceError
+from llmops_kernel.store.package.secret_files import is_secret
 
 IGNORE_FILES = (".gitignore", ".rayignore", ".llmopsignore")
 """Files with the syntax of `.gitignore`; inside one folder the later file takes precedence."""
+_OURS = IGNORE_FILES[-1]
 
 DEFAULT_EXCLUDES = (
     ".git",
@@ -39,16 +41,13 @@ DEFAULT_EXCLUDES = (
     ".DS_Store",
     ".#*",
     "*.swp",
-    # Secrets do not travel by accident.
-    ".env",
-    ".env.*",
-    ".netrc",
     # What runs and trackers write.
     "checkpoint-[0-9]*/",
     "wandb/",
     "mlruns/",
 )
-"""`!pattern` in an ignore file of the workspace includes a file again."""
+"""`!pattern` in an ignore file of the workspace includes a file again. Secrets are in
+`secret_files`."""
 
 _NEVER = frozenset({".git", ".llmops"})
 """`.llmops` holds the package's own metadata."""
@@ -59,6 +58,8 @@ class IgnoreRules:
     """The patterns that hold in one folder: its own before its parents'."""
 
     levels: tuple[tuple[str, GitIgnoreSpec], ...]
+    own: tuple[tuple[str, GitIgnoreSpec], ...] = ()
+    """Of these, the patterns of `.llmopsignore` files: only they can include a secret."""
 
     @classmethod
     def default(cls) -> IgnoreRules:
@@ -66,29 +67,41 @@ class IgnoreRules:
 
     def inside(self, folder: Path, *, rel: str, names: Collection[str]) -> IgnoreRules:
         """The rules inside `folder`; `rel` is its path in the workspace, `names` what it holds."""
-        present = [name for name in IGNORE_FILES if name in names]
-        lines = [line for name in present for line in _lines(folder / name)]
+        found = {name: _lines(folder / name) for name in IGNORE_FILES if name in names}
+        lines = [line for of_file in found.values() for line in of_file]
         if not lines:
             return self
         prefix = f"{rel}/" if rel else ""
+        own = self.own
         try:
             spec = GitIgnoreSpec.from_lines(lines)
+            if of_ours := found.get(_OURS):
+                own = (*own, (prefix, GitIgnoreSpec.from_lines(of_ours)))
         except ValueError as error:
             raise WorkspaceError(
                 f"An ignore file in {folder} has a broken pattern: {error}",
                 remedy=f"correct it; the files are {', '.join(IGNORE_FILES)}",
             ) from error
-        return IgnoreRules((*self.levels, (prefix, spec)))
+        return IgnoreRules((*self.levels, (prefix, spec)), own)
 
     def ignores(self, rel: str, *, is_folder: bool) -> bool:
         if rel.rpartition("/")[2] in _NEVER:
             return True
-        path = f"{rel}/" if is_folder else rel
-        for prefix, spec in reversed(self.levels):
-            decision = spec.check_file(path[len(prefix) :]).include
-            if decision is not None:
-                return decision
-        return False
+        return _decision(self.levels, f"{rel}/" if is_folder else rel) is True
+
+    def leaves_out_secret(self, rel: str, *, is_folder: bool) -> bool:
+        """Return whether a file stays at home for its name, which no `.llmopsignore` includes."""
+        if not is_secret(rel):
+            return False
+        return _decision(self.own, f"{rel}/" if is_folder else rel) is not False
+
+
+def _decision(levels: tuple[tuple[str, GitIgnoreSpec], ...], path: str) -> bool | None:
+    for prefix, spec in reversed(levels):
+        decision = spec.check_file(path[len(prefix) :]).include
+        if decision is not None:
+            return decision
+    return None
 
 
 def _lines(path: Path) -> list[str]:

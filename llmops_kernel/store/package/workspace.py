@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ntpath
 import os
+import pwd
 import stat
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +40,8 @@ class Workspace:
     root: Path
     files: dict[str, FileEntry]
     """The files by path relative to `root`, with `/`, sorted."""
+    left_out: tuple[str, ...] = ()
+    """Files and folders (with a `/` at the end) that were left out as secrets, sorted."""
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -61,6 +65,7 @@ def scan(root: Path | str, *, cache: Path | None = None) -> Workspace:
         raise WorkspaceError(
             f"Workspace {base} is not a folder.", remedy="give the folder that contains your code"
         )
+    _check_not_home(base)
     walk = _Walk(base)
     walk.run()
     files: dict[str, FileEntry] = {}
@@ -70,7 +75,30 @@ def scan(root: Path | str, *, cache: Path | None = None) -> Workspace:
             if entry is not None:
                 files[rel] = entry
     _raise_problems(walk.problems, base)
-    return Workspace(base, files)
+    return Workspace(base, files, tuple(sorted(walk.secrets)))
+
+
+def _check_not_home(base: Path) -> None:
+    """Raise WorkspaceError for the user's home folder and for folders around it, such as `/`."""
+    real = base.resolve()
+    for home in _homes() or {Path("/")}:
+        if home.is_relative_to(real):
+            what = "is your home folder" if real == home else f"contains your home folder {home}"
+            raise WorkspaceError(
+                f"Workspace {base} {what}: everything in it would be uploaded.",
+                remedy="put the config and your code into a folder of their own, or name the"
+                " folder that contains your code as workspace (--workspace)",
+            )
+
+
+def _homes() -> set[Path]:
+    """Return the home folder by HOME and by the user database; they may differ."""
+    found = set()
+    with suppress(RuntimeError):
+        found.add(Path.home().resolve())
+    with suppress(KeyError):
+        found.add(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
+    return found
 
 
 @dataclass(frozen=True)
@@ -86,6 +114,7 @@ class _Walk:
     root: Path
     found: dict[str, _Found] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    secrets: list[str] = field(default_factory=list)
     size_bytes: int = 0
 
     def run(self) -> None:
@@ -99,6 +128,9 @@ class _Walk:
             path = f"{rel}/{entry.name}" if rel else entry.name
             is_folder = entry.is_dir()
             if rules.ignores(path, is_folder=is_folder):
+                continue
+            if rules.leaves_out_secret(path, is_folder=is_folder):
+                self.secrets.append(f"{path}/" if is_folder else path)
                 continue
             if entry.is_symlink() and not self._stays_inside(entry, path):
                 continue

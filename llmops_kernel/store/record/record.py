@@ -44,6 +44,8 @@ class RunRecord(BaseModel):
     """Content hash of `llmops_kernel` itself."""
     files: dict[str, str] = {}
     """Relative path -> content hash (sha256, 16 hex digits) of each workspace file."""
+    left_out: tuple[str, ...] = ()
+    """Files and folders that were not uploaded because they usually hold secrets."""
     git: GitState | None = None
     versions: dict[str, str] = {}
     host: str = ""
