@@ -99,6 +99,7 @@ class Scoring:
             self._spec,
             self._config,
             num_gpus=ray.cluster_resources().get("GPU", 0),
+            num_nodes=len(ray.nodes()),
             score_python=python_of(self._spec.cache_root),
         )
         if choice.warning:

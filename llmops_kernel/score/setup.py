@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -149,12 +150,12 @@ def job_of(config: ScoreConfig, *, adapter: str) -> Job:
 
 
 def engine_choice(
-    spec: RunSpec, config: ScoreConfig, *, num_gpus: float, score_python: str
+    spec: RunSpec, config: ScoreConfig, *, num_gpus: float, num_nodes: int, score_python: str
 ) -> EngineChoice:
     """Decide where the model runs. Raises DataError for an engine that is not installed.
 
-    `num_gpus`: of the cluster. `score_python`: interpreter of vLLM's own environment; empty: there
-    is none. An image that has vLLM needs none.
+    `num_gpus`, `num_nodes`: of the cluster. `score_python`: interpreter of vLLM's own environment;
+    empty: there is none. An image that has vLLM needs none.
     """
     settings = config.engine
     kind, python, warning = _engine_type(settings.type, score_python=score_python)
@@ -176,7 +177,11 @@ def engine_choice(
     )
     return EngineChoice(
         deployment=Deployment(
-            spec=engine, keep_s=settings.keep_s, python=python, code=code_of(engine)
+            spec=engine,
+            keep_s=settings.keep_s,
+            on_node=math.ceil(settings.replicas / max(1, num_nodes)),
+            python=python,
+            code=code_of(engine),
         ),
         words={"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind),
         warning=warning,

@@ -30,12 +30,13 @@ import json, os, sys, time
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = sys.argv[4]
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 from vllm import LLM, SamplingParams
-model, rows, tokens = sys.argv[1], json.load(open(sys.argv[2])), int(sys.argv[3])
+model, chats, tokens = sys.argv[1], sys.argv[2], int(sys.argv[3])
 context, batch = int(sys.argv[5]), int(sys.argv[6])
 engine = LLM(model, dtype="bfloat16", enforce_eager=True, max_model_len=context, max_num_seqs=batch)
 sampling = SamplingParams(temperature=0, max_tokens=tokens)
 print("READY", flush=True)
 for line in sys.stdin:
+    rows = json.load(open(chats))
     begin = time.perf_counter()
     answers = engine.chat(rows, sampling, use_tqdm=False)
     seconds = time.perf_counter() - begin
@@ -79,23 +80,24 @@ class Plain:
         self._process.wait()
 
 
-def rows_of(count: int) -> list[dict[str, Any]]:
+def rows_of(count: int, sitting: int) -> list[dict[str, Any]]:
     lines = (NOTEBOOKS / "data" / "menu-eval.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    # Each text once: a prefix cache must not help either side.
+    # Each text once in all sittings: a prefix cache must not help either side.
     texts = [f"{row['name']}: {row['description']}" for row in rows]
-    return [{"id": n, "text": f"{n}. {texts[n % len(texts)]}"} for n in range(count)]
+    return [{"id": n, "text": f"{sitting}-{n}. {texts[n % len(texts)]}"} for n in range(count)]
 
 
-def write_inputs(folder: Path, count: int) -> Path:
-    rows = rows_of(count)
+def write_inputs(folder: Path, count: int, sitting: int) -> Path:
+    """Write the same chats for both sides; return the config of ours."""
+    rows = rows_of(count, sitting)
     chats = [
         [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": row["text"]}]
         for row in rows
     ]
     (folder / "chats.json").write_text(json.dumps(chats))
     workspace = folder / "workspace"
-    workspace.mkdir()
+    workspace.mkdir(exist_ok=True)
     (workspace / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     messages = [
         {"role": "system", "content": INSTRUCTION},
@@ -145,13 +147,14 @@ def measure(folder: Path, arguments: argparse.Namespace) -> None:
     import llmops_kernel as llmops
     from llmops_kernel.models import catalogue
 
-    path = write_inputs(folder, arguments.rows)
+    path = write_inputs(folder, arguments.rows, 0)
     plain = Plain(folder, catalogue.prepare(MODEL), multiprocessing=arguments.multiprocessing)
     cluster = llmops.up("local")
     try:
         ours(cluster, path, **{"input.limit": 64})  # Loads the engine.
         rates: dict[str, list[float]] = {"plain": [], "ours": []}
-        for _ in range(arguments.runs):
+        for sitting in range(1, arguments.runs + 1):
+            write_inputs(folder, arguments.rows, sitting)
             rates["plain"].append(plain.rate())
             run = ours(cluster, path)
             rates["ours"].append(run.view.value("output_tokens_per_second"))
@@ -161,7 +164,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> None:
         medians = {name: statistics.median(values) for name, values in rates.items()}
         print(f" ratio: {medians['ours'] / medians['plain']:.3f}")
         plain.close()
-        one = {"sampling.max_tokens": 1, "input.limit": 64}
+        one = {"sampling.max_tokens": 1, "input.limit": 8}
         firsts = [to_first_rows(ours(cluster, path, **one)) for _ in range(5)]
         shown = ", ".join(f"{value:.2f}" for value in firsts)
         print(f"submit to the first token: {statistics.median(firsts):.2f} s ({shown})")

@@ -1,9 +1,9 @@
 """An engine that answers at once, for tests of all that is around an engine.
 
 A prompt's text says what happens to it: `[fail]` gets an error, `[crash]` kills the process as the
-kernel's OOM killer would, `[break]` makes `step` raise, and `[hang]` has no answer until it is
-cancelled. Each can happen once: `[crash:/tmp/x]` crashes only while there is no file
-/tmp/x, and makes it.
+kernel's OOM killer would, `[break]` makes `step` raise, `[hang]` has no answer until it is
+cancelled, and `[threads]` is answered with the threads that libraries were given. Each can happen
+once: `[crash:/tmp/x]` crashes only while there is no file /tmp/x, and makes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, EngineStats, Job, Request
 
-_MARKER = re.compile(r"\[(fail|crash|break|hang)(?::([^\]]+))?\]")
+_MARKER = re.compile(r"\[(fail|crash|break|hang|threads)(?::([^\]]+))?\]")
 
 
 class InstantEngine:
@@ -31,6 +31,7 @@ class InstantEngine:
         self._step_s = float(spec.options.get("step_s", 0.0))
         self._queue: deque[tuple[Request, Job]] = deque()
         self._hanging: set[int] = set()
+        self._threads = os.environ.get("OMP_NUM_THREADS", "")
         time.sleep(float(spec.options.get("load_s", 0.0)))
 
     def add(self, request: Request, job: Job) -> None:
@@ -72,7 +73,8 @@ class InstantEngine:
             message = "this row fails, as its prompt asked for"
             yield Answer(id=request.id, finish="error", error=message)
         else:
-            yield from _finished(request, job, text)
+            threads = self._threads if action == "threads" else ""
+            yield from _finished(request, job, threads or text)
 
 
 def prompt_text(request: Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,6 +67,13 @@ def test_broken_rows_get_an_error_and_the_others_an_answer(score: Score) -> None
     assert (rows[8]["id"], json.loads(rows[8]["input_raw"])["id"]) == ("9", 9)
     assert run.view.state == "SUCCEEDED"
     assert "5 of 9 rows could not be scored" in run.view.message
+
+
+def test_an_engine_without_gpus_computes_with_all_cores_of_its_node(score: Score) -> None:
+    run = score([{"id": "a", "text": "[threads]"}])
+    run.wait(120)
+    (row,) = table_of(output_of(run))
+    assert row["output"] == str(len(os.sched_getaffinity(0)))  # Ray would give it 1.
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[
             sampling=config.sampling,
             engine=config.engine,
         )
-        choice = engine_choice(spec, row, num_gpus=num_gpus, score_python=python)
+        choice = engine_choice(spec, row, num_gpus=num_gpus, num_nodes=1, score_python=python)
         job = job_of(row, adapter=adapter_folder(spec, one.model.adapter))
         asked = Asked(
             name=one.name,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from llmops_kernel.driver.cores import threads_set_by_user, use_cores
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.models.fetch import local_folder
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt
@@ -26,8 +27,9 @@ class EngineActor:
     It leaves the cluster when nobody has used it for `keep_s` seconds.
     """
 
-    def __init__(self, spec: EngineSpec, *, keep_s: float) -> None:
-        self._spec = spec
+    def __init__(self, spec: EngineSpec, *, keep_s: float, on_node: int = 1) -> None:
+        """`on_node`: engines among which a node's cores are divided."""
+        self._spec, self._on_node = spec, on_node
         self._keep_s = keep_s
         self._loading = threading.Lock()
         self._loop: EngineLoop | None = None
@@ -91,7 +93,7 @@ class EngineActor:
         with self._loading:
             if self._loop is None:
                 begin = time.monotonic()
-                self._loop = EngineLoop(_loaded(self._spec), broken=_break)
+                self._loop = EngineLoop(_loaded(self._spec, self._on_node), broken=_break)
                 self._load_s = time.monotonic() - begin
             self._touched_s = time.monotonic()
             return self._loop
@@ -130,7 +132,9 @@ def _on_this_node(job: Job) -> Job:
     return job if folder == job.adapter else replace(job, adapter=folder)
 
 
-def _loaded(spec: EngineSpec) -> Any:
+def _loaded(spec: EngineSpec, on_node: int) -> Any:
+    if not (spec.num_gpus or threads_set_by_user()):
+        use_cores(on_node)
     try:
         return load_engine(replace(spec, model=local_folder(spec.model)))
     except LLMOpsError:

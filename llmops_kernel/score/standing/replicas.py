@@ -23,6 +23,8 @@ class Deployment:
 
     spec: EngineSpec
     keep_s: float
+    on_node: int = 1
+    """Engines of the job on a node, which share its cores; no part of the name."""
     python: str = ""
     """Interpreter of the engine's own environment; empty: the job's."""
     code: tuple[str, ...] = ()
@@ -63,7 +65,7 @@ def replica(deployment: Deployment, index: int) -> Any:
     if runtime_env:
         options["runtime_env"] = runtime_env
     actor = ray.remote(EngineActor).options(**options)
-    return actor.remote(spec, keep_s=deployment.keep_s)
+    return actor.remote(spec, keep_s=deployment.keep_s, on_node=deployment.on_node)
 
 
 def _runtime_env(deployment: Deployment) -> dict[str, Any]:

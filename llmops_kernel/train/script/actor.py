@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.driver.cores import use_cores
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.warm.start_report import start_report
 
@@ -47,17 +47,8 @@ class ScriptActor:
         link_assets(workspace)
         os.environ.update(env)
         os.environ[SPEC_ENV_VAR] = spec.encode()
-        _use_cpus(int(env["LOCAL_WORLD_SIZE"]))
+        use_cores(int(env["LOCAL_WORLD_SIZE"]))
         failure = run_program(config, workspace)
         if failure is None:
             return None
         return failure.model_copy(update={"ranks": (int(env["RANK"]),)}).model_dump(mode="json")
-
-
-def _use_cpus(local_world_size: int) -> None:
-    """Divide the node's cores among its workers; Ray gives each a single thread."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = max(1, (cores or 1) // max(1, local_world_size))
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(threads)

@@ -1,0 +1,25 @@
+"""How many of a node's cores a process of ours computes with."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def use_cores(num_processes: int) -> int:
+    """Divide the node's cores among that many processes; return the threads of this one.
+
+    Ray gives an actor that asks for no CPU one thread (it sets OMP_NUM_THREADS to 1). Libraries
+    read the variable when they are imported; torch is set again when it is loaded already.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = max(1, (cores or 1) // max(1, num_processes))
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(threads)
+    return threads
+
+
+def threads_set_by_user() -> bool:
+    """Return whether OMP_NUM_THREADS has a value that Ray would not have set by default."""
+    return os.environ.get("OMP_NUM_THREADS", "1") != "1"
