@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from llmops_kernel.metrics.events import (
     StartEvent,
     StepEvent,
 )
+from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.export.exporting import export_run
 from llmops_kernel.services.export.options import Export, Options
 from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.store.export_job import ExportJob, ExportLine
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import GitState, RunRecord
 from llmops_kernel.store.store import RunStore
@@ -84,8 +86,24 @@ class Store:
     def export(
         self, run_id: str, path: Path | str | None, to: str = "merged", **more: Any
     ) -> Export:
+        """In this process, which has loaded torch: a new one takes seconds for that."""
+        options = Options(to=to, path=None if path is None else str(path), **more)
+        return export_run(RunAccess(self.backend, run_id), options, do=_here)
+
+    def export_apart(
+        self, run_id: str, path: Path | str | None, to: str = "merged", **more: Any
+    ) -> Export:
+        """In a process of its own, as for a user."""
         options = Options(to=to, path=None if path is None else str(path), **more)
         return export_run(RunAccess(self.backend, run_id), options)
+
+
+def _here(job: ExportJob, *, progress: Progress | None) -> ExportLine:
+    from llmops_kernel.export.work import run
+
+    # As it arrives in the other process.
+    sent = ExportJob.model_validate_json(job.model_dump_json())
+    return run(sent, progress or (lambda _: None))
 
 
 def _report(
@@ -216,5 +234,12 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A tiny model's threads wait for each other longer than they work, most on busy machines."""
+    import torch
+
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

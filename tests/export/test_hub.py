@@ -1,4 +1,8 @@
-"""`--to hub`: a repository in one commit, through the real client; a URL with its manifest last."""
+"""`--to hub`: a repository in one commit, through the real client; a URL with its manifest last.
+
+The client reads the hub's address when it is imported, so exports to the hub here have a process of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +153,8 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 def test_merged_weights_are_one_private_commit(
     store: Store, adapter: Path, tmp_path: Path, hub: Hub
 ) -> None:
-    done = store.export(store.add("adding-1", adapter), None, to="hub", repo="someone/adder")
+    run = store.add("adding-1", adapter)
+    done = store.export_apart(run, None, to="hub", repo="someone/adder", check=1)
     assert done.path is None
     assert done.location.endswith("/someone/adder")
     files = hub.repos["someone/adder"]
@@ -167,7 +172,7 @@ def test_merged_weights_are_one_private_commit(
 
 def test_an_adapter_is_pushed_alone(store: Store, adapter: Path, hub: Hub) -> None:
     run = store.add("adding-1", adapter)
-    done = store.export(run, None, to="hub", repo="someone/adder", lora=True)
+    done = store.export_apart(run, None, to="hub", repo="someone/adder", lora=True)
     files = hub.repos["someone/adder"]
     assert "adapter_model.safetensors" in files
     assert json.loads(files["adapter_config.json"])["base_model_name_or_path"] == "tiny-llama"
@@ -181,7 +186,7 @@ def test_a_repository_with_files_is_not_changed_without_force(
     hub.repos["someone/adder"] = {"model.safetensors": b"theirs"}
     run = store.add("adding-1", adapter)
     with pytest.raises(ExportError, match=r"has files already: model\.safetensors") as caught:
-        store.export(run, None, to="hub", repo="someone/adder")
+        store.export_apart(run, None, to="hub", repo="someone/adder")
     assert "--force" in caught.value.remedy
     assert hub.repos["someone/adder"] == {"model.safetensors": b"theirs"}
 
@@ -191,7 +196,9 @@ def test_a_refused_commit_is_reported_without_the_token(
 ) -> None:
     hub.refuse_commits = True
     with pytest.raises(ExportError, match="cannot be written") as caught:
-        store.export(store.add("adding-1", adapter), None, to="hub", repo="someone/adder", check=0)
+        store.export_apart(
+            store.add("adding-1", adapter), None, to="hub", repo="someone/adder", check=0
+        )
     assert TOKEN not in str(caught.value)
     assert hub.repos["someone/adder"] == {}
 
@@ -201,7 +208,7 @@ def test_no_token_is_said_before_any_work(
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
     with pytest.raises(ExportError, match="no token for the hub") as caught:
-        store.export(store.add("adding-1", adapter), None, to="hub", repo="someone/adder")
+        store.export_apart(store.add("adding-1", adapter), None, to="hub", repo="someone/adder")
     assert "HF_TOKEN" in caught.value.remedy
     assert not hub.repos
 

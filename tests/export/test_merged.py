@@ -19,7 +19,7 @@ def test_merged_weights_answer_as_base_and_adapter_do(
     store: Store, adapter: Path, tmp_path: Path
 ) -> None:
     run = store.add("adding-1", adapter)
-    done = store.export(run, tmp_path / "merged")
+    done = store.export_apart(run, tmp_path / "merged")
     assert done.path == tmp_path / "merged"
     prompts = [PROMPT, "<|user|>hello<|end|><|assistant|>", "what"]
     merged = greedy(done.path, prompts)

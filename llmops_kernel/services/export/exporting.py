@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,16 @@ from llmops_kernel.store.journal.view import RunView
 _MAX_CHECK_TOKENS = 64
 
 
-def export_run(run: RunAccess, options: Options, *, progress: Progress | None = None) -> Export:
+def export_run(
+    run: RunAccess,
+    options: Options,
+    *,
+    progress: Progress | None = None,
+    do: Callable[..., ExportLine] = run_job,
+) -> Export:
     """Write a run's result for serving; return what was written and how to use it.
+
+    `do` does the job, as `run_job` does in a process of its own.
 
     Raises ExportError with all that prevents it, before anything is done. Nothing is left of an
     export that fails or is interrupted.
@@ -52,7 +60,7 @@ def export_run(run: RunAccess, options: Options, *, progress: Progress | None = 
         raise ExportError(f"Run {run.id} has no result.", remedy="choose another: llmops runs")
     with _scratch(final) as scratch:
         job = _job(run, view, source, options, scratch=scratch, final=final)
-        done = run_job(job, progress=progress)
+        done = do(job, progress=progress)
         found = _listed(scratch)
         if final is not None:
             _put_in_place(scratch, final)
