@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel import score_env
-from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job, Request
+from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job
 from llmops_kernel.score.engines.registry import load_engine
 from llmops_kernel.score.engines.vllm import compat
-from tests.score.engines import cases, checks
+from tests.score.engines import cases, checks, ties
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,8 +30,6 @@ pytestmark = [
 ]
 CONTEXT = 512
 COMPARED = ("greedy", "text", "json", "classify", "target", "own tokens", "one", "two")
-TIE = 0.02
-"""Natural logarithm between two tokens that either engine may choose."""
 ROOT = Path(__file__).parents[3]
 
 
@@ -108,37 +106,15 @@ def test_the_same_answers_as_transformers(
             if mine.text != other.text:
                 request = case.requests[mine.id]
                 job = Job(adapter=adapters[case.adapter] if case.adapter else "")
-                gap = _gap(transformers, request, job, (mine.text, other.text))
+                gap = ties.gap(transformers, request.prompt, job, (mine.text, other.text))
                 print(f"a tie in {case.name} {mine.id}: {gap:.4f}")
-                assert gap < TIE, (case.name, mine.text, other.text)
+                assert gap < ties.TIE, (case.name, mine.text, other.text)
                 continue
             assert (mine.output_tokens, mine.finish) == (other.output_tokens, other.finish)
             if mine.logprob is not None:
                 assert mine.logprob == pytest.approx(other.logprob, abs=0.01)
             if mine.scores is not None:
                 assert mine.scores == pytest.approx(other.scores, abs=0.002)
-
-
-def _gap(engine: Engine, request: Request, job: Job, texts: tuple[str, str]) -> float:
-    """By how much one engine's first other token is more probable than the other's."""
-    from llmops_kernel.score.engines.transformers.engine import TransformersEngine
-
-    assert isinstance(engine, TransformersEngine)
-    tokenizer = engine.loaded.tokenizer
-    one, other = (tokenizer(text, add_special_tokens=False).input_ids for text in texts)
-    same = 0
-    while one[same] == other[same]:
-        same += 1
-    starts = [tokenizer.decode(ids[: same + 1]) for ids in (one, other)]
-    for number, start in enumerate(starts):
-        engine.add(
-            Request(id=number, prompt=request.prompt, target=start), replace(job, task="logprob")
-        )
-    found: list[Answer] = []
-    while engine.unfinished:
-        found += engine.step()
-    first, second = (answer.logprob or 0.0 for answer in found)
-    return abs(first - second)
 
 
 def test_the_same_vectors_as_transformers(
