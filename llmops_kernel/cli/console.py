@@ -112,11 +112,11 @@ def show_unexpected(error: BaseException) -> None:
 
 
 def _save_traceback(text: str) -> str:
-    from llmops_kernel.services.folders import home
+    from llmops_kernel.services.folders import home, private_folder
 
     path = home() / "logs" / f"llmops-{time.strftime('%y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         path.write_text(f"{sys.argv}\n{text}", encoding="utf-8")
     except OSError as error:
         return f"the traceback could not be saved ({error}); LLMOPS_DEBUG=1 shows it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,10 +13,12 @@ from typing import Any, Final
 
 from llmops_kernel.driver.checkpoint_folders import MARKER, step_of
 from llmops_kernel.errors import StoreError
+from llmops_kernel.store.files import own_temp_folder
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
 
 _THREADS: Final = 8
+_OWN_RUNS: Final = "llmops-runs"
 _FOLDERS_NEED_MAKING: Final = frozenset({"file", "local", "sftp", "ssh", "smb", "hdfs"})
 _PART: Final = ".part"
 _PACKAGES: Final = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
@@ -41,11 +42,12 @@ def folder_on_node(spec: RunSpec, *, node: Callable[[], str]) -> RunFolder:
     shared = storage_folder(spec.run_id)
     if shared is not None:
         return RunFolder(shared)
-    own = Path(tempfile.gettempdir()) / "llmops-runs"
     if run_storage() is not None:
         # One per node, also for two nodes that are pods on one host: they share only the bucket.
-        return RunFolder(own / f"{spec.run_id}-{node()}")
-    return RunFolder(Path(spec.run_root) if shares_run_folder(spec) else own / spec.run_id)
+        return RunFolder(own_temp_folder(_OWN_RUNS) / f"{spec.run_id}-{node()}")
+    if shares_run_folder(spec):
+        return RunFolder(Path(spec.run_root))
+    return RunFolder(own_temp_folder(_OWN_RUNS) / spec.run_id)
 
 
 def open_bucket(run_id: str) -> Bucket | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llmops_kernel.store.files import private_folder, readable_by_others
 from llmops_kernel.store.paths import CACHE_ENV_VAR, HOME_ENV_VAR, cache, home
 
-__all__ = ["CACHE_ENV_VAR", "HOME_ENV_VAR", "cache", "home"]
+__all__ = ["CACHE_ENV_VAR", "HOME_ENV_VAR", "cache", "home", "private_folder", "readable_by_others"]

@@ -5,15 +5,68 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from llmops_kernel.errors import StoreError
-from llmops_kernel.store.paths import HOME_ENV_VAR
+from llmops_kernel.store.paths import HOME_ENV_VAR, default_home
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})
+
+
+def private_folder(path: Path) -> None:
+    """Create a folder and its missing parents so that only this user can enter them.
+
+    The mode of a folder that exists stays. Raises `OSError`.
+    """
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)  # Raises where it is a file.
+
+
+def readable_by_others(folder: Path) -> bool:
+    """Return whether other users can list or enter a folder; False if it does not exist."""
+    with suppress(OSError):
+        return bool(stat.S_IMODE(folder.stat().st_mode) & 0o077)
+    return False
+
+
+def private_home(root: Path) -> None:
+    """Create the home folder for this user only. Raises `OSError`.
+
+    Earlier versions left it open to others: the default one is closed. One that LLMOPS_HOME
+    names may be shared on purpose; `llmops doctor` reports it.
+    """
+    private_folder(root)
+    if root == default_home() and readable_by_others(root):
+        with suppress(OSError):  # Somebody else's, or a file system without modes.
+            root.chmod(0o700)
+
+
+def own_temp_folder(name: str) -> Path:
+    """Return a folder of this user in the temporary folder, where names can be guessed.
+
+    Raises StoreError where another user has made it first.
+    """
+    folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+    with store_errors("create", folder):
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise StoreError(
+                f"{folder} belongs to another user or is not a folder: what a run writes there"
+                " would not be safe from others.",
+                remedy=f"remove {folder}, ask its owner to, or set TMPDIR to a folder of yours",
+            )
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            folder.chmod(0o700)
+    return folder
 
 
 @contextmanager

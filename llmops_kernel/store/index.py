@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from llmops_kernel.store.files import private_folder
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs_v2 (
     run_id TEXT PRIMARY KEY,
@@ -95,7 +97,7 @@ class RunIndex:
 
     def _connect(self) -> sqlite3.Connection:
         """Open a connection for one operation: safe across threads and forks."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(self.path.parent)
         db = sqlite3.connect(self.path, timeout=_LOCK_WAIT_S)
         try:
             db.execute("PRAGMA journal_mode=WAL")

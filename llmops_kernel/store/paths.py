@@ -16,7 +16,13 @@ RUN_STORAGE_ENV_VAR = "LLMOPS_RUN_STORAGE"
 
 def home() -> Path:
     """Runs and cluster records; `LLMOPS_HOME` moves it."""
-    return Path(os.environ.get(HOME_ENV_VAR) or platformdirs.user_data_dir("llmops")).absolute()
+    chosen = os.environ.get(HOME_ENV_VAR)
+    return Path(chosen).absolute() if chosen else default_home()
+
+
+def default_home() -> Path:
+    """The home folder where `LLMOPS_HOME` names no other."""
+    return Path(platformdirs.user_data_dir("llmops")).absolute()
 
 
 def cache() -> Path:

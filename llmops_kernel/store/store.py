@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from llmops_kernel.errors import RunNotFoundError, RunStateError, StoreError
 from llmops_kernel.metrics.events import AnyEvent
-from llmops_kernel.store.files import store_errors, write_new, write_whole
+from llmops_kernel.store.files import private_home, store_errors, write_new, write_whole
 from llmops_kernel.store.index import IndexRow, RunIndex
 from llmops_kernel.store.journal.journal import Deduplicator, FolderTail
 from llmops_kernel.store.journal.summary import RunSummary
@@ -72,6 +72,7 @@ class RunStore:
         if folder.record.exists():
             raise _exists(record.run_id)
         with store_errors("write run", folder.root):
+            private_home(self.root)
             folder.journal.mkdir(parents=True, exist_ok=True)
             write_whole(folder.config, config_yaml.encode())
             if git_diff:

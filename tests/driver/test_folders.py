@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from llmops_kernel.driver.folders import run_folder
+from llmops_kernel.errors import StoreError
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
 
-OWN = Path(tempfile.gettempdir()) / "llmops-runs"
+OWN = Path(tempfile.gettempdir()) / f"llmops-runs-{os.getuid()}"
 
 
 @pytest.fixture
@@ -36,6 +38,24 @@ def test_the_clients_folder_is_used_only_where_its_record_is_seen(
         RunFolder(tmp_path / "run").record.write_text(text)
         assert not shares_run_folder(spec)
         assert run_folder(spec).root == OWN / "script-1"
+
+
+def test_a_nodes_own_folder_is_closed_to_others_and_none_that_somebody_else_made(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RunFolder(tmp_path / "run").record.unlink()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = tmp_path / OWN.name
+    assert run_folder(spec).root == own / "script-1"
+    assert own.stat().st_mode & 0o777 == 0o700
+    own.chmod(0o777)
+    run_folder(spec)
+    assert own.stat().st_mode & 0o777 == 0o700
+    own.rmdir()
+    own.symlink_to(tmp_path / "run")
+    with pytest.raises(StoreError, match="belongs to another user") as caught:
+        run_folder(spec)
+    assert "TMPDIR" in caught.value.remedy
 
 
 def test_a_storage_folder_comes_first(

@@ -56,6 +56,17 @@ def test_a_home_that_cannot_be_written_fails(monkeypatch: pytest.MonkeyPatch) ->
     assert folders().level is Level.FAIL
 
 
+def test_a_home_that_others_can_read_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
+    assert folders().level is Level.OK
+    (tmp_path / "home").chmod(0o755)
+    found = folders()
+    assert found.level is Level.WARN
+    assert f"chmod 700 {tmp_path / 'home'}" in found.remedy
+
+
 def test_a_home_below_a_file_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "file" / "home"))

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from llmops_kernel.errors import ClusterStartError, ConfigError
+from llmops_kernel.store.files import private_folder
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
@@ -117,7 +118,7 @@ class ClusterFolder:
 
     def create(self) -> None:
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self.root)
         except OSError as error:
             raise _not_writable(self.root, error) from error
 

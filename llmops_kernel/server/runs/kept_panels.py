@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from llmops_kernel.server.live.feeds import Json
-from llmops_kernel.store.files import write_whole
+from llmops_kernel.store.files import private_folder, write_whole
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.paths import cache
 from llmops_kernel.version import VERSION
@@ -57,7 +57,7 @@ def keep(run_id: str, kept: KeptPanel) -> None:
     text = json.dumps(head).encode()
     path = _path(run_id)
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         write_whole(path, struct.pack("<I", len(text)) + text + kept.rows)
 
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from llmops_kernel.services.doctor.findings import Finding, Level, fail, ok, warn
-from llmops_kernel.services.folders import cache, home
+from llmops_kernel.services.folders import cache, home, private_folder, readable_by_others
 from llmops_kernel.views.format import byte_size
 
 GIB = 2**30
@@ -113,7 +113,7 @@ def folders() -> Finding:
     """Check that files can be written in the home folder and the cache."""
     for variable, path in (("LLMOPS_HOME", home()), ("LLMOPS_CACHE", cache())):
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            private_folder(path)
             with tempfile.TemporaryFile(dir=path) as file:
                 file.write(b"x")
                 file.flush()
@@ -121,6 +121,9 @@ def folders() -> Finding:
             seen = f"{path} cannot be written: {error.strerror}"
             remedy = f"set {variable} to a folder of yours, or correct its permissions"
             return fail("folders", seen, remedy)
+    if readable_by_others(home()):
+        seen = f"other users of this machine can read {home()}: runs, logs, packages"
+        return warn("folders", seen, f"chmod 700 {home()}, unless it is shared on purpose")
     return ok("folders", f"{home()} and {cache()} can be written")
 
 

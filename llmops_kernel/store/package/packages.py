@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmops_kernel.errors import WorkspaceError
-from llmops_kernel.store.files import store_errors
+from llmops_kernel.store.files import private_folder, store_errors
 from llmops_kernel.store.package.assets import ASSETS_FILE, Assets
 from llmops_kernel.store.package.hashes import HASH_DIGITS, digest_of
 from llmops_kernel.store.package.workspace import FileEntry, Workspace, biggest, mebibytes, scan
@@ -163,7 +163,7 @@ def _package(
         if path.exists():
             os.utime(path)
         else:
-            cache.mkdir(parents=True, exist_ok=True)
+            private_folder(cache)
             _write_zip(path, members, what=what, place=place)
         return Package(hash=content, path=path, size_bytes=path.stat().st_size)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.providers.kuberay.api import kubeconfig
 from llmops_kernel.store import paths
+from llmops_kernel.store.files import private_folder
 
 
 @dataclass(frozen=True, order=True)
@@ -64,7 +65,7 @@ def remember(home: Path, scope: KubeScope) -> None:
     path = _path(home)
     part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(path.parent)
         part.write_text(json.dumps([list(one) for one in [*known, pair]], indent=1))
         part.replace(path)
 
