@@ -147,13 +147,16 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.fixture(scope="session")
-def adapter_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Returns the folder of an adapter of a catalogue model, saved by PEFT as a run does."""
+def adapter_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Returns the folder of an adapter of a catalogue model, saved by PEFT as a run does.
+
+    `std`: of its random weights; how much it changes.
+    """
     made: dict[str, Path] = {}
 
-    def make(base: str) -> Path:
+    def make(base: str, std: float = 0.3) -> Path:
         if base not in made:
-            made[base] = _save_adapter(base, tmp_path_factory.mktemp("adapter"))
+            made[base] = _save_adapter(base, tmp_path_factory.mktemp("adapter"), std=std)
         return made[base]
 
     return make
@@ -164,7 +167,7 @@ def adapter(adapter_of: Callable[[str], Path]) -> Path:
     return adapter_of("tiny-llama")
 
 
-def _save_adapter(base: str, folder: Path) -> Path:
+def _save_adapter(base: str, folder: Path, *, std: float) -> Path:
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -178,7 +181,7 @@ def _save_adapter(base: str, folder: Path) -> Path:
         model = get_peft_model(AutoModelForCausalLM.from_pretrained(source), lora)
         for name, weight in model.named_parameters():
             if "lora_B" in name:  # Zero before training: such an adapter would change nothing.
-                weight.normal_(std=0.3)
+                weight.normal_(std=std)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(source).save_pretrained(folder)
     return folder
@@ -200,7 +203,9 @@ def full_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def greedy(folder: Path | str, prompts: list[str], *, adapter: Path | None = None) -> list[str]:
+def greedy(
+    folder: Path | str, prompts: list[str], *, adapter: Path | None = None, max_tokens: int = 24
+) -> list[str]:
     """Answer as the run did: base and adapter apart, computed in float32."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -214,7 +219,7 @@ def greedy(folder: Path | str, prompts: list[str], *, adapter: Path | None = Non
     answers = []
     for prompt in prompts:
         ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt")["input_ids"]
-        made = model.eval().generate(input_ids=ids, do_sample=False, max_new_tokens=24)
+        made = model.eval().generate(input_ids=ids, do_sample=False, max_new_tokens=max_tokens)
         answers.append(tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
     return answers
 
