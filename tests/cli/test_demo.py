@@ -70,13 +70,15 @@ def test_it_ends_with_base_and_adapter_in_one_table(
     for name in FILES:
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(NOTEBOOKS / name, workspace / name)
-    config = (workspace / "lora.train.yaml").read_text()
-    for old, new in (
-        ("SmolLM2-135M-Instruct", "tiny-llama"),
-        ("max_length: 96", "max_length: 512"),
-    ):
-        config = config.replace(old, new)
-    (workspace / "lora.train.yaml").write_text(config)
+    _change(
+        workspace / "lora.train.yaml",
+        {
+            "SmolLM2-135M-Instruct": "tiny-llama",
+            "max_length: 96": "max_length: 512",
+            "max_eval_rows: 48": "max_eval_rows: 2",
+        },
+    )
+    _change(workspace / "menu.score.yaml", {"  key: id ": "  limit: 12\n  key: id "})
     try:
         code = run_demo(workspace, max_steps=2)
         shown = capsys.readouterr().out
@@ -90,3 +92,11 @@ def test_it_ends_with_base_and_adapter_in_one_table(
             assert word in compared
     finally:
         llmops.down("local")
+
+
+def _change(file: Path, texts: dict[str, str]) -> None:
+    content = file.read_text()
+    for old, new in texts.items():
+        assert old in content
+        content = content.replace(old, new)
+    file.write_text(content)
