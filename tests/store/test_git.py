@@ -95,6 +95,35 @@ def test_no_program_of_the_repository_is_run(git, tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
+@pytest.mark.parametrize("name", ["evil", "ev=il", "Evil.two"])
+@pytest.mark.parametrize("kind", ["clean", "process"])
+def test_a_filter_that_the_repository_names_is_not_run(git, tmp_path, name, kind):
+    """Whoever sends a repository would otherwise run a program at the next submission."""
+    trap = tmp_path / "trap.sh"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\ncat\n")
+    trap.chmod(0o755)
+    commit(git)
+    git("config", f"filter.{name}.{kind}", str(trap))
+    git("config", f"filter.{name}.required", "true")
+    (tmp_path / ".gitattributes").write_text(f"*.py filter={name}\n")
+    (tmp_path / "a.py").write_text("x = 3\n")
+    assert "+x = 3" in read_git(tmp_path)[1]
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_filter_of_the_users_own_is_run(git, tmp_path, monkeypatch):
+    """As Git LFS, without which each of its files would look changed."""
+    own = tmp_path.parent / f"{tmp_path.name}-gitconfig"
+    own.write_text('[filter "upper"]\n\tclean = tr a-z A-Z\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    (tmp_path / ".gitattributes").write_text("*.txt filter=upper\n")
+    (tmp_path / "a.txt").write_text("hello\n")
+    commit(git)
+    git("config", "filter.upper.clean", "false")
+    (tmp_path / "a.txt").write_text("other\n")
+    assert "+OTHER" in read_git(tmp_path)[1]
+
+
 def test_without_commit_repository_or_git_there_is_nothing(git, tmp_path, monkeypatch):
     assert read_git(tmp_path) == (None, "")
     commit(git)

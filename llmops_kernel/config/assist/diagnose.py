@@ -139,6 +139,11 @@ class _Locator:
         self._text = text
         self._places = Places(text if len(text) <= MOST_CHARACTERS else "")
         self._starts = [0, *(i + 1 for i, character in enumerate(text) if character == "\n")]
+        # A look through all places of a name would be quadratic for a key given many times.
+        self._by_line: dict[tuple[str, int], Place] = {}
+        for place in self._places.all:
+            line, _ = self._position(place.key_start)
+            self._by_line.setdefault((".".join(place.path), line), place)
 
     def diagnostic(self, problem: Problem) -> Diagnostic:
         start, end = self._range(problem)
@@ -170,10 +175,11 @@ class _Locator:
         return place.value_start, place.value_end
 
     def _place(self, problem: Problem, own: bool) -> Place | None:
-        found = self._places.named(problem.path)
         if own and problem.line is not None:
-            there = [p for p in found if self._position(p.key_start)[0] == problem.line]
-            found = there or found
+            there = self._by_line.get((problem.path, problem.line))
+            if there is not None:
+                return there
+        found = self._places.named(problem.path)
         return found[0] if found else None
 
     def _parent(self, dotted: str) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """Each mistake stands at its place, and forms are told what each field takes."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,15 @@ def marked(text: str, **options: Any) -> list[tuple[str, str]]:
 )  # fmt: skip
 def test_places(text: str, expected: list[tuple[str, str]]) -> None:
     assert marked(text) == expected
+
+
+def test_a_key_given_very_often_is_located_each_time_and_soon() -> None:
+    """A look through all of them for each of them would take minutes."""
+    count = 20_000
+    begin = time.monotonic()
+    found = [one for one in diagnose(TRAIN, "seed: 1\n" * count) if "twice" in one.message]
+    assert time.monotonic() - begin < 60
+    assert [one.line for one in found] == list(range(2, count + 1))
 
 
 def test_files_are_marked_where_they_are_named(tmp_path: Path) -> None:
