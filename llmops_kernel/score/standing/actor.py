@@ -93,7 +93,8 @@ class EngineActor:
         with self._loading:
             if self._loop is None:
                 begin = time.monotonic()
-                self._loop = EngineLoop(_loaded(self._spec, self._on_node), broken=_break)
+                load = functools.partial(_loaded, self._spec, self._on_node)
+                self._loop = EngineLoop(load, broken=_break)
                 self._load_s = time.monotonic() - begin
             self._touched_s = time.monotonic()
             return self._loop

@@ -8,14 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from llmops_kernel.score.engines.protocol import EngineSpec, Job
+from llmops_kernel.errors import ModelError
+from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job
 from llmops_kernel.score.standing.loop import EngineLoop
 from tests.score.instant import InstantEngine
 
 
 def _loop(broken: list[BaseException] | None = None, **options: object) -> EngineLoop:
-    engine = InstantEngine(EngineSpec(type="x", model="m", batch_size=4, options=options))
-    return EngineLoop(engine, broken=(broken if broken is not None else []).append)
+    spec = EngineSpec(type="x", model="m", batch_size=4, options=options)
+    found = broken if broken is not None else []
+    return EngineLoop(lambda: InstantEngine(spec), broken=found.append)
 
 
 def test_each_caller_gets_its_own_answers_in_order() -> None:
@@ -27,6 +29,37 @@ def test_each_caller_gets_its_own_answers_in_order() -> None:
     assert [answer.id for answer in found[0]] == list(range(25))
     assert loop.requests == 200
     loop.close()
+
+
+class ThreadEngine(InstantEngine):
+    """Remembers the threads that loaded it and made its steps."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.threads = {threading.get_ident()}
+
+    def step(self) -> list[Answer]:
+        self.threads.add(threading.get_ident())
+        return super().step()
+
+
+def test_one_thread_loads_the_engine_and_makes_its_steps() -> None:
+    loop = EngineLoop(lambda: ThreadEngine(EngineSpec(type="x", model="m")), broken=print)
+    loop.generate(Job(), ["one"])
+    assert isinstance(loop.engine, ThreadEngine)
+    assert len(loop.engine.threads) == 1
+    assert threading.get_ident() not in loop.engine.threads
+    loop.close()
+
+
+def test_an_engine_that_cannot_load_raises_where_it_was_asked_for() -> None:
+    def load() -> InstantEngine:
+        raise ModelError("m does not fit", remedy="use a smaller one")
+
+    broken: list[BaseException] = []
+    with pytest.raises(ModelError, match="does not fit"):
+        EngineLoop(load, broken=broken.append)
+    assert broken == []
 
 
 def test_no_prompts_are_answered_at_once() -> None:
