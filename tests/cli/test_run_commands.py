@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.cli.runs.submit import unseen
-from llmops_kernel.metrics.events import EndEvent, StartEvent, StepEvent
+from llmops_kernel.metrics.events import (
+    EndEvent,
+    EvalEvent,
+    OutputEvent,
+    PhaseEvent,
+    StartEvent,
+    StepEvent,
+    WarningEvent,
+)
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
@@ -17,7 +25,14 @@ from llmops_kernel.views.summary import list_runs
 from tests.cli.conftest import Llmops
 
 
-def _make_run(run_id: str, *, learning_rate: float, created_s: float, losses: list[float]) -> None:
+def _make_run(
+    run_id: str,
+    *,
+    learning_rate: float,
+    created_s: float,
+    losses: list[float],
+    odd: str = "",
+) -> None:
     store = RunStore()
     record = RunRecord(
         run_id=run_id,
@@ -44,8 +59,18 @@ def _make_run(run_id: str, *, learning_rate: float, created_s: float, losses: li
     for number, loss in enumerate(losses, start=1):
         took = {"step_time_s": 0.1, "data_wait_s": 0.0, "compute_s": 0.1}
         writer.emit(StepEvent(step=number, loss=loss, tokens=10, tokens_per_second=100.0, **took))
+    if odd:
+        _emit_odd(writer, odd)
     writer.emit(EndEvent(state="SUCCEEDED", last_step=len(losses)))
     writer.close()
+
+
+def _emit_odd(writer: JournalWriter, odd: str) -> None:
+    writer.emit(PhaseEvent(name=odd, state="begin", detail=odd))
+    writer.emit(PhaseEvent(name=odd, state="end"))
+    writer.emit(EvalEvent(step=2, loss=1.0, metrics={f"eval_{odd}": 0.5}))
+    writer.emit(OutputEvent(path=f"/out/{odd}", what=odd))
+    writer.emit(WarningEvent(message=odd, remedy=odd))
 
 
 @pytest.fixture
@@ -111,6 +136,21 @@ def test_compare_shows_figures_and_only_what_differs(
     assert "5e-05" in shown
     assert "seed" not in shown
     assert png.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "command", [("show", "last"), ("compare", "toy-1", "toy-2"), ("wait", "last"), ("runs",)]
+)
+def test_text_of_a_run_is_not_markup(
+    llmops: Llmops, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    """A metric `rouge[/L]` would end a style that nobody began, and raise."""
+    odd = "rouge[/L]"
+    for number, run_id in enumerate(("toy-1", "toy-2")):
+        _make_run(run_id, learning_rate=1e-4, created_s=1.0 + number, losses=[3.0, 2.0], odd=odd)
+    assert llmops(*command) == 0
+    assert command == ("runs",) or odd in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("two_runs")

@@ -103,7 +103,7 @@ def progress_line(view: RunView, *, now_s: float) -> Table:
     done = view.progress.fraction if view.progress else None
     bar = ProgressBar(total=1.0, completed=done or 0.0, width=BAR_WIDTH, pulse=done is None)
     percent = "" if done is None else f"{int(done * 100)} %"
-    grid.add_row(bar, percent, progress_text(view), Text(eta_text(view, now_s=now_s), "dim"))
+    grid.add_row(bar, percent, Text(progress_text(view)), Text(eta_text(view, now_s=now_s), "dim"))
     return grid
 
 
@@ -153,7 +153,7 @@ def samples(view: RunView, *, shown: int | None = None) -> list[RenderableType]:
     grid.add_column(overflow="fold")
     for row in rows:
         for name, text in zip(found["columns"], row, strict=True):
-            grid.add_row(name, Text(fmt.one_line(text, _SAMPLE_CHARACTERS)))
+            grid.add_row(Text(name), Text(fmt.one_line(text, _SAMPLE_CHARACTERS)))
         grid.add_row("", "")
     return [Text(f"\nSamples {found['at']}", "bold"), grid]
 
@@ -232,13 +232,13 @@ def waterfall_table(view: RunView, *, now_s: float) -> Table:
     for span, bar in zip(spans, _bars(spans, now_s=now_s), strict=True):
         seconds = span_text(span, now_s=now_s)
         table.add_row(
-            span.name.replace("_", " "),
+            Text(span.name.replace("_", " ")),
             bar,
-            seconds,
+            Text(seconds),
             Text(span.detail, no_wrap=True, overflow="ellipsis"),
         )
     for name, text in later_totals(later, now_s=now_s):
-        table.add_row(name, "", text, f"after the {first}")
+        table.add_row(Text(name), "", Text(text), Text(f"after the {first}"))
     return table
 
 
@@ -259,10 +259,10 @@ def figure_table(view: RunView) -> Table:
     table = _table("Figures")
     table.show_header = False
     took_s = elapsed_s(view)
-    table.add_row("progress", progress_text(view) or fmt.DASH)
+    table.add_row("progress", Text(progress_text(view) or fmt.DASH))
     table.add_row("took", fmt.seconds(took_s))
     for figure in compared_figures(view):
-        table.add_row(figure.label, Text.assemble(figure.text, (f"  {figure.hint}", "dim")))
+        table.add_row(Text(figure.label), Text.assemble(figure.text, (f"  {figure.hint}", "dim")))
     return table
 
 
@@ -270,9 +270,9 @@ def eval_table(view: RunView) -> Table:
     cells = eval_rows(view)
     table = _table("Evaluations")
     for name in cells["columns"]:
-        table.add_column(name, justify="right")
+        table.add_column(Text(name), justify="right")
     for row in cells["rows"]:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
 
 
@@ -281,5 +281,5 @@ def output_table(view: RunView) -> Table:
     table.show_header = False
     for event in view.outputs:
         size = Text(fmt.byte_size(event.size_bytes), "dim")
-        table.add_row(event.what.replace("_", " "), Text(event.path, overflow="fold"), size)
+        table.add_row(Text(event.what.replace("_", " ")), Text(event.path, overflow="fold"), size)
     return table

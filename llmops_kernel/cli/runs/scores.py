@@ -38,6 +38,7 @@ def print_scores(console: Console, compared: Comparison) -> None:
     heads, *lines = metric_rows(found)
     cells = [[plain(cell) for cell in line] for line in lines]
     console.print(facts(names))
+    heads = [plain(head) for head in heads]
     console.print(table(heads, cells, right=heads[1:], optional=("worse", "better")))
     console.print(facts({label: plain(text) for label, text in count_lines(found)}))
     console.print(f"\nRows: llmops compare {found.before} {found.after} --rows flipped")
@@ -49,7 +50,7 @@ def print_rows(console: Console, page: RowsPage) -> None:
         console.print(_head(row, page.metric), style="bold", markup=False, emoji=False)
         console.print(_texts(row, is_whole=not console.is_terminal))
         console.print()
-    console.print(shown_of(page))
+    console.print(shown_of(page), markup=False)
 
 
 def _head(row: ComparedRow, metric: str | None) -> str:

@@ -29,8 +29,10 @@ def runs_table(summaries: Sequence[RunSummary]) -> FittingTable:
     ]
     figures = [name for name in runs.numbers if name not in ("progress", "age", "attempt")]
     # The first figure stays; the less important ones are left out first.
-    optional = ("attempt", "cluster", *reversed(figures[1:]))
-    return table(list(runs.names), rows, right=runs.numbers, optional=optional)
+    optional = ("attempt", "cluster", *map(plain, reversed(figures[1:])))
+    return table(
+        [*map(plain, runs.names)], rows, right=[*map(plain, runs.numbers)], optional=optional
+    )
 
 
 def print_run(console: Console, run: Run) -> None:
@@ -71,8 +73,10 @@ def compare_table(runs: Sequence[Run]) -> FittingTable:
     figures = [{f.label: f.text for f in compared_figures(view)} for view in views]
     labels = dict.fromkeys(label for mine in figures for label in mine)
     rows = [["state", *(state(view.state) for view in views)]]
-    rows.append(["progress", *(progress_cell(view.progress) for view in views)])
-    rows += [[label, *(mine.get(label, fmt.DASH) for mine in figures)] for label in labels]
+    rows.append(["progress", *(plain(progress_cell(view.progress)) for view in views)])
+    rows += [
+        [plain(label), *(plain(mine.get(label, fmt.DASH)) for mine in figures)] for label in labels
+    ]
     rows.append(["code", *(run.record.code_hash[:12] for run in runs)])
     configs = [flatten(run.record.config) for run in runs]
     for path in sorted({path for config in configs for path in config}):
