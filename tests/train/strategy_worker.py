@@ -1,11 +1,18 @@
-"""One of two workers of a training without Ray: `python -m tests.train.strategy_worker SPEC`."""
+"""Two workers of a training without Ray, or one of them.
+
+`python -m tests.train.strategy_worker SPEC` is one worker. Without a SPEC it is the process that
+pairs are forked from, as workers of a warm cluster are: to load torch and DeepSpeed takes longer
+than most of these trainings.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 
@@ -15,10 +22,11 @@ from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.train.checkpoints.store import store_journal
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.loop import train
+from llmops_kernel.warm.preload import DEFAULT_MODULES, preload
 
 
-def main() -> None:
-    spec = json.loads(sys.argv[1])
+def work(spec: dict[str, Any]) -> None:
+    """Train and leave the process."""
     rank, folder = int(os.environ["RANK"]), Path(spec["folder"])
     # A folder of its own makes a worker one of another node.
     is_alone = spec.get("apart", False)
@@ -48,5 +56,37 @@ def main() -> None:
     os._exit(0)
 
 
+def serve() -> None:
+    """Train each job that is read in two processes, and print their exit codes."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # Libraries print to standard output as well.
+    loaded = preload([name for name in DEFAULT_MODULES if name.partition(".")[0] != "ray"])
+    assert not loaded["problem"], loaded["problem"]
+    for line in sys.stdin:
+        job = json.loads(line)
+        pids = [_fork(job, rank) for rank in range(2)]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        print(json.dumps(codes), file=answers, flush=True)
+
+
+def _fork(job: dict[str, Any], rank: int) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.environ.update(job["env"], RANK=str(rank), LOCAL_RANK=str(rank))
+        log = os.open(f"{job['spec']['folder']}/{rank}.log", os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        work(job["spec"])
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(1)
+
+
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        work(json.loads(sys.argv[1]))
+    else:
+        serve()
