@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import logging
 import os
 import ssl
 import threading
@@ -24,6 +26,7 @@ from llmops_kernel.providers.kuberay.api.kubectl import IN_CLUSTER, with_scope
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
+_LOG = logging.getLogger(__name__)
 # An API server that repeats 401 must not start a plug-in for each request.
 _RENEWAL_PAUSE_S: Final = 5.0
 _EXEC_SKEW_S: Final = 60.0
@@ -259,9 +262,20 @@ def _take_plugin(config: Any, context: kubeconfig.Context) -> _Plugin | None:
     return None
 
 
+@functools.cache  # Once a process and server.
+def _warn_unverified(server: str) -> None:
+    _LOG.warning(
+        "The certificate of the Kubernetes API server %s is not verified, because its kubeconfig"
+        " has `insecure-skip-tls-verify: true`: whoever answers at this address receives your"
+        " credentials. Set `certificate-authority` instead",
+        server,
+    )
+
+
 def ssl_context(loaded: Configuration) -> ssl.SSLContext:
     """Return the SSL context. Raises KubeError."""
     if loaded.verify_ssl is False:
+        _warn_unverified(str(loaded.host))
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

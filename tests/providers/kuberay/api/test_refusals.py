@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import stat
 import sys
@@ -256,6 +257,22 @@ def test_a_certificate_that_is_not_trusted(cloud: Cloud, tmp_path: Path) -> None
     with pytest.raises(KubeUnreachable, match="certificate that is not trusted") as caught:
         cloud.provider.up(cloud.template(), wait=False)
     assert "certificate-authority" in caught.value.remedy
+
+
+def test_a_server_whose_certificate_is_not_verified_is_reported(
+    cloud: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = cloud.kubeconfig.read_text()
+    trusted = f"certificate-authority: {cloud.standin.ca_file}"
+    assert trusted in text
+    cloud.kubeconfig.write_text(text.replace(trusted, "insecure-skip-tls-verify: true"))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert Kube().list(raycluster_path(cloud.namespace))[0] == []
+    said = [each.getMessage() for each in caplog.records if "not verified" in each.getMessage()]
+    assert len(said) == 1
+    assert cloud.standin.url in said[0]
+    assert "certificate-authority" in said[0]
 
 
 def test_a_client_certificate(cloud: Cloud, tmp_path: Path) -> None:
