@@ -13,6 +13,7 @@ export function useChanges(model: {
   React.useEffect(() => {
     const listen = () => again();
     model.changed.connect(listen);
+    listen(); // For what has changed since the drawing.
     return () => {
       model.changed.disconnect(listen);
     };
@@ -20,7 +21,7 @@ export function useChanges(model: {
 }
 
 /**
- * Unix time in seconds, for ages; updated every second.
+ * Unix time in seconds, for ages; updated every five seconds.
  */
 export function useNow(): number {
   const [now, setNow] = React.useState(() => Date.now() / 1000);
