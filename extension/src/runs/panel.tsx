@@ -26,7 +26,7 @@ export class RunsPanel extends ReactWidget {
     super();
     this.id = 'llmops-runs';
     this.title.icon = runsIcon;
-    this.title.caption = trans.__('Training Runs');
+    this.title.caption = trans.__('Runs');
     this.addClass('llmops-runs');
   }
 
@@ -64,7 +64,7 @@ function Runs(props: IProps): JSX.Element {
   return (
     <>
       <div className="llmops-runs-head">
-        <h2>{trans.__('Training Runs')}</h2>
+        <h2>{trans.__('Runs')}</h2>
         <CompareButton {...props} />
       </div>
       <div className="llmops-runs-filter">

@@ -44,7 +44,7 @@ export const runsPanelPlugin: JupyterFrontEndPlugin<void> = {
     app.shell.add(panel, 'left', { rank: 610 });
     restorer?.add(panel, panel.id);
     app.commands.addCommand(CommandIDs.showRuns, {
-      label: trans.__('Show Training Runs'),
+      label: trans.__('Show Runs'),
       caption: trans.__('Open the sidebar that lists training runs'),
       icon: runsIcon,
       describedBy: { args: { type: 'object', properties: {} } },
