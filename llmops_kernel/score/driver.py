@@ -12,7 +12,8 @@ from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.folders import run_folder
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
-from llmops_kernel.score.evaluate.judge import FOLDER, judge_config
+from llmops_kernel.metrics.grades import FOLDER
+from llmops_kernel.score.evaluate.judge import judge_config
 from llmops_kernel.score.evaluate.totals import Totals
 from llmops_kernel.score.live import LiveReport
 from llmops_kernel.score.output.ledger import Ledger

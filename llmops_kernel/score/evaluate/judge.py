@@ -6,15 +6,13 @@ grading. A grade is chosen by constrained choice, so that every answer is one of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.metrics.grades import FOLDER, ROW, grade_value
 
-FOLDER: Final = "_judge"
-"""Below the judged output: names with a line before them are no part of a table."""
-ROW: Final = "row_number"
 _PARTS: Final = "part-*.parquet"
 _NAME: Final = 34
 """Characters of the judged run's name: names have at most 40."""
@@ -50,13 +48,6 @@ def judge_config(config: ScoreConfig, *, output: str) -> ScoreConfig:
             },
         }
     )
-
-
-def grade_value(grade: str | None, grades: Sequence[str]) -> float | None:
-    """Return a grade's place as a number: 1 for the best, 0 for the worst, evenly between them."""
-    if grade is None or grade not in grades or len(grades) < 2:
-        return None
-    return 1 - grades.index(grade) / (len(grades) - 1)
 
 
 @dataclass

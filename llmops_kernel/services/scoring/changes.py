@@ -10,7 +10,7 @@ from llmops_kernel.metrics.bootstrap import Floats, Interval, mean_difference, r
 from llmops_kernel.metrics.direction import better_of
 from llmops_kernel.views.score_comparison import MetricChange
 
-PREFERRED = ("exact_match", "field_f1", "grounded", "rougeL", "bleu", "perplexity")
+PREFERRED = ("exact_match", "field_f1", "grounded", "judge", "rougeL", "bleu", "perplexity")
 """What says that a row got better, the first that both have."""
 # Of all rows they are not the mean of the rows, so both numbers are shown.
 _OTHER_OF_TABLE = {"bleu": "bleu (corpus)"}

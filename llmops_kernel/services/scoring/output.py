@@ -12,8 +12,12 @@ from itertools import accumulate
 from typing import Any, Final
 
 from llmops_kernel.errors import ComparisonError, MissingDependencyError
+from llmops_kernel.metrics.bootstrap import Floats
+from llmops_kernel.metrics.grades import FOLDER, ROW
+from llmops_kernel.services.scoring.grades import METRIC, of_rows, read_grades
 
 METRIC_PREFIX: Final = "metric_"
+_JUDGE: Final = METRIC_PREFIX + METRIC
 _PART: Final = "part-"
 _SUCCESS: Final = "_SUCCESS"
 _THREADS: Final = 8
@@ -32,10 +36,11 @@ class Part:
 class ScoredOutput:
     """A finished output. Raises ComparisonError, MissingDependencyError.
 
-    `name` is how messages call it, such as the run's id.
+    `name` is how messages call it, such as the run's id. With the `grades` of a judge, from best to
+    worst, its rows have the metric `judge`.
     """
 
-    def __init__(self, url: str, *, name: str) -> None:
+    def __init__(self, url: str, *, name: str, grades: Sequence[str] = ()) -> None:
         self.url, self.name = url, name
         self._files, root = _file_system(url, name)
         listed = self._list(root)
@@ -47,6 +52,9 @@ class ScoredOutput:
         if not any(_base(path) == _SUCCESS for path in listed):
             raise self._not_finished()
         self.columns = frozenset[str]().union(*(part.columns for part in self.parts))
+        self._grades = self._read_grades(root, grades) if grades else None
+        if self._grades is not None:
+            self.columns |= {_JUDGE}
         summary = next((path for path in listed if _base(path) == "_metrics.json"), None)
         self.totals = self._totals(summary) if summary else {}
         """Metrics of all rows, as the scoring computed them."""
@@ -109,15 +117,29 @@ class ScoredOutput:
         import pyarrow.parquet as pq
 
         there = [name for name in columns if name in part.columns]
+        if _JUDGE in columns and ROW in part.columns:
+            there = list(dict.fromkeys((*there, ROW)))
         try:
             with self._files.open_input_file(part.path) as source:
                 table = pq.ParquetFile(source).read(columns=there)
         except (OSError, ValueError) as error:
             raise self._broken(part.path, error) from error
+        if self._grades is not None and {_JUDGE, ROW} <= {*columns, *table.column_names}:
+            places = of_rows(self._grades, table.column(ROW).to_pylist())
+            table = table.append_column(_JUDGE, pa.array(places, pa.float64()))
         for name in columns:
-            if name not in part.columns:
+            if name not in table.column_names:
                 table = table.append_column(name, pa.nulls(part.rows))
         return table.select(list(columns))
+
+    def _read_grades(self, root: str, grades: Sequence[str]) -> Floats | None:
+        try:
+            return read_grades(self._files, root, grades=grades)
+        except (OSError, ValueError) as error:
+            raise ComparisonError(
+                f"The judge's grades of {self.name} cannot be read: {_first_line(error)}",
+                remedy=f"delete {self.url}/{FOLDER} and grade again: llmops retry",
+            ) from error
 
     def _broken(self, path: str, error: Exception) -> ComparisonError:
         return ComparisonError(

@@ -25,8 +25,10 @@ def compare_runs(store: RunStore, before: str, after: str) -> OutputComparison:
             f"{before} identifies its rows by {shown[0]}, and {after} by {shown[1]}.",
             remedy="set input.key to the same column in both, and score again",
         )
+    grades = _common_grades(*records)
     first, second = (
-        ScoredOutput(output_url(store, record), name=record.run_id) for record in records
+        ScoredOutput(output_url(store, record), name=record.run_id, grades=grades)
+        for record in records
     )
     return OutputComparison(first, second, key=_column(keys[0]))
 
@@ -47,6 +49,14 @@ def output_url(store: RunStore, record: RunRecord) -> str:
     if own.is_dir() or not (reported or configured):
         return str(own)
     return reported[-1] if reported else configured
+
+
+def _common_grades(before: RunRecord, after: RunRecord) -> tuple[str, ...]:
+    """Return the grades of the judge of both; those of another rubric or model say nothing."""
+    judges = [_section(record, "evaluation").get("judge") for record in (before, after)]
+    if judges[0] != judges[1] or not isinstance(judges[0], Mapping) or not judges[0].get("model"):
+        return ()
+    return tuple(judges[0].get("choices") or ())
 
 
 def _column(key: str) -> str:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.metrics.grades import FOLDER, grade_value
 from llmops_kernel.score.engines.protocol import Answer
-from llmops_kernel.score.evaluate.judge import FOLDER, Grades, grade_value, judge_config
+from llmops_kernel.score.evaluate.judge import Grades, judge_config
 from llmops_kernel.score.input.files import input_files
 from llmops_kernel.score.input.parts import divide
 from llmops_kernel.score.input.prompts import PromptMaker

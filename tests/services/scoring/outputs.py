@@ -73,12 +73,33 @@ def scored_run(
     *,
     key: str = "",
     created_s: float | None = None,
+    judge: Mapping[str, Any] | None = None,
+    labels: Sequence[str | None] = (),
     **more: Any,
 ) -> None:
-    """A run that has ended, with its output in its folder."""
-    config = {"input": {"path": "rows.jsonl", "key": key}, "output": {"url": ""}}
+    """A run that has ended, with its output in its folder; `labels`: the judge's, by row."""
+    config: dict[str, Any] = {"input": {"path": "rows.jsonl", "key": key}, "output": {"url": ""}}
+    if judge is not None:
+        config["evaluation"] = {"judge": judge}
     root = make_run(store, run_id, created_s=created_s, kind="score", config=config)
     write_output(root / "output", rows, **more)
+    if labels:
+        write_grades(root / "output", labels)
+
+
+def write_grades(folder: Path, labels: Sequence[str | None], *, part_rows: int = 3) -> None:
+    """Write what a judge's scoring of an output writes, without its ledger."""
+    (folder / "_judge").mkdir()
+    for start in range(0, len(labels), part_rows):
+        part = labels[start : start + part_rows]
+        numbers = range(start, start + len(part))
+        columns = {
+            "input_row_number": pa.array(numbers, pa.int64()),
+            "row_number": pa.array(numbers, pa.int64()),
+            "label": pa.array(part, pa.string()),
+        }
+        path = folder / "_judge" / f"part-{start // part_rows:08d}.parquet"
+        pq.write_table(pa.table(columns), path)
 
 
 def _type(name: str) -> Any:
