@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import time
+import warnings
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -37,23 +39,64 @@ if TYPE_CHECKING:
 
 LINE, POINT, GREY = "#1976d2", "#e65100", "#757575"
 _SAMPLE_WIDTH = 100
+_PICTURE_WIDTH, _PICTURED, _LINE_INCHES = 140, 3, 0.18
 _CELL = "text-align:left;padding:2px 14px 2px 0"
 
 
 def render_png(view: RunView, *, title: str = "", now_s: float | None = None) -> bytes:
-    """Loss with evaluations, speed, and the waterfall, side by side; on white, 1100 x 320 px."""
+    """Loss with evaluations, speed, and the waterfall, side by side; on white, 1100 x 320 px.
+
+    Below them the newest samples, where the run has some.
+    """
     from matplotlib.figure import Figure  # 0.3 s to import
 
-    figure = Figure(figsize=(11, 3.2), dpi=100, layout="constrained", facecolor="white")
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1, 1.1))
+    lines = picture_lines(view)
+    below = _LINE_INCHES * (len(lines) + 1) if lines else 0.0
+    figure = Figure(figsize=(11, 3.2 + below), dpi=100, layout="constrained", facecolor="white")
+    grid = figure.add_gridspec(
+        2, 3, width_ratios=(1.2, 1, 1.1), height_ratios=(3.2, max(below, 0.01))
+    )
+    left, middle, right = (figure.add_subplot(grid[0, column]) for column in range(3))
     draw_curve(left, view)
     draw_speed(middle, view)
     draw_waterfall(right, view, now_s=time.time() if now_s is None else now_s)
     if title:
         figure.suptitle(fmt.ellipsis(title, 90), fontsize=10)
+    if lines:
+        _draw_lines(figure.add_subplot(grid[1, :]), lines)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
+    with warnings.catch_warnings():  # A sample may have letters that the font lacks.
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure.savefig(buffer, format="png")
     return buffer.getvalue()
+
+
+def picture_lines(view: RunView) -> list[str]:
+    """Return a few of the newest samples as lines of a picture; empty without samples."""
+    found = sample_table(view)
+    lines = [f"samples {found['at']}"] if found["rows"] else []
+    for row in found["rows"][:_PICTURED]:
+        texts = dict(zip(found["columns"], row, strict=True))
+        shown = [name for name in ("prompt", "answer", "reference") if name in texts]
+        lines += [f"{name}: {fmt.one_line(texts[name], _PICTURE_WIDTH)}" for name in shown]
+    return lines
+
+
+def _draw_lines(axes: Axes, lines: Sequence[str]) -> None:
+    axes.axis("off")
+    for number, line in enumerate(lines):
+        # A dollar is no formula here.
+        axes.text(
+            0.0,
+            1 - (number + 0.5) / len(lines),
+            line,
+            color=GREY if number == 0 else "#333333",
+            fontsize=8,
+            parse_math=False,
+            transform=axes.transAxes,
+            va="center",
+            in_layout=False,  # A wide text would make the charts narrow.
+        )
 
 
 def style_axes(axes: Axes, title: str) -> None:

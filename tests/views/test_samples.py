@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import warnings
 from html.parser import HTMLParser
 
 from rich.console import Console
@@ -19,6 +21,7 @@ from llmops_kernel.metrics.events import (
 from llmops_kernel.server.wire.panel import PanelState
 from llmops_kernel.store.journal.score_view import ScoreView
 from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views import static_run
 from llmops_kernel.views.columns import speed_of, speed_title
@@ -186,3 +189,28 @@ def test_the_picture_draws_the_speed_of_the_kind() -> None:
     assert speed_title(speed_of([slow])) == "tokens per second"
     assert speed_title(speed_of([ScoreView()])) == "prompt tokens per second"
     assert static_run.render_png(score_view()).startswith(b"\x89PNG")
+
+
+def test_the_picture_has_the_newest_samples_below_its_charts() -> None:
+    lines = static_run.picture_lines(ended())
+    assert lines[0] == "samples after 120 rows"
+    assert [line.partition(":")[0] for line in lines[1:]] == ["prompt", "answer", "reference"]
+    assert static_run.picture_lines(TrainingView([start(), *steps(1, 3)])) == []
+    tall, flat = (png_size(view) for view in (ended(), TrainingView([start(), *steps(1, 3)])))
+    assert flat == (1100, 320)
+    assert tall[0] == 1100
+    assert tall[1] > flat[1] + 10 * len(lines)
+
+
+def test_a_sample_is_no_formula_and_may_have_letters_that_the_font_lacks() -> None:
+    sample = {"prompt": "$x^{2$ 値段", "prediction": "\\frac{", "reference": "x" * 5000}
+    event = EvalEvent(step=120, metrics={}, samples=(sample,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert png_size(score_view(event))[0] == 1100
+
+
+def png_size(view: RunView) -> tuple[int, int]:
+    """Width and height, from the first chunk of the file."""
+    width, height = struct.unpack(">II", static_run.render_png(view, now_s=31.0)[16:24])
+    return width, height
