@@ -10,16 +10,19 @@ from llmops_kernel.errors import (
     ClusterNotFoundError,
     RunNotFoundError,
     RunStateError,
+    StoreError,
 )
 from llmops_kernel.jobs.control import retry_run, stop_run
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.jobs.log_source import log_on_disk, log_over_http
 from llmops_kernel.jobs.observe import Observer
+from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import TERMINAL, RunState
 from llmops_kernel.providers.protocol import ClusterProvider
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.store.deletion import DeletionPreview, preview
+from llmops_kernel.store.journal.chat_view import ChatView
 from llmops_kernel.store.logs.text import LogText
 from llmops_kernel.store.record.record import Attempt, RunRecord
 
@@ -145,10 +148,26 @@ class RunAccess:
         return preview(self.store, self.id)
 
     def delete(self) -> None:
-        """Remove the run's folder. Raises RunStateError while the run has not ended."""
+        """Remove the run's folder and its chats. Raises RunStateError while it has not ended."""
         self.require_ended()
         self.source.close()
+        self._delete_chats()
         self.store.delete(self.id)
+
+    def _delete_chats(self) -> None:
+        """Remove the turns of chats with this run: no list shows them. One that runs is kept."""
+        for turn in self.store.run_ids(hidden=True):
+            with suppress(RunNotFoundError, RunStateError, StoreError):
+                if not turn.startswith("chat-"):
+                    continue  # Not read: there may be thousands of others.
+                record = self.store.record(turn)
+                is_chat = record.hidden and issubclass(kind_named(record.kind).view, ChatView)
+                if not is_chat or record.config.get("run") != self.id:
+                    continue
+                if self.store.view(turn).is_terminal:
+                    self.store.delete(turn)
+                else:  # Its cluster may know of its end.
+                    RunAccess(self._backend, turn).delete()
 
     # Cluster
 
