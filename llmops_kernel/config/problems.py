@@ -90,6 +90,16 @@ def did_you_mean(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -
     return f"did you mean {match}?" if match else ""
 
 
+def no_such_file(path: str, value: str, folder: object, candidates: Iterable[str]) -> Problem:
+    """Return the problem of a field that names a file which is not below the folder."""
+    return Problem(
+        path=path,
+        message=f"no such file below {folder}",
+        value=value,
+        suggestion=did_you_mean(value, candidates),
+    )
+
+
 def listed(names: Iterable[str], *, limit: int = 8) -> str:
     """Return `a, b, c`, shortened, with the number that was left out."""
     every = list(names)

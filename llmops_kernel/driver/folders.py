@@ -31,25 +31,26 @@ def ray_logs(workspace: Path) -> Path | None:
     return Path(session) / "logs" if found else None
 
 
-def journal_folders(spec: RunSpec, *, workspace: Path) -> list[Path]:
-    """Return where a stream is written: shared folders, and what the dashboard can show."""
+def journal_folders(spec: RunSpec, *, logs: Path | None) -> list[Path]:
+    """Return where a stream is written: shared folders, and what the dashboard can show.
+
+    `logs`: Ray's log folder of this node.
+    """
     folders = [RunFolder(Path(spec.run_root)).journal] if shares_run_folder(spec) else []
     stored = storage_folder(spec.run_id)
     if stored is not None:
         folders.append(RunFolder(stored).journal)
-    visible = visible_journal(spec, workspace=workspace)
+    visible = visible_journal(spec, logs=logs)
     return folders if visible is None else [*folders, visible]
 
 
-def visible_journal(spec: RunSpec, *, workspace: Path) -> Path | None:
+def visible_journal(spec: RunSpec, *, logs: Path | None) -> Path | None:
     """Return the folder on this node whose files can be read through the dashboard."""
-    logs = ray_logs(workspace)
     return None if logs is None else logs / "llmops" / spec.run_id
 
 
-def open_journal(spec: RunSpec, stream: str, *, workspace: Path) -> JournalWriter:
+def open_journal(spec: RunSpec, stream: str, *, logs: Path | None) -> JournalWriter:
+    """Open a stream of this attempt's journal for writing."""
     return JournalWriter(
-        journal_folders(spec, workspace=workspace),
-        stream=f"{spec.attempt}-{stream}",
-        attempt=spec.attempt,
+        journal_folders(spec, logs=logs), stream=f"{spec.attempt}-{stream}", attempt=spec.attempt
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -27,10 +28,11 @@ from llmops_kernel.warm.start_report import start_report
 class DriverReport:
     """The driver's stream of the journal."""
 
-    def __init__(self, spec: RunSpec, *, workspace: Path) -> None:
+    def __init__(self, spec: RunSpec, *, logs: Path | None) -> None:
+        """`logs`: Ray's log folder of this node."""
         self._spec = spec
-        self._journal = open_journal(spec, "driver", workspace=workspace)
-        target = visible_journal(spec, workspace=workspace)
+        self._journal = open_journal(spec, "driver", logs=logs)
+        target = visible_journal(spec, logs=logs)
         # In the background: the start must not wait for the storage.
         self._recall = threading.Thread(target=recall, args=(spec, target), daemon=True)
         self._recall.start()
@@ -68,11 +70,16 @@ class DriverReport:
         message = first.message if where and first.file in first.message else first.message + where
         return EndEvent(state="FAILED", message=message, remedy=first.remedy)
 
-    def end(self, event: EndEvent) -> int:
-        """Journal the end; return the driver's exit status."""
+    def end(self, event: EndEvent, *, others: Sequence[str] = ()) -> int:
+        """Journal the end; return the driver's exit status.
+
+        `others`: streams of other processes on this node that are stored with the driver's.
+        """
         self.emit(event)
         print(f"{event.state}: {event.message}" if event.message else event.state, flush=True)
-        store(self._spec, self._journal.paths[:1])
+        own = self._journal.paths[:1]
+        names = [f"{self._spec.attempt}-{stream}.jsonl" for stream in others]
+        store(self._spec, [*own, *(path.with_name(name) for path in own for name in names)])
         self._journal.close()
         self._recall.join(RECALL_S)
         return 1 if event.state == "FAILED" else 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
 from llmops_kernel.kinds.kind import Column, Figure, RunKind
 from llmops_kernel.store.journal.chat_view import ChatView
@@ -28,13 +26,11 @@ CHAT = RunKind(
     entrypoint="python -m llmops_kernel.score.chat.driver",
     view=ChatView,
     figures=(
-        Figure(
-            key="tokens_per_second",
-            label="tokens/s",
-            unit="per_second",
-            better="higher",
-            hint="from the first token of an answer to its last, mean of the models",
-            value=lambda view: view.mean("tokens_per_second"),
+        Figure.rate(
+            "tokens_per_second",
+            "tokens/s",
+            "from the first token of an answer to its last, mean of the models",
+            lambda view: view.mean("tokens_per_second"),
             listed=True,
         ),
         Figure(
@@ -47,13 +43,8 @@ CHAT = RunKind(
         ),
     ),
     columns=(
-        Column(name="tokens", label="tokens", unit="count", value=attrgetter("output_tokens")),
-        Column(
-            name="tokens_per_second",
-            label="tokens/s",
-            unit="per_second",
-            value=attrgetter("tokens_per_second"),
-        ),
+        Column.of_field("tokens", "tokens", "count", field="output_tokens"),
+        Column.of_field("tokens_per_second", "tokens/s", "per_second"),
     ),
     curve="tokens_per_second",
     phases=(*START_PHASES, "engine", "answer"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from llmops_kernel.kinds.kind import Column, RunKind
 
 START_PHASES = ("snapshot", "upload", "pending", "runtime_env", "supervisor", "driver")
@@ -23,7 +21,7 @@ def generic_kind(name: str) -> RunKind:
     return RunKind(
         name=name,
         title=f"{name} run",
-        columns=(Column(name="done", label="done", unit="count", value=attrgetter("done")),),
+        columns=(Column.of_field("done", "done", "count"),),
         phases=START_PHASES,
         words=START_WORDS,
         actions=frozenset({"stop", "delete"}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, Literal
 
 from llmops_kernel.store.journal.summary import Better, Unit
@@ -37,6 +38,15 @@ class Figure:
     compared: bool = True
     """Whether a comparison and the end's table show it."""
 
+    @classmethod
+    def rate(
+        cls, key: str, label: str, hint: str, value: Callable[[Any], float | None], **more: Any
+    ) -> Figure:
+        """A number a second, of which more is better."""
+        return cls(
+            key=key, label=label, unit="per_second", better="higher", hint=hint, value=value, **more
+        )
+
     def hint_for(self, view: RunView) -> str:
         return self.hint if isinstance(self.hint, str) else self.hint(view)
 
@@ -50,6 +60,11 @@ class Column:
     unit: Unit
     value: Callable[[Any], float | None]
     """Reads it from an event of `view.rows`."""
+
+    @classmethod
+    def of_field(cls, name: str, label: str, unit: Unit, *, field: str = "") -> Column:
+        """A column that shows a field of the event, by default the one of its own name."""
+        return cls(name=name, label=label, unit=unit, value=attrgetter(field or name))
 
 
 @dataclass(frozen=True, kw_only=True)

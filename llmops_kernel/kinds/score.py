@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
-from operator import attrgetter
+from typing import Any
 
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
 from llmops_kernel.kinds.kind import Column, Figure, RunKind
 from llmops_kernel.metrics.direction import better_of
 from llmops_kernel.store.journal.score_view import ScoreView
+from llmops_kernel.store.journal.summary import Unit
 from llmops_kernel.store.record.record import RunRecord
+
+_ERRORS = "rows that could not be scored; the column `error` says why"
+_KV_CACHE = "share of the KV cache in use, of the fullest replica"
+_REPLICAS = "copies of the model that work at the same time"
 
 
 def describe(record: RunRecord) -> str:
@@ -41,20 +46,19 @@ def _metric(name: str) -> Figure:
     )
 
 
-def _rate(key: str, label: str, hint: str, *, listed: bool = False) -> Figure:
+def _rate(key: str, label: str, *, listed: bool = False) -> Figure:
+    hint = "all replicas together"
+    return Figure.rate(key, label, hint, lambda view: view.value(key), listed=listed)
+
+
+def _value(key: str, label: str, unit: Unit, hint: str, **more: Any) -> Figure:
     return Figure(
-        key=key,
-        label=label,
-        unit="per_second",
-        better="higher",
-        hint=hint,
-        value=lambda view: view.value(key),
-        listed=listed,
+        key=key, label=label, unit=unit, hint=hint, value=lambda view: view.value(key), **more
     )
 
 
-def _column(name: str, label: str, unit: str) -> Column:
-    return Column(name=name, label=label, unit=unit, value=lambda event: event.values.get(name))  # type: ignore[arg-type]
+def _column(name: str, label: str, unit: Unit) -> Column:
+    return Column(name=name, label=label, unit=unit, value=lambda event: event.values.get(name))
 
 
 SCORE = RunKind(
@@ -65,38 +69,16 @@ SCORE = RunKind(
     complete="llmops_kernel.services.scoring.model:with_model",
     view=ScoreView,
     figures=(
-        _rate("rows_per_second", "rows/s", "all replicas together", listed=True),
-        _rate("output_tokens_per_second", "output tokens/s", "all replicas together", listed=True),
-        _rate("prompt_tokens_per_second", "prompt tokens/s", "all replicas together"),
-        Figure(
-            key="errors",
-            label="errors",
-            unit="count",
-            better="lower",
-            hint="rows that could not be scored; the column `error` says why",
-            value=lambda view: view.value("errors"),
-            listed=True,
-        ),
-        Figure(
-            key="kv_cache",
-            label="KV cache",
-            unit="fraction",
-            hint="share of the KV cache in use, of the fullest replica",
-            value=lambda view: view.value("kv_cache"),
-            compared=False,
-        ),
-        Figure(
-            key="replicas",
-            label="replicas",
-            unit="count",
-            hint="copies of the model that work at the same time",
-            value=lambda view: view.value("replicas"),
-            compared=False,
-        ),
+        _rate("rows_per_second", "rows/s", listed=True),
+        _rate("output_tokens_per_second", "output tokens/s", listed=True),
+        _rate("prompt_tokens_per_second", "prompt tokens/s"),
+        _value("errors", "errors", "count", _ERRORS, better="lower", listed=True),
+        _value("kv_cache", "KV cache", "fraction", _KV_CACHE, compared=False),
+        _value("replicas", "replicas", "count", _REPLICAS, compared=False),
     ),
     more_figures=metric_figures,
     columns=(
-        Column(name="done", label="row", unit="count", value=attrgetter("done")),
+        Column.of_field("done", "row", "count"),
         _column("rows_per_second", "rows/s", "per_second"),
         _column("output_tokens_per_second", "output tokens/s", "per_second"),
         _column("prompt_tokens_per_second", "prompt tokens/s", "per_second"),

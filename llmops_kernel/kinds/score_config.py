@@ -8,7 +8,7 @@ from pathlib import Path
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.template import new_file
 from llmops_kernel.config.models.score.config import ScoreConfig
-from llmops_kernel.config.problems import Problem, closest
+from llmops_kernel.config.problems import Problem, no_such_file
 from llmops_kernel.config.reading.check import overlap
 from llmops_kernel.config.reading.hook_file import defined_hooks
 
@@ -42,13 +42,7 @@ def _input(config: ScoreConfig, workspace: Path) -> Iterator[Problem]:
     looks_like_hub_id = path.count("/") == 1 and not Path(path).suffix and path[0] not in "./~"
     if not _is_local(path) or found.exists() or looks_like_hub_id:
         return
-    near = closest(path, _below(workspace, _ROWS))
-    yield Problem(
-        path="input.path",
-        message=f"no such file below {workspace}",
-        value=path,
-        suggestion=f"did you mean {near}?" if near else "",
-    )
+    yield no_such_file("input.path", path, workspace, _below(workspace, _ROWS))
 
 
 def _below(workspace: Path, suffixes: tuple[str, ...]) -> list[str]:
@@ -62,13 +56,7 @@ def _hooks(config: ScoreConfig, workspace: Path) -> Iterator[Problem]:
         return
     path = workspace / Path(file).expanduser()
     if not path.is_file():
-        near = closest(file, _below(workspace, (".py",)))
-        yield Problem(
-            path="hooks.file",
-            message=f"no such file below {workspace}",
-            value=file,
-            suggestion=f"did you mean {near}?" if near else "",
-        )
+        yield no_such_file("hooks.file", file, workspace, _below(workspace, (".py",)))
         return
     names = defined_hooks(path)
     prompt = config.prompt

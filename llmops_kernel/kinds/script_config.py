@@ -11,7 +11,7 @@ from typing import Any
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.template import new_file
 from llmops_kernel.config.models.script import ScriptConfig
-from llmops_kernel.config.problems import Problem, closest
+from llmops_kernel.config.problems import Problem, no_such_file
 
 _MAX_NAME = 40
 _HEAD = """\
@@ -46,10 +46,8 @@ def check_files(
         message = f"not below the workspace {workspace}, the folder that is uploaded to the cluster"
         suggestion = "choose the workspace with --workspace, or workspace= in Python"
     elif not path.is_file():
-        message = f"no such file below {workspace}"
         names = [str(one.relative_to(workspace)) for one in sorted(workspace.glob("*.py"))]
-        suggestion = closest(config.script, names) or ""
-        suggestion = f"did you mean {suggestion}?" if suggestion else ""
+        return [no_such_file("script", config.script, workspace, names)]
     else:
         return []
     return [Problem(path="script", message=message, value=config.script, suggestion=suggestion)]

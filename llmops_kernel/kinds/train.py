@@ -107,13 +107,11 @@ FIGURES = (
         value=attrgetter("mfu"),
         listed=True,
     ),
-    Figure(
-        key="tokens_per_second",
-        label="tokens/s",
-        unit="per_second",
-        better="higher",
-        hint="all workers together, without padding",
-        value=attrgetter("tokens_per_second"),
+    Figure.rate(
+        "tokens_per_second",
+        "tokens/s",
+        "all workers together, without padding",
+        attrgetter("tokens_per_second"),
         listed=True,
     ),
     Figure(
@@ -159,28 +157,13 @@ FIGURES = (
     ),
 )
 COLUMNS = (
-    Column(name="step", label="step", unit="count", value=attrgetter("step")),
-    Column(name="loss", label="loss", unit="loss", value=attrgetter("loss")),
-    Column(name="mfu", label="MFU", unit="fraction", value=attrgetter("mfu")),
-    Column(
-        name="tokens_per_second",
-        label="tokens/s",
-        unit="per_second",
-        value=attrgetter("tokens_per_second"),
-    ),
-    Column(
-        name="peak_memory_bytes",
-        label="peak memory",
-        unit="bytes",
-        value=attrgetter("peak_memory_bytes"),
-    ),
-    Column(
-        name="host_memory_bytes",
-        label="host memory",
-        unit="bytes",
-        value=attrgetter("host_memory_bytes"),
-    ),
-    Column(name="step_time_s", label="step time", unit="seconds", value=attrgetter("step_time_s")),
+    Column.of_field("step", "step", "count"),
+    Column.of_field("loss", "loss", "loss"),
+    Column.of_field("mfu", "MFU", "fraction"),
+    Column.of_field("tokens_per_second", "tokens/s", "per_second"),
+    Column.of_field("peak_memory_bytes", "peak memory", "bytes"),
+    Column.of_field("host_memory_bytes", "host memory", "bytes"),
+    Column.of_field("step_time_s", "step time", "seconds"),
 )
 
 TRAIN = RunKind(

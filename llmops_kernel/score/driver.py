@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from llmops_kernel.config.models.score.config import ScoreConfig
-from llmops_kernel.driver.folders import run_folder
+from llmops_kernel.driver.folders import ray_logs, run_folder
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
 from llmops_kernel.metrics.grades import FOLDER
@@ -33,7 +33,7 @@ class ScoreDriver:
         self._spec = spec
         self._config = ScoreConfig.model_validate(spec.config)
         self._stop = threading.Event()
-        self._report = DriverReport(spec, workspace=Path.cwd())
+        self._report = DriverReport(spec, logs=ray_logs(Path.cwd()))
 
     def run(self) -> int:
         """Return the driver's exit status."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tests.browser.lab import ARTIFACTS, Lab
@@ -24,6 +26,17 @@ _READY = """() => {
 SIZES = ((1280, 900), (1920, 1080))
 NARROW = ((1100, 900), (1920, 1080))
 THEMES = ("Light", "Dark")
+
+
+@contextmanager
+def opened(chromium: Any, lab: Lab, name: str, *, width: int, height: int) -> Iterator[LabPage]:
+    """A page with Lab in it. However its test ends, `<name>-last-look` shows the last state."""
+    page = chromium.new_page(viewport={"width": width, "height": height})
+    tab = LabPage(page, lab)
+    tab.open()
+    yield tab
+    tab.last_look(f"{name}-last-look")
+    page.close()
 
 
 class LabPage:

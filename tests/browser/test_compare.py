@@ -9,7 +9,7 @@ import pytest
 
 from llmops_kernel.store.store import RunStore
 from tests.browser.lab import ARTIFACTS, Lab
-from tests.browser.lab_page import THEMES, LabPage
+from tests.browser.lab_page import THEMES, LabPage, opened
 from tests.server.runs import make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -55,12 +55,8 @@ def run_ids(lab: Lab) -> list[str]:
 
 @pytest.fixture
 def tab(chromium: Any, lab: Lab) -> Iterator[LabPage]:
-    page = chromium.new_page(viewport={"width": 1100, "height": 800})
-    tab = LabPage(page, lab)
-    tab.open()
-    yield tab
-    tab.last_look("compare-last-look")
-    page.close()
+    with opened(chromium, lab, "compare", width=1100, height=800) as tab:
+        yield tab
 
 
 def _open(tab: LabPage, run_ids: list[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.lab import Lab
-from tests.browser.lab_page import LabPage
+from tests.browser.lab_page import opened
 from tests.browser.run_page import PANEL, RunPage, real_lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -199,12 +199,8 @@ class Story(RunPage):
 
 @pytest.fixture
 def story(hub: Lab, chromium: Any) -> Iterator[Story]:
-    page = chromium.new_page(viewport={"width": 1280, "height": 900})
-    tab = LabPage(page, hub)
-    tab.open()
-    yield Story(tab)
-    tab.last_look("loop-last-look")
-    page.close()
+    with opened(chromium, hub, "loop", width=1280, height=900) as tab:
+        yield Story(tab)
 
 
 def test_the_loop(story: Story) -> None:

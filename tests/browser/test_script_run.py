@@ -14,7 +14,7 @@ from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.models import catalogue
 from llmops_kernel.providers.local.provider import LocalProvider
 from tests.browser.lab import Lab
-from tests.browser.lab_page import NARROW, LabPage
+from tests.browser.lab_page import NARROW, LabPage, opened
 from tests.browser.run_page import PANEL, RunPage, real_lab
 from tests.browser.simulated import SimulatedClusters, row
 
@@ -145,12 +145,8 @@ class ScriptStory(RunPage):
 
 @pytest.fixture
 def story(work: Lab, chromium: Any) -> Iterator[ScriptStory]:
-    page = chromium.new_page(viewport={"width": 1100, "height": 900})
-    tab = LabPage(page, work)
-    tab.open()
-    yield ScriptStory(tab)
-    tab.last_look("script-last-look")
-    page.close()
+    with opened(chromium, work, "script", width=1100, height=900) as tab:
+        yield ScriptStory(tab)
 
 
 def test_a_script_is_a_run(story: ScriptStory) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from llmops_kernel.driver.folders import run_folder
+from llmops_kernel.driver.folders import ray_logs, run_folder
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.metrics.events import EndEvent, OutputEvent, ProgressEvent
 from llmops_kernel.store.record.spec import RunSpec
@@ -15,7 +15,7 @@ from llmops_kernel.store.record.spec import RunSpec
 
 def main() -> int:
     spec = RunSpec.decode(sys.argv[1])
-    report = DriverReport(spec, workspace=Path.cwd())
+    report = DriverReport(spec, logs=ray_logs(Path.cwd()))
     report.phases_so_far()
     report.phase("driver", "end")
     report.phase("open_index", "begin")

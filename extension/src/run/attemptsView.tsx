@@ -63,7 +63,7 @@ function Attempts({ detail, trans, openJob }: IProps): JSX.Element {
     ''
   ];
   return (
-    <table className="llmops-changes">
+    <table className="llmops-lab-table llmops-changes">
       <thead>
         <tr>
           {heads.map((head, index) => (

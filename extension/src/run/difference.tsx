@@ -68,7 +68,7 @@ function Changes(props: {
     return null;
   }
   return (
-    <table className="llmops-changes">
+    <table className="llmops-lab-table llmops-changes">
       <thead>
         <tr>
           <th scope="col">{title}</th>

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,8 +113,7 @@ def _check(
         raise typer.BadParameter("CONFIG and --preset cannot be used together")
     if warm_only and cold_only:
         raise typer.BadParameter("--warm-only and --cold-only cannot be used together")
-    if png and not png.absolute().parent.is_dir():
-        raise typer.BadParameter(f"the folder {png.absolute().parent} does not exist")
+    check_picture(png)
 
 
 def _prepare(
@@ -135,17 +135,30 @@ def _prepare(
     )
 
 
-def _carry_out(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
-    """Run the benchmark; print what was measured even when it is interrupted."""
+@contextmanager
+def interruptible(show: Callable[[], None]) -> Iterator[None]:
+    """Show what was measured, however it ends; exit with 130 after Ctrl-C or SIGTERM."""
     # After SIGTERM, too, no run may be left running.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        made.run()
+        yield
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)
-        _show(made, png=png, as_json=as_json)
+        show()
+
+
+def check_picture(png: Path | None) -> None:
+    """Raise BadParameter before minutes are spent when its folder does not exist."""
+    if png and not png.absolute().parent.is_dir():
+        raise typer.BadParameter(f"the folder {png.absolute().parent} does not exist")
+
+
+def _carry_out(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
+    """Run the benchmark; print what was measured even when it is interrupted."""
+    with interruptible(lambda: _show(made, png=png, as_json=as_json)):
+        made.run()
     missing = [kind for kind in made.kinds if all(run.kind != kind for run in made.measured)]
     if missing:
         from llmops_kernel.errors import RunFailedError

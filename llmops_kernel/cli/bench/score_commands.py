@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llmops_kernel.cli.bench.commands import AsJson, ClusterName, Overrides, Picture, bench_app
+from llmops_kernel.cli.bench.commands import (
+    AsJson,
+    ClusterName,
+    Overrides,
+    Picture,
+    bench_app,
+    check_picture,
+    interruptible,
+)
 
 if TYPE_CHECKING:
     from llmops_kernel.services.bench.score import ScoreBench
@@ -69,8 +76,7 @@ def score(
     from llmops_kernel.services.bench.score import sizes_of
 
     sizes = sizes_of(_numbers(replicas), _numbers(batch_sizes))
-    if png and not png.absolute().parent.is_dir():
-        raise typer.BadParameter(f"the folder {png.absolute().parent} does not exist")
+    check_picture(png)
     made = prepare_score(
         *(config, overrides or ()),
         cluster=cluster,
@@ -80,26 +86,14 @@ def score(
         report=_report,
         start=bring_up,
     )
-    _carry_out(made, png=png, as_json=as_json)
+    with interruptible(lambda: _show(made, png=png, as_json=as_json)):
+        made.run()
 
 
 def _report(text: str) -> None:
     from llmops_kernel.cli.console import out
 
     out(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _carry_out(made: ScoreBench, *, png: Path | None, as_json: bool) -> None:
-    """Run the benchmark; print what was measured even when it is interrupted."""
-    # After SIGTERM, too, no run may be left running.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        made.run()
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        _show(made, png=png, as_json=as_json)
 
 
 def _show(made: ScoreBench, *, png: Path | None, as_json: bool) -> None:

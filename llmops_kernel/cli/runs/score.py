@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from llmops_kernel.cli.app import RUNS, command
-from llmops_kernel.cli.complete import clusters as complete_cluster
-from llmops_kernel.cli.runs.submit import submitted
+from llmops_kernel.cli.runs.submit import Follow, OnCluster, Workspace, submitted
 
 Changes = Annotated[
     list[str] | None,
@@ -28,16 +27,9 @@ MakeEnv = Annotated[
 def score(
     config: Annotated[Path, typer.Argument(help="Score config.", metavar="FILE")],
     overrides: Changes = None,
-    cluster: Annotated[
-        str, typer.Option(help="Name of the cluster.", autocompletion=complete_cluster)
-    ] = "local",
-    workspace: Annotated[
-        Path | None,
-        typer.Option(help="Folder to upload with the run; default: the folder of the config."),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")
-    ] = True,
+    cluster: OnCluster = "local",
+    workspace: Workspace = None,
+    follow: Follow = True,
     make_env: MakeEnv = True,
 ) -> None:
     """Score a table: a model's answer for each row, with metrics, as Parquet.

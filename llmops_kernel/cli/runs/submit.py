@@ -47,6 +47,15 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only check the config and list what is uploaded.")
 ]
 
+OnCluster = Annotated[
+    str, typer.Option(help="Name of the cluster.", autocompletion=complete_cluster)
+]
+Workspace = Annotated[
+    Path | None,
+    typer.Option(help="Folder to upload with the run; default: the folder of the config."),
+]
+Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")]
+
 
 @command(RUNS, example="llmops submit lora.train.yaml optimizer.learning_rate=1e-4 --follow")
 def submit(
@@ -59,16 +68,9 @@ def submit(
         int | None,
         typer.Option(help="Number of workers to start a script on, as with torchrun.", min=1),
     ] = None,
-    cluster: Annotated[
-        str, typer.Option(help="Name of the cluster.", autocompletion=complete_cluster)
-    ] = "local",
-    workspace: Annotated[
-        Path | None,
-        typer.Option(help="Folder to upload with the run; default: the folder of the config."),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")
-    ] = False,
+    cluster: OnCluster = "local",
+    workspace: Workspace = None,
+    follow: Follow = False,
     dry_run: DryRun = False,
 ) -> None:
     """Submit a run and return at once, or follow it to its end.
@@ -96,9 +98,10 @@ def submitted(run: Run, *, cluster: str, follow: bool) -> None:
 
     print_advice(run.config)
     if follow:
-        return follow_run(run)
-    out().print(f"Submitted [bold]{run.id}[/] to cluster {cluster}.")
-    return out().print(f"Next: llmops wait {run.id}")
+        follow_run(run)
+    else:
+        out().print(f"Submitted [bold]{run.id}[/] to cluster {cluster}.")
+        out().print(f"Next: llmops wait {run.id}")
 
 
 def print_advice(config: Any) -> None:

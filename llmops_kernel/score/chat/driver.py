@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score.chat import ChatConfig
+from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import EndEvent
@@ -30,7 +31,7 @@ class ChatDriver:
         self._spec = spec
         self._config = ChatConfig.model_validate(spec.config)
         self._stop = threading.Event()
-        self._report = DriverReport(spec, workspace=Path.cwd())
+        self._report = DriverReport(spec, logs=ray_logs(Path.cwd()))
         self._streams: dict[str, AnswerStream] = {}
         self._is_loading = False
         self._has_begun = False

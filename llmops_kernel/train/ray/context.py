@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 from llmops_kernel.driver import checkpoint_folders as checkpoint
-from llmops_kernel.driver import compat
+from llmops_kernel.driver import compat, folders
 from llmops_kernel.driver import kv_store as kv
-from llmops_kernel.driver.storage import folder_on_node, open_bucket, storage_folder
+from llmops_kernel.driver.storage import folder_on_node, open_bucket
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
+from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.context import WorkerContext
 
 
@@ -43,27 +43,9 @@ def ray_logs_folder() -> Path | None:
     return Path(node.get_logs_dir_path()) if node is not None else None
 
 
-def journal_folders(spec: RunSpec) -> list[Path]:
-    """Return the folders that a stream is written to: the shared ones and Ray's log folder."""
-    folders = [RunFolder(Path(spec.run_root)).journal] if shares_run_folder(spec) else []
-    stored = storage_folder(spec.run_id)
-    if stored is not None:
-        folders.append(RunFolder(stored).journal)
-    visible = visible_journal(spec)
-    return folders if visible is None else [*folders, visible]
-
-
-def visible_journal(spec: RunSpec) -> Path | None:
-    """Return the folder on this node whose files can be read through the dashboard."""
-    logs = ray_logs_folder()
-    return None if logs is None else logs / "llmops" / spec.run_id
-
-
 def open_journal(spec: RunSpec, stream: str) -> JournalWriter:
     """Open a stream of this attempt's journal for writing."""
-    return JournalWriter(
-        journal_folders(spec), stream=f"{spec.attempt}-{stream}", attempt=spec.attempt
-    )
+    return folders.open_journal(spec, stream, logs=ray_logs_folder())
 
 
 def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:

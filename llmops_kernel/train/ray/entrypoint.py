@@ -11,16 +11,9 @@ import time
 from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.driver.journal_copies import RECALL_S
-from llmops_kernel.driver.process_times import driver_times
-from llmops_kernel.metrics.events import (
-    EndEvent,
-    PhaseEvent,
-    ProcessEvent,
-    WarningEvent,
-)
+from llmops_kernel.driver.report import DriverReport, print_traceback
+from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.warm.start_report import start_report
 
 # Read by Ray Train in this process and its controller. A lost worker is seen in half a second
 # instead of two; workers may wait ten minutes for a busy cluster; and the workers stay in the
@@ -41,11 +34,10 @@ class Driver:
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self._stop = threading.Event()
-        self._journal: Any = None
+        self._report: DriverReport
 
     def run(self) -> int:
         """Run the attempt and return the process's exit status."""
-        born_s, parent_s = driver_times()
         for name, value in _RAY_TRAIN_SETTINGS.items():
             os.environ.setdefault(name, value)
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
@@ -57,53 +49,16 @@ class Driver:
             os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
         # ray.init installs a handler of its own that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
-        from llmops_kernel.train.ray.context import open_journal
+        from llmops_kernel.train.ray.context import ray_logs_folder
 
-        self._journal = open_journal(self._spec, "driver")
-        recalling = self._recall_journal()
-        self._phases_so_far(born_s, parent_s)
+        self._report = DriverReport(self._spec, logs=ray_logs_folder())
+        self._report.phases_so_far()
         end = self._attempt()
         if not end.last_step:
             self._report_workers()
-        self._journal.emit(end)
-        self._store_journal()
-        recalling.join(RECALL_S)
-        print(f"{end.state}: {end.message}" if end.message else end.state, flush=True)
+        status = self._report.end(end, others=("controller",))
         ray.shutdown()
-        return 1 if end.state == "FAILED" else 0
-
-    def _recall_journal(self) -> threading.Thread:
-        """Copy earlier attempts' journals in the background; the start must not wait for it."""
-        from llmops_kernel.driver.journal_copies import recall
-        from llmops_kernel.train.ray.context import visible_journal
-
-        thread = threading.Thread(
-            target=recall, args=(self._spec, visible_journal(self._spec)), daemon=True
-        )
-        thread.start()
-        return thread
-
-    def _store_journal(self) -> None:
-        from llmops_kernel.driver.journal_copies import store
-
-        paths = self._journal.paths[:1]
-        controller = [path.with_name(f"{self._spec.attempt}-controller.jsonl") for path in paths]
-        store(self._spec, paths + controller)
-
-    def _phases_so_far(self, born_s: float, parent_s: float | None) -> None:
-        if parent_s is not None:
-            # Ray may take an idle process that is older than the run. Then its start means nothing,
-            # and all the time until this process counts as runtime_env.
-            parent_s = born_s if parent_s < self._spec.submitted_s else parent_s
-            self._phase("runtime_env", "end", time_s=parent_s)
-            self._phase("supervisor", "begin", time_s=parent_s)
-            self._phase("supervisor", "end", time_s=born_s)
-        self._phase("driver", "begin", time_s=born_s)
-        warm, reason = start_report()
-        self._journal.emit(ProcessEvent(role="driver", warm=warm, reason=reason))
-
-    def _phase(self, name: str, state: Any, *, time_s: float = 0.0, detail: str = "") -> None:
-        self._journal.emit(PhaseEvent(name=name, state=state, time_s=time_s, detail=detail))
+        return status
 
     def _report_workers(self) -> None:
         """Write how the workers were started: without a first step rank 0 has not written it."""
@@ -112,7 +67,7 @@ class Driver:
         # A store that is gone with the head must not prevent the end event.
         with contextlib.suppress(Exception):
             for value in kv.values(kv.key(self._spec.run_id, self._spec.attempt, "process/")):
-                self._journal.emit(ProcessEvent.model_validate(value))
+                self._report.emit(ProcessEvent.model_validate(value))
 
     def _attempt(self) -> EndEvent:
         """Train, and return the end event whatever happens."""
@@ -125,8 +80,8 @@ class Driver:
     def _watch_fit(self, config: TrainingConfig) -> EndEvent:
         """Run Ray Train in a thread, so that this one receives the stop signal."""
         trainer = self._trainer(config)
-        self._phase("driver", "end")
-        self._phase("workers", "begin", detail=f"{config.parallelism.num_workers} worker(s)")
+        self._report.phase("driver", "end")
+        self._report.phase("workers", "begin", detail=f"{config.parallelism.num_workers} worker(s)")
         raised: list[BaseException] = []
         thread = threading.Thread(target=_fit, args=(trainer, raised), daemon=True)
         thread.start()
@@ -150,10 +105,9 @@ class Driver:
 
         wanted = resources(config)
         if wanted.warning:
-            self._journal.emit(WarningEvent(message=wanted.warning, remedy=wanted.remedy))
+            self._report.warn(wanted.warning, wanted.remedy)
         for one in config.advice():
-            message = f"{one.path}: {one.message}."
-            self._journal.emit(WarningEvent(message=message, remedy=one.suggestion))
+            self._report.warn(f"{one.path}: {one.message}.", one.suggestion)
         trainer, warning = make_trainer(
             self._spec,
             run_worker,
@@ -173,7 +127,7 @@ class Driver:
             ),
         )
         if warning:
-            self._journal.emit(warning)
+            self._report.emit(warning)
         return trainer
 
     def _ask_workers_to_stop(self) -> None:
@@ -204,9 +158,8 @@ class Driver:
 
         found = failures(error, self._spec)
         for failure in found:
-            self._journal.emit(failure)
-            if failure.traceback:
-                print(failure.traceback, file=sys.stderr, flush=True)
+            self._report.emit(failure)
+            print_traceback(failure)
         first = found[0]
         return EndEvent(state="FAILED", message=first.message, remedy=first.remedy)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
+from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.session import BOARD_ENV_VAR, SPEC_ENV_VAR, SPEC_METADATA
@@ -49,7 +50,7 @@ class OnceDriver:
         os.environ[BOARD_ENV_VAR] = str(board.folder)
         add_metadata(SPEC_METADATA, self._spec.encode())
         pid = process.start(self._config, board=board.folder, is_warm=self._is_warm)
-        journal = report.DriverReport(self._spec, workspace=Path.cwd())
+        journal = report.DriverReport(self._spec, logs=ray_logs(Path.cwd()))
         journal.phases_so_far()
         journal.phase("driver", "end")
         journal.phase("first_step", "begin")

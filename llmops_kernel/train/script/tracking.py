@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from llmops_kernel.driver import journal_copies
-from llmops_kernel.driver.folders import open_journal
+from llmops_kernel.driver.folders import open_journal, ray_logs
 from llmops_kernel.metrics.events import CheckpointEvent, Event, ProcessEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.spec import RunSpec
@@ -96,7 +96,7 @@ class ScriptWorker:
             return
         if self._journal is None:
             name = f"worker-{self._group()}"
-            self._journal = open_journal(self._spec, name, workspace=self._workspace)
+            self._journal = open_journal(self._spec, name, logs=ray_logs(self._workspace))
             if not self._is_local:
                 self._report_process()
         self._journal.emit(event)

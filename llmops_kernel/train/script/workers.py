@@ -11,6 +11,7 @@ from typing import Any
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
 from llmops_kernel.driver.engines import free_idle
+from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
@@ -35,7 +36,7 @@ class WorkersDriver:
         self._spec, self._config = spec, config
         self._num_workers = config.workers or 1
         self._stop_requested = threading.Event()
-        self._journal = report.DriverReport(spec, workspace=Path.cwd())
+        self._journal = report.DriverReport(spec, logs=ray_logs(Path.cwd()))
         self._actors: list[Any] = []
 
     def run(self) -> int:

@@ -13,7 +13,7 @@ import pytest
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.providers.local.provider import LocalProvider
 from tests.browser.lab import Lab
-from tests.browser.lab_page import NARROW, LabPage
+from tests.browser.lab_page import NARROW, LabPage, opened
 from tests.browser.run_page import PANEL, RunPage, real_lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -53,12 +53,8 @@ def work(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 def story(work: Lab, chromium: Any) -> Iterator[RunPage]:
-    page = chromium.new_page(viewport={"width": 1100, "height": 900})
-    tab = LabPage(page, work)
-    tab.open()
-    yield RunPage(tab)
-    tab.last_look("score-last-look")
-    page.close()
+    with opened(chromium, work, "score", width=1100, height=900) as tab:
+        yield RunPage(tab)
 
 
 def _stop_in_the_middle(story: RunPage) -> None:

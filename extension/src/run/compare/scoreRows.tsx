@@ -36,7 +36,7 @@ export function RowsTable({ model, trans }: IProps): JSX.Element {
   };
   return (
     <>
-      <table className="llmops-scores-rows">
+      <table className="llmops-lab-table llmops-scores-rows">
         <thead>
           <tr>
             <th scope="col">{trans.__('Row')}</th>
@@ -116,7 +116,7 @@ function Row(props: {
 
 function Cell({ text }: { text: string }): JSX.Element {
   return (
-    <div className="llmops-scores-cell">{text.slice(0, CELL_CHARACTERS)}</div>
+    <div className="llmops-lab-clamped">{text.slice(0, CELL_CHARACTERS)}</div>
   );
 }
 

@@ -63,7 +63,7 @@ function Metrics(props: {
   ];
   return (
     <div className="llmops-compare-scroll">
-      <table className="llmops-scores-metrics">
+      <table className="llmops-lab-table llmops-scores-metrics">
         <thead>
           <tr>
             {heads.map(head => (

@@ -136,7 +136,7 @@ function Figures(props: {
   return (
     <div className="llmops-compare-scroll">
       <table
-        className="llmops-compare-figures"
+        className="llmops-lab-table llmops-compare-figures"
         style={{ minWidth: NAME_PX + FIGURE_PX * comparison.runs.length }}
       >
         <thead>
