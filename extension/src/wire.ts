@@ -141,6 +141,8 @@ export interface ClusterInfo {
   warm_cold_starts: number | null;
   /** Why the newest of them was. */
   warm_cold_reason: string;
+  /** Models that score runs and chats have loaded; None: not known. */
+  engines: EngineInfo[] | null;
   /** Last lines of the logs of a cluster that died or would not start. */
   log_tail: string;
 }
@@ -166,6 +168,33 @@ export interface Waiting {
   kind: string;
   /** True when waiting alone will not end it. */
   is_stuck: boolean;
+}
+
+/**
+ * A model that a score run or a chat has loaded; it stays for the next one for a while.
+ *
+ * What could not be read is None or empty.
+ */
+export interface EngineInfo {
+  /** Of its actor in Ray. */
+  name: string;
+  /** Counted from 0. */
+  replica: number | null;
+  node_id: string;
+  /** Folder or hub id. */
+  model: string;
+  /** `vllm`, `transformers` or the class of an engine of the user's. */
+  engine: string;
+  state: 'loading' | 'busy' | 'idle' | '';
+  /** GPUs that Ray reserves for it; 0: it computes on CPUs, of which Ray reserves none. */
+  num_gpus: number | null;
+  gpu_ids: string[];
+  /** Id of the run that uses it, or used it last. */
+  run: string;
+  /** Unix time; None while it has work. */
+  idle_since_s: number | null;
+  /** Unix time at which it ends and frees its memory, unless it is used until then. */
+  leaves_at_s: number | null;
 }
 
 /** All clusters at one time. */

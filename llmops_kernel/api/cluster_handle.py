@@ -13,15 +13,17 @@ from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.run_list import RunList
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.jobs.client import Job, JobsClient
+from llmops_kernel.jobs.engines import EndedEngines
 from llmops_kernel.providers.capabilities import EditEffect
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,
     ClusterInfo,
     ClusterProvider,
+    EngineInfo,
     Progress,
 )
-from llmops_kernel.services import submission, templates
+from llmops_kernel.services import engines, submission, templates
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.services.scoring.engine import ensure_engine
@@ -122,6 +124,17 @@ class Cluster:
         """Runs that were submitted to this cluster, newest first; `all` includes hidden ones."""
         found = list_runs(self._backend.store, cluster=self.name, hidden=all, limit=limit)
         return RunList(self._backend, found)
+
+    def engines(self) -> tuple[EngineInfo, ...] | None:
+        """Models that score runs and chats have loaded here; None when Ray did not answer."""
+        return self.info.engines
+
+    def end_idle_engines(self) -> EndedEngines:
+        """End the loaded models that have no work, for their memory and GPUs. Raises ClusterError.
+
+        Without this call one ends when nobody has used it for `engine.keep_s` seconds.
+        """
+        return engines.end_idle(self.access, store=self._backend.store)
 
     def down(self, *, force: bool = False) -> None:
         """Stop the cluster. Other processes are not affected; its runs are kept on disk."""

@@ -10,6 +10,7 @@ import functools
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 CHECKED_ON = "2.60.0"
@@ -172,3 +173,9 @@ def global_node() -> Any:
         return getattr(get("worker_module"), "_global_node", None)
     except ImportError:
         return None
+
+
+def ray_logs() -> Path | None:
+    """Return Ray's log folder on this node; its files can be read through the dashboard."""
+    node = global_node()
+    return Path(node.get_logs_dir_path()) if node is not None else None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import asdict, dataclass
 from typing import Any
 
-NAMESPACE = "llmops-engines"
+from llmops_kernel.store.engine_names import NAMESPACE
+
 _ANSWER_S = 5.0
 _GONE_S = 15.0
 _COUNTED_S = 3.0
@@ -28,20 +31,37 @@ def standing() -> dict[str, Any]:
 
 def free_idle() -> int:
     """End the engines that have no work; return how many left, once their resources are free."""
-    import ray
-
-    engines, before = standing(), _gpus()
-    calls = [engine.leave.remote(only_idle=True) for engine in engines.values()]
-    done, _ = ray.wait(calls, num_returns=len(calls), timeout=_ANSWER_S) if calls else ([], [])
-    left = sum(_says_yes(call) for call in done)
-    until_s = time.monotonic() + _GONE_S
-    while left and len(standing()) > len(engines) - left and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
+    before = _gpus()
+    left = len(end_idle().ended)
     # Ray counts what has become free a moment later.
     counted_s = time.monotonic() + _COUNTED_S
     while left and _gpus() <= before and time.monotonic() < counted_s:
         time.sleep(_LOOK_S)
     return left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """Names of the actors of engines."""
+
+    ended: tuple[str, ...]
+    busy: tuple[str, ...]
+    """They have work, or did not answer."""
+
+
+def end_idle() -> Ended:
+    """End the engines that have no work, and wait until they have left."""
+    import ray
+
+    calls = {engine.leave.remote(only_idle=True): name for name, engine in standing().items()}
+    waited = list(calls)
+    done, _ = ray.wait(waited, num_returns=len(calls), timeout=_ANSWER_S) if calls else ([], [])
+    ended = {calls[call] for call in done if _says_yes(call)}
+    until_s = time.monotonic() + _GONE_S
+    while ended & standing().keys() and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+    busy = set(calls.values()) - ended
+    return Ended(ended=tuple(sorted(ended)), busy=tuple(sorted(busy)))
 
 
 def _gpus() -> float:
@@ -57,3 +77,14 @@ def _says_yes(call: Any) -> bool:
         return bool(ray.get(call))
     except ray.exceptions.RayError:  # It left before it could answer.
         return True
+
+
+def main() -> None:
+    import ray
+
+    ray.init(log_to_driver=False, configure_logging=False)
+    print(json.dumps(asdict(end_idle())), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -95,6 +95,35 @@ class GroupInfo(BaseModel):
     max_replicas: int | None = None
 
 
+class EngineInfo(BaseModel):
+    """A model that a score run or a chat has loaded; it stays for the next one for a while.
+
+    What could not be read is None or empty.
+    """
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    name: str
+    """Of its actor in Ray."""
+    replica: int | None = None
+    """Counted from 0."""
+    node_id: str = ""
+    model: str = ""
+    """Folder or hub id."""
+    engine: str = ""
+    """`vllm`, `transformers` or the class of an engine of the user's."""
+    state: Literal["loading", "busy", "idle", ""] = ""
+    num_gpus: float | None = None
+    """GPUs that Ray reserves for it; 0: it computes on CPUs, of which Ray reserves none."""
+    gpu_ids: tuple[str, ...] = ()
+    run: str = ""
+    """Id of the run that uses it, or used it last."""
+    idle_since_s: float | None = None
+    """Unix time; None while it has work."""
+    leaves_at_s: float | None = None
+    """Unix time at which it ends and frees its memory, unless it is used until then."""
+
+
 class ClusterInfo(BaseModel):
     """State and figures of a cluster; `None` is unknown, never a guess."""
 
@@ -164,6 +193,8 @@ class ClusterInfo(BaseModel):
     """Processes that were started cold on the head's node since the cluster's start."""
     warm_cold_reason: str = ""
     """Why the newest of them was."""
+    engines: tuple[EngineInfo, ...] | None = None
+    """Models that score runs and chats have loaded; None: not known."""
     log_tail: str = ""
     """Last lines of the logs of a cluster that died or would not start."""
 

@@ -57,7 +57,8 @@ class Fleet:
 
     def _start(self, index: int) -> None:
         engine = replica(self._setup.deployment, index)
-        loading = engine.load.remote(keep_s=self._setup.deployment.keep_s)
+        deployment = self._setup.deployment
+        loading = engine.load.remote(keep_s=deployment.keep_s, run=deployment.run)
         self._loading.append(Replica(index, engine, loading))
 
     def poll(self) -> list[Any]:

@@ -182,6 +182,7 @@ def engine_choice(
             on_node=math.ceil(settings.replicas / max(1, num_nodes)),
             python=python,
             code=code_of(engine),
+            run=spec.run_id,
         ),
         words={"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind),
         warning=warning,

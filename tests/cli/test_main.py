@@ -18,7 +18,7 @@ from tests.cli.conftest import Llmops, process
 
 COMMANDS = (
     *("up", "down", "ls", "status"),
-    *("suspend", "resume", "scale", "delete", "keep", "cluster"),
+    *("suspend", "resume", "scale", "delete", "keep", "cluster", "engines"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
     *("star", "note", "rm", "score", "export", "chat"),
     *("init", "schema", "check"),

@@ -3,7 +3,7 @@ import * as React from 'react';
 
 import { pages } from '../dashboard/pages';
 import * as fmt from '../ui/format';
-import { ClusterInfo, GroupInfo } from '../wire';
+import { ClusterInfo, EngineInfo, GroupInfo } from '../wire';
 
 /**
  * All that is known of a cluster, and the pages of its Ray Dashboard.
@@ -29,6 +29,7 @@ export function Details(props: {
     ],
     [trans.__('jobs so far'), fmt.count(info.jobs_total)],
     [trans.__('fork server'), warmLine(info, trans)],
+    ...engineFacts(info, trans),
     [trans.__('dashboard'), info.dashboard_url]
   ];
   return (
@@ -132,6 +133,39 @@ function Pages(props: {
       ))}
     </ul>
   );
+}
+
+/** What is loaded for score runs and chats; nothing where there is none. */
+function engineFacts(info: ClusterInfo, trans: TranslationBundle): string[][] {
+  return (info.engines ?? []).map(engine => [
+    trans.__('engine'),
+    engineLine(engine, Date.now() / 1000, trans)
+  ]);
+}
+
+/** `SmolLM2-135M (vllm): idle for 12 s, leaves in 8 s, GPU 0, last used by tags-1`. */
+export function engineLine(
+  engine: EngineInfo,
+  now: number,
+  trans: TranslationBundle
+): string {
+  const isFolder = engine.model.startsWith('/') || engine.model.includes('://');
+  const model = isFolder ? engine.model.split('/').pop() : engine.model;
+  const { idle_since_s: idle, leaves_at_s: leaves, run } = engine;
+  const parts = [
+    idle === null
+      ? engine.state || fmt.DASH
+      : trans.__('idle for %1', fmt.duration(Math.max(0, now - idle))),
+    leaves !== null &&
+      trans.__('leaves in %1', fmt.duration(Math.max(0, leaves - now))),
+    engine.gpu_ids.length > 0 && `GPU ${engine.gpu_ids.join(' ')}`,
+    run &&
+      (idle === null
+        ? trans.__('used by %1', run)
+        : trans.__('last used by %1', run))
+  ];
+  const kind = engine.engine && ` (${engine.engine})`;
+  return `${model || fmt.DASH}${kind}: ${parts.filter(Boolean).join(', ')}`;
 }
 
 /** `warm, 1204 modules loaded, 3 processes forked`. */

@@ -36,6 +36,7 @@ def details(info: ClusterInfo) -> object:
             "fork server": plain(_fork_server(info)),
             "cold starts": plain(_cold_starts(info)),
             "Ray": plain(info.ray_version or ""),
+            "engines": plain(_engines(info)),
             "dashboard": plain(info.dashboard_url or ""),
         }
     )
@@ -108,6 +109,15 @@ def _fork_server(info: ClusterInfo) -> str:
     if info.warm_missing:
         parts.append(f"could not load {', '.join(info.warm_missing)}")
     return ", ".join(filter(None, parts))
+
+
+def _engines(info: ClusterInfo) -> str:
+    """Return a line for each model that is loaded; a dash where the cluster did not answer."""
+    from llmops_kernel.services.engines import engine_line
+
+    if info.engines is None:
+        return "–" if info.is_ready else ""
+    return "\n".join(map(engine_line, info.engines))
 
 
 def _cold_starts(info: ClusterInfo) -> str:

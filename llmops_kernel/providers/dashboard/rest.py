@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.errors import ClusterError
 from llmops_kernel.providers.dashboard.demand import demand_reasons
-from llmops_kernel.providers.protocol import Waiting
+from llmops_kernel.providers.dashboard.engines import (
+    ENGINE_ACTORS,
+    engine_actors,
+    engine_info,
+    note_path,
+)
+from llmops_kernel.providers.protocol import EngineInfo, Waiting
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.protocol import Connection
 
+_NOTES_S = 1.0
 _ACTIVE_JOBS = {"PENDING", "RUNNING"}
 
 
@@ -32,6 +39,7 @@ class Usage:
     jobs_running: int | None = None
     jobs_total: int | None = None
     idle_s: float | None = None
+    engines: tuple[EngineInfo, ...] | None = None
     waiting: tuple[Waiting, ...] = ()
     """What waits for resources because none are free."""
 
@@ -88,8 +96,21 @@ class Dashboard:
             jobs_running=None if jobs is None else sum(is_active(job) for job in jobs),
             jobs_total=None if jobs is None else len(jobs),
             idle_s=None if jobs is None else idle_s(jobs, ready_s=ready_s, now_s=time.time()),
+            # Asked last, and not of a dashboard that is silent: each question costs time then.
+            engines=None if nodes is None or self.trouble else self.engines(),
             waiting=demand_reasons(report),
         )
+
+    def engines(self) -> tuple[EngineInfo, ...] | None:
+        """Return the models that are loaded; those whose notes take too long are only named."""
+        rows = engine_actors(self._get(ENGINE_ACTORS))
+        if rows is None:
+            return None
+        found, until_s = [], time.monotonic() + _NOTES_S
+        for row in rows:
+            note = self._get(note_path(row)) if time.monotonic() < until_s else None
+            found.append(engine_info(row, note))
+        return tuple(found)
 
     def _nodes(self) -> list[dict[str, Any]] | None:
         """Resources of each living node."""

@@ -144,7 +144,7 @@ class Engines:
     def _is_loaded(self, engine: Any, deployment: Deployment) -> bool:
         import ray
 
-        loading = engine.load.remote(keep_s=deployment.keep_s)
+        loading = engine.load.remote(keep_s=deployment.keep_s, run=deployment.run)
         begun_s, warned = time.monotonic(), False
         while not ray.wait([loading], timeout=_LOOK_S)[0]:
             if self._stopped():

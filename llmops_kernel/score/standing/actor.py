@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.cores import threads_set_by_user, use_cores
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.models.fetch import local_folder
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt
 from llmops_kernel.score.engines.registry import load_engine
 from llmops_kernel.score.standing.loop import EngineLoop
+from llmops_kernel.score.standing.note import EngineNote
 
 _LOOK_S = 1.0
 BROKEN_EXIT = 70
@@ -27,10 +29,13 @@ class EngineActor:
     It leaves the cluster when nobody has used it for `keep_s` seconds.
     """
 
-    def __init__(self, spec: EngineSpec, *, keep_s: float, on_node: int = 1) -> None:
-        """`on_node`: engines among which a node's cores are divided."""
+    def __init__(self, spec: EngineSpec, *, keep_s: float, on_node: int = 1, run: str = "") -> None:
+        """`on_node`: engines among which a node's cores are divided. `run`: id of the first run."""
         self._spec, self._on_node = spec, on_node
         self._keep_s = keep_s
+        self._run = run
+        self._note = EngineNote(ray_logs(), _own_name())
+        self._idle_from_s, self._idle_since_s = 0.0, 0.0
         self._loading = threading.Lock()
         self._loop: EngineLoop | None = None
         self._touched_s = time.monotonic()
@@ -38,13 +43,14 @@ class EngineActor:
         self._leaving = False
         threading.Thread(target=self._watch, daemon=True, name="llmops-keep").start()
 
-    def load(self, *, keep_s: float | None = None) -> dict[str, Any]:
+    def load(self, *, keep_s: float | None = None, run: str = "") -> dict[str, Any]:
         """Load the model unless it is loaded; return what is known of the engine.
 
-        Raises ModelError.
+        `run`: id of the run that will use it. Raises ModelError.
         """
         if keep_s is not None:
             self._keep_s = keep_s
+        self._run = run or self._run
         self._ready()
         return self.facts()
 
@@ -99,8 +105,32 @@ class EngineActor:
             self._touched_s = time.monotonic()
             return self._loop
 
+    def _write_note(self) -> None:
+        """Write down what clients show; `idle_since_s` is None while it has work or loads."""
+        loop = self._loop
+        state = "loading" if loop is None else "idle" if loop.idle_s else "busy"
+        # Used last by a call that may not have been work: such as `load` of a loaded engine.
+        from_s = max(self._touched_s, 0.0 if loop is None else loop.used_s)
+        if from_s != self._idle_from_s:
+            self._idle_from_s = from_s
+            self._idle_since_s = time.time() - (time.monotonic() - from_s)
+        self._note.write(
+            {
+                "model": self._spec.model,
+                "engine": self._spec.type,
+                "state": state,
+                "num_gpus": self._spec.num_gpus,
+                "gpu_ids": _gpu_ids(),
+                "pid": os.getpid(),
+                "run": self._run,
+                "keep_s": self._keep_s,
+                "idle_since_s": self._idle_since_s if state == "idle" else None,
+            }
+        )
+
     def _watch(self) -> None:
         while not self._leaving:
+            self._write_note()
             time.sleep(_LOOK_S)
             if self._loading.locked():
                 continue
@@ -120,6 +150,7 @@ class EngineActor:
     def _end(self) -> None:
         import ray
 
+        self._note.remove()
         if self._loop is not None:
             self._loop.close()
         time.sleep(0.1)  # The answer to `leave` is sent first.
@@ -131,6 +162,18 @@ def _on_this_node(job: Job) -> Job:
     """Copy an adapter that is behind a URL, once for an engine's life. Raises ModelError."""
     folder = local_folder(job.adapter) if job.adapter else ""
     return job if folder == job.adapter else replace(job, adapter=folder)
+
+
+def _own_name() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_actor_name() or "")
+
+
+def _gpu_ids() -> list[str]:
+    import ray
+
+    return [str(one) for one in ray.get_gpu_ids()]
 
 
 def _loaded(spec: EngineSpec, on_node: int) -> Any:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.driver.engines import NAMESPACE
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
 from llmops_kernel.score.standing.actor import EngineActor
+from llmops_kernel.store.engine_names import NAMESPACE
 
 _PREFIX = "engine-"
 _PACKAGE = Path(__file__).parents[2]
@@ -29,6 +29,8 @@ class Deployment:
     """Interpreter of the engine's own environment; empty: the job's."""
     code: tuple[str, ...] = ()
     """What changes with the engine's code: an actor that runs older code is not shared."""
+    run: str = ""
+    """Id of the run that starts or uses it."""
 
     def name(self, index: int) -> str:
         """Name of a replica's actor: equal for jobs that can share it."""
@@ -65,7 +67,9 @@ def replica(deployment: Deployment, index: int) -> Any:
     if runtime_env:
         options["runtime_env"] = runtime_env
     actor = ray.remote(EngineActor).options(**options)
-    return actor.remote(spec, keep_s=deployment.keep_s, on_node=deployment.on_node)
+    return actor.remote(
+        spec, keep_s=deployment.keep_s, on_node=deployment.on_node, run=deployment.run
+    )
 
 
 def _runtime_env(deployment: Deployment) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def build(workspace: Workspace, cache: Path) -> Packages:
         )
         if assets
         else None,
-        library=_library(cache),
+        library=library(cache),
     )
 
 
@@ -127,7 +127,7 @@ def _text(text: str) -> _Member:
     return _Member(data=data, sha256_16=digest_of(data), size_bytes=len(data))
 
 
-def _library(cache: Path) -> Package:
+def library(cache: Path) -> Package:
     """Package this library.
 
     A file of an editable install may be saved meanwhile: the newer one is used.

@@ -37,15 +37,9 @@ def _node_id() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
-def ray_logs_folder() -> Path | None:
-    """Return Ray's log folder on this node; its files can be read through the dashboard."""
-    node = compat.global_node()
-    return Path(node.get_logs_dir_path()) if node is not None else None
-
-
 def open_journal(spec: RunSpec, stream: str) -> JournalWriter:
     """Open a stream of this attempt's journal for writing."""
-    return folders.open_journal(spec, stream, logs=ray_logs_folder())
+    return folders.open_journal(spec, stream, logs=compat.ray_logs())
 
 
 def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.report import DriverReport, print_traceback
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
@@ -49,9 +50,7 @@ class Driver:
             os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
         # ray.init installs a handler of its own that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
-        from llmops_kernel.train.ray.context import ray_logs_folder
-
-        self._report = DriverReport(self._spec, logs=ray_logs_folder())
+        self._report = DriverReport(self._spec, logs=ray_logs())
         self._report.phases_so_far()
         end = self._attempt()
         if not end.last_step:

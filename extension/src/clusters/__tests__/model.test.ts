@@ -5,7 +5,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { ILive, LiveMessage, Json } from '../../tokens';
 import { ClusterInfo, ClusterRow, OperationInfo } from '../../wire';
 import { attachCode, ClusterModel, failures, whyNot } from '../model';
-import { warmLine } from '../details';
+import { engineLine, warmLine } from '../details';
 import { times, used } from '../row';
 
 const trans = nullTranslator.load('llmops');
@@ -48,6 +48,7 @@ function info(values: Partial<ClusterInfo> = {}): ClusterInfo {
     warm_forked: 3,
     warm_cold_starts: 0,
     warm_cold_reason: '',
+    engines: null,
     log_tail: '',
     ...values
   };
@@ -177,6 +178,30 @@ describe('what is shown', () => {
     expect(used(0.5, 2)).toBe('0.5/2');
     expect(used(null, 2)).toBe('–/2');
     expect(used(null, null)).toBe('–/–');
+  });
+
+  it('says what is loaded and when it leaves', () => {
+    const engine = {
+      name: 'engine-1-0',
+      replica: 0,
+      node_id: 'n',
+      model: '/models/SmolLM2-135M',
+      engine: 'vllm',
+      state: 'idle' as const,
+      num_gpus: 1,
+      gpu_ids: ['0'],
+      run: 'tags-1',
+      idle_since_s: 100,
+      leaves_at_s: 220
+    };
+    expect(engineLine(engine, 160, trans)).toBe(
+      'SmolLM2-135M (vllm): idle for 1 min, leaves in 1 min, GPU 0, last used by tags-1'
+    );
+    const silent = { ...engine, model: '', engine: '', state: '' as const };
+    const unknown = { idle_since_s: null, leaves_at_s: null, gpu_ids: [] };
+    expect(engineLine({ ...silent, ...unknown, run: '' }, 160, trans)).toBe(
+      '–: –'
+    );
   });
 
   it('says how processes start', () => {
