@@ -34,7 +34,8 @@ class EngineActor:
         self._spec, self._on_node = spec, on_node
         self._keep_s = keep_s
         self._run = run
-        self._note = EngineNote(ray_logs(), _own_name())
+        name, self._gpu_ids = _placed()
+        self._note = EngineNote(ray_logs(), name)
         self._idle_from_s, self._idle_since_s = 0.0, 0.0
         self._loading = threading.Lock()
         self._loop: EngineLoop | None = None
@@ -120,7 +121,7 @@ class EngineActor:
                 "engine": self._spec.type,
                 "state": state,
                 "num_gpus": self._spec.num_gpus,
-                "gpu_ids": _gpu_ids(),
+                "gpu_ids": self._gpu_ids,
                 "pid": os.getpid(),
                 "run": self._run,
                 "keep_s": self._keep_s,
@@ -164,16 +165,12 @@ def _on_this_node(job: Job) -> Job:
     return job if folder == job.adapter else replace(job, adapter=folder)
 
 
-def _own_name() -> str:
+def _placed() -> tuple[str, list[str]]:
+    """Return the actor's name and the ids of its GPUs."""
     import ray
 
-    return str(ray.get_runtime_context().get_actor_name() or "")
-
-
-def _gpu_ids() -> list[str]:
-    import ray
-
-    return [str(one) for one in ray.get_gpu_ids()]
+    name = str(ray.get_runtime_context().get_actor_name() or "")
+    return name, [str(one) for one in ray.get_gpu_ids()]
 
 
 def _loaded(spec: EngineSpec, on_node: int) -> Any:
