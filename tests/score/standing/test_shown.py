@@ -22,35 +22,39 @@ def engine_of(cluster: llmops.Cluster, run: llmops.Run) -> EngineInfo | None:
     return found[0] if found else None
 
 
-def test_a_busy_engine_is_shown_and_stays_and_an_idle_one_can_be_ended(
+def until_state(cluster: llmops.Cluster, run: llmops.Run, state: str) -> EngineInfo:
+    def is_there() -> bool:
+        one = engine_of(cluster, run)
+        return one is not None and one.state == state
+
+    until(is_there)
+    found = engine_of(cluster, run)
+    assert found is not None
+    return found
+
+
+def test_loaded_models_are_shown_and_only_idle_ones_are_ended(
     cluster: llmops.Cluster, score: Callable[..., llmops.Run]
 ) -> None:
-    run = score([*numbered(20), {"id": "last", "text": "[hang]"}], **{"engine.keep_s": 900})
-
-    def state() -> str:
-        one = engine_of(cluster, run)
-        return one.state if one else "none"
-
-    until(lambda: state() == "busy")
-    busy = engine_of(cluster, run)
-    assert busy is not None
+    hanging = score([*numbered(20), {"id": "last", "text": "[hang]"}], **{"engine.keep_s": 900})
+    ended = score(numbered(20), **{"engine.keep_s": 900})
+    ended.wait(120)
+    busy = until_state(cluster, hanging, "busy")
     assert (busy.replica, busy.num_gpus, busy.gpu_ids) == (0, 0, ())
     assert "tiny-llama" in busy.model
     assert busy.engine == "instant:InstantEngine"
     assert (busy.idle_since_s, busy.leaves_at_s) == (None, None)
-    assert busy.name in cluster.end_idle_engines().busy
-    run.stop()
-    run.wait(60, raise_on_failure=False)
-    until(lambda: state() == "idle")
-    idle = engine_of(cluster, run)
-    assert idle is not None
+    idle = until_state(cluster, ended, "idle")
     assert idle.idle_since_s is not None
     assert idle.leaves_at_s == idle.idle_since_s + 900
-    shown = process("status", cluster.name).stdout
-    assert f"last used by {run.id}" in " ".join(shown.split())
+    shown = " ".join(process("status", cluster.name).stdout.split())
+    assert f"last used by {ended.id}" in shown
+    assert f" used by {hanging.id}" in shown
     listed = json.loads(process("engines", cluster.name, "--json").stdout)
-    assert idle.name in [one["name"] for one in listed]
-    ended = json.loads(process("engines", cluster.name, "--stop", "--json").stdout)
-    assert idle.name in ended["ended"]
-    until(lambda: state() == "none")
+    assert {busy.name, idle.name} <= {one["name"] for one in listed}
+    answer = json.loads(process("engines", cluster.name, "--stop", "--json").stdout)
+    assert idle.name in answer["ended"]
+    assert busy.name in answer["busy"]
+    until(lambda: engine_of(cluster, ended) is None)
+    assert engine_of(cluster, hanging) is not None
     assert not any("end-engines" in (job.submission_id or "") for job in cluster.jobs())
