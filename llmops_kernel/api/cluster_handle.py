@@ -23,9 +23,10 @@ from llmops_kernel.providers.protocol import (
     EngineInfo,
     Progress,
 )
-from llmops_kernel.services import engines, submission, templates
+from llmops_kernel.services import submission, templates
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.scoring import standing
 from llmops_kernel.services.scoring.engine import ensure_engine
 from llmops_kernel.services.submission import ConfigLike
 from llmops_kernel.views.summary import list_runs
@@ -134,7 +135,7 @@ class Cluster:
 
         Without this call one ends when nobody has used it for `engine.keep_s` seconds.
         """
-        return engines.end_idle(self.access, store=self._backend.store)
+        return standing.end_idle(self.access, store=self._backend.store)
 
     def down(self, *, force: bool = False) -> None:
         """Stop the cluster. Other processes are not affected; its runs are kept on disk."""

@@ -8,7 +8,7 @@ import pytest
 
 from llmops_kernel.providers.dashboard.engines import engine_actors, engine_info, note_path
 from llmops_kernel.providers.protocol import EngineInfo
-from llmops_kernel.services.engines import engine_line, model_name
+from llmops_kernel.services.scoring.standing import engine_line, model_name
 
 ROW = {"name": "engine-ab12-1", "node_id": "f00d" * 14, "pid": 7, "state": "ALIVE"}
 NOTE: dict[str, Any] = {

@@ -113,7 +113,7 @@ def _fork_server(info: ClusterInfo) -> str:
 
 def _engines(info: ClusterInfo) -> str:
     """Return a line for each model that is loaded; a dash where the cluster did not answer."""
-    from llmops_kernel.services.engines import engine_line
+    from llmops_kernel.services.scoring.standing import engine_line
 
     if info.engines is None:
         return "–" if info.is_ready else ""

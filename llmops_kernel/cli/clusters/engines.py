@@ -26,7 +26,7 @@ def engines(
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.services.backend import current
     from llmops_kernel.services.clusters import find
-    from llmops_kernel.services.engines import end_idle, engine_line
+    from llmops_kernel.services.scoring.standing import end_idle, engine_line
 
     cluster = find(name)
     if stop:
