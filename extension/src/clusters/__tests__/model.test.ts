@@ -195,7 +195,7 @@ describe('what is shown', () => {
       leaves_at_s: 220
     };
     expect(engineLine(engine, 160, trans)).toBe(
-      'SmolLM2-135M (vllm): idle for 1 min, leaves in 1 min, GPU 0, last used by tags-1'
+      'SmolLM2-135M (vllm): idle for 60 s, leaves in 60 s, GPU 0, last used by tags-1'
     );
     const silent = { ...engine, model: '', engine: '', state: '' as const };
     const unknown = { idle_since_s: null, leaves_at_s: null, gpu_ids: [] };
