@@ -19,6 +19,7 @@ _SYSTEM = (
 _PROGRAMS = (
     # Interpreters, environment modules and what compiles kernels at run time.
     *("PYTHON*", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_EXE", "PIP_*", "UV_*"),
+    "PYENV_ROOT",
     *("LD_*", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "PKG_CONFIG_PATH"),
     *("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "MAX_JOBS", "CUDAHOSTCXX", "NVCC_*", "NINJA_*"),
     *("JAVA_HOME", "CLASSPATH"),
@@ -30,6 +31,7 @@ _NUMERICS = (
 _DEVICES = (
     *("CUDA_*", "CUBLAS_*", "CUDNN_*", "NVIDIA_*", "NVTE_*", "NCCL_*", "GLOO_*", "UCX_*", "FI_*"),
     *("ROCM_*", "ROCR_*", "HIP_*", "HSA_*", "MIOPEN_*", "RCCL_*", "GPU_*", "ZE_*", "XLA_*"),
+    *("TPU_*", "NEURON_*", "OMPI_*", "IBV_*"),
 )
 _LIBRARIES = (
     *("HF_*", "HUGGINGFACE_*", "HUGGING_FACE_*", "TRANSFORMERS_*", "DATASETS_*", "TOKENIZERS_*"),
@@ -37,7 +39,7 @@ _LIBRARIES = (
     *("TORCH_*", "TORCHINDUCTOR_*", "TORCHELASTIC_*", "PYTORCH_*", "KINETO_*", "TRITON_*"),
     *("DS_*", "DEEPSPEED_*", "BNB_*", "BITSANDBYTES_*", "FLASH_*", "FLASHINFER_*", "VLLM_*"),
     *("PL_*", "LIGHTNING_*", "ARROW_*", "FSSPEC_*", "GRPC_*", "TQDM_*", "USE_TORCH", "USE_TF"),
-    *("NLTK_*", "TF_CPP_*", "PROTOCOL_BUFFERS_*"),
+    *("NLTK_*", "TF_*", "JAX_*", "NUMBA_*", "MPLCONFIGDIR", "PROTOCOL_BUFFERS_*"),
 )
 _STORES = (
     *("AWS_*", "AZURE_*", "GOOGLE_*", "GCS_*", "CLOUDSDK_*", "S3_*", "BOTO_*", "MINIO_*"),
