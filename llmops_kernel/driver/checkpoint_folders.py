@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from llmops_kernel.driver import checkpoint_manifest as manifest
+from llmops_kernel.driver.checkpoint_manifest import MARKER
+
 _NAME = re.compile(r"checkpoint-(\d+)$")
-MARKER = "llmops-complete"
 _WHOLE = "all workers have written their part\n"
 
 
@@ -19,8 +20,8 @@ class Checkpoint:
     step: int
 
 
-def complete(folder: Path) -> list[Checkpoint]:
-    """Return the complete checkpoints, oldest first; interrupted ones are left out."""
+def marked(folder: Path) -> list[Checkpoint]:
+    """Return the checkpoints that were marked complete, oldest first; some may be damaged."""
     found = [
         Checkpoint(path, int(match.group(1)))
         for path in (folder.iterdir() if folder.is_dir() else ())
@@ -29,9 +30,19 @@ def complete(folder: Path) -> list[Checkpoint]:
     return sorted(found, key=lambda checkpoint: checkpoint.step)
 
 
+def complete(folder: Path) -> list[Checkpoint]:
+    """Return the complete checkpoints, oldest first; interrupted and truncated ones are left out.
+
+    Those of earlier versions have no manifest: their marker decides.
+    """
+    return [one for one in marked(folder) if not manifest.size_damage(one.path)]
+
+
 def latest(folder: Path) -> Checkpoint | None:
-    found = complete(folder)
-    return found[-1] if found else None
+    for found in reversed(marked(folder)):
+        if not manifest.size_damage(found.path):
+            return found
+    return None
 
 
 def step_of(name: str) -> int | None:
@@ -48,14 +59,22 @@ def token(path: Path) -> str | None:
         return None
 
 
-def mark_complete(path: Path, *, token: str = _WHOLE) -> None:
-    """Mark a checkpoint complete, atomically and durably; all workers must have written."""
-    scratch = path / f".{MARKER}"
-    with scratch.open("w") as file:
-        file.write(token)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.rename(path / MARKER)
+def mark_complete(
+    path: Path,
+    *,
+    token: str = _WHOLE,
+    files: manifest.Manifest | None = None,
+    has_other_copy: bool = False,
+) -> None:
+    """Mark a checkpoint complete, atomically and durably; all workers must have written.
+
+    `files`: what it consists of, if not of what is in the folder now. `has_other_copy`: a bucket
+    has it as well, so the training need not wait for this disk. Raises OSError.
+    """
+    if not has_other_copy:
+        manifest.sync(path)
+    manifest.write(path, manifest.sizes(path) if files is None else files)
+    manifest.write_durably(path / MARKER, token)
 
 
 def rotate(folder: Path, *, keep: int) -> list[Path]:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from llmops_kernel.driver.checkpoint_folders import MARKER, step_of
+from llmops_kernel.driver import checkpoint_manifest as manifest
+from llmops_kernel.driver.checkpoint_folders import step_of
+from llmops_kernel.driver.checkpoint_manifest import MANIFEST, MARKER, PART
 from llmops_kernel.errors import StoreError
 from llmops_kernel.store.files import own_temp_folder
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
@@ -20,7 +22,6 @@ from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
 _THREADS: Final = 8
 _OWN_RUNS: Final = "llmops-runs"
 _FOLDERS_NEED_MAKING: Final = frozenset({"file", "local", "sftp", "ssh", "smb", "hdfs"})
-_PART: Final = ".part"
 _PACKAGES: Final = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
 
@@ -92,9 +93,7 @@ class Bucket:
 
     def put(self, folder: Path, name: str) -> int:
         """Upload a folder without markers and half files; return its bytes."""
-        files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-        # Other hidden files travel: `.metadata` is a part of each of torch's sharded checkpoints.
-        chosen = [file for file in files if not _is_own(file.name)]
+        chosen = manifest.content(folder)
         pairs = [(file, f"{name}/{file.relative_to(folder).as_posix()}") for file in chosen]
         self._each(pairs)
         return sum(file.stat().st_size for file in chosen)
@@ -121,22 +120,43 @@ class Bucket:
         """Download a folder; with `overwrite=False` only files that `folder` does not have."""
         for path in self._list(name):
             target = folder / PurePosixPath(path).relative_to(self._path(name))
-            if target.name == MARKER or (target.exists() and not overwrite):
+            if target.name in (MARKER, MANIFEST) or (target.exists() and not overwrite):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            scratch = target.with_name(f".{target.name}{_PART}")
+            scratch = target.with_name(f".{target.name}{PART}")
             try:
                 self._files.get_file(path, str(scratch))
             except Exception as error:
                 raise self._failed("read", path, error) from error
             scratch.rename(target)
 
-    def mark_complete(self, name: str, *, token: str) -> None:
-        """Mark a checkpoint complete: one object appears at once or not at all."""
+    def mark_complete(
+        self, name: str, *, token: str, files: manifest.Manifest | None = None
+    ) -> None:
+        """Mark a checkpoint complete: one object appears at once or not at all.
+
+        `files`: what it consists of; a fetch is checked against it.
+        """
         try:
+            if files is not None:
+                text = manifest.dumps(files)
+                self._files.pipe_file(self._path(f"{name}/{MANIFEST}"), text.encode())
             self._files.pipe_file(self._path(f"{name}/{MARKER}"), token.encode())
         except Exception as error:
             raise self._failed("written", name, error) from error
+
+    def manifest(self, name: str) -> dict[str, manifest.Entry] | None:
+        """Return what a checkpoint consists of; None: one of an earlier version.
+
+        Raises ValueError if that was damaged.
+        """
+        path = self._path(f"{name}/{MANIFEST}")
+        return manifest.loads(self._read(path).decode()) if path in self._list(name) else None
+
+    def unmark(self, name: str) -> None:
+        """Make a checkpoint an interrupted one; an error is ignored."""
+        with suppress(Exception):  # It is found to be damaged again then.
+            self._files.rm_file(self._path(f"{name}/{MARKER}"))
 
     def complete(self) -> list[Stored]:
         """Return the complete checkpoints, oldest first."""
@@ -188,11 +208,6 @@ class Bucket:
             f"{name} at {self.url} cannot be {what}: {type(error).__name__}: {error}",
             remedy="check storage.runs and the pods' credentials for it (secrets in the template)",
         )
-
-
-def _is_own(name: str) -> bool:
-    """Return True for the marker, its draft and a file that is being fetched."""
-    return name in (MARKER, f".{MARKER}") or (name.startswith(".") and name.endswith(_PART))
 
 
 def clear(folder: Path, *, but: Path | None = None) -> None:

@@ -17,7 +17,8 @@ from llmops_kernel.store.files import find
 from llmops_kernel.train.arguments import training_arguments
 from llmops_kernel.train.callbacks import JournalCallback
 from llmops_kernel.train.checkpoints import output
-from llmops_kernel.train.checkpoints.store import resume_path
+from llmops_kernel.train.checkpoints.resume import resume_path
+from llmops_kernel.train.checkpoints.store import wait_for_hashes
 from llmops_kernel.train.collectives import barrier, is_group
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data.collate import Collator
@@ -140,6 +141,7 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
         )
         guard.check_end(step)
         _save(config, context, parts, trainer, metrics)
+    wait_for_hashes()
     return Outcome(last_step=step, stopped=journal.stopped)
 
 

@@ -20,6 +20,7 @@ from llmops_kernel.metrics.events import CheckpointEvent, StartEvent, StepEvent,
 from llmops_kernel.store.journal.journal import FolderTail, read_lines
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 from llmops_kernel.train.checkpoints import store as keeping
+from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.context import WorkerContext
 from tests.train.test_strategies import free_port
 
@@ -50,7 +51,7 @@ def test_only_what_is_whole_is_resumed_from(tmp_path: Path, bucket: Bucket) -> N
     # Sent by one node, never completed by all.
     bucket.put(write(checkpoints, 4, weights="four"), "checkpoints/checkpoint-4")
     elsewhere = context(tmp_path / "b", bucket)
-    path = keeping.resume_path(elsewhere)
+    path = resume_path(elsewhere)
     assert path == tmp_path / "b" / "checkpoints" / "checkpoint-2"
     assert (path / "weights").read_text() == "two"
 
@@ -65,17 +66,49 @@ def test_a_node_trusts_its_own_disk_only_for_the_same_writing(
     keeping.complete_checkpoint(
         one, write(one.folder / "checkpoints", 2, weights="new"), step=2, num_kept=1
     )
-    path = keeping.resume_path(other)
+    path = resume_path(other)
     assert path == stale
     assert {file.name: file.read_text() for file in path.iterdir() if file.name == "weights"} == {
         "weights": "new"
     }
     assert not (path / "leftover").exists()
     assert not (other.folder / "checkpoints" / "checkpoint-9").exists()
-    # What is of the same writing is not fetched again.
-    (path / "weights").write_text("kept")
-    assert keeping.resume_path(other) == path
-    assert (path / "weights").read_text() == "kept"
+    # What is of the same writing is not fetched again, unless this disk has damaged it.
+    fetched = (path / "weights").stat().st_ino
+    assert resume_path(other) == path
+    assert (path / "weights").stat().st_ino == fetched
+    (path / "weights").write_text("ne")
+    assert resume_path(other) == path
+    assert (path / "weights").read_text() == "new"
+
+
+def test_a_damaged_checkpoint_in_the_bucket_is_not_resumed_from(
+    tmp_path: Path, bucket: Bucket
+) -> None:
+    here = context(tmp_path / "a", bucket)
+    for step in (1, 2):
+        path = write(here.folder / "checkpoints", step, weights=f"weights of {step}")
+        keeping.complete_checkpoint(here, path, step=step, num_kept=2)
+    stored = tmp_path / "bucket" / "run-1" / "checkpoints" / "checkpoint-2" / "weights"
+    stored.write_text("weights")
+    elsewhere = context(tmp_path / "b", bucket)
+    path = resume_path(elsewhere)
+    assert path == tmp_path / "b" / "checkpoints" / "checkpoint-1"
+    assert (path / "weights").read_text() == "weights of 1"
+    assert [one.step for one in bucket.complete()] == [1]
+    # Same size, other content: only the hash shows it.
+    (stored.parent.parent / "checkpoint-1" / "weights").write_text("Weights of 1")
+    assert resume_path(context(tmp_path / "c", bucket)) is None
+
+
+def test_a_checkpoint_in_a_bucket_without_a_manifest_is_used_as_before(
+    tmp_path: Path, bucket: Bucket
+) -> None:
+    bucket.put(write(tmp_path, 7, weights="seven"), "checkpoints/checkpoint-7")
+    bucket.mark_complete("checkpoints/checkpoint-7", token="of an earlier version")
+    path = resume_path(context(tmp_path / "b", bucket))
+    assert path is not None
+    assert (path / "weights").read_text() == "seven"
 
 
 def test_old_checkpoints_go_and_the_newest_stay(tmp_path: Path, bucket: Bucket) -> None:

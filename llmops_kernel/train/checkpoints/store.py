@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import secrets
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from llmops_kernel.driver import checkpoint_folders as checkpoint
-from llmops_kernel.driver.storage import Bucket, Stored, clear
+from llmops_kernel.driver import checkpoint_manifest as manifest
+from llmops_kernel.driver.checkpoint_hashes import HashesLater, hashed_while
+from llmops_kernel.driver.storage import Bucket
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, WarningEvent
 from llmops_kernel.train.collectives import barrier, from_main, gather
 from llmops_kernel.train.context import WorkerContext
+
+_HASHES = HashesLater()
+_HASHES_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -23,50 +27,7 @@ class _Part:
 
     error: str = ""
     size_bytes: int = 0
-
-
-def resume_path(context: WorkerContext) -> Path | None:
-    """Return the folder of the newest complete checkpoint, or None. Call it on all ranks.
-
-    Raises StoreError.
-    """
-    folder = context.folder / "checkpoints"
-    if not context.resume:
-        return None
-    if context.bucket is None:
-        found = checkpoint.latest(folder)
-        return found.path if found else None
-    return _fetched(context, context.bucket, folder)
-
-
-def _fetched(context: WorkerContext, bucket: Bucket, folder: Path) -> Path | None:
-    """Fetch from the bucket: a node's own disk may have checkpoints that others never finished."""
-    newest: Stored | None = None
-    error = ""
-    if context.is_main:
-        try:
-            newest = bucket.newest()
-        except StoreError as raised:
-            error = raised.message
-    newest, error = from_main((newest, error))
-    if error:
-        raise _not_resumed(error)
-    path = folder / newest.name.rpartition("/")[2] if newest else None
-
-    def fetch() -> int:
-        clear(folder, but=path)
-        if newest is None or path is None:
-            return 0
-        is_same = checkpoint.token(path) == newest.token
-        if not is_same:
-            shutil.rmtree(path, ignore_errors=True)
-        bucket.fetch(newest.name, path, overwrite=not is_same)
-        checkpoint.mark_complete(path, token=newest.token)
-        return 0
-
-    if errors := [part.error for part in gather(_once_a_node(context, fetch)) if part.error]:
-        raise _not_resumed(errors[0])
-    return path
+    files: dict[str, manifest.Entry] = field(default_factory=dict)
 
 
 def complete_checkpoint(
@@ -74,16 +35,47 @@ def complete_checkpoint(
 ) -> CheckpointEvent | WarningEvent:
     """Mark a checkpoint complete and delete old ones. Call it on all ranks, each having written.
 
-    Returns a WarningEvent if the checkpoint could not be stored in the bucket.
+    Returns a WarningEvent if the checkpoint could not be stored in the bucket. Raises StoreError if
+    the disk does not take it.
     """
     barrier()
     if context.bucket is not None:
         return _keep_in_bucket(context, context.bucket, path, step=step, num_kept=num_kept)
+    # Each node: on a network file system an fsync reaches what was written on the same node.
+    _all_or_none(path, gather(_once_a_node(context, lambda: _synced(path))))
+    marked = _Part()
     if context.is_main:
-        checkpoint.mark_complete(path)
+        marked = _tried(lambda: _marked(path))
+    _all_or_none(path, [from_main(marked)])
+    if context.is_main:
+        _HASHES.add(path)
         checkpoint.rotate(path.parent, keep=num_kept)
         return CheckpointEvent(step=step, path=str(path), size_bytes=checkpoint.size_bytes(path))
     return CheckpointEvent(step=step, path=str(path))
+
+
+def wait_for_hashes() -> None:
+    """Wait until the newest checkpoint's hashes are written, at the end of a training."""
+    _HASHES.wait(limit_s=_HASHES_LIMIT_S)
+
+
+def _synced(path: Path) -> _Part:
+    manifest.sync(path)
+    return _Part()
+
+
+def _marked(path: Path) -> _Part:
+    checkpoint.mark_complete(path)
+    return _Part()
+
+
+def _all_or_none(path: Path, parts: Iterable[_Part]) -> None:
+    if errors := [part.error for part in parts if part.error]:
+        raise StoreError(
+            f"{path.name} could not be written to {path.parent}: {errors[0]}",
+            remedy="check the disk of the run's folder (free space, quota), then `llmops retry`:"
+            " the run resumes from the checkpoint before",
+        )
 
 
 def _keep_in_bucket(
@@ -92,12 +84,13 @@ def _keep_in_bucket(
     """Upload what the workers of each node wrote; training continues if that fails."""
     name = f"checkpoints/{path.name}"
     token = from_main(secrets.token_hex(8))
-    parts = gather(_once_a_node(context, lambda: bucket.put(path, name)))
+    parts = gather(_once_a_node(context, lambda: _uploaded(bucket, path, name)))
     error = next((part.error for part in parts if part.error), "")
+    files = _merged(part.files for part in parts)
     if not error:
         marked = _Part()
         if context.is_main:
-            marked = _tried(lambda: _complete(bucket, name, token, num_kept))
+            marked = _tried(lambda: _complete(bucket, name, token, files, num_kept))
         error = from_main(marked).error
     if error:
         return WarningEvent(
@@ -105,17 +98,36 @@ def _keep_in_bucket(
             remedy="training continues; a retry resumes from the last checkpoint that is stored",
         )
     if context.local_rank == 0:
-        checkpoint.mark_complete(path, token=token)
+        checkpoint.mark_complete(path, token=token, has_other_copy=True)
         checkpoint.rotate(path.parent, keep=num_kept)
     store_journal(context)
     size_bytes = sum(part.size_bytes for part in parts)
     return CheckpointEvent(step=step, path=bucket.url_of(name), size_bytes=size_bytes)
 
 
-def _complete(bucket: Bucket, name: str, token: str, num_kept: int) -> int:
-    bucket.mark_complete(name, token=token)
+def _uploaded(bucket: Bucket, path: Path, name: str) -> _Part:
+    files, size_bytes = hashed_while(path, lambda: bucket.put(path, name))
+    return _Part(size_bytes=size_bytes, files=files)
+
+
+def _merged(parts: Iterable[dict[str, manifest.Entry]]) -> dict[str, manifest.Entry]:
+    """Return all nodes' files. One that two nodes wrote differently is left out: the bucket has
+    the one that came last, whichever that was.
+    """
+    found: dict[str, manifest.Entry] = {}
+    unclear = set()
+    for name, entry in (item for files in parts for item in files.items()):
+        if found.setdefault(name, entry) != entry:
+            unclear.add(name)
+    return {name: entry for name, entry in found.items() if name not in unclear}
+
+
+def _complete(
+    bucket: Bucket, name: str, token: str, files: manifest.Manifest, num_kept: int
+) -> _Part:
+    bucket.mark_complete(name, token=token, files=files)
     bucket.rotate(keep=num_kept)
-    return 0
+    return _Part()
 
 
 def store_journal(context: WorkerContext) -> None:
@@ -125,21 +137,13 @@ def store_journal(context: WorkerContext) -> None:
             context.bucket.put_files(context.journal.paths[:1], "journal")
 
 
-def _once_a_node(context: WorkerContext, work: Callable[[], int]) -> _Part:
+def _once_a_node(context: WorkerContext, work: Callable[[], _Part]) -> _Part:
     return _tried(work) if context.local_rank == 0 else _Part()
 
 
-def _tried(work: Callable[[], int]) -> _Part:
+def _tried(work: Callable[[], _Part]) -> _Part:
     """Return the result or the error; never raise, because the other ranks wait."""
     try:
-        return _Part(size_bytes=work())
+        return work()
     except (StoreError, OSError) as error:
         return _Part(error=error.message if isinstance(error, StoreError) else str(error))
-
-
-def _not_resumed(error: str) -> StoreError:
-    return StoreError(
-        f"The run cannot resume from its stored checkpoint: {error}",
-        remedy="`llmops retry` when the storage is available; `llmops resubmit` starts from the"
-        " beginning",
-    )

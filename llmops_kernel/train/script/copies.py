@@ -8,12 +8,15 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver import checkpoint_manifest as manifest
+from llmops_kernel.driver.checkpoint_hashes import HashesLater, hashed_while
+from llmops_kernel.driver.checkpoint_transfer import fetch
 from llmops_kernel.driver.folders import run_folder
-from llmops_kernel.driver.storage import Bucket, Stored, open_bucket
+from llmops_kernel.driver.storage import Bucket, open_bucket
 from llmops_kernel.metrics.events import CheckpointEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.tracker import Kept
@@ -29,12 +32,16 @@ class CheckpointCopies:
     def __init__(self, spec: RunSpec, *, workspace: Path) -> None:
         self._folder = run_folder(spec, workspace=workspace).checkpoints
         self._run_id = spec.run_id
+        self._attempt = spec.attempt
+        self._hashes = HashesLater()
 
     def keep(self, path: Path, *, step: int, keep: int) -> CheckpointEvent:
         """Copy a checkpoint to where a retry finds it. Raises OSError and StoreError."""
         begun_s = time.perf_counter()
         kept = keep_copy(path, self._folder, step=step, keep=keep)
         bucket = open_bucket(self._run_id)
+        if bucket is None:
+            self._hashes.add(kept)
         return CheckpointEvent(
             step=step,
             path=str(kept) if bucket is None else _upload(bucket, kept, keep=keep),
@@ -46,22 +53,37 @@ class CheckpointCopies:
         """Return the newest complete checkpoint. Raises StoreError when the bucket is away."""
         bucket = open_bucket(self._run_id)
         if bucket is None:
-            newest = checkpoint.latest(self._folder)
-            return Kept(_as_written(newest.path), newest.step) if newest else None
+            return self._newest_here()
         # This node's own disk may have checkpoints that never reached the bucket.
-        stored = bucket.newest()
-        if stored is None:
-            return None
-        return Kept(_as_written(self._fetched(bucket, stored)), stored.step)
+        for stored in reversed(bucket.complete()):
+            path = self._folder / stored.name.rpartition("/")[2]
+            with _locked(self._folder):  # The workers of a node fetch it once.
+                damage = fetch(bucket, stored, path)
+            if not damage:
+                return Kept(_as_written(path), stored.step)
+        return None
 
-    def _fetched(self, bucket: Bucket, stored: Stored) -> Path:
-        path = self._folder / stored.name.rpartition("/")[2]
-        with _locked(self._folder):  # The workers of a node fetch it once.
-            if checkpoint.token(path) != stored.token:
-                shutil.rmtree(path, ignore_errors=True)
-                bucket.fetch(stored.name, path)
-                checkpoint.mark_complete(path, token=stored.token)
-        return path
+    def _newest_here(self) -> Kept | None:
+        if checkpoint.latest(self._folder) is None:
+            return None
+        with _locked(self._folder):
+            while newest := checkpoint.latest(self._folder):
+                if self._is_sound(newest.path):
+                    return Kept(_as_written(newest.path), newest.step)
+                manifest.unmark(newest.path)
+        return None
+
+    def _is_sound(self, path: Path) -> bool:
+        """Read the checkpoint once an attempt, not once a worker."""
+        checked, name = path / manifest.CHECKED, f"{self._run_id}/{self._attempt}"
+        with suppress(OSError):
+            if checked.read_text() == name:
+                return True
+        is_sound = not manifest.hash_damage(path)
+        if is_sound:
+            with suppress(OSError):
+                checked.write_text(name)
+        return is_sound
 
 
 def keep_copy(path: Path, folder: Path, *, step: int, keep: int) -> Path:
@@ -85,9 +107,9 @@ def keep_copy(path: Path, folder: Path, *, step: int, keep: int) -> Path:
 def _upload(bucket: Bucket, path: Path, *, keep: int) -> str:
     """Store a copy in the bucket and return its URL there."""
     name, token = f"checkpoints/{path.name}", secrets.token_hex(8)
-    bucket.put(path, name)
-    bucket.mark_complete(name, token=token)
-    checkpoint.mark_complete(path, token=token)
+    files, _ = hashed_while(path, lambda: bucket.put(path, name))
+    bucket.mark_complete(name, token=token, files=files)
+    checkpoint.mark_complete(path, token=token, files=files, has_other_copy=True)
     bucket.rotate(keep=max(1, keep))
     return bucket.url_of(name)
 

@@ -1,0 +1,188 @@
+"""Finds the checkpoint that a run resumes from: rank 0 chooses, and every rank checks it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver import checkpoint_manifest as manifest
+from llmops_kernel.driver.checkpoint_transfer import fetch
+from llmops_kernel.driver.storage import Bucket, Stored, clear
+from llmops_kernel.errors import StoreError
+from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.train.collectives import from_main, gather
+from llmops_kernel.train.context import WorkerContext
+
+# NFS keeps names and their absence for up to 60 s (acdirmax).
+_VIEW_S: Final = 75.0
+_LOOK_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What rank 0 chose, and the files that it saw."""
+
+    name: str = ""
+    sizes: dict[str, int] | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class _Check:
+    """What one rank found. `error`: the storage failed; `damage`: this checkpoint is unusable."""
+
+    error: str = ""
+    damage: str = ""
+
+
+def resume_path(context: WorkerContext, *, view_s: float = _VIEW_S) -> Path | None:
+    """Return the folder of the newest complete checkpoint, or None. Call it on all ranks.
+
+    `view_s`: how long a rank waits until its view of a shared folder has the checkpoint. Raises
+    StoreError on all ranks.
+    """
+    folder = context.folder / "checkpoints"
+    if not context.resume:
+        return None
+    if context.bucket is not None:
+        return _fetched(context, context.bucket, folder)
+    return _shared(context, folder, view_s=view_s)
+
+
+def _shared(context: WorkerContext, folder: Path, *, view_s: float) -> Path | None:
+    while True:
+        chosen = from_main(_choose(context, folder) if context.is_main else _Choice())
+        if chosen.error:
+            raise _not_resumed(chosen.error)
+        if not chosen.name:
+            return None
+        path = folder / chosen.name
+        problems = gather(_wait_for(path, chosen, view_s=view_s))
+        if any(problems):
+            raise _other_view(context, path, problems)
+        # Each rank reads a share: together about what loading the checkpoint reads anyway.
+        damages = gather(manifest.hash_damage(path, share=context.rank, of=context.world_size))
+        if not any(damages):
+            return path
+        error = ""
+        if context.is_main:
+            error = _leave_out(context, path, next(filter(None, damages)))
+        if error := from_main(error):
+            raise _not_resumed(error)
+
+
+def _choose(context: WorkerContext, folder: Path) -> _Choice:
+    """Return rank 0's choice; newer damaged ones are reported and no longer count."""
+    try:
+        for found in reversed(checkpoint.marked(folder)):
+            damage = manifest.size_damage(found.path)
+            if not damage:
+                return _Choice(found.path.name, _sizes(found.path))
+            if error := _leave_out(context, found.path, damage):
+                return _Choice(error=error)
+    except (OSError, ValueError) as error:
+        return _Choice(error=str(error))
+    return _Choice()
+
+
+def _leave_out(context: WorkerContext, path: Path, damage: str) -> str:
+    """Report a damaged checkpoint and unmark it; return the error if that is not possible."""
+    context.emit(_damaged(path.name, damage))
+    try:
+        manifest.unmark(path)
+    except OSError as error:
+        return f"{path.name} is damaged ({damage}) and cannot be changed: {error}"
+    return ""
+
+
+def _damaged(name: str, damage: str) -> WarningEvent:
+    return WarningEvent(
+        message=f"{name} is damaged and is not resumed from: {damage}.",
+        remedy="the run resumes from the complete checkpoint before it, or starts from the"
+        " beginning if there is none; check the storage it was on",
+    )
+
+
+def _sizes(path: Path) -> dict[str, int] | None:
+    """None for a checkpoint of an earlier version. Raises ValueError and OSError."""
+    files = manifest.read(path)
+    return None if files is None else {name: entry.size_bytes for name, entry in files.items()}
+
+
+def _wait_for(path: Path, chosen: _Choice, *, view_s: float) -> str:
+    """Return what this rank sees differently from rank 0; empty: nothing."""
+    deadline_s = time.monotonic() + view_s
+    while (problem := _problem(path, chosen)) and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_S)
+    return problem
+
+
+def _problem(path: Path, chosen: _Choice) -> str:
+    if checkpoint.token(path) is None:
+        return f"has no complete {path.name}"
+    try:
+        if _sizes(path) != chosen.sizes:
+            return f"has another writing of {path.name}"
+    except (OSError, ValueError) as error:
+        return str(error)
+    return manifest.size_damage(path)
+
+
+def _other_view(context: WorkerContext, path: Path, problems: list[str]) -> StoreError:
+    rank, problem = next((rank, text) for rank, text in enumerate(problems) if text)
+    return StoreError(
+        f"The run cannot resume: rank 0 found {path.name} in {path.parent}, but rank {rank} sees"
+        f" something else there ({problem}).",
+        remedy="storage.runs must be one folder that all nodes see alike: check its mount on the"
+        f" node of rank {rank}, then `llmops retry`",
+    )
+
+
+def _fetched(context: WorkerContext, bucket: Bucket, folder: Path) -> Path | None:
+    """Fetch from the bucket: a node's own disk may have checkpoints that others never finished."""
+    stored: list[Stored] = []
+    error = ""
+    if context.is_main:
+        try:
+            stored = bucket.complete()
+        except StoreError as raised:
+            error = raised.message
+    stored, error = from_main((stored, error))
+    if error:
+        raise _not_resumed(error)
+    for newest in reversed(stored):
+        path = folder / newest.name.rpartition("/")[2]
+        is_fetching = context.local_rank == 0
+        checks = gather(_fetch_here(bucket, newest, path) if is_fetching else _Check())
+        if errors := [check.error for check in checks if check.error]:
+            raise _not_resumed(errors[0])
+        damages = [check.damage for check in checks if check.damage]
+        if not damages:
+            return path
+        if context.is_main:
+            context.emit(_damaged(path.name, damages[0]))
+            bucket.unmark(newest.name)
+    if context.local_rank == 0:
+        clear(folder)
+    gather(None)
+    return None
+
+
+def _fetch_here(bucket: Bucket, stored: Stored, path: Path) -> _Check:
+    """Never raise: the other ranks wait."""
+    try:
+        clear(path.parent, but=path)
+        return _Check(damage=fetch(bucket, stored, path))
+    except (StoreError, OSError) as error:
+        return _Check(error=error.message if isinstance(error, StoreError) else str(error))
+
+
+def _not_resumed(error: str) -> StoreError:
+    return StoreError(
+        f"The run cannot resume from its stored checkpoint: {error}",
+        remedy="`llmops retry` when the storage is available; `llmops resubmit` starts from the"
+        " beginning",
+    )
