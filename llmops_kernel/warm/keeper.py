@@ -95,8 +95,14 @@ class Keeper:
             self._replace("its socket was gone")
         elif time.time() - self._asked_s > _ASK_EVERY_S:
             self._asked_s = time.time()
-            if ask(self.folder, timeout_s=_ANSWER_S) is None and self._server.poll() is None:
-                self._unanswered()
+            self._heard(ask(self.folder, timeout_s=_ANSWER_S))
+
+    def _heard(self, status: dict[str, Any] | None) -> None:
+        assert self._server is not None
+        if status is None and self._server.poll() is None:
+            self._unanswered()
+        elif status and status.get("changed"):
+            self._replace(f"{status['changed']} changed on disk")
 
     def _unanswered(self) -> None:
         assert self._server is not None

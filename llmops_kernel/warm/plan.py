@@ -12,25 +12,31 @@ import zipimport
 from dataclasses import dataclass, field
 from typing import Any
 
+from llmops_kernel.warm.env_reads import EnvReads
+from llmops_kernel.warm.loaded_files import LoadedFiles
 from llmops_kernel.warm.preload import fingerprint, installed, own_files
 
 # In a job's runtime environment: its processes start cold, and the value is the reason.
 REFUSE_ENV_VAR = "LLMOPS_WARM_REFUSE"
 
-# Variables that a library or the interpreter reads when it starts; a fork has the server's values.
-_AT_START = re.compile(
+# Variables that native code or the interpreter reads when it starts, or that one of these libraries
+# builds names of: a fork has the server's values. What Python code reads is recorded instead.
+_NATIVE = re.compile(
     r"LD_|GLIBC_|MALLOC_|PYTHON|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|NUMEXPR_|LC_|LANG|HOME$|XDG_"
     r"|HF_|HUGGINGFACE_|TRANSFORMERS_|DATASETS_|TORCH|PYTORCH_|DS_|DEEPSPEED_|CUDA_|ARROW_"
-    r"|USE_TORCH|USE_TF|TQDM_|BNB_|GRPC_|RAY_"
+    r"|USE_TORCH|USE_TF|TQDM_|BNB_|GRPC_|RAY_|FSSPEC_"
 )
-# Exceptions: applied to the fork by `child`, or read only when used.
-_APPLIED = re.compile(
-    r"PYTHONPATH$|PYTHONBREAKPOINT$|PYTHONUNBUFFERED$|OMP_NUM_THREADS$|HF_HUB_OFFLINE$|TORCH_EXTENSIONS_DIR$"
-    r"|TORCH_NCCL_|TORCH_CUDA_ARCH_LIST$|TORCH_HOME$|CUDA_VISIBLE_DEVICES$|CUDA_DEVICE_ORDER$"
-    r"|RAY_JOB_ID$|RAY_RAYLET_PID$|RAY_LD_PRELOAD_ON_WORKERS$|RAY_USAGE_STATS_ENABLED$|RAY_ADDRESS$"
-    r"|RAY_EXPERIMENTAL_NOSET_|RAY_JOB_CONFIG_JSON_ENV_VAR$|RAY_TRAIN_(?!V2_ENABLED)"
+# Of all those, the ones that may differ: applied to the fork by `child`, or read again when used.
+_MAY_DIFFER = re.compile(
+    r"(?:PYTHONPATH|PYTHONBREAKPOINT|PYTHONUNBUFFERED|OMP_NUM_THREADS|HF_HUB_OFFLINE"
+    r"|TORCH_EXTENSIONS_DIR|TORCH_CUDA_ARCH_LIST|TORCH_HOME|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER"
+    r"|RAY_JOB_ID|RAY_RAYLET_PID|RAY_LD_PRELOAD_ON_WORKERS|RAY_USAGE_STATS_ENABLED|RAY_ADDRESS"
+    r"|RAY_JOB_CONFIG_JSON_ENV_VAR|RAY_CHDIR_TO_TRIAL_DIR|CUDA_LAUNCH_BLOCKING"
+    r"|PYTORCH_CUDA_ALLOC_CONF|PYTORCH_ALLOC_CONF|HF_TOKEN|PATH|PWD|OLDPWD|SHLVL|_|TZ|TMPDIR|TMP"
+    r"|TEMP)$"
     # Lower-case names are Ray core's own settings, which it reads again in the child.
-    r"|RAY_[a-z]|RAY_WARN_BLOCKING|RAY_CHDIR_TO_TRIAL_DIR$|CUDA_LAUNCH_BLOCKING$|PYTORCH_CUDA_ALLOC_CONF$|PYTORCH_ALLOC_CONF$|HF_TOKEN"
+    r"|TORCH_NCCL_|RAY_EXPERIMENTAL_NOSET_|RAY_TRAIN_(?!V2_ENABLED)|RAY_[a-z]|RAY_WARN_BLOCKING"
+    r"|LLMOPS_"
 )
 _TRAIN_V2 = ("RAY_TRAIN_V2_ENABLED", "1")  # Read at import, and the default anyway.
 
@@ -62,6 +68,8 @@ class Base:
     stack: dict[str, int] = field(default_factory=dict)
     has_ray: bool = False
     thirdparty: tuple[str, ...] = ()
+    reads: EnvReads = field(default_factory=EnvReads)
+    files: LoadedFiles = field(default_factory=LoadedFiles)
 
     @classmethod
     def of_this_process(cls) -> Base:
@@ -75,8 +83,8 @@ class Base:
             stack=fingerprint([*installed(own), *own_files()]),
         )
 
-    def after_preload(self) -> Base:
-        """Return it with `loaded`: names of modules that a job's own file would have to replace."""
+    def after_preload(self, reads: EnvReads) -> Base:
+        """Return it with what was loaded, which a job's own files or variables cannot replace."""
         names = {name.partition(".")[0] for name in sys.modules}
         return Base(
             executable=self.executable,
@@ -86,6 +94,8 @@ class Base:
             has_ray="ray" in sys.modules,
             thirdparty=tuple(e for e in sys.path if e.endswith("/ray/thirdparty_files")),
             stack=self.stack,
+            reads=reads,
+            files=LoadedFiles.of_this_process(),
         )
 
 
@@ -105,6 +115,8 @@ def plan(request: dict[str, Any], base: Base) -> Plan:
         raise RefusedError(f"no such working directory: {made.cwd}")
     _check_env(made.env, base)
     _check_shadows(made, base)
+    if changed := base.files.changed():
+        raise RefusedError(f"{changed} changed on disk; the fork server is being restarted")
     return made
 
 
@@ -228,9 +240,9 @@ def _check_env(env: dict[str, str], base: Base) -> None:
     unlike = [
         name
         for name in sorted(env.keys() | base.env.keys())
-        if _AT_START.match(name)
-        and not _APPLIED.match(name)
-        and env.get(name) != base.env.get(name)
+        if env.get(name) != base.env.get(name)
+        and not _MAY_DIFFER.match(name)
+        and (bool(_NATIVE.match(name)) or base.reads.has(name))
         and (base.has_ray or not name.startswith("RAY_"))
         and (name, env.get(name)) != _TRAIN_V2
     ]

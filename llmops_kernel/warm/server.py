@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.warm import child, files
+from llmops_kernel.warm.env_reads import Recording
 from llmops_kernel.warm.launcher import GREETING
 from llmops_kernel.warm.plan import Base, Plan, RefusedError, plan
 from llmops_kernel.warm.preload import preload
@@ -236,6 +237,7 @@ class Server:
             "forked": self._forked,
             "children": len(self._callers),
             "python": sys.executable,
+            "changed": self._base.files.changed(),
         }
 
 
@@ -287,14 +289,15 @@ def main(arguments: list[str]) -> int:
     folder = files.WarmFolder(Path(arguments[0]))
     began_s = time.time()
     base = Base.of_this_process()
-    loaded = preload(arguments[1:])
+    with Recording() as recording:
+        loaded = preload(arguments[1:])
     if "ray" in loaded["missing"] and "ray" in sys.modules:
         # This build cannot be forked from; everything but Ray still can.
         others = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]
         os.execv(sys.executable, [sys.executable, "-m", _NAME, arguments[0], *others])
     gc.collect()
     gc.freeze()  # Without this, the first collection in each child would copy every page.
-    base = base.after_preload()
+    base = base.after_preload(recording.reads())
     server = Server(folder, base)
     folder.write_report(loaded | {"pid": os.getpid(), "took_s": time.time() - began_s})
     birth = server.serve()

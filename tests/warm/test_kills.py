@@ -185,6 +185,34 @@ def test_changed_packages_mean_a_new_server(own_node: Node, changeable: Path) ->
     gone(old_pid)
 
 
+def test_a_file_edited_in_place_is_never_run_from_memory(own_node: Node, tmp_path: Path) -> None:
+    library = tmp_path / "site-packages"
+    (library / "edited").mkdir(parents=True)
+    (library / "edited" / "__init__.py").write_text("from edited.deep import VALUE")
+    deep = library / "edited" / "deep.py"
+    deep.write_text("VALUE = 'old'")
+    own_node.start("edited", path=str(library))
+    old_pid = own_node.ready().server_pid
+
+    def value() -> tuple[str, str]:
+        code = "import os, edited; print(edited.VALUE, os.environ['LLMOPS_WARM'])"
+        done = own_node.run("-c", code, env=own_node.env(PYTHONPATH=str(library)))
+        found, _, how = done.stdout.decode().strip().partition(" ")
+        return found, how
+
+    assert value() == ("old", "warm")
+    assert own_node.keeper is not None
+    own_node.keeper.send_signal(signal.SIGSTOP)
+    deep.write_text("VALUE = 'new!'")
+    reason = f"{deep} changed on disk"
+    # The workers of one group share a comparison.
+    until(lambda: value() == ("new!", f"cold: {reason}; the fork server is being restarted"))
+    own_node.keeper.send_signal(signal.SIGCONT)
+    until(lambda: own_node.server_is_new(old_pid))
+    assert value() == ("new!", "warm")
+    assert own_node.events("replaced")[-1]["reason"] == reason
+
+
 def test_keeper_and_server_end_with_the_watched_process(own_node: Node) -> None:
     watched = subprocess.Popen(["sleep", "60"])
     own_node.start(watch=watched.pid)

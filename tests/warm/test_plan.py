@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmops_kernel.warm.env_reads import EnvReads
 from llmops_kernel.warm.plan import Base, Plan, RefusedError, expanded, plan, python_path
 
 BASE = Base(
@@ -114,8 +115,28 @@ def test_a_variable_of_the_server_that_the_job_lacks() -> None:
     assert "HF_HOME" in reason(asked)
 
 
+@pytest.mark.parametrize("name", ["FSSPEC_S3_KEY", "HF_TOKEN_PATH", "TQDM_DISABLE", "READ_BY_ONE"])
+def test_a_variable_that_a_library_has_read(name: str) -> None:
+    reads = EnvReads(names=frozenset({"READ_BY_ONE"}), prefixes=("TQDM_",))
+    base = Base(executable=sys.executable, env=BASE.env, path=(), reads=reads)
+    assert name in reason(driver("-c", "pass", env={name: "1"}), base)
+    plan(driver("-c", "pass", env={"READ_BY_NOBODY": "1", "HF_TOKEN": "t", "PATH": "/x"}), base)
+
+
+def test_after_a_library_looked_at_all_variables_only_named_ones_may_differ() -> None:
+    base = Base(
+        executable=sys.executable,
+        env=BASE.env,
+        path=(),
+        reads=EnvReads(strangers=("some.library",)),
+    )
+    assert "MY_OWN" in reason(driver("-c", "pass", env={"MY_OWN": "1"}), base)
+    plan(driver("-c", "pass", env={"HF_TOKEN": "t", "LLMOPS_CACHE": "/c"}), base)
+
+
 @pytest.mark.parametrize(
-    "name", ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "WANDB_MODE", "TZ"]
+    "name",
+    ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "HF_TOKEN", "WANDB_MODE", "TZ"],
 )
 def test_a_variable_that_a_fork_can_still_take_over(name: str) -> None:
     assert plan(worker({"env_vars": {name: "1"}}), BASE).env[name] == "1"

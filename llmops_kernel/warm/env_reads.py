@@ -1,0 +1,90 @@
+"""Records which environment variables libraries read while the fork server imports them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+# Modules that look at all variables when they load, and the names that they take.
+_TAKEN = {"fsspec.config": "FSSPEC_", "tqdm.utils": "TQDM_", "networkx.utils.backends": "NETWORKX_"}
+_MAPPINGS = frozenset({"os", "_collections_abc", "collections.abc"})
+_WHOLE = frozenset({"__iter__", "copy"})
+
+
+@dataclass(frozen=True)
+class EnvReads:
+    """What was read: a fork keeps what was made of it, whatever its own environment says."""
+
+    names: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()
+    """Modules that looked at all variables, and for no names that we know."""
+
+    def has(self, name: str) -> bool:
+        """Return True if this variable was read, or may have been."""
+        return bool(self.strangers) or name in self.names or name.startswith(self.prefixes)
+
+
+@dataclass
+class _Seen:
+    names: set[str] = field(default_factory=set)
+    iterating: set[str] = field(default_factory=set)
+
+
+class Recording:
+    """A context in which reads of `os.environ` are recorded; libraries keep using the same object.
+
+    Reads by native code (`getenv`) are not seen: `plan` names their families.
+    """
+
+    def __init__(self) -> None:
+        self._seen = _Seen()
+        self._before: Any = None
+
+    def __enter__(self) -> Recording:
+        self._before = os.environ._data  # type: ignore[attr-defined]
+        os.environ._data = _Recorded(self._before, self._seen)  # type: ignore[attr-defined]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        recorded = os.environ._data  # type: ignore[attr-defined]
+        # os.environb has this very object.
+        self._before.clear()
+        self._before.update(dict.items(recorded))
+        os.environ._data = self._before  # type: ignore[attr-defined]
+
+    def reads(self) -> EnvReads:
+        known = sorted(self._seen.iterating & _TAKEN.keys())
+        return EnvReads(
+            names=frozenset(self._seen.names),
+            prefixes=tuple(_TAKEN[module] for module in known),
+            strangers=tuple(sorted(self._seen.iterating - _TAKEN.keys())),
+        )
+
+
+class _Recorded(dict[bytes, bytes]):
+    def __init__(self, values: dict[bytes, bytes], seen: _Seen) -> None:
+        super().__init__(values)
+        self._seen = seen
+
+    def __getitem__(self, key: bytes) -> bytes:
+        # An iteration over all variables is recorded as one, not as a read of each.
+        caller = sys._getframe(2)
+        if not (caller.f_code.co_name in _WHOLE and _module(caller) in _MAPPINGS):
+            self._seen.names.add(os.fsdecode(key))
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[bytes]:
+        caller: FrameType | None = sys._getframe(1)
+        while caller is not None and _module(caller) in _MAPPINGS:
+            caller = caller.f_back
+        self._seen.iterating.add(_module(caller) if caller is not None else "?")
+        return super().__iter__()
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "?"))
