@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -10,8 +11,8 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -236,7 +237,7 @@ def spawn(
     """Start the head in a session of its own: it outlives this process and its terminal."""
     reap()
     try:
-        with folder.head_log.open("wb") as output:
+        with folder.head_log.open("wb") as output, _kept_from_tidying(record.temp_dir) as lock:
             process = subprocess.Popen(
                 line,
                 env=dict(env),
@@ -247,6 +248,7 @@ def spawn(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=(lock,),
             )
     except OSError as error:
         raise ClusterStartError(
@@ -258,6 +260,21 @@ def spawn(
         record = record.model_copy(update={"pid": process.pid, "pid_created_s": created_s})
     folder.write(record)
     return record
+
+
+@contextmanager
+def _kept_from_tidying(temp_dir: Path) -> Iterator[int]:
+    """Lock the folder for as long as the head lives, which inherits the lock.
+
+    systemd-tmpfiles leaves a locked folder and all below it alone (tmpfiles.d(5), "Age").
+    """
+    fd = os.open(temp_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # A file system without locks.
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def how_it_ended(pid: int) -> str:

@@ -359,6 +359,7 @@ class LocalProvider(ClusterProvider):
                 timeout_s=self._start_timeout_s,
                 report=report,
             )
+            folder.write_start(record)
             if later := announcement(record.template.get("warm") or {}):
                 report(later)
         except BaseException:

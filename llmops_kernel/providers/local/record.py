@@ -23,6 +23,20 @@ from llmops_kernel.store.files import private_folder
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
+class Start(BaseModel):
+    """What Ray writes into its temp dir at the end of a start.
+
+    Kept in our record as well: a host that tidies /tmp (systemd-tmpfiles) removes files of a
+    head that works, when they are some days old.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    ray_address: str
+    session_name: str
+    ready_s: float
+
+
 class HeadRecord(BaseModel):
     """The record of one head.
 
@@ -51,6 +65,8 @@ class HeadRecord(BaseModel):
     """Names of the variables that the template sets; None in a record of an older version."""
     note: str = ""
     """What users should know about this head for as long as it runs."""
+    known: Start | None = None
+    """What the start found; None in a record of an older version, and before."""
 
     @property
     def dashboard_url(self) -> str:
@@ -58,30 +74,45 @@ class HeadRecord(BaseModel):
 
     @property
     def session(self) -> Path:
-        return self.temp_dir / "session_latest"
+        link = self.temp_dir / "session_latest"
+        if self.known is None or link.is_symlink():
+            return link
+        return self.temp_dir / self.known.session_name
 
     @property
     def ray_address(self) -> str | None:
-        """Return Ray's address.
-
-        `ray start` writes this file last, so its presence also shows that the start is over.
-        """
-        with suppress(OSError):
-            return (self.temp_dir / "ray_current_cluster").read_text().strip() or None
-        return None
+        """Return Ray's address; None until the start is over."""
+        return self.known.ray_address if self.known else _written(self._address)
 
     @property
     def ready_s(self) -> float | None:
         """When its start was over."""
+        if self.known is not None:
+            return self.known.ready_s
         with suppress(OSError):
-            return (self.temp_dir / "ray_current_cluster").stat().st_mtime
+            return self._address.stat().st_mtime
         return None
 
     @property
     def session_name(self) -> str | None:
+        if self.known is not None:
+            return self.known.session_name
         with suppress(OSError):
-            return os.path.basename(os.readlink(self.session))
+            return os.path.basename(os.readlink(self.temp_dir / "session_latest"))
         return None
+
+    @property
+    def _address(self) -> Path:
+        """`ray start` writes this file last, so its presence also shows that the start is over."""
+        return self.temp_dir / "ray_current_cluster"
+
+    def with_start(self) -> HeadRecord:
+        """Return the record with what Ray has written by now, if that is all of it."""
+        address, session, ready_s = self.ray_address, self.session_name, self.ready_s
+        if not (address and session and ready_s):
+            return self
+        known = Start(ray_address=address, session_name=session, ready_s=ready_s)
+        return self.model_copy(update={"known": known})
 
     @property
     def is_elsewhere(self) -> bool:
@@ -141,6 +172,13 @@ class ClusterFolder:
         except OSError as error:
             raise _not_writable(self.root, error) from error
         shutil.rmtree(gone, ignore_errors=True)
+
+    def write_start(self, record: HeadRecord) -> None:
+        """Add what the start found, unless the head was stopped or replaced meanwhile."""
+        now = self.read()
+        is_same = now is not None and now.temp_dir == record.temp_dir
+        if now is not None and is_same and now.stopping_s is None and now.stopped_s is None:
+            self.write(now.with_start())
 
     def new_token(self) -> None:
         _write_private(self.token, secrets.token_hex(32))
@@ -202,6 +240,13 @@ def cluster_folder(home: Path, name: str) -> ClusterFolder:
 def cluster_names(home: Path) -> list[str]:
     found = (home / "clusters").glob("*/cluster.json")
     return sorted(path.parent.name for path in found if _NAME.fullmatch(path.parent.name))
+
+
+def _written(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
 
 
 def _try_lock(fd: int) -> bool:
