@@ -1,4 +1,4 @@
-"""`llmops doctor | demo | score-env | version`: this machine and this installation."""
+"""`llmops doctor | demo | score-env | gc | version`: this machine and this installation."""
 
 from __future__ import annotations
 
@@ -60,6 +60,27 @@ def score_env(
         typer.echo("\n".join(f"removed {one}" for one in removed) or "there is none")
     else:
         typer.echo(service.make(typer.echo))
+
+
+@command(MACHINE, example="llmops gc --dry-run")
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what would be removed.")
+    ] = False,
+) -> None:
+    """Remove leftovers of interrupted deletions, and packages of code that no run has used."""
+    from llmops_kernel.services.backend import current
+    from llmops_kernel.store.garbage import find, remove
+    from llmops_kernel.views.format import byte_size
+
+    found = find(current().store)
+    done = found if dry_run else [one for one in found if remove(one)]
+    for one in done:
+        typer.echo(
+            f"{one.path}  {byte_size(one.size_bytes)}, {one.num_files:,} files: {one.reason}"
+        )
+    total = byte_size(sum(one.size_bytes for one in done))
+    typer.echo(f"{'would remove' if dry_run else 'removed'} {len(done)} leftovers, {total}")
 
 
 @command(MACHINE, example="llmops version")

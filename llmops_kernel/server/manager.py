@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from llmops_kernel.errors import StoreError
 from llmops_kernel.jobs.guard import GuardThread
 from llmops_kernel.server.chat.feed import ChatFeed
 from llmops_kernel.server.clusters.feed import ClustersFeed
@@ -17,9 +19,11 @@ from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.output_comparisons import OutputComparisons
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.store.garbage import sweep
 
 MANAGER_KEY = "llmops_manager"
 _THREADS = 24
+_LOG = logging.getLogger(__name__)
 
 
 class Manager:
@@ -51,6 +55,17 @@ class Manager:
         self.dashboards = DashboardClients()
         self.guard = GuardThread(store=store, providers=self.backend.providers)
         self.guard.start()
+        self.executor.submit(self._sweep)
+
+    def _sweep(self) -> None:
+        """Remove what killed processes have left in the home folder."""
+        try:
+            gone = sweep(self.store)
+        except StoreError as error:
+            _LOG.warning("llmops: leftovers were not removed: %s", error)
+        else:
+            if gone:
+                _LOG.info("llmops: removed %d leftovers (`llmops gc` shows them)", len(gone))
 
     def _clusters_feed(self, _: str) -> ClustersFeed:
         return ClustersFeed(self.operations, providers=self.backend.providers)

@@ -22,6 +22,7 @@ from llmops_kernel.providers.protocol import ClusterProvider
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.store.deletion import DeletionPreview, preview
+from llmops_kernel.store.garbage import clear_killed_deletes
 from llmops_kernel.store.journal.chat_view import ChatView
 from llmops_kernel.store.logs.text import LogText
 from llmops_kernel.store.record.record import Attempt, RunRecord
@@ -153,6 +154,7 @@ class RunAccess:
         self.source.close()
         self._delete_chats()
         self.store.delete(self.id)
+        clear_killed_deletes(self.store)
 
     def _delete_chats(self) -> None:
         """Remove the turns of chats with this run: no list shows them. One that runs is kept."""

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,9 @@ from llmops_kernel.store.record.record import Attempt, RunRecord
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
 _LAST = re.compile(r"last(?:~(\d+))?\Z")
-__all__ = ["RunStore", "RunSummary"]
+DELETED_PREFIX = ".deleted-"
+"""Of a run that is being deleted: lists do not show it."""
+__all__ = ["DELETED_PREFIX", "RunStore", "RunSummary", "remove_tree"]
 _list = list  # `RunStore.list` hides the built-in inside the class.
 
 
@@ -227,11 +230,11 @@ class RunStore:
         run_id = self.resolve(run_id)
         folder = self._runs / run_id
         # Renamed first, so that no process sees half a run.
-        gone = self._runs / f".deleted-{run_id}-{secrets.token_hex(2)}"
+        gone = self._runs / f"{DELETED_PREFIX}{run_id}-{secrets.token_hex(2)}"
         with store_errors("delete", folder):
             folder.rename(gone)
             self._index.remove([run_id])
-            shutil.rmtree(gone)
+            remove_tree(gone)
 
     def _rows(self) -> _list[IndexRow]:
         """Return one row per run folder, newest first; updates the index."""
@@ -261,6 +264,19 @@ class RunStore:
             return _row(self.record(run_id))
         except (StoreError, RunNotFoundError):
             return None
+
+
+def remove_tree(folder: Path) -> None:
+    """Delete a folder that another process may be deleting as well. Raises OSError."""
+
+    def failed(_: object, __: str, error: BaseException) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(folder, onexc=failed)
+    else:
+        shutil.rmtree(folder, onerror=lambda call, path, info: failed(call, path, info[1]))
 
 
 def _row(record: RunRecord) -> IndexRow:

@@ -22,7 +22,7 @@ COMMANDS = (
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
     *("star", "note", "rm", "score", "export", "chat"),
     *("init", "schema", "check"),
-    *("doctor", "demo", "bench", "score-env", "version"),
+    *("doctor", "demo", "bench", "score-env", "gc", "version"),
 )
 HEAVY = ("torch", "ray", "transformers", "pandas", "matplotlib", "httpx", "IPython", "pydantic")
 

@@ -1,0 +1,138 @@
+"""What nobody needs in a home folder: leftovers of killed processes, packages without a run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from llmops_kernel.errors import RunNotFoundError, StoreError
+from llmops_kernel.store.deletion import folder_size
+from llmops_kernel.store.files import store_errors
+from llmops_kernel.store.paths import RunFolder
+from llmops_kernel.store.store import DELETED_PREFIX, RunStore, remove_tree
+
+_DAY_S: Final = 24 * 3600.0
+# A submission builds its packages before the run exists, and sets their time when it uses them.
+PACKAGE_AGE_S: Final = 7 * _DAY_S
+_LEFTOVER_AGE_S: Final = _DAY_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Garbage:
+    """A file or folder that can be removed."""
+
+    path: Path
+    reason: str
+    size_bytes: int
+    num_files: int
+    unless_used_after_s: float | None = None
+    """It is kept if its modification time is later now: a submission is using it."""
+
+
+def find(store: RunStore, *, now_s: float | None = None) -> list[Garbage]:
+    """Return what can be removed, by path. Raises StoreError if the home cannot be read."""
+    now_s = time.time() if now_s is None else now_s
+    with store_errors("read", store.root):
+        found = [*killed_deletes(store.root), *_half_runs(store, now_s), *_packages(store, now_s)]
+    return sorted(found, key=lambda one: one.path)
+
+
+def killed_deletes(home: Path) -> Iterator[Garbage]:
+    """Return what is left of runs and clusters whose deletion did not end."""
+    for kind in ("runs", "clusters"):
+        for path in (home / kind).glob(f"{DELETED_PREFIX}*"):
+            yield _garbage(path, f"a deletion of one of the {kind} was interrupted")
+
+
+def remove(garbage: Garbage) -> bool:
+    """Remove it; False if it is in use again, or gone. Raises StoreError."""
+    path, limit_s = garbage.path, garbage.unless_used_after_s
+    with store_errors("delete", path):
+        try:
+            if limit_s is not None and path.lstat().st_mtime > limit_s:
+                return False
+            if path.is_dir() and not path.is_symlink():
+                remove_tree(path)
+            else:
+                path.unlink()
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def sweep(store: RunStore) -> list[Garbage]:
+    """Remove all that `find` returns; what cannot be removed stays. Return what was removed.
+
+    Raises StoreError if the home cannot be read.
+    """
+    return _removed(find(store))
+
+
+def clear_killed_deletes(store: RunStore) -> list[Garbage]:
+    """Finish earlier deletions; what cannot be removed stays. Return what was removed."""
+    return _removed(killed_deletes(store.root))
+
+
+def _removed(found: Iterable[Garbage]) -> list[Garbage]:
+    gone = []
+    for garbage in found:
+        with suppress(StoreError):
+            if remove(garbage):
+                gone.append(garbage)
+    return gone
+
+
+def _half_runs(store: RunStore, now_s: float) -> Iterator[Garbage]:
+    """Folders of submissions that were killed before there was a record: they are no runs."""
+    for path in (store.root / "runs").glob("*"):
+        folder = RunFolder(path)
+        if path.name.startswith(".") or not path.is_dir() or folder.record.exists():
+            continue
+        # A folder that lost its record, but has results, is for its owner to judge.
+        first = {folder.config.name, folder.git_diff.name, folder.journal.name}
+        names = {name for name in os.listdir(path) if not name.endswith(".tmp")}
+        is_begun = names <= first and not any(folder.journal.glob("*"))
+        if is_begun and now_s - path.stat().st_mtime > _LEFTOVER_AGE_S:
+            yield _garbage(path, "a submission was interrupted", until_s=now_s - _LEFTOVER_AGE_S)
+
+
+def _packages(store: RunStore, now_s: float) -> Iterator[Garbage]:
+    needed = _needed_packages(store)
+    for path in store.packages.glob("*.zip"):
+        age_s = now_s - path.stat().st_mtime
+        if needed is not None and path.stem not in needed and age_s > PACKAGE_AGE_S:
+            yield _garbage(path, "no run was submitted with it", until_s=now_s - PACKAGE_AGE_S)
+    for path in store.packages.glob(".*.tmp"):
+        if now_s - path.stat().st_mtime > _LEFTOVER_AGE_S:
+            yield _garbage(path, "its writing was interrupted", until_s=now_s - _LEFTOVER_AGE_S)
+
+
+def _needed_packages(store: RunStore) -> set[str] | None:
+    """None if a record cannot be read: its packages are not known."""
+    needed: set[str] = set()
+    for path in (store.root / "runs").glob("*/record.json"):
+        try:
+            record = store.record(path.parent.name)
+        except RunNotFoundError:
+            continue  # Deleted meanwhile.
+        except StoreError:
+            return None
+        needed |= {record.code_hash, record.assets_hash, record.package_hash}
+    return needed
+
+
+def _garbage(path: Path, reason: str, *, until_s: float | None = None) -> Garbage:
+    num_files = sum(len(names) for _, _, names in os.walk(path)) if path.is_dir() else 1
+    size_bytes = folder_size(path) or 0
+    return Garbage(
+        path=path,
+        reason=reason,
+        size_bytes=size_bytes,
+        num_files=num_files,
+        unless_used_after_s=until_s,
+    )

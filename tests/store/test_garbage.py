@@ -1,0 +1,113 @@
+"""Leftovers of killed processes are found, shown and removed; what a run needs stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.store.garbage import PACKAGE_AGE_S, find, remove, sweep
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.store import RunStore
+
+# A process that is killed in the middle of a deletion, at the 50th file.
+KILLED_DELETE = """
+import os, signal, sys
+from pathlib import Path
+from llmops_kernel.store.store import RunStore
+store, seen = RunStore(Path(sys.argv[1])), []
+def kill(event, arguments):
+    if event == "os.remove":
+        seen.append(arguments)
+        if len(seen) == 50:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(kill)
+store.delete("big")
+"""
+
+
+def add(store: RunStore, run_id: str, **fields: str) -> Path:
+    record = RunRecord(run_id=run_id, name=run_id, created_s=1.0, cluster="c", config={}, **fields)
+    return store.create(record, config_yaml="").root
+
+
+def package(store: RunStore, name: str, *, age_s: float) -> Path:
+    store.packages.mkdir(parents=True, exist_ok=True)
+    path = store.packages / name
+    path.write_bytes(b"x" * 10)
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
+
+
+def test_what_a_killed_deletion_left_is_shown_and_removed(store: RunStore) -> None:
+    files = add(store, "big") / "output"
+    files.mkdir()
+    for number in range(200):
+        (files / str(number)).write_text("x" * 100)
+    done = subprocess.run([sys.executable, "-c", KILLED_DELETE, str(store.root)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert store.ids() == []
+    (found,) = find(store)
+    assert found.path.name.startswith(".deleted-big-")
+    assert found.num_files >= 150
+    assert found.size_bytes >= 14_000
+    assert sweep(store) == [found]
+    assert list((store.root / "runs").iterdir()) == []
+    assert find(store) == []
+
+
+def test_the_next_deletion_ends_the_one_before(store: RunStore) -> None:
+    from llmops_kernel.services.backend import Backend
+    from llmops_kernel.services.runs import RunAccess
+
+    left = store.root / "runs" / ".deleted-old-1a2b"
+    left.mkdir(parents=True)
+    (left / "weights").write_text("w")
+    cluster = store.root / "clusters" / ".deleted-local-1a2b"
+    cluster.mkdir(parents=True)
+    add(store, "new")
+    RunAccess(Backend(store=store, providers=list), "new").delete()
+    assert not left.exists()
+    assert not cluster.exists()
+
+
+def test_packages_that_no_run_was_submitted_with(store: RunStore) -> None:
+    old_s = PACKAGE_AGE_S + 60
+    add(store, "run", code_hash="code", assets_hash="data", package_hash="library")
+    kept = [package(store, f"{name}.zip", age_s=old_s) for name in ("code", "data", "library")]
+    kept += [package(store, "new.zip", age_s=60), package(store, ".new.zip.1a.tmp", age_s=60)]
+    gone = [package(store, name, age_s=old_s) for name in ("other.zip", ".half.zip.1a2b.tmp")]
+    assert {one.path for one in find(store)} == set(gone)
+    sweep(store)
+    assert sorted(store.packages.iterdir()) == sorted(kept)
+
+
+def test_a_package_that_is_used_again_meanwhile_stays(store: RunStore) -> None:
+    path = package(store, "again.zip", age_s=PACKAGE_AGE_S + 60)
+    (found,) = find(store)
+    os.utime(path)
+    assert not remove(found)
+    assert path.exists()
+
+
+def test_no_package_is_removed_while_a_record_cannot_be_read(store: RunStore) -> None:
+    (add(store, "broken") / "record.json").write_text("{")
+    package(store, "unknown.zip", age_s=PACKAGE_AGE_S + 60)
+    assert find(store) == []
+
+
+@pytest.mark.parametrize(("result", "is_garbage"), [(None, True), ("output", False)])
+def test_a_submission_that_was_killed(
+    store: RunStore, result: str | None, is_garbage: bool
+) -> None:
+    folder = add(store, "half")
+    (folder / "record.json").unlink()
+    if result:
+        (folder / result).mkdir()
+    assert find(store) == []
+    assert bool(find(store, now_s=time.time() + 2 * 86400)) is is_garbage
