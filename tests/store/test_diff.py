@@ -4,7 +4,7 @@ import html.parser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.errors import RunNotFoundError
@@ -42,6 +42,8 @@ TREES = st.recursive(
 CONFIGS = st.dictionaries(st.sampled_from("abc"), TREES, max_size=3)
 
 
+# A busy machine is slow, and says nothing about the strategy.
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(CONFIGS, CONFIGS)
 def test_differences_are_empty_only_for_equals_and_mirror(a, b):
     assert (differences(a, b) == []) == (a == b)

@@ -106,6 +106,11 @@ class HeadRecord(BaseModel):
         """`ray start` writes this file last, so its presence also shows that the start is over."""
         return self.temp_dir / "ray_current_cluster"
 
+    @property
+    def is_tidied(self) -> bool:
+        """Return whether Ray's file of a finished start is gone: others will be, too."""
+        return self.known is not None and not self._address.exists()
+
     def with_start(self) -> HeadRecord:
         """Return the record with what Ray has written by now, if that is all of it."""
         address, session, ready_s = self.ray_address, self.session_name, self.ready_s

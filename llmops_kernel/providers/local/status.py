@@ -46,14 +46,24 @@ def _ask(record: HeadRecord, folder: ClusterFolder, *, patience_s: float) -> Clu
             ours = dashboard.session_name() == record.session_name
             usage = dashboard.usage(ready_s=record.ready_s) if ours else Usage()
             if usage.num_nodes:
-                message = "; ".join(filter(None, [record.note, compilation_state()]))
-                return _info(record, ClusterState.READY, message=message, usage=usage)
+                return _ready(record, usage)
             # A part that died takes the head with it, about a second later.
             if head_process(record) is None:
                 return _dead(record, folder)
             if time.monotonic() > deadline:
                 return _silent(record, answers=ours, patience_s=patience_s)
             time.sleep(0.2)
+
+
+def _ready(record: HeadRecord, usage: Usage) -> ClusterInfo:
+    tidied, remedy = "", ""
+    if record.is_tidied:
+        # Ray does not unpack a package again that it has unpacked before.
+        tidied = f"files of this cluster in {record.temp_dir} were removed, so runs may fail"
+        remedy = f"`llmops suspend {record.name}`, then `llmops resume {record.name}`; and keep"
+        remedy += f" what tidies {record.temp_dir.parent} on this host from doing so"
+    message = "; ".join(filter(None, [record.note, compilation_state(), tidied]))
+    return _info(record, ClusterState.READY, message=message, remedy=remedy, usage=usage)
 
 
 def _silent(record: HeadRecord, *, answers: bool, patience_s: float) -> ClusterInfo:
