@@ -76,11 +76,11 @@ def gc(
     found = find(current().store)
     done = found if dry_run else [one for one in found if remove(one)]
     for one in done:
-        typer.echo(
-            f"{one.path}  {byte_size(one.size_bytes)}, {one.num_files:,} files: {one.reason}"
-        )
+        files = "1 file" if one.num_files == 1 else f"{one.num_files:,} files"
+        typer.echo(f"{one.path} ({byte_size(one.size_bytes)}, {files}): {one.reason}")
     total = byte_size(sum(one.size_bytes for one in done))
-    typer.echo(f"{'would remove' if dry_run else 'removed'} {len(done)} leftovers, {total}")
+    verb = "would be removed" if dry_run else "removed"
+    typer.echo(f"{verb}: {len(done)} of {len(found)}, {total}")
 
 
 @command(MACHINE, example="llmops version")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from llmops_kernel.errors import ConfigError
 from llmops_kernel.server.app import LLMOpsApp, bring_up
 from llmops_kernel.server.base import RequestError
 from llmops_kernel.server.manager import Manager
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.store.store import RunStore
 
 ROOT = Path(__file__).parents[2]
 CONFIG = "extension/jupyter-config/server-config/llmops_kernel.json"
@@ -48,3 +52,18 @@ def test_a_template_is_named_or_is_below_the_root(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("num_cpus: many\n")
     with pytest.raises(ConfigError):
         bring_up(manager, "bad.yaml")
+
+
+async def test_a_server_that_starts_removes_what_a_killed_deletion_left(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "home")
+    left = store.root / "runs" / ".deleted-old-1a2b"
+    left.mkdir(parents=True)
+    (left / "weights").write_text("w")
+    manager = Manager(root_dir=tmp_path, backend=Backend(store=store, providers=list))
+    try:
+        deadline_s = time.monotonic() + 60
+        while left.exists():
+            assert time.monotonic() < deadline_s
+            await asyncio.sleep(0.05)
+    finally:
+        await manager.close()
