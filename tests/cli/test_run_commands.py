@@ -247,3 +247,21 @@ def test_rm_refuses_a_run_that_is_on(
     assert llmops("rm", "toy-1", "--yes") == 1
     assert "only a run that has ended" in capsys.readouterr().err
     assert RunStore().folder("toy-1").root.exists()
+
+
+def test_leftovers_are_listed_then_removed(
+    llmops: Llmops, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = home / "runs" / ".deleted-old-1a2b"
+    left.mkdir(parents=True)
+    (left / "weights").write_bytes(b"x" * 2000)
+    assert llmops("gc", "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert f"{left} (1.95 KiB, 1 file): a deletion of one of the runs was interrupted" in said
+    assert "would be removed: 1 of 1, 1.95 KiB" in said
+    assert left.exists()
+    assert llmops("gc") == 0
+    assert "removed: 1 of 1" in capsys.readouterr().out
+    assert not left.exists()
+    assert llmops("gc") == 0
+    assert "removed: 0 of 0" in capsys.readouterr().out
