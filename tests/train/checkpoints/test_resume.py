@@ -73,9 +73,6 @@ def test_a_rank_with_a_stale_view_stops_the_run_instead_of_resuming_from_another
     for answer in answers:
         assert "rank 0 found checkpoint-20" in answer["error"]
         assert "rank 1 sees something else there (has no complete checkpoint-20)" in answer["error"]
-    # The other way around: rank 0's choice counts, and rank 1 has it as well.
-    answers = two_ranks(tmp_path / "stale", tmp_path / "new", view_s=0)
-    assert answers == [{"path": "checkpoint-10"}] * 2
 
 
 @pytest.mark.timeout(300)
@@ -84,9 +81,11 @@ def test_ranks_wait_for_a_view_that_is_behind_and_check_hashes_together(tmp_path
         save(tmp_path / name, 10)
         path = save(tmp_path / name, 20)
         (path / "weights").write_bytes(b"x" * 5000)
+    # Only rank 1 has this one; rank 0's choice counts.
+    save(tmp_path / "b", 30)
     late = tmp_path / "b" / "checkpoints" / "checkpoint-10"
     late.rename(tmp_path / "late")
-    timer = threading.Timer(8, lambda: (tmp_path / "late").rename(late))
+    timer = threading.Timer(4, lambda: (tmp_path / "late").rename(late))
     timer.start()
     try:
         # 20 has the right sizes and another content.
