@@ -9,10 +9,10 @@ from typing import Final
 
 from llmops_kernel.driver import checkpoint_folders as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
-from llmops_kernel.driver.checkpoint_transfer import fetch
 from llmops_kernel.driver.storage import Bucket, Stored, clear
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.train.checkpoints.fetch import fetch
 from llmops_kernel.train.collectives import from_main, gather
 from llmops_kernel.train.context import WorkerContext
 

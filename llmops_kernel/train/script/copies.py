@@ -14,12 +14,12 @@ from pathlib import Path
 from llmops_kernel.driver import checkpoint_folders as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.driver.checkpoint_hashes import HashesLater, hashed_while
-from llmops_kernel.driver.checkpoint_transfer import fetch
 from llmops_kernel.driver.folders import run_folder
 from llmops_kernel.driver.storage import Bucket, open_bucket
 from llmops_kernel.metrics.events import CheckpointEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.tracker import Kept
+from llmops_kernel.train.checkpoints.fetch import fetch
 
 CONTENT = "content"
 """Name of a checkpoint's file in its folder, where the script wrote a file and no folder."""
