@@ -70,11 +70,11 @@ def gc(
 ) -> None:
     """Remove leftovers of interrupted deletions, and packages of code that no run has used."""
     from llmops_kernel.services.backend import current
-    from llmops_kernel.store.garbage import find, remove
+    from llmops_kernel.services.runs import garbage, remove_garbage
     from llmops_kernel.views.format import byte_size
 
-    found = find(current().store)
-    done = found if dry_run else [one for one in found if remove(one)]
+    found = garbage(current())
+    done = found if dry_run else [one for one in found if remove_garbage(one)]
     for one in done:
         files = "1 file" if one.num_files == 1 else f"{one.num_files:,} files"
         typer.echo(f"{one.path} ({byte_size(one.size_bytes)}, {files}): {one.reason}")

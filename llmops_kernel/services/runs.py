@@ -22,7 +22,7 @@ from llmops_kernel.providers.protocol import ClusterProvider
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.store.deletion import DeletionPreview, preview
-from llmops_kernel.store.garbage import clear_killed_deletes
+from llmops_kernel.store.garbage import Garbage, clear_killed_deletes, find, remove
 from llmops_kernel.store.journal.chat_view import ChatView
 from llmops_kernel.store.logs.text import LogText
 from llmops_kernel.store.record.record import Attempt, RunRecord
@@ -193,3 +193,16 @@ class RunAccess:
     def _full_cluster_name(self) -> str:
         attempts = self.attempts
         return attempts[-1].full_name if attempts else self.record.cluster
+
+
+def garbage(backend: Backend) -> list[Garbage]:
+    """Return what killed processes have left in the home, and packages that no run needs.
+
+    Raises StoreError.
+    """
+    return find(backend.store)
+
+
+def remove_garbage(found: Garbage) -> bool:
+    """Remove it; False if it is in use again, or gone. Raises StoreError."""
+    return remove(found)
