@@ -128,23 +128,28 @@ def test_the_same_vectors_as_transformers(
         assert mine.prompt_tokens == other.prompt_tokens
 
 
-def test_a_model_whose_shapes_have_no_kernel_is_refused_when_it_is_loaded(
-    tiny_llama: Path, tmp_path: Path
-) -> None:
-    """vLLM's attention on CPUs needs heads of at least 32 numbers; tiny-llama's have 16."""
+@pytest.fixture(scope="module")
+def said(tiny_llama: Path) -> str:
+    """What one process says that looks for vLLM's names and then loads the tiny model."""
     code = (
         "import sys\n"
+        "from llmops_kernel.score.engines.vllm import compat\n"
+        "print('names', *vars(compat.load()))\n"
         "from llmops_kernel.score.engines.protocol import EngineSpec\n"
         "from llmops_kernel.score.engines.registry import load_engine\n"
         "try: load_engine(EngineSpec(type='vllm', model=sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )
     done = _in_its_environment("-c", code, str(tiny_llama))
-    assert "ModelError" in done.stdout, done.stderr[-2000:]
-    assert "head_dim=16" in done.stdout
+    return done.stdout + done.stderr[-2000:]
 
 
-def test_the_names_of_vllm_that_we_use_are_there() -> None:
-    code = "from llmops_kernel.score.engines.vllm import compat\nprint(*vars(compat.load()))"
-    done = _in_its_environment("-c", code)
-    assert set(done.stdout.split()) >= set(compat.NAMES), done.stderr[-2000:]
+def test_a_model_whose_shapes_have_no_kernel_is_refused_when_it_is_loaded(said: str) -> None:
+    """vLLM's attention on CPUs needs heads of at least 32 numbers; tiny-llama's have 16."""
+    assert "ModelError" in said
+    assert "head_dim=16" in said
+
+
+def test_the_names_of_vllm_that_we_use_are_there(said: str) -> None:
+    (line,) = (line for line in said.splitlines() if line.startswith("names "))
+    assert set(line.split()) >= set(compat.NAMES), said
