@@ -32,7 +32,7 @@ export function ChatView(props: IProps): JSX.Element {
 function Conversation(props: IProps): JSX.Element {
   const { model, trans } = props;
   const { turn, pending } = model;
-  const scroll = useScrolledToEnd(turn, pending);
+  const scroll = useScrolledToEnd(pending !== '', turn);
   return (
     <div className="llmops-chat-scroll" ref={scroll}>
       {model.isLoading && <Busy text={trans.__('Reading the conversation…')} />}
@@ -70,9 +70,10 @@ function Conversation(props: IProps): JSX.Element {
   );
 }
 
-/** Follows the newest words, unless the reader has scrolled up. */
+/** Follows the newest words, unless the reader has scrolled up; a new prompt is always shown. */
 function useScrolledToEnd(
-  ...changes: unknown[]
+  isAsking: boolean,
+  turn: ChatTurn | null
 ): React.RefObject<HTMLDivElement> {
   const host = React.useRef<HTMLDivElement>(null);
   const height = React.useRef(0);
@@ -80,12 +81,12 @@ function useScrolledToEnd(
     const { current } = host;
     if (current) {
       const end = current.scrollTop + current.clientHeight;
-      if (end > height.current - 48) {
+      if (isAsking || end > height.current - 48) {
         current.scrollTop = current.scrollHeight;
       }
       height.current = current.scrollHeight;
     }
-  }, changes);
+  }, [isAsking, turn]);
   return host;
 }
 

@@ -2,7 +2,7 @@ import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { flushSync } from 'react-dom';
 import { createRoot } from 'react-dom/client';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 
 import { ChatTurn, RunState } from '../../../wire';
 import { FakeLive } from '../../__tests__/fakes';
@@ -79,6 +79,30 @@ describe('ChatView', () => {
   it('says how an answer ended', () => {
     const stopped = { ...TURN.sides[0], finish: 'cancelled' };
     expect(facts(stopped, trans)).toContain('stopped');
+  });
+});
+
+describe('the conversation', () => {
+  it('shows a new prompt to a reader who has scrolled up', async () => {
+    const model = new ChatModel({
+      live: new FakeLive(),
+      history: async () => ({ turn: TURN }),
+      ask: () => new Promise(() => undefined),
+      stop: async () => undefined
+    });
+    await model.load();
+    const height = vi.spyOn(Element.prototype, 'scrollHeight', 'get');
+    height.mockReturnValue(900);
+    const host = document.createElement('div');
+    const root = createRoot(host);
+    flushSync(() => root.render(<ChatView model={model} trans={trans} />));
+    const scroller = host.querySelector('.llmops-chat-scroll')!;
+    scroller.scrollTop = 5;
+    void model.ask('And now?');
+    await expect.poll(() => scroller.scrollTop, { timeout: 10_000 }).toBe(900);
+    root.unmount();
+    model.dispose();
+    height.mockRestore();
   });
 });
 
