@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -53,3 +55,16 @@ def command(panel: str, *, example: str, name: str | None = None) -> Callable[[C
         return app.command(name, rich_help_panel=panel, epilog=epilog)(function)
 
     return register
+
+
+def join_help_lines(group: typer.Typer) -> None:
+    """Join the lines of each paragraph in the help of all commands.
+
+    Typer does so for the first paragraph only, and breaks the lines of others twice.
+    """
+    for info in group.registered_commands:
+        text = inspect.cleandoc(info.help or (info.callback and info.callback.__doc__) or "")
+        info.help = re.sub(r"(?<=\S)\n(?=[^\s*-])", " ", text)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            join_help_lines(inner.typer_instance)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 # Importing these registers their commands.
 from llmops_kernel.cli import config_commands, machine_commands  # noqa: F401
-from llmops_kernel.cli.app import app
+from llmops_kernel.cli.app import app, join_help_lines
 from llmops_kernel.cli.bench import commands as bench_commands  # noqa: F401
 from llmops_kernel.cli.bench import score_commands  # noqa: F401
 from llmops_kernel.cli.clusters import actions, engines, group, guard  # noqa: F401
@@ -21,6 +21,8 @@ from llmops_kernel.errors import LLMOpsError
 
 if TYPE_CHECKING:
     from llmops_kernel.services.backend import Backend
+
+join_help_lines(app)
 
 
 def main(arguments: Sequence[str] | None = None, *, backend: Backend | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 import shlex
 import subprocess
@@ -38,6 +39,21 @@ def test_every_command_has_help_with_an_example(
     assert llmops(command, "--help") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert f"Example: {EXAMPLES[command]}" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_breaks_lines_only_where_they_are_full(
+    command: str,
+    llmops: Llmops,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    llmops(command, "--help")
+    text = capsys.readouterr().out.partition("╭")[0].splitlines()
+    for line, following in itertools.pairwise(text):
+        if line.strip() and following.strip():
+            assert len(f"{line.rstrip()} {following.split()[0]}") > 78, line
 
 
 @pytest.mark.parametrize("command", COMMANDS)
