@@ -16,7 +16,8 @@ def test_the_command_reports_progress_and_how_to_use_the_result(
     done = process("export", run[:6], "--path", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     assert "Merging the adapter ..." in done.stderr
-    assert "4 of 4 greedy answers are unchanged" in done.stdout
+    # The line breaks depend on the length of the folder's path.
+    assert "4 of 4 greedy answers are unchanged" in " ".join(done.stdout.split())
     code = done.stdout.partition("Use it:\n")[2]
     assert "from_pretrained" in code
     again = process("export", run, "--path", str(tmp_path / "out"))
