@@ -28,7 +28,7 @@ from llmops_kernel.store.package.workspace import Workspace, scan
 from llmops_kernel.store.paths import cache
 from llmops_kernel.store.record.git import read_git
 from llmops_kernel.store.record.record import Attempt, RunRecord, new_run_id
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record.spec import DRIVER_METADATA, RunSpec
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.version import VERSION
 
@@ -69,9 +69,17 @@ class Handover:
     env_vars: Mapping[str, str] | None = None
     """Added to the runtime environment of this attempt's processes."""
 
-    def entrypoint(self) -> str:
-        """The driver's command: the kind's entrypoint with the run spec as its argument."""
-        spec = RunSpec(
+    def metadata(self) -> dict[str, str]:
+        """Describe the run in Ray's list of jobs; carries the run spec to the driver."""
+        return {
+            "llmops_run": self.record.run_id,
+            "llmops_attempt": str(self.attempt.number),
+            "llmops_user": self.record.user,
+            DRIVER_METADATA: self._spec().encode(),
+        }
+
+    def _spec(self) -> RunSpec:
+        return RunSpec(
             run_id=self.record.run_id,
             kind=self.record.kind,
             attempt=self.attempt.number,
@@ -81,7 +89,6 @@ class Handover:
             submitted_s=self.attempt.submitted_s,
             cache_root=str(cache()),
         )
-        return f"{entrypoint_of(self.record.kind)} {spec.encode()}"
 
     @contextmanager
     def journal(self) -> Iterator[JournalWriter]:
@@ -225,14 +232,10 @@ def hand_over(
     submission_id = handover.attempt.submission_id
     try:
         client.submit(
-            entrypoint=handover.entrypoint(),
+            entrypoint=entrypoint_of(handover.record.kind),
             submission_id=submission_id,
             runtime_env=runtime_env(packages, cluster=handover.cluster, env_vars=handover.env_vars),
-            metadata={
-                "llmops_run": handover.record.run_id,
-                "llmops_attempt": str(handover.attempt.number),
-                "llmops_user": handover.record.user,
-            },
+            metadata=handover.metadata(),
         )
     except BaseException:
         # Ray may have accepted it; no job may run that its owner believes failed.

@@ -1,4 +1,4 @@
-"""The driver of a score run: `python -m llmops_kernel.score.driver <spec>` as a Ray job."""
+"""The driver of a score run: `python -m llmops_kernel.score.driver` as a Ray job."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _stopped(scored: Scored, what: str) -> EndEvent:
 
 
 def main() -> None:
-    spec = RunSpec.decode(sys.argv[1])
+    spec = RunSpec.of_this_job()
     print(f"run {spec.run_id}, attempt {spec.attempt}", flush=True)
     sys.exit(ScoreDriver(spec).run())
 

@@ -41,6 +41,28 @@ STEPS = """
             break
     dist.destroy_process_group()
 """
+COMMAND_LINES = """
+    import sys
+    from contextlib import suppress
+    from pathlib import Path
+    from llmops_kernel.store.record.spec import RunSpec
+
+    [secret] = sys.argv[1:]
+    found = []
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(path.read_text(errors="replace"))
+    for line in lines:
+        plain = line
+        for word in line.replace(chr(0), " ").split():
+            with suppress(Exception):
+                plain += str(RunSpec.decode(word).config)
+        if secret in plain:
+            found.append(line)
+    assert any("llmops_kernel.train.script.entrypoint" in line for line in lines)
+    print("command lines read, with the config:", found, flush=True)
+"""
 
 
 def test_a_ddp_script_on_two_workers(ray_cluster: ClusterInfo) -> None:
@@ -180,3 +202,15 @@ def test_a_script_that_is_not_there_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(llmops.ConfigError, match="no such file"):
         llmops.cluster(ray_cluster.name).submit(tmp_path / "trian.py")
+
+
+def test_no_command_line_on_the_host_has_anything_of_the_config(
+    ray_cluster: ClusterInfo, tmp_path: Path
+) -> None:
+    """Every user of a host sees the command lines of all processes, with `ps`."""
+    path = write(tmp_path, COMMAND_LINES)
+    for settings in ({}, {"num_workers": 1}):
+        args = ["only-in-the-config"]
+        run = llmops.cluster(ray_cluster.name).submit(path, args=args, **settings)
+        log = succeeded(run).logs()
+        assert "command lines read, with the config: []" in log, (settings, log)

@@ -296,7 +296,6 @@ def lines(run: llmops.Run, workspace: Path) -> set[str]:
     """The log, without what two cold runs differ in too; processes speak in any order."""
     text = "\n".join(start_reports_of(run.logs())[1])
     text = text.replace(run.record.run_id, "RUN").replace(str(workspace), "")
-    text = re.sub(r"(train\.ray\.entrypoint) \S+", r"\1", text)
     text = re.sub(r"\x1b\[\d*m|\bpid=\d+|0x[0-9a-f]+|_ray_pkg_\w+", "", text)
     text = re.sub(r"#?\d[\d.,:e-]*|#", "#", text)
     return {line for line in re.split(r"[\r\n]+", text) if "it/s" not in line}

@@ -20,7 +20,7 @@ from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record.spec import DRIVER_METADATA, RunSpec
 from llmops_kernel.store.store import RunStore
 from tests.jobs.conftest import ended, wait_for
 
@@ -149,7 +149,8 @@ def test_a_retry_hands_over_the_same_record_with_the_packages_kept_here(
     assert job is not None
     assert job.metadata is not None
     assert (job.metadata["llmops_run"], job.metadata["llmops_attempt"]) == (record.run_id, "2")
-    spec = RunSpec.decode(job.entrypoint.removeprefix(entrypoint_of("train")).strip())
+    assert job.entrypoint == entrypoint_of("train")
+    spec = RunSpec.decode(job.metadata[DRIVER_METADATA])
     assert (spec.run_id, spec.attempt, spec.config) == (record.run_id, 2, record.config)
     assert spec.run_root == str(folder.root)
     wait_for(lambda: ended(client, again.submission_id) and ended(client, attempt.submission_id))

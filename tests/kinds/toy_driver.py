@@ -14,7 +14,7 @@ from llmops_kernel.store.record.spec import RunSpec
 
 
 def main() -> int:
-    spec = RunSpec.decode(sys.argv[1])
+    spec = RunSpec.of_this_job()
     report = DriverReport(spec, logs=ray_logs(Path.cwd()))
     report.phases_so_far()
     report.phase("driver", "end")

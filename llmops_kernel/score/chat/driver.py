@@ -1,4 +1,4 @@
-"""The driver of one turn of a chat: `python -m llmops_kernel.score.chat.driver <spec>`."""
+"""The driver of one turn of a chat: `python -m llmops_kernel.score.chat.driver`."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class ChatDriver:
 
 
 def main() -> None:
-    spec = RunSpec.decode(sys.argv[1])
+    spec = RunSpec.of_this_job()
     print(f"run {spec.run_id}, attempt {spec.attempt}", flush=True)
     sys.exit(ChatDriver(spec).run())
 

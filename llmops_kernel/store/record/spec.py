@@ -1,23 +1,34 @@
-"""The input of a run's driver and workers: small enough for a command line, no secrets."""
+"""The input of a run's driver and workers: small enough for an environment variable, no secrets."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import zlib
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from llmops_kernel.errors import StoreError
 from llmops_kernel.store.paths import RunFolder
+
+JOB_CONFIG_ENV_VAR = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Ray's job supervisor sets it in the driver: the job's metadata and runtime environment.
+
+In `driver/compat.py` too, which the driver cannot ask: it must not import Ray before it forks.
+"""
+DRIVER_METADATA = "llmops_driver_spec"
+"""Name under which a submission puts the encoded spec into the metadata of the Ray job."""
 
 
 class RunSpec(BaseModel):
-    """Travels as the single argument of the driver's entrypoint.
+    """Travels in the metadata of the Ray job, which Ray puts into the driver's environment.
 
-    Carried there and not in the runtime environment, so that two runs of the same code
-    share one runtime environment and Ray does not create a new one.
+    Not in the command line, which every user of the host can read; and not in the runtime
+    environment, so that two runs of the same code share one and Ray does not create a new one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,6 +51,25 @@ class RunSpec(BaseModel):
     def encode(self) -> str:
         """URL-safe base64 of the compressed JSON: no character a shell would read."""
         return base64.urlsafe_b64encode(zlib.compress(self.model_dump_json().encode())).decode()
+
+    @classmethod
+    def of_this_job(cls, env: MutableMapping[str, str] = os.environ) -> RunSpec:
+        """Take the spec of the run whose driver this process is out of its environment.
+
+        Raises StoreError in a process that is no driver.
+        """
+        try:
+            job = json.loads(env[JOB_CONFIG_ENV_VAR])
+            encoded = job["metadata"].pop(DRIVER_METADATA)
+        except (KeyError, ValueError, TypeError, AttributeError):
+            raise StoreError(
+                f"The environment of this process names no run ({JOB_CONFIG_ENV_VAR} has no"
+                f" {DRIVER_METADATA!r})",
+                remedy="Ray starts this command as the driver of a run: submit one with"
+                " `llmops submit`",
+            ) from None
+        env[JOB_CONFIG_ENV_VAR] = json.dumps(job)
+        return cls.decode(encoded)
 
     @classmethod
     def decode(cls, text: str) -> RunSpec:

@@ -1,4 +1,4 @@
-"""The driver of a run: `python -m llmops_kernel.train.ray.entrypoint <spec>` as a Ray job."""
+"""The driver of a run: `python -m llmops_kernel.train.ray.entrypoint` as a Ray job."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _fit(trainer: Any, raised: list[BaseException]) -> None:
 
 def main() -> None:
     started = time.time()
-    spec = RunSpec.decode(sys.argv[1])
+    spec = RunSpec.of_this_job()
     print(f"run {spec.run_id}, attempt {spec.attempt} (driver at {started:.3f})", flush=True)
     sys.exit(Driver(spec).run())
 

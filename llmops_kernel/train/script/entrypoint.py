@@ -1,4 +1,4 @@
-"""The driver of a script's run: `python -m llmops_kernel.train.script.entrypoint <spec>`."""
+"""The driver of a script's run: `python -m llmops_kernel.train.script.entrypoint`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llmops_kernel.warm.start_report import start_report
 
 
 def main() -> None:
-    spec = RunSpec.decode(sys.argv[1])
+    spec = RunSpec.of_this_job()
     print(f"run {spec.run_id}, attempt {spec.attempt}", flush=True)
     config = ScriptConfig.model_validate(spec.config)
     sys.exit(_drive(spec, config))

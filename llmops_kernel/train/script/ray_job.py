@@ -7,11 +7,7 @@ import os
 from collections.abc import MutableMapping
 from typing import Any
 
-JOB_CONFIG_ENV_VAR = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Set by Ray's job supervisor; `ray.init` takes runtime_env and metadata from it.
-
-In `compat` too, which the driver cannot ask: it must not import Ray before it forks.
-"""
+from llmops_kernel.store.record.spec import JOB_CONFIG_ENV_VAR
 
 
 def add_metadata(name: str, value: str, *, env: MutableMapping[str, str] = os.environ) -> None:

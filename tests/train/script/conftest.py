@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record.spec import DRIVER_METADATA, JOB_CONFIG_ENV_VAR, RunSpec
 from llmops_kernel.train.script.patience import STOP_WAIT_ENV_VAR
 
 
@@ -47,9 +48,11 @@ class ScriptRun:
         root = Path(__file__).parents[3]
         # As on a cluster that this package has started; Ray's own 3 s are short on a busy machine.
         waits = {STOP_WAIT_ENV_VAR: "120"}
-        environment = {**waits, **os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
+        job = {JOB_CONFIG_ENV_VAR: json.dumps({"metadata": {DRIVER_METADATA: spec.encode()}})}
+        own = {"PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
+        environment = {**waits, **os.environ, **own, **job}
         return subprocess.Popen(
-            [sys.executable, "-m", "llmops_kernel.train.script.entrypoint", spec.encode()],
+            [sys.executable, "-m", "llmops_kernel.train.script.entrypoint"],
             cwd=self.workspace,
             env=environment,
             stdout=subprocess.PIPE,

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from llmops_kernel.store.record.spec import JOB_CONFIG_ENV_VAR
 from llmops_kernel.train.script.program import describe_failure, wants_rank
-from llmops_kernel.train.script.ray_job import JOB_CONFIG_ENV_VAR, add_metadata
+from llmops_kernel.train.script.ray_job import add_metadata
 
 
 @pytest.mark.parametrize(
