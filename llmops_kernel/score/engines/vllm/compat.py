@@ -12,8 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from llmops_kernel.errors import MissingDependencyError, ModelError
+from llmops_kernel.score.engines.vllm.cpu_lora import grouped
 
 CHECKED_ON = "0.32.0"
+_CPU_LORA = "vllm.lora.punica_wrapper.punica_cpu"
 NAMES = {
     "LLMEngine": "vllm.v1.engine.llm_engine",
     "EngineArgs": "vllm.engine.arg_utils",
@@ -28,6 +30,7 @@ NAMES = {
     "tokens_input": "vllm.inputs.engine",
     "VLLMValidationError": "vllm.exceptions",
     "StatLoggerBase": "vllm.v1.metrics.loggers",
+    "PunicaWrapperCPU": _CPU_LORA,
 }
 """Name -> the module that has it."""
 
@@ -54,6 +57,15 @@ def load() -> Any:
                 " `llmops score-env`), or set engine.type to transformers",
             ) from error
     return SimpleNamespace(**found)
+
+
+def use_grouped_lora(names: Any) -> None:
+    """Make engines that are loaded in this process use `cpu_lora`.
+
+    vLLM looks the class up by this name when it loads a model.
+    """
+    if names.PunicaWrapperCPU.__module__ == _CPU_LORA:
+        import_module(_CPU_LORA).PunicaWrapperCPU = grouped(names.PunicaWrapperCPU)
 
 
 def shut_down(engine: Any) -> None:

@@ -48,7 +48,11 @@ def load(spec: EngineSpec, on_stats: Callable[[Any], None]) -> Engine:
     base = shapes_of(Path(spec.model)) if Path(spec.model).is_dir() else {}
     try:
         context = _context(spec)
-        args = names.EngineArgs(**_arguments(spec, names, context, base))
+        arguments = _arguments(spec, names, context, base)
+        # Compiled, a step's groups would be constants.
+        if spec.num_gpus <= 0 and arguments.get("enforce_eager"):
+            compat.use_grouped_lora(names)
+        args = names.EngineArgs(**arguments)
         core = names.LLMEngine.from_engine_args(args, stat_loggers=[_stats(names, on_stats)])
     except LLMOpsError:
         raise
