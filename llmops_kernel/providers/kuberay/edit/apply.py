@@ -16,7 +16,7 @@ from llmops_kernel.providers.kuberay.api import features
 from llmops_kernel.providers.kuberay.api.client import FIELD_MANAGER, KubeError
 from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
 from llmops_kernel.providers.kuberay.edit.spec_changes import changes
-from llmops_kernel.providers.kuberay.life.create import ensure_owned
+from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
 from llmops_kernel.providers.kuberay.render.manifest import Manifest, render
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import labels
@@ -60,6 +60,8 @@ def apply(located: LocatedCluster, template: KubeRayTemplate, *, force: bool = F
         )
     manifest = _rendered(located, template)
     body = _body(located, manifest)
+    for companion in manifest.companions:
+        refuse_foreign(located.kube, companion, cluster=located.own_name, uid=located.uid)
     _take_back(located)
     try:
         changed = located.kube.apply(located.path, body, force=force)
@@ -68,7 +70,6 @@ def apply(located: LocatedCluster, template: KubeRayTemplate, *, force: bool = F
             raise
         # Fields set by scale or resume belong to us under another operation, and the autoscaler
         # owns the whole list of groups because of the replicas, which we keep.
-        # the autoscaler owns the whole list of groups for the replicas that we keep.
         changed = located.kube.apply(located.path, body, force=True)
     located.cache.put(changed)
     for companion in manifest.companions:

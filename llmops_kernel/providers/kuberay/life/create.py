@@ -19,6 +19,7 @@ from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kub
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.api.paths import object_path
 from llmops_kernel.providers.kuberay.life.choose import find_or_choose
+from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
 from llmops_kernel.providers.kuberay.render.dry_run import accepted_manifest
 from llmops_kernel.providers.kuberay.render.manifest import Manifest
 from llmops_kernel.providers.kuberay.resource import names
@@ -40,7 +41,8 @@ class CreatedCluster:
 def create_or_find(template: KubeRayTemplate, *, home: Path, report: Progress) -> CreatedCluster:
     """Create the cluster, or return the existing one unchanged.
 
-    Raises ClusterStartError, KubeError, ConfigError.
+    Raises ClusterStartError, KubeError, and ClusterStateError for an object of somebody else,
+    ConfigError.
     """
     there = find_or_choose(template, candidate_scopes(template), report=report)
     if isinstance(there, LocatedCluster):
@@ -84,6 +86,7 @@ def candidate_scopes(template: KubeRayTemplate) -> list[KubeScope]:
 
 
 def _dry_run(kube: Kube, manifest: Manifest) -> None:
+    cluster = str(manifest.raycluster["metadata"]["name"])
     for body in (manifest.raycluster, *manifest.companions):
         try:
             kube.create(object_path(body, named=False), body, dry_run=True)
@@ -91,6 +94,9 @@ def _dry_run(kube: Kube, manifest: Manifest) -> None:
             # An earlier cluster of that name left it behind; it is replaced.
             if error.reason != "AlreadyExists" or body is manifest.raycluster:
                 raise
+            refuse_foreign(kube, body, cluster=cluster)
+    if manifest.needs_token:
+        refuse_foreign(kube, _token_secret(manifest.raycluster), cluster=cluster)
 
 
 def _signed(raycluster: Mapping[str, Any], why: str) -> dict[str, Any]:
@@ -126,24 +132,6 @@ def _make_companions(kube: Kube, manifest: Manifest, raycluster: Mapping[str, An
         with suppress(LLMOpsError):
             kube.delete(object_path(manifest.raycluster), uid=raycluster["metadata"]["uid"])
         raise
-
-
-def ensure_owned(kube: Kube, body: Mapping[str, Any], raycluster: Mapping[str, Any]) -> None:
-    """Create an object owned by the RayCluster, or update one that an earlier cluster left."""
-    meta = raycluster["metadata"]
-    owner = {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND,
-        "name": meta["name"],
-        "uid": meta["uid"],
-    }
-    owned = {**body, "metadata": {**body["metadata"], "ownerReferences": [owner]}}
-    try:
-        kube.create(object_path(owned, namespace=meta["namespace"], named=False), owned)
-    except KubeError as error:
-        if error.reason != "AlreadyExists":
-            raise
-        kube.merge(object_path(owned, namespace=meta["namespace"]), owned)
 
 
 def _token_secret(raycluster: Mapping[str, Any]) -> dict[str, Any]:

@@ -291,7 +291,7 @@ def test_429_is_waited_out(cloud: Cloud) -> None:
 def test_an_older_crd_without_token_authentication(cloud: Cloud, tmp_path: Path) -> None:
     """As of KubeRay 1.4: the head gets its token from a Secret that we make ourselves."""
     with StandIn() as older:
-        older.install_crd(_without_auth())
+        older.install_crd(without_auth())
         older.create_namespace("ml")
         older.kubeconfig(cloud.kubeconfig, context="older", namespace="ml")
         cloud.provider.up(cloud.template(contexts=["older"]), wait=False)
@@ -314,7 +314,7 @@ def _check_own_token(older: StandIn) -> None:
     assert secret["metadata"]["ownerReferences"][0]["uid"] == found["metadata"]["uid"]
 
 
-def _without_auth() -> dict[str, Any]:
+def without_auth() -> dict[str, Any]:
     import gzip
 
     crd = json.loads(gzip.decompress(CRD_FILE.read_bytes()))
