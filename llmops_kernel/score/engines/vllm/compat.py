@@ -65,7 +65,8 @@ def use_grouped_lora(names: Any) -> None:
     vLLM looks the class up by this name when it loads a model.
     """
     if names.PunicaWrapperCPU.__module__ == _CPU_LORA:
-        import_module(_CPU_LORA).PunicaWrapperCPU = grouped(names.PunicaWrapperCPU)
+        module: Any = import_module(_CPU_LORA)
+        module.PunicaWrapperCPU = grouped(names.PunicaWrapperCPU)
 
 
 def shut_down(engine: Any) -> None:

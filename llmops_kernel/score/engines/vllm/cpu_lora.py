@@ -32,7 +32,7 @@ def groups_of(indices: Any) -> list[tuple[int, Any]]:
 def grouped(base: Any) -> Any:
     """Return a subclass of vLLM's `PunicaWrapperCPU` that multiplies by groups."""
 
-    class GroupedLoRA(base):  # type: ignore[misc]
+    class GroupedLoRA(base):
         """Punica's wrapper for CPUs; what it does not override is vLLM's."""
 
         def update_metadata(self, *arguments: Any, **named: Any) -> None:
