@@ -72,6 +72,11 @@ def reported(tmp_path: Path, **data: Any) -> list[str]:
             "head.env.RAY_START_HOOK: cannot be set here; it starts the warm workers",
         ),
         ({"access": "url"}, "access.url: is required when access.way is url"),
+        (
+            {"access": {"way": "url", "url": "http://ray.example"}},
+            "access.url: the cluster's token would be sent unencrypted to http://ray.example; use"
+            " https://; or accept that with access.allow_http: true",
+        ),
         ({"managed_by": "me"}, "managed_by: KubeRay rejects 'me'; use ray.io/kuberay-operator or"),
         (
             {"managed_by": "kueue.x-k8s.io/multikueue"},

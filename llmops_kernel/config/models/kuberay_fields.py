@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -40,6 +42,15 @@ class Storage(Section):
     """Mounted by the head and by all workers."""
 
 
+def _is_loopback(host: str | None) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
 class Access(Section):
     """How the dashboard is reached from outside the Kubernetes cluster."""
 
@@ -48,7 +59,15 @@ class Access(Section):
     way: Literal["auto", "service-proxy", "in-cluster", "port-forward", "url"] = "auto"
     """`auto`: in-cluster when inside, else the API server's service proxy, else port-forward."""
     url: str | None = Field(default=None, pattern=r"^https?://")
-    """Address of an Ingress or Route; required when `way` is `url`."""
+    """Address of an Ingress or Route, `https://`; required when `way` is `url`. It gets the cluster's token."""
+    allow_http: bool = False
+    """Send the token unencrypted to a `url` that begins with `http://`: who sees the traffic can then use the cluster. Addresses of this machine (`http://localhost`) need no permission."""
+
+    @property
+    def sends_in_clear(self) -> bool:
+        """Return whether the token would go over a network unencrypted, without permission."""
+        parts = urlsplit(self.url or "")
+        return parts.scheme == "http" and not self.allow_http and not _is_loopback(parts.hostname)
 
 
 class IdlePolicy(Section):

@@ -172,6 +172,13 @@ def _access(template: KubeRayFields) -> Iterator[Broken]:
             "is required when access.way is url",
             "set it to the address of the Ingress or Route",
         )
+    if access.sends_in_clear:
+        yield Broken(
+            "access.url",
+            f"the cluster's token would be sent unencrypted to {access.url}",
+            "use https://; or accept that with access.allow_http: true",
+            ("access.allow_http",),
+        )
 
 
 def _ray_version(template: KubeRayFields) -> Iterator[Broken]:

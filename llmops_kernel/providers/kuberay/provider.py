@@ -72,10 +72,12 @@ class KubeRayProvider(ClusterProvider):
         from llmops_kernel.providers.kuberay.edit import apply as applying
         from llmops_kernel.providers.kuberay.life import create as creating
         from llmops_kernel.providers.kuberay.life import lifecycle as changing
+        from llmops_kernel.providers.kuberay.resource import own_clusters
 
         own, report = _own(template), progress or _silent
         made = creating.create_or_find(own, home=self._home, report=report)
         located, note = made.located, ""
+        own_clusters.note(self._home, located.raycluster, access=own.access)
         if not made.is_new:
             if applying.is_changed(located, own):
                 note = _unlike(located, own)
@@ -212,8 +214,11 @@ class KubeRayProvider(ClusterProvider):
         Raises ClusterNotFoundError, ClusterError, KubeError.
         """
         from llmops_kernel.providers.kuberay.life import lifecycle as changing
+        from llmops_kernel.providers.kuberay.resource import own_clusters
 
-        changing.delete(self._find(name))
+        located = self._find(name)
+        changing.delete(located)
+        own_clusters.forget(self._home, located.raycluster)
 
     def wait(
         self, name: str, *, timeout_s: float | None = None, progress: Progress | None = None
@@ -316,9 +321,11 @@ class KubeRayProvider(ClusterProvider):
         Raises ClusterNotFoundError, ClusterStateError, KubeError.
         """
         from llmops_kernel.providers.kuberay.edit import apply as applying
+        from llmops_kernel.providers.kuberay.resource import own_clusters
 
-        located = self._find(name or template.name)
-        applying.apply(located, _own(template), force=force)
+        located, own = self._find(name or template.name), _own(template)
+        applying.apply(located, own, force=force)
+        own_clusters.note(self._home, located.raycluster, access=own.access)
         return self.get(located.name)
 
     def _find(self, name: str) -> LocatedCluster:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
@@ -70,7 +71,11 @@ class Choice:
 
 
 def find_or_choose(
-    template: KubeRayTemplate, scopes: Sequence[KubeScope], *, report: Progress = lambda line: None
+    template: KubeRayTemplate,
+    scopes: Sequence[KubeScope],
+    *,
+    home: Path,
+    report: Progress = lambda line: None,
 ) -> LocatedCluster | Choice:
     """Return the cluster if it exists already, else the context and namespace that gets it.
 
@@ -78,10 +83,10 @@ def find_or_choose(
     and ClusterStartError with the reasons of all if none fits.
     """
     if len(scopes) == 1:
-        found = fetched(scopes[0], template.name)
+        found = fetched(scopes[0], template.name, home=home)
         return found if found is not None else Choice(scopes[0], "")
     report(f"Looking for free capacity in {', '.join(map(str, scopes))}")
-    answers = ask_all({scope: _asker(scope, template) for scope in scopes})
+    answers = ask_all({scope: _asker(scope, template, home) for scope in scopes})
     for scope in scopes:
         answer = answers[scope]
         if isinstance(answer, LocatedCluster):
@@ -91,10 +96,10 @@ def find_or_choose(
 
 
 def _asker(
-    scope: KubeScope, template: KubeRayTemplate
+    scope: KubeScope, template: KubeRayTemplate, home: Path
 ) -> Callable[[], LocatedCluster | ContextSnapshot]:
     def ask() -> LocatedCluster | ContextSnapshot:
-        there = fetched(scope, template.name)
+        there = fetched(scope, template.name, home=home)
         if there is not None:
             return there
         return look_at(open_kube(scope.context), scope.namespace, template)

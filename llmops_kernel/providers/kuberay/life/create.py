@@ -22,7 +22,7 @@ from llmops_kernel.providers.kuberay.life.choose import find_or_choose
 from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
 from llmops_kernel.providers.kuberay.render.dry_run import accepted_manifest
 from llmops_kernel.providers.kuberay.render.manifest import Manifest
-from llmops_kernel.providers.kuberay.resource import names
+from llmops_kernel.providers.kuberay.resource import names, own_clusters
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
 from llmops_kernel.providers.kuberay.state.scopes import KubeScope, remember
 from llmops_kernel.providers.protocol import Progress
@@ -44,7 +44,7 @@ def create_or_find(template: KubeRayTemplate, *, home: Path, report: Progress) -
     Raises ClusterStartError, KubeError, and ClusterStateError for an object of somebody else,
     ConfigError.
     """
-    there = find_or_choose(template, candidate_scopes(template), report=report)
+    there = find_or_choose(template, candidate_scopes(template), home=home, report=report)
     if isinstance(there, LocatedCluster):
         remember(home, there.scope)
         return CreatedCluster(there, is_new=False)
@@ -60,23 +60,29 @@ def create_or_find(template: KubeRayTemplate, *, home: Path, report: Progress) -
         )
     except KubeError as error:
         # Another process was faster: its cluster is the one that was asked for.
-        located = fetched(scope, template.name) if error.reason == "AlreadyExists" else None
+        is_there = error.reason == "AlreadyExists"
+        located = fetched(scope, template.name, home=home) if is_there else None
         if located is None:
             raise
         return CreatedCluster(located, is_new=False)
+    own_clusters.note(home, raycluster, access=template.access, is_guarded=True)
     _make_companions(kube, manifest, raycluster)
     remember(home, scope)
-    located = fetched(scope, template.name)
+    return CreatedCluster(_created(scope, template.name, home=home), is_new=True)
+
+
+def _created(scope: KubeScope, name: str, *, home: Path) -> LocatedCluster:
+    located = fetched(scope, name, home=home)
     if located is None:
         raise ClusterStartError(
-            f"RayCluster {template.name} was deleted immediately after it was created in {scope}",
+            f"RayCluster {name} was deleted immediately after it was created in {scope}",
             remedy=with_scope(
                 "the events may show who deleted it: `kubectl get events`",
                 context=scope.context,
                 namespace=scope.namespace,
             ),
         )
-    return CreatedCluster(located, is_new=True)
+    return located
 
 
 def candidate_scopes(template: KubeRayTemplate) -> list[KubeScope]:

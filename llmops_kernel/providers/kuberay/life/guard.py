@@ -104,7 +104,7 @@ def act(located: LocatedCluster, state: GuardState) -> bool:
     Returns False if it has changed: another guard was faster, or a user kept it or works on it.
     """
     for _ in range(_TRIES):
-        current = fetched(located.scope, located.own_name, label=located.name)
+        current = fetched(located.scope, located.own_name, label=located.name, home=located.home)
         if current is None or current.uid != located.uid:
             return False
         again = look(current)

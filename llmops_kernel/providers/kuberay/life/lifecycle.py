@@ -107,7 +107,7 @@ def _merged(located: LocatedCluster, patch: Raw) -> None:
 
 
 def _same(located: LocatedCluster) -> LocatedCluster | None:
-    now = fetched(located.scope, located.own_name)
+    now = fetched(located.scope, located.own_name, home=located.home)
     return now if now is not None and now.uid == located.uid else None
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.providers.kuberay.api.client import open_kube
 from llmops_kernel.providers.kuberay.api.paths import raycluster_path
-from llmops_kernel.providers.kuberay.resource.status import access_of
+from llmops_kernel.providers.kuberay.route.own_route import connection_to
 from llmops_kernel.providers.kuberay.route.relay import Relay
-from llmops_kernel.providers.kuberay.route.tunnel import open_route
 from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.providers.registry import provider_for
+from llmops_kernel.store import paths
 
 if TYPE_CHECKING:
     from ray.dashboard.modules.dashboard_sdk import ClusterInfo
@@ -55,7 +55,7 @@ def _connection(address: str) -> Connection:
         return provider_for(name).connect(name)
     kube = open_kube("/".join(context).strip("/") or None)
     raycluster = kube.get(raycluster_path(namespace, name))
-    return open_route(kube, raycluster, access_of(raycluster))
+    return connection_to(kube, raycluster, home=paths.home())
 
 
 def _relay(connection: Connection) -> Relay:

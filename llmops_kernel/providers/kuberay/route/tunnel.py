@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,8 @@ PROBE_S: Final = 5.0
 SECOND_CHOICE_S: Final = 60.0
 """How long a route is used that was taken only because a better one failed temporarily."""
 _FOREVER: Final = float("inf")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+_SHOWN: Final = 63
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,16 @@ class Target:
         name = str(meta.get("name", ""))
         head = (raycluster.get("spec") or {}).get("headGroupSpec") or {}
         status_head = (raycluster.get("status") or {}).get("head") or {}
-        port = int((head.get("rayStartParams") or {}).get("dashboard-port") or names.DASHBOARD_PORT)
+        port = _port(head)
         return cls(
             namespace=str(meta.get("namespace") or namespace),
             name=name,
             uid=str(meta.get("uid", "")),
-            service=str(status_head.get("serviceName") or _named(head) or names.head_service(name)),
-            port_name=_port_name(head, port=port),
+            service=_plain(
+                str(status_head.get("serviceName") or _named(head) or names.head_service(name)),
+                name=name,
+            ),
+            port_name=_plain(_port_name(head, port=port), name=name),
             port=port,
             secret=_secret(raycluster, name=name),
         )
@@ -226,6 +232,12 @@ class _Routes:
                 remedy="set access.url to the address of the Ingress or Route in the cluster"
                 " template",
             )
+        if self._access.sends_in_clear:
+            raise ClusterUnreachableError(
+                f"the cluster's token would be sent unencrypted to {self._access.url}",
+                remedy="set access.url to an https:// address, or access.allow_http: true, in the"
+                " cluster template",
+            )
         return self._made(self._access.url.rstrip("/"), how="the address in its template")
 
     def _made(self, url: str, *, how: str, is_proxied: bool = False) -> _Open:
@@ -266,6 +278,31 @@ def _probe(connection: Connection) -> None:
 
 def _no_answer(connection: Connection, why: str) -> ClusterUnreachableError:
     return ClusterUnreachableError(f"no answer at {connection.dashboard_url} ({why})")
+
+
+def _plain(found: str, *, name: str) -> str:
+    """Return a name that becomes part of an address. Raises ClusterUnreachableError for any other.
+
+    Who may change the RayCluster writes it: `example.com/` would be a server of theirs, and `../`
+    another object of the API server.
+    """
+    if not _PLAIN.fullmatch(found):
+        raise ClusterUnreachableError(
+            f"RayCluster {name} gives {found[:_SHOWN]!r} as the name of its head's Service or port,"
+            f" which Kubernetes does not allow",
+            remedy="correct headService, the ports of the head's container, or the status of the"
+            " RayCluster",
+        )
+    return found
+
+
+def _port(head: Raw) -> int:
+    try:
+        return int((head.get("rayStartParams") or {}).get("dashboard-port") or 0) or (
+            names.DASHBOARD_PORT
+        )
+    except ValueError:
+        return names.DASHBOARD_PORT
 
 
 def _named(head: Raw) -> str | None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from llmops_kernel.errors import ClusterNotFoundError, LLMOpsError
 from llmops_kernel.providers.kuberay.api.cache import Cache, Obj, Snapshot, rayclusters_of
 from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kube
 from llmops_kernel.providers.kuberay.api.paths import raycluster_path
-from llmops_kernel.providers.kuberay.state.scopes import KubeScope, is_remembered, known_scopes
+from llmops_kernel.providers.kuberay.state.scopes import (
+    KubeScope,
+    default_home,
+    is_remembered,
+    known_scopes,
+)
 
 _PATIENCE_S = 5.0
 
@@ -30,6 +35,8 @@ class LocatedCluster:
     error: KubeError | None = None
     """Why it may be out of date."""
     old_s: float = 0.0
+    home: Path = field(default_factory=default_home)
+    """Where this user's decisions about clusters are kept."""
 
     @property
     def own_name(self) -> str:
@@ -74,7 +81,7 @@ def survey(home: Path, *, taken: Collection[str] = (), patience_s: float = _PATI
             # A user whose kubeconfig is for other things need not see errors about KubeRay.
             if error.reason != "ApiNotFound" or is_remembered(home, scope):
                 troubles.append(error)
-    return Survey(_named(seen, taken), tuple(troubles))
+    return Survey(_named(seen, taken, home), tuple(troubles))
 
 
 def find(name: str, home: Path, *, taken: Collection[str] = ()) -> LocatedCluster:
@@ -121,11 +128,14 @@ def scope_of(name: str) -> tuple[KubeScope, str] | None:
     return KubeScope(parts[0], parts[1]), parts[2]
 
 
-def fetched(scope: KubeScope, name: str, *, label: str | None = None) -> LocatedCluster | None:
+def fetched(
+    scope: KubeScope, name: str, *, label: str | None = None, home: Path | None = None
+) -> LocatedCluster | None:
     """Read it from the API server, not from the watch; None if it does not exist.
 
     Raises KubeError.
     """
+    home = home or default_home()
     kube = open_kube(scope.context)
     cache = rayclusters_of(kube, scope.namespace)
     try:
@@ -135,7 +145,7 @@ def fetched(scope: KubeScope, name: str, *, label: str | None = None) -> Located
             return None
         raise
     cache.put(raycluster)
-    return LocatedCluster(label or name, scope, kube, raycluster, cache)
+    return LocatedCluster(label or name, scope, kube, raycluster, cache, home=home)
 
 
 def _opened(home: Path) -> tuple[list[tuple[KubeScope, Kube, Cache]], list[LLMOpsError]]:
@@ -152,7 +162,7 @@ def _opened(home: Path) -> tuple[list[tuple[KubeScope, Kube, Cache]], list[LLMOp
 
 
 def _named(
-    seen: Sequence[tuple[KubeScope, Kube, Cache, Snapshot]], taken: Collection[str]
+    seen: Sequence[tuple[KubeScope, Kube, Cache, Snapshot]], taken: Collection[str], home: Path
 ) -> tuple[LocatedCluster, ...]:
     counts = Counter(name for *_, snapshot in seen for name in snapshot.items)
     found = []
@@ -161,7 +171,9 @@ def _named(
             is_unique = counts[own] == 1 and own not in taken
             name = own if is_unique else f"{scope}/{own}"
             found.append(
-                LocatedCluster(name, scope, kube, raycluster, cache, snapshot.error, snapshot.old_s)
+                LocatedCluster(
+                    name, scope, kube, raycluster, cache, snapshot.error, snapshot.old_s, home
+                )
             )
     return tuple(sorted(found, key=lambda one: one.name))
 
@@ -170,12 +182,12 @@ def _asked(name: str, home: Path) -> list[LocatedCluster]:
     """Return what the watches have not reported yet, or what is in a namespace not looked at."""
     whole = scope_of(name)
     if whole is not None:
-        one = fetched(*whole, label=name)
+        one = fetched(*whole, label=name, home=home)
         return [one] if one is not None else []
     found = []
     for scope in known_scopes(home):
         try:
-            one = fetched(scope, name)
+            one = fetched(scope, name, home=home)
         except LLMOpsError:
             continue
         found += [one] if one is not None else []

@@ -47,9 +47,9 @@ def invalidate_ray(located: LocatedCluster) -> None:
 
 def connection_of(located: LocatedCluster) -> Connection:
     """Connect to it. Raises KubeError, ClusterUnreachableError, MissingDependencyError."""
-    from llmops_kernel.providers.kuberay.route.tunnel import open_route
+    from llmops_kernel.providers.kuberay.route.own_route import connection_to
 
-    return open_route(located.kube, located.raycluster, access=status.access_of(located.raycluster))
+    return connection_to(located.kube, located.raycluster, home=located.home)
 
 
 def jobs_of(located: LocatedCluster) -> list[dict[str, Any]] | None:

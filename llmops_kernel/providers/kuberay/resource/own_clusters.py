@@ -1,0 +1,97 @@
+"""What this user decided about RayClusters, kept at home: anybody may edit a live annotation.
+
+A record is made by `up`, `apply` and `cluster guard` only. It belongs to the uid, which the API
+server gives, so that a newer cluster of the same name inherits nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from llmops_kernel.config.models.kuberay_fields import Access
+from llmops_kernel.providers.kuberay.resource import status
+from llmops_kernel.providers.kuberay.resource.objects import Obj, text
+from llmops_kernel.store.files import private_folder, write_whole
+
+_HARMLESS: Final = ("service-proxy", "port-forward")
+"""Routes through the API server, which anybody may choose: the token goes nowhere else."""
+
+
+@dataclass(frozen=True)
+class OwnCluster:
+    """What is recorded of one RayCluster."""
+
+    access: Access | None = None
+    """That of this user's own template; None if the user has applied none."""
+    is_guarded: bool = False
+    """This user made the cluster, or told a guard to watch it."""
+
+
+def read(home: Path, raycluster: Obj) -> OwnCluster:
+    """Return the record; an empty one where there is none."""
+    found = _read(_path(home, raycluster))
+    access = None
+    with suppress(ValueError):
+        access = Access.model_validate(found["access"]) if found.get("access") else None
+    return OwnCluster(access, found.get("guarded") is True)
+
+
+def note(
+    home: Path, raycluster: Obj, *, access: Access | None = None, is_guarded: bool = False
+) -> None:
+    """Add to the record. If it cannot be written, the cluster is treated as somebody else's."""
+    path = _path(home, raycluster)
+    before = _read(path)
+    record = {**before, "name": text(raycluster, "metadata", "name")}
+    if access is not None:
+        record["access"] = access.model_dump(mode="json")
+    if is_guarded:
+        record["guarded"] = True
+    if record == before:
+        return
+    with suppress(OSError):
+        private_folder(path.parent)
+        write_whole(path, json.dumps(record).encode())
+
+
+def forget(home: Path, raycluster: Obj) -> None:
+    """Remove the record of a cluster that is deleted."""
+    with suppress(OSError):
+        _path(home, raycluster).unlink(missing_ok=True)
+
+
+def access_of(home: Path, raycluster: Obj) -> Access:
+    """Return how its dashboard is reached: as the user's own template says.
+
+    Without one, the cluster's annotation chooses only between routes through the API server.
+    """
+    own = read(home, raycluster).access
+    if own is not None:
+        return own
+    way = status.access_of(raycluster).way
+    return Access(way=way if way in _HARMLESS else "auto")
+
+
+def refused_url(home: Path, raycluster: Obj) -> str | None:
+    """Return the address that only the cluster's annotation names, to which no token is sent."""
+    is_own = read(home, raycluster).access is not None
+    return None if is_own else status.access_of(raycluster).url
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _path(home: Path, raycluster: Obj) -> Path:
+    # Hashed: the uid comes from a server, and a file's name must not.
+    uid = text(raycluster, "metadata", "uid")
+    return home / "kuberay" / "own" / f"{hashlib.sha256(uid.encode()).hexdigest()[:32]}.json"
