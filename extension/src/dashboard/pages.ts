@@ -47,7 +47,14 @@ export function dashboardAddress(
   return page ? `${base}#/${page}` : base;
 }
 
-/** No cluster's name has a slash, so that no two tabs share an id. */
+/**
+ * Unlike that of any other tab, and the name under which it is restored. A name such as
+ * `context/namespace/name` has slashes.
+ */
+export function dashboardKey(cluster: string, page = ''): string {
+  return `${encodeURIComponent(cluster)}${page ? `/${page}` : ''}`;
+}
+
 export function dashboardId(cluster: string, page = ''): string {
-  return `llmops-dashboard-${cluster}${page ? `/${page}` : ''}`;
+  return `llmops-dashboard-${dashboardKey(cluster, page)}`;
 }

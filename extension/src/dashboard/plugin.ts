@@ -19,7 +19,7 @@ import { IClusterModel, ILLMOps, IPreferences, IRunsModel } from '../tokens';
 import { isMode, MODES } from './layout';
 import { addLayoutCommand } from './layoutCommand';
 import { Dashboards } from './open';
-import { PAGE_NAMES, pages } from './pages';
+import { dashboardKey, PAGE_NAMES, pages } from './pages';
 
 const DESCRIBED_BY = {
   args: {
@@ -84,7 +84,7 @@ export const dashboardPlugin: JupyterFrontEndPlugin<void> = {
         page,
         submissionId
       }),
-      name: ({ cluster, page }) => `${cluster}${page && `/${page}`}`
+      name: ({ cluster, page }) => dashboardKey(cluster, page)
     });
     const follow = () => {
       app.commands.notifyCommandChanged(command);

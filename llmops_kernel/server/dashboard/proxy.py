@@ -127,9 +127,8 @@ class DashboardHandler(JupyterHandler):
 
     async def _relayed(self, cluster: str, path: str) -> None:
         method = self.request.method or "GET"
-        prefix = url_path_join(self.base_url, "llmops/dashboard", cluster) + "/"
-        # Unchanged: what is encoded must stay encoded.
-        raw = self.request.path.removeprefix(prefix) if path else ""
+        # Both unchanged: what is encoded must stay encoded, also in a name such as `context/ns/lab`.
+        prefix, raw = _split(self.request.path, url_path_join(self.base_url, "llmops/dashboard/"))
         target = target_path(raw, self.request.query)
         connection = await self._connection(cluster)
         base = connection.dashboard_url.rstrip("/")
@@ -226,6 +225,12 @@ class SlashHandler(JupyterHandler):
         self.redirect(f"{self.request.path}/{query}")
 
     head = get
+
+
+def _split(path: str, root: str) -> tuple[str, str]:
+    """Return the address of a cluster's dashboard, with a slash at its end, and what follows."""
+    name, _, rest = path.removeprefix(root).partition("/")
+    return f"{root}{name}/", rest
 
 
 def _raw_path(base: str, target: str) -> bytes:

@@ -69,6 +69,10 @@ describe('a page in a tab of its own', () => {
     expect(widget.address).toBe(`${BASE}#/logs`);
     widget.dispose();
   });
+
+  it('shares no id with another cluster, whatever their names', () => {
+    expect(dashboardId('a/b/ml/jobs')).not.toBe(dashboardId('a/b/ml', 'jobs'));
+  });
 });
 
 describe('the training layout', () => {
