@@ -12,6 +12,7 @@ from llmops_kernel.jobs.guard import GuardThread
 from llmops_kernel.server.chat.feed import ChatFeed
 from llmops_kernel.server.clusters.feed import ClustersFeed
 from llmops_kernel.server.dashboard.clients import DashboardClients
+from llmops_kernel.server.dashboard.views import Views
 from llmops_kernel.server.live.hub import Hub
 from llmops_kernel.server.live.operations import Operations, OperationsFeed
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
@@ -53,6 +54,7 @@ class Manager:
         self.hub.register("chat/", partial(ChatFeed, backend=self.backend))
         self.hub.register("clusters", self._clusters_feed)
         self.dashboards = DashboardClients()
+        self.views = Views()
         self.guard = GuardThread(store=store, providers=self.backend.providers)
         self.guard.start()
         self.executor.submit(self._sweep)

@@ -9,7 +9,7 @@ from llmops_kernel.server.base import NotFoundHandler
 from llmops_kernel.server.chat import routes as chat_routes
 from llmops_kernel.server.clusters import routes as cluster_routes
 from llmops_kernel.server.configs import routes as config_routes
-from llmops_kernel.server.dashboard import proxy
+from llmops_kernel.server.dashboard import proxy, view_routes
 from llmops_kernel.server.live import websocket as live
 from llmops_kernel.server.runs import log_routes, scored_rows
 from llmops_kernel.server.runs import routes as run_routes
@@ -29,6 +29,7 @@ def all_routes() -> list[tuple[str, Any]]:
         scored_rows,
         config_routes,
         proxy,
+        view_routes,
     )
     routes = [(PREFIX + path, handler) for module in tables for path, handler in module.ROUTES]
     return [*routes, (PREFIX + ".*", NotFoundHandler)]

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from llmops_kernel.providers.dashboard.http import open_http
+from llmops_kernel.providers.local.provider import LocalProvider
 from tests.browser.lab import Lab
 from tests.browser.lab_page import opened
 from tests.browser.run_page import PANEL, RunPage, real_lab
@@ -37,6 +39,15 @@ def callbacks():
     return [Slow()]
 """
 CLUSTER = "browser"
+# The last one is the page of jobs, see `see_a_job_appear`.
+RAY_PAGES = {
+    "overview": "Cluster utilization",
+    "cluster": "Node List",
+    "actors": "Placement group ID",
+    "metrics": "Set up Prometheus",
+    "logs": "Logs Viewer",
+    "jobs": "Job List",
+}
 
 
 @pytest.fixture
@@ -169,12 +180,29 @@ class Story(RunPage):
 
     def open_the_dashboard(self) -> None:
         self.tab.command("llmops:open-dashboard", cluster=CLUSTER)
-        frame = self.page.frame_locator(".lm-DockPanel iframe[src*='llmops/dashboard']")
-        frame.get_by_text("Jobs", exact=True).first.wait_for(timeout=60_000)
+        shell = self.page.frame_locator(".lm-DockPanel iframe[src*='llmops/dashboard']")
+        ray = shell.frame_locator("#ray")
+        ray.get_by_text("Recent jobs").wait_for(timeout=60_000)
+        assert ray.locator("body").evaluate("self.origin") == "null"
+        for page, text in RAY_PAGES.items():
+            ray.locator(f"a[href$='#/{page}']").first.click()
+            ray.get_by_text(text).first.wait_for(timeout=30_000)
         cookies = [c["name"] for c in self.page.context.cookies()]
         assert not any("ray" in name for name in cookies)
-        self.page.wait_for_timeout(2000)
+        self.see_a_job_appear(ray)
         self.tab.shots("9-dashboard")
+
+    def see_a_job_appear(self, ray: Any) -> None:
+        """The open page of jobs shows a new one, and its page what it prints."""
+        connection = LocalProvider(self.tab.lab.home).connect(CLUSTER)
+        job = {"entrypoint": "echo hello-log", "submission_id": "sent-by-test"}
+        with open_http(connection) as http:
+            assert http.post("/api/jobs/", json=job).is_success
+        row = ray.locator("tr", has_text="sent-by-test")
+        row.get_by_text("SUCCEEDED").wait_for(timeout=60_000)
+        row.get_by_role("link").first.click()
+        ray.get_by_text("hello-log").last.wait_for(timeout=30_000)
+        ray.get_by_text("DOWNLOAD LOG FILE", exact=False).first.wait_for()
 
     def survive_the_server(self) -> None:
         """Killed in the middle of a run, and started again on the same port."""

@@ -18,7 +18,8 @@ export interface IDashboardOptions {
 }
 
 /**
- * Ray's own page below Jupyter's address. It needs scripts, and its requests the login cookie.
+ * Our server's page around Ray's own. It is of our origin and renews what Ray's page may read;
+ * Ray's page is in a frame inside it, which has no origin.
  */
 export class DashboardWidget extends MainAreaWidget<IFrame> {
   constructor(options: IDashboardOptions) {
@@ -34,6 +35,12 @@ export class DashboardWidget extends MainAreaWidget<IFrame> {
         ]
       })
     });
+    // Links of Ray's page open as any other page does. JupyterLab's list of values lacks this one.
+    const sandbox = this.frame?.getAttribute('sandbox') ?? '';
+    this.frame?.setAttribute(
+      'sandbox',
+      `${sandbox} allow-popups-to-escape-sandbox`
+    );
     const { cluster, page } = options;
     this.cluster = cluster;
     this.page = page?.name ?? '';
@@ -61,7 +68,7 @@ export class DashboardWidget extends MainAreaWidget<IFrame> {
 
   /** The address that is shown, for a tab of the browser's own. */
   get address(): string {
-    // What the user went to inside the frame; it is of our origin.
+    // What the user went to inside the frame; its page keeps ours up to date.
     const hash = this.window?.location.hash;
     return hash ? this._base + hash : this.content.url;
   }

@@ -3,60 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing
-from html import escape
 from typing import Any
 
-import httpx
 from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.utils import ensure_async, url_path_join
-from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, stream_request_body
 
-from llmops_kernel.errors import ClusterUnreachableError, LLMOpsError
-from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.server.base import AUTH_RESOURCE, protected
-from llmops_kernel.server.dashboard.clients import LOCATION
-from llmops_kernel.server.dashboard.proxy_rules import (
-    SAFE_METHODS,
-    ProxyRefusal,
-    request_headers,
-    response_headers,
-    target_path,
-)
-from llmops_kernel.server.manager import MANAGER_KEY, Manager
-
-# A profile of a worker takes as long as it was asked to.
-_TIMEOUT = httpx.Timeout(120.0, connect=5.0)
-_WAITING_CHUNKS = 4
+from llmops_kernel.server.dashboard import shell
+from llmops_kernel.server.dashboard.proxy_rules import SAFE_METHODS, ProxyRefusal
+from llmops_kernel.server.dashboard.relay import RelayHandler
 
 
 @stream_request_body
-class DashboardHandler(JupyterHandler):
-    """Forwards requests to a cluster by its name, so no other host or port can be reached.
-
-    Not an APIHandler: a page that polls is no sign of a user, and must not keep a Jupyter
-    server from being culled.
-    """
-
-    auth_resource = AUTH_RESOURCE
-    _relay: asyncio.Task[None] | None = None
-
-    @property
-    def manager(self) -> Manager:
-        manager: Manager = self.settings[MANAGER_KEY]
-        return manager
-
-    @property
-    def content_security_policy(self) -> str:
-        return "frame-ancestors 'self'"
+class DashboardHandler(RelayHandler):
+    """The page that shows the dashboard, and below it what the cluster answers, as data."""
 
     async def prepare(self, **kwargs: Any) -> None:
-        more = await super().prepare(**kwargs)
-        if more is not None:
-            await more
-        self._body: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING_CHUNKS)
+        await super().prepare(**kwargs)
         if self._finished or self.request.method in SAFE_METHODS:
             return
         # A body arrives before its method is called, so the sender is checked here.
@@ -67,7 +31,7 @@ class DashboardHandler(JupyterHandler):
                 remedy="set c.LLMOpsApp.dashboard_writable = True in the Jupyter configuration",
                 status=405,
             )
-        self._start_relay()
+        self._start()
 
     async def _refuse_strangers(self) -> None:
         user = self.current_user
@@ -89,25 +53,28 @@ class DashboardHandler(JupyterHandler):
 
     @protected
     async def get(self, cluster: str, path: str) -> None:
-        self._start_relay()
-        await self._until_relayed()
+        if not path:
+            self._show(cluster)
+            return
+        self._start()
+        await self.until_relayed()
 
-    @protected
-    async def head(self, cluster: str, path: str) -> None:
-        self._start_relay()
-        await self._until_relayed()
+    head = get
 
     @protected
     async def post(self, cluster: str, path: str) -> None:
         await self._end_of_body()
-        await self._until_relayed()
+        await self.until_relayed()
 
     put = patch = delete = post
 
-    def on_connection_close(self) -> None:
-        """Cancel the request to Ray when the browser has closed its connection."""
-        if self._relay is not None:
-            self._relay.cancel()
+    def _show(self, cluster: str) -> None:
+        nonce = shell.new_nonce()
+        self.set_header("Content-Security-Policy", shell.policy(nonce))
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.set_header("Cache-Control", "no-store")
+        xsrf = self.xsrf_token.decode()
+        self.finish(shell.page(cluster, xsrf=xsrf, nonce=nonce))
 
     async def _end_of_body(self) -> None:
         assert self._relay is not None
@@ -115,103 +82,11 @@ class DashboardHandler(JupyterHandler):
         await asyncio.wait({end, self._relay}, return_when=asyncio.FIRST_COMPLETED)
         end.cancel()
 
-    def _start_relay(self) -> None:
-        self._relay = asyncio.ensure_future(self._relayed(*self.path_args))
-
-    async def _until_relayed(self) -> None:
-        relay = self._relay
-        assert relay is not None
-        await asyncio.wait({relay})
-        if not relay.cancelled():
-            relay.result()  # Raises its error.
-
-    async def _relayed(self, cluster: str, path: str) -> None:
-        method = self.request.method or "GET"
-        # Both unchanged: what is encoded must stay encoded, also in a name such as `context/ns/lab`.
-        prefix, raw = _split(self.request.path, url_path_join(self.base_url, "llmops/dashboard/"))
-        target = target_path(raw, self.request.query)
-        connection = await self._connection(cluster)
-        base = connection.dashboard_url.rstrip("/")
-        headers = request_headers(self.request.headers, connection.headers(), method=method)
-        content = None if method in SAFE_METHODS else self._chunks()
-        try:
-            # Not `client.request`: that would add headers of the client.
-            request = httpx.Request(
-                method,
-                httpx.URL(base).copy_with(raw_path=_raw_path(base, target)),
-                headers=headers,
-                content=content,
-                extensions={"timeout": _TIMEOUT.as_dict()},
-            )
-            async with self.manager.dashboards.client(connection) as client:
-                answer = await client.send(request, stream=True)
-                async with aclosing(answer):
-                    await self._pass_on(answer, url=str(request.url), base=base, prefix=prefix)
-        except (httpx.HTTPError, httpx.StreamError) as error:
-            await self._broken(cluster, error)
-
-    async def _connection(self, cluster: str) -> Connection:
-        loop, backend = asyncio.get_running_loop(), self.manager.backend
-        return await loop.run_in_executor(
-            self.manager.executor, lambda: backend.provider_for(cluster).connect(cluster)
-        )
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
-        while (chunk := await self._body.get()) is not None:
-            yield chunk
-
-    async def _pass_on(self, answer: httpx.Response, *, url: str, base: str, prefix: str) -> None:
-        self.set_status(answer.status_code)
-        self.clear_header("Content-Type")
-        received = {**answer.headers, **answer.extensions.get(LOCATION, {})}
-        for name, value in response_headers(
-            httpx.Headers(received), url=url, base=base, prefix=prefix
-        ):
-            self.set_header(name, value)
-        try:
-            await self.flush()
-            if self.request.method != "HEAD":
-                async for chunk in answer.aiter_raw():
-                    self.write(chunk)
-                    await self.flush()
-            await self.finish()
-        except StreamClosedError:
-            return  # The browser left; leaving this block ends the request to Ray.
-
-    async def _broken(self, cluster: str, error: Exception) -> None:
-        reason = str(error) or type(error).__name__
-        if self._headers_written:
-            # Part of the answer is sent: only a closed connection shows the browser that it failed.
-            self.log.warning("dashboard of %s: connection lost: %s", cluster, reason)
-            self.request.connection.stream.close()  # type: ignore[union-attr]
-            return
-        raise ClusterUnreachableError(
-            f"The Ray Dashboard of cluster {cluster!r} does not answer ({reason})",
-            remedy="`llmops status` shows the cluster's state; resume it in the list of clusters",
-        ) from error
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Show a page with message and remedy instead of the dashboard."""
-        error = kwargs.get("exc_info", (None, None, None))[1]
-        if not isinstance(error, LLMOpsError):
-            super().write_error(status_code, **kwargs)
-            return
-        self.set_status(error.status)
-        self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.set_header("Cache-Control", "no-store")
-        remedy = f"<p>Try: {escape(error.remedy)}</p>" if error.remedy else ""
-        self.finish(
-            "<!doctype html><title>Ray Dashboard</title>"
-            f'<body style="font-family: sans-serif"><p>{escape(error.message)}</p>{remedy}</body>'
-        )
-
-    def log_exception(self, *exc_info: Any) -> None:
-        if not isinstance(exc_info[1], LLMOpsError):
-            super().log_exception(*exc_info)
-
-    def _log(self) -> None:
-        # Ray answers 404 and 501 for its optional parts: not worth a line in this server's log.
-        self.log.debug("%s %s %s", self.get_status(), self.request.method, self.request.path)
+    def _start(self) -> None:
+        root = url_path_join(self.base_url, "llmops/dashboard/")
+        # As it came: the encoded slashes of a name such as `context/namespace/lab` stay encoded.
+        name = self.request.path.removeprefix(root).partition("/")[0]
+        self.start_relay(self.path_args[0], prefix=f"{root}{name}/")
 
 
 class SlashHandler(JupyterHandler):
@@ -225,16 +100,6 @@ class SlashHandler(JupyterHandler):
         self.redirect(f"{self.request.path}/{query}")
 
     head = get
-
-
-def _split(path: str, root: str) -> tuple[str, str]:
-    """Return the address of a cluster's dashboard, with a slash at its end, and what follows."""
-    name, _, rest = path.removeprefix(root).partition("/")
-    return f"{root}{name}/", rest
-
-
-def _raw_path(base: str, target: str) -> bytes:
-    return (httpx.URL(base).raw_path.decode().rstrip("/") + target).encode()
 
 
 ROUTES = [

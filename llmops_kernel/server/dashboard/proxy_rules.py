@@ -15,9 +15,21 @@ _TO_RAY = (
 _TO_RAY_WITH_BODY = ("Content-Type", "Content-Length")
 _TO_BROWSER = (
     *("Accept-Ranges", "Cache-Control", "Content-Disposition", "Content-Encoding"),
-    *("Content-Language", "Content-Length", "Content-Range", "Content-Type", "ETag", "Expires"),
+    *("Content-Language", "Content-Length", "Content-Range", "ETag", "Expires"),
     *("Last-Modified", "Retry-After", "Vary"),
 )
+DATA_POLICY = (
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
+)
+"""Of all that a cluster answers: also as a page in a tab of its own it runs no script."""
+_TEXT = "text/plain; charset=utf-8"
+# A drawing is Ray's flame graph; below the policy above its scripts do not run.
+_TYPES = {
+    "application/json": "application/json",
+    "image/svg+xml": "image/svg+xml",
+    "image/png": "image/png",
+    "application/octet-stream": "application/octet-stream",
+}
 # Ours: Ray has no use for them, and they may open the Jupyter server.
 _NOT_FOR_RAY = frozenset({"token", "_xsrf", "no_track_activity"})
 # Ray hides environment variables from clients that look like a browser, and accepts changes only
@@ -82,12 +94,23 @@ def request_headers(
 def response_headers(
     incoming: Mapping[str, str], *, url: str, base: str, prefix: str
 ) -> Iterable[tuple[str, str]]:
-    """Remove cookies and Ray's policies, and keep a redirect only to a path below `prefix`."""
+    """Return what may pass: of the headers the listed ones, and no type that a browser runs.
+
+    A redirect stays only if it leads to a path below `prefix`.
+    """
     for name in _TO_BROWSER:
         if name in incoming:
             yield name, incoming[name]
+    yield "Content-Type", _inert_type(incoming.get("Content-Type", ""))
     if location := _own_location(incoming.get("Location", ""), url=url, base=base, prefix=prefix):
         yield "Location", location
+
+
+def _inert_type(content_type: str) -> str:
+    """Return the type if nothing runs it, else plain text; of what is no text, bytes."""
+    kind = content_type.partition(";")[0].strip().lower()
+    is_text = kind.startswith("text/") or kind.endswith(("xml", "html", "script", "+json"))
+    return _TYPES.get(kind, _TEXT if is_text else _TYPES["application/octet-stream"])
 
 
 def _own_location(location: str, *, url: str, base: str, prefix: str) -> str:
@@ -101,6 +124,11 @@ def _own_location(location: str, *, url: str, base: str, prefix: str) -> str:
     ):
         return ""
     rest = found.path.removeprefix(root).lstrip("/")
+    try:
+        # A browser takes `%2e%2e` for `..`, which would lead out of `prefix`.
+        target_path(rest, "")
+    except ProxyRefusal:
+        return ""
     query = f"?{found.query}" if found.query else ""
     fragment = f"#{found.fragment}" if found.fragment else ""
     return f"{prefix}{rest}{query}{fragment}"

@@ -34,6 +34,8 @@ class Upstream:
     seen: list[tuple[str, str, HTTPHeaders, bytes]] = field(default_factory=list)
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
     sent: int = 0
+    version: bytes = b"hello"
+    """The answer to `/api/version`."""
 
     @property
     def url(self) -> str:
@@ -54,8 +56,17 @@ class Answer(RequestHandler):
         self.set_header("X-Frame-Options", "DENY")
         self.set_header("Content-Security-Policy", "frame-ancestors 'none'")
         self.set_header("X-Ray-Secret", "inside")
-        if path == "big":
+        if path == "api/version":
+            self.write(self.upstream.version)
+        elif path == "big":
             await self._send_big()
+        elif path == "page":
+            self.set_header("Content-Type", self.get_query_argument("type"))
+            self.set_header("Clear-Site-Data", '"*"')
+            self.set_header("Service-Worker-Allowed", "/")
+            self.set_header("Access-Control-Allow-Origin", "*")
+            self.set_header("Refresh", "0; url=/api/kernels")
+            self.write("<script>stolen()</script>")
         elif path.startswith("redirect"):
             self.set_status(302)
             self.set_header("Location", self.get_query_argument("to"))
@@ -141,8 +152,8 @@ async def test_only_listed_headers_travel_and_the_token_never_comes_back(
         *("accept", "accept-language", "accept-encoding", "range"),
         *("authorization", "user-agent"),
     }
-    assert answer.headers["Content-Type"] == "application/x-anything"
-    assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'self'"
+    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert answer.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
     assert "X-Ray-Secret" not in answer.headers
     assert "X-Frame-Options" not in answer.headers
     assert "ray-authentication-token" not in str(list(answer.headers.get_all()))
@@ -153,10 +164,51 @@ async def test_statuses_and_heads_are_passed_on(upstream: Upstream, api: Any) ->
     missing = await api("dashboard/lab/missing")
     assert missing.code == 404
     assert json.loads(missing.body) == {"detail": "no such thing"}
-    head = await api("dashboard/lab/", method="HEAD")
+    head = await api("dashboard/lab/there", method="HEAD")
     assert (head.code, head.body) == (200, b"")
     assert head.headers["Content-Length"] == "5"
-    assert [seen[:2] for seen in upstream.seen] == [("GET", "/missing"), ("HEAD", "/")]
+    assert [seen[:2] for seen in upstream.seen] == [("GET", "/missing"), ("HEAD", "/there")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("text/html", "text/plain; charset=utf-8"),
+        ("TEXT/HTML; charset=utf-7", "text/plain; charset=utf-8"),
+        ("application/xhtml+xml", "text/plain; charset=utf-8"),
+        ("text/javascript", "text/plain; charset=utf-8"),
+        ("application/javascript", "text/plain; charset=utf-8"),
+        ("multipart/x-mixed-replace; boundary=a", "application/octet-stream"),
+        ("application/pdf", "application/octet-stream"),
+        ("image/svg+xml", "image/svg+xml"),
+        ("application/json; charset=utf-16", "application/json"),
+    ],
+)
+async def test_no_browser_runs_what_a_cluster_answers(
+    upstream: Upstream, api: Any, kind: str, expected: str
+) -> None:
+    answer = await api(f"dashboard/lab/page?type={quote(kind)}")
+    assert answer.headers["Content-Type"] == expected
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("sandbox; default-src 'none'")
+    assert "allow-" not in policy
+    assert "script-src" not in policy
+    passed = ("Clear-Site-Data", "Service-Worker-Allowed", "Refresh")
+    assert not any(name in answer.headers for name in passed)
+    assert answer.headers.get("Access-Control-Allow-Origin") != "*"
+
+
+async def test_the_page_of_a_dashboard_is_jupyters_own(upstream: Upstream, api: Any) -> None:
+    answer = await api("dashboard/lab/")
+    assert answer.code == 200
+    assert "sandbox=" in answer.body.decode()
+    assert "script-src 'nonce-" in answer.headers["Content-Security-Policy"]
+    assert upstream.seen == []
+    name = quote('<b>" onload="x', safe="")
+    odd = await api(f"dashboard/{name}/")
+    assert b"<b>" not in odd.body
+    assert b'" onload' not in odd.body
 
 
 async def test_a_qualified_name_leads_to_its_cluster(upstream: Upstream, api: Any) -> None:
@@ -230,6 +282,8 @@ async def test_an_absolute_address_in_the_request_line_is_not_followed(
         ("https://127.0.0.1:1/x", None),
         ("javascript:alert(1)", None),
         ("\\\\evil.example", None),
+        ("/%2e%2e/%2e%2e/api/kernels", None),
+        ("/..%2f..%2fapi/kernels", None),
     ],
 )
 async def test_redirects_stay_below_the_proxy_or_lose_their_target(
@@ -317,7 +371,7 @@ async def test_a_dead_or_unknown_cluster_is_reported_on_a_page(
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         upstream.port = closed.getsockname()[1]
-        answer = await api("dashboard/lab/")
+        answer = await api("dashboard/lab/x")
     assert answer.code == 503
     assert b"does not answer" in answer.body
     assert TOKEN.encode() not in answer.body

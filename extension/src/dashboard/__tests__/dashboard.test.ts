@@ -36,6 +36,9 @@ describe('the dashboard tab', () => {
     const frame = widget.content.node.querySelector('iframe');
     expect(frame?.getAttribute('sandbox')).not.toContain('top-navigation');
     expect(frame?.getAttribute('sandbox')).toContain('allow-same-origin');
+    expect(frame?.getAttribute('sandbox')).toContain(
+      'allow-popups-to-escape-sandbox'
+    );
     expect(frame?.title).toContain('lab');
     widget.dispose();
   });
