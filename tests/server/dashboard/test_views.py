@@ -11,7 +11,7 @@ import pytest
 
 from llmops_kernel.server.dashboard.ray_pages import RayPages
 from llmops_kernel.server.dashboard.views import LIFE_S, Views
-from tests.server.dashboard.test_proxy import TOKEN, Upstream, upstream
+from tests.server.dashboard.upstream import TOKEN, Upstream, upstream
 from tests.server.test_routes import login
 
 __all__ = ["upstream"]
