@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.hostile_head import NAME, hostile_head
+from tests.browser.dashboard.hostile_head import NAME, hostile_head
 from tests.browser.lab import Lab
 from tests.browser.lab_page import LabPage
 

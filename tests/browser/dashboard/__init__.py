@@ -1,0 +1,1 @@
+"""Ray Dashboards in the browser."""
