@@ -116,9 +116,11 @@ def provider_for_name(name: str, *, among: Providers | None = None) -> ClusterPr
         else:
             known += names
     listed = ", ".join(sorted(known)) or "none yet"
-    also = f". Could not be checked: {error.message}" if error is not None else ""
+    also, remedy = "", f"llmops up {name}"
+    if error is not None:
+        also, remedy = f". Could not be checked: {error.message}", f"{error.remedy}; or {remedy}"
     raise ClusterNotFoundError(
-        f"There is no cluster {name!r}; known: {listed}{also}", remedy=f"llmops up {name}"
+        f"There is no cluster {name!r}; known: {listed}{also}", remedy=remedy
     )
 
 

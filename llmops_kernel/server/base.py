@@ -51,7 +51,15 @@ class LLMOpsHandler(APIHandler):
         return manager
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run blocking work in a thread, off the event loop."""
+        """Run blocking work that waits only for this machine's disk, off the event loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.manager.own_threads, partial(work, *args, **kwargs))
+
+    async def ask(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run work that waits for a cluster, a bucket or a credential plug-in.
+
+        In threads of their own: all of them may wait while `run` still answers at once.
+        """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.manager.executor, partial(work, *args, **kwargs))
 

@@ -24,6 +24,7 @@ from llmops_kernel.store.garbage import sweep
 
 MANAGER_KEY = "llmops_manager"
 _THREADS = 24
+_OWN_THREADS = 12
 _LOG = logging.getLogger(__name__)
 
 
@@ -40,8 +41,11 @@ class Manager:
         self.backend = backend or Backend()
         self.root_dir = root_dir.resolve()
         self.dashboard_writable = dashboard_writable
-        self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="llmops-server")
-        self.hub = Hub(self.executor)
+        self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="llmops-ask")
+        """For what waits for clusters and other servers."""
+        self.own_threads = ThreadPoolExecutor(_OWN_THREADS, thread_name_prefix="llmops-server")
+        self.feed_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="llmops-feed")
+        self.hub = Hub(self.feed_threads)
         self.operations = Operations(changed=self._operation_changed)
         self.hub.register("operations", lambda _: OperationsFeed(self.operations))
         store = self.backend.store
@@ -57,7 +61,7 @@ class Manager:
         self.views = Views()
         self.guard = GuardThread(store=store, providers=self.backend.providers)
         self.guard.start()
-        self.executor.submit(self._sweep)
+        self.own_threads.submit(self._sweep)
 
     def _sweep(self) -> None:
         """Remove what killed processes have left in the home folder."""
@@ -80,4 +84,5 @@ class Manager:
         self.guard.stop(timeout_s=0.0)
         await self.hub.close()
         await self.dashboards.close()
-        self.executor.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.executor, self.own_threads, self.feed_threads):
+            threads.shutdown(wait=False, cancel_futures=True)

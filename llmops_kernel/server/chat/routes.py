@@ -22,7 +22,7 @@ class ChatHandler(LLMOpsHandler):
     async def post(self, run_id: str) -> None:
         """The operation's result has the id of the turn; topic `chat/<id>` then has the answers."""
         body, manager = self.body(ChatBody), self.manager
-        started = await self.run(start, manager.operations, manager.backend, run_id, body)
+        started = await self.ask(start, manager.operations, manager.backend, run_id, body)
         self.reply(started, status=202)
 
 

@@ -28,7 +28,7 @@ class ClusterRequest(LLMOpsHandler):
 class ClustersHandler(LLMOpsHandler):
     @protected
     async def get(self) -> None:
-        rows = await self.run(work.list_clusters, self.manager.operations, self.manager.backend)
+        rows = await self.ask(work.list_clusters, self.manager.operations, self.manager.backend)
         self.reply(ClusterList(clusters=rows, now_s=time.time()))
 
     @protected
@@ -49,12 +49,12 @@ class TemplatesHandler(LLMOpsHandler):
 class ClusterHandler(ClusterRequest):
     @protected
     async def get(self, name: str) -> None:
-        self.reply(await self.run(lambda: self.cluster(name).info))
+        self.reply(await self.ask(lambda: self.cluster(name).info))
 
     @protected
     async def delete(self, name: str) -> None:
         self.body(EmptyBody)
-        await self.run(work.refuse_now, self.manager.backend, name, ClusterAction.DELETE)
+        await self.ask(work.refuse_now, self.manager.backend, name, ClusterAction.DELETE)
         started = work.start_action(
             self.manager.operations,
             self.manager.backend,
@@ -69,7 +69,7 @@ class PreviewHandler(ClusterRequest):
     @protected
     async def get(self, name: str) -> None:
         action = _action(self.query("action"))
-        self.reply(await self.run(lambda: self.cluster(name).preview(action)))
+        self.reply(await self.ask(lambda: self.cluster(name).preview(action)))
 
 
 class ActionHandler(LLMOpsHandler):
@@ -83,7 +83,7 @@ class ActionHandler(LLMOpsHandler):
             self.body(EmptyBody)
         elif numbers.is_empty:
             raise RequestError("give num_cpus, num_gpus or workers", status=422)
-        await self.run(work.refuse_now, self.manager.backend, name, wanted)
+        await self.ask(work.refuse_now, self.manager.backend, name, wanted)
         started = work.start_action(
             self.manager.operations,
             self.manager.backend,
@@ -99,7 +99,7 @@ class KeepHandler(ClusterRequest):
     @protected
     async def post(self, name: str) -> None:
         body = self.body(KeepBody)
-        self.reply(await self.run(lambda: self.cluster(name).keep(for_s=body.for_s)))
+        self.reply(await self.ask(lambda: self.cluster(name).keep(for_s=body.for_s)))
 
 
 def _forced(handler: LLMOpsHandler) -> bool:

@@ -25,7 +25,7 @@ class LogRequest(LLMOpsHandler):
 
     async def log_of(self, run_id: str) -> LogText:
         number = self.query_int("attempt", 0)
-        return await self.run(lambda: self._run_named(run_id).log(number or None))
+        return await self.ask(lambda: self._run_named(run_id).log(number or None))
 
 
 class LogHandler(LogRequest):

@@ -23,7 +23,7 @@ class RunRequest(LLMOpsHandler):
     ) -> None:
         """Start an operation on the run and reply with it."""
         manager = self.manager
-        started = await self.run(work, manager.operations, manager.backend, run_id)
+        started = await self.ask(work, manager.operations, manager.backend, run_id)
         self.reply(started, status=202)
 
 
@@ -38,7 +38,7 @@ class RunsHandler(LLMOpsHandler):
     async def post(self) -> None:
         body, root = self.body(SubmitBody), self.manager.root_dir
         self.reply(
-            await self.run(
+            await self.ask(
                 work.submit, self.manager.operations, self.manager.backend, body, root=root
             ),
             status=202,
@@ -88,7 +88,7 @@ class ResubmitHandler(LLMOpsHandler):
     @protected
     async def post(self, run_id: str) -> None:
         body = self.body(ResubmitBody)
-        started = await self.run(
+        started = await self.ask(
             work.resubmit, self.manager.operations, self.manager.backend, run_id, body
         )
         self.reply(started, status=202)

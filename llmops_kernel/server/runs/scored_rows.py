@@ -41,7 +41,7 @@ class ScoresHandler(ScoresRequest):
     @protected
     async def get(self) -> None:
         """`runs=a,b`: metrics, counts of rows and stability."""
-        self.reply(await self.run(self._comparison, self.refs()))
+        self.reply(await self.ask(self._comparison, self.refs()))
 
     def _comparison(self, refs: Sequence[str]) -> ScoreComparison:
         compared = self.manager.output_comparisons.of(refs)
@@ -61,7 +61,7 @@ class ScoredRowsHandler(ScoresRequest):
                 f"limit must be 1 to {MAX_ROWS}, and offset not negative", status=422
             )
         metric = self.query("metric", "") or None
-        self.reply(await self.run(self._page, self.refs(), kind, metric, offset, limit))
+        self.reply(await self.ask(self._page, self.refs(), kind, metric, offset, limit))
 
     def _page(
         self, refs: Sequence[str], kind: str, metric: str | None, offset: int, limit: int

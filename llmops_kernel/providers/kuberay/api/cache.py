@@ -85,17 +85,21 @@ class Cache:
             self._start()
             self._lock.wait_for(lambda: self._synced or self._error is not None, patience_s)
             if not self._synced:
-                raise self._error or KubeUnreachable(
-                    f"The API server of context {self._kube.context} has not answered for"
-                    f" {patience_s:.0f} s",
-                    remedy=with_scope(
-                        "check the VPN, and that the cluster is running: `kubectl version` should"
-                        " answer",
-                        context=self._kube.context,
-                    ),
-                )
+                raise self._error or self._no_answer(patience_s)
             old_s = time.monotonic() - self._current_s if self._error is not None else 0.0
             return Snapshot(dict(self._items), self._error, old_s)
+
+    def _no_answer(self, patience_s: float) -> KubeUnreachable:
+        if credentials := self._kube.waits_for():
+            return credentials
+        return KubeUnreachable(
+            f"The API server of context {self._kube.context} has not answered for"
+            f" {patience_s:.0f} s",
+            remedy=with_scope(
+                "check the VPN, and that the cluster is running: `kubectl version` should answer",
+                context=self._kube.context,
+            ),
+        )
 
     def put(self, found: Obj) -> None:
         """Store the API server's answer to a change of ours, ahead of the watch."""

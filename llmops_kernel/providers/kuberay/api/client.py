@@ -87,6 +87,10 @@ class Kube:
         """The authority and the client certificate; a renewed certificate appears in it."""
         return self._credentials.ssl
 
+    def waits_for(self) -> KubeUnreachable | None:
+        """Return what to report while requests wait for a credential plug-in, else None."""
+        return self._credentials.waits_for()
+
     def transport(self) -> httpx.BaseTransport:
         """Return the connections for another client; closing that client keeps them open."""
         return _Lent(self._shared)

@@ -9,10 +9,10 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -20,13 +20,24 @@ import httpx
 
 from llmops_kernel.errors import MissingDependencyError
 from llmops_kernel.providers.kuberay.api import kubeconfig
-from llmops_kernel.providers.kuberay.api.errors import KubeError
+from llmops_kernel.providers.kuberay.api.errors import KubeError, KubeUnreachable
 from llmops_kernel.providers.kuberay.api.kubectl import IN_CLUSTER, with_scope
+from llmops_kernel.providers.kuberay.api.plugin import (
+    LIMIT_ENV_VAR,
+    Patience,
+    Plugin,
+    PluginError,
+    PluginTimeout,
+    within_limit,
+)
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
 _LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+# Not asyncio's own threads: those also look up host names, for the whole Jupyter server.
+_WAITING = ThreadPoolExecutor(8, thread_name_prefix="llmops-credentials")
 # An API server that repeats 401 must not start a plug-in for each request.
 _RENEWAL_PAUSE_S: Final = 5.0
 _EXEC_SKEW_S: Final = 60.0
@@ -51,7 +62,9 @@ class Credentials:
         self.context = context
         self._lock = threading.Lock()
         self._renewed_s = 0.0
-        self._plugin: _Plugin | None = None
+        self._patience = Patience()
+        self._since_s: float | None = None
+        self._plugin: Plugin | None = None
         self._loaded: Configuration = self._load()
         self._token: str | None = None
         self._token_ends_s: float | None = None
@@ -97,12 +110,26 @@ class Credentials:
 
         Raises KubeError.
         """
+        asked_s = time.monotonic()
         with self._lock:
+            self._patience.check(asked_s)
             return self._header()
+
+    def waits_for(self) -> KubeUnreachable | None:
+        """Return what to report while the plug-in is being waited for, else None."""
+        since_s = self._since_s
+        if since_s is None:
+            return None
+        waited_s = time.monotonic() - since_s
+        return KubeUnreachable(
+            f"{self._described()} has not answered for {waited_s:.0f} s", remedy=self.sign_in
+        )
 
     def renew(self, refused: str | None) -> str | None:
         """Read everything again after a 401, unless another thread has done so meanwhile."""
+        asked_s = time.monotonic()
         with self._lock:
+            self._patience.check(asked_s)
             now = self._header()
             if now != refused or time.monotonic() - self._renewed_s < _RENEWAL_PAUSE_S:
                 return now
@@ -115,7 +142,9 @@ class Credentials:
     def _header(self) -> str | None:
         if self._plugin is None:
             # The official client renews OIDC tokens and the pod's own token here.
-            value = self._loaded.get_api_key_with_prefix("BearerToken")
+            loaded = self._loaded
+            read = functools.partial(loaded.get_api_key_with_prefix, "BearerToken")
+            value = self._limited(read) if loaded.refresh_api_key_hook else read()
             return str(value) if value else None
         ends_s = self._token_ends_s
         if self._token is None or (ends_s is not None and time.time() > ends_s - _EXEC_SKEW_S):
@@ -147,7 +176,7 @@ class Credentials:
                 active_context=self.context.name,
                 config_persister=merged.save_changes if self._plugin is None else None,
             )
-            loader.load_and_set(loaded)
+            self._limited(lambda: loader.load_and_set(loaded))
         except (official.ConfigException, OSError, ValueError, KeyError, TypeError) as error:
             raise KubeError(
                 f"Kubeconfig context {self.context.name!r} is not usable: {error}",
@@ -160,16 +189,21 @@ class Credentials:
 
     def _run_plugin(self) -> None:
         """Run the plug-in directly: the official client only logs that it failed, and continues."""
-        from kubernetes.config.exec_provider import ExecProvider
-
         plugin = self._plugin
         assert plugin is not None
+        self._since_s = time.monotonic()
         try:
-            status = ExecProvider(plugin.section, plugin.folder, plugin.cluster).run()
+            status = plugin.run()
         except FileNotFoundError:
             raise self._plugin_failed("is not installed (not on PATH)") from None
+        except PluginError as error:
+            is_timeout = isinstance(error, PluginTimeout)
+            raise self._plugin_failed(str(error), is_timeout=is_timeout) from None
         except Exception as error:
             raise self._plugin_failed(f"failed: {str(error)[:500]}") from None
+        finally:
+            self._since_s = None
+        self._patience.worked()
         if "token" in status:
             self._token = f"Bearer {status['token']}"
         elif "clientCertificateData" in status:
@@ -178,15 +212,28 @@ class Credentials:
             raise self._plugin_failed("returned neither a token nor a certificate")
         self._token_ends_s = _seconds(status.get("expirationTimestamp"))
 
-    def _plugin_failed(self, how: str) -> KubeError:
-        return KubeError(
-            f"The credential plug-in {self._plugin_name()} of context {self.context.name} {how}",
-            reason="Unauthorized",
-            remedy=self.sign_in,
-        )
+    def _limited(self, work: Callable[[], T]) -> T:
+        """Run the official client, which waits for identity providers without a limit."""
+        try:
+            return within_limit(work)
+        except PluginTimeout as error:
+            raise self._plugin_failed(str(error), is_timeout=True) from None
+
+    def _plugin_failed(self, how: str, *, is_timeout: bool = False) -> KubeError:
+        remedy = self.sign_in
+        if is_timeout:
+            remedy += f"; {LIMIT_ENV_VAR}=SECONDS gives it more time"
+        error = KubeError(f"{self._described()} {how}", reason="Unauthorized", remedy=remedy)
+        self._patience.failed(error, is_timeout=is_timeout)
+        return error
+
+    def _described(self) -> str:
+        if self._plugin is None:
+            return f"The identity provider of context {self.context.name}"
+        return f"The credential plug-in {self._plugin_name()} of context {self.context.name}"
 
     def _plugin_name(self) -> str:
-        return "" if self._plugin is None else Path(str(self._plugin.section["command"])).name
+        return "" if self._plugin is None else self._plugin.name
 
     def _reload_certificate(self) -> None:
         """Load it into the same SSL context, so that every client that has it uses the new one."""
@@ -217,10 +264,11 @@ class KubeAuth(httpx.Auth):
         self, request: httpx.Request
     ) -> AsyncGenerator[httpx.Request, httpx.Response]:
         # A plug-in takes a second: do not run it on the event loop.
-        used = self._set(request, await asyncio.to_thread(self._credentials.header))
+        wait = asyncio.get_running_loop().run_in_executor
+        used = self._set(request, await wait(_WAITING, self._credentials.header))
         response = yield request
         if _worth_another(response, request):
-            renewed = await asyncio.to_thread(self._credentials.renew, used)
+            renewed = await wait(_WAITING, self._credentials.renew, used)
             if renewed != used:
                 self._set(request, renewed)
                 yield request
@@ -238,17 +286,7 @@ def _worth_another(response: httpx.Response, request: httpx.Request) -> bool:
     return response.status_code == 401 and isinstance(request.stream, httpx.ByteStream)
 
 
-@dataclass(frozen=True)
-class _Plugin:
-    """An `exec` section, as the official client's ExecProvider wants it."""
-
-    section: Any
-    folder: str
-    """The folder of the kubeconfig: relative commands start there."""
-    cluster: Any
-
-
-def _take_plugin(config: Any, context: kubeconfig.Context) -> _Plugin | None:
+def _take_plugin(config: Any, context: kubeconfig.Context) -> Plugin | None:
     """Taken out of the user, so that the official loader does not run it."""
     from kubernetes.config.kube_config import ConfigNode
 
@@ -258,7 +296,7 @@ def _take_plugin(config: Any, context: kubeconfig.Context) -> _Plugin | None:
             section = ConfigNode("exec", user.pop("exec"))
             section["command"]  # Raises ConfigException where it is missing.
             cluster = config["clusters"].get_with_name(context.cluster)["cluster"]
-            return _Plugin(section, os.path.dirname(os.path.abspath(node.path)), cluster)
+            return Plugin(section, os.path.dirname(os.path.abspath(node.path)), cluster)
     return None
 
 

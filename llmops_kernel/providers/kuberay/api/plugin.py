@@ -1,0 +1,180 @@
+"""Runs a credential plug-in, the `exec` section of a kubeconfig's user, for a limited time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+LIMIT_ENV_VAR: Final = "LLMOPS_CREDENTIALS_TIMEOUT_S"
+_LIMIT_S: Final = 30.0
+_MAX_TEXT: Final = 500
+T = TypeVar("T")
+
+
+class PluginError(Exception):
+    """Why there are no credentials; continues `The credential plug-in NAME ...`."""
+
+
+class PluginTimeout(PluginError):
+    """It was ended because it did not answer."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """An `exec` section, as the official client's ExecProvider wants it."""
+
+    section: Any
+    folder: str
+    """The folder of the kubeconfig: relative commands start there."""
+    cluster: Any
+
+    @property
+    def name(self) -> str:
+        return Path(str(self.section["command"])).name
+
+    def run(self) -> dict[str, Any]:
+        """Return the `status` of its answer. Raises PluginError.
+
+        It gets no input: a server has nobody who could answer, and its terminal belongs to
+        another program.
+        """
+        from kubernetes.config.exec_provider import ExecProvider
+
+        asked = ExecProvider(self.section, self.folder, self.cluster)
+        spec: dict[str, Any] = {"interactive": False}
+        if asked.cluster:
+            spec["cluster"] = _cluster_info(dict(asked.cluster.value))
+        info = {"apiVersion": asked.api_version, "kind": "ExecCredential", "spec": spec}
+        env = {**asked.env, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+        said = _output(asked.args, cwd=asked.cwd, env=env)
+        return _status(said, api_version=asked.api_version)
+
+
+def limit_s() -> float:
+    """Return how long credentials may take: the environment's seconds, else half a minute."""
+    try:
+        return max(0.1, float(os.environ[LIMIT_ENV_VAR]))
+    except (KeyError, ValueError):
+        return _LIMIT_S
+
+
+def within_limit(work: Callable[[], T]) -> T:
+    """Return what `work` returns. Raises PluginTimeout when it takes too long.
+
+    For code of others that waits for a network without a limit: its thread stays behind.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="llmops-credentials")
+    thread.start()
+    seconds = limit_s()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise PluginTimeout(f"has not answered for {seconds:g} s")
+    return results[0]
+
+
+def _output(words: list[str], *, cwd: str | None, env: dict[str, str]) -> str:
+    seconds = limit_s()
+    # Files and not pipes: a process that the plug-in has started may keep a pipe open for ever.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as complaints:
+        process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=complaints,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise PluginTimeout(
+                f"has not answered for {seconds:g} s and was ended{_quoted(complaints)}"
+            ) from None
+        finally:
+            _end(process)
+        if code:
+            raise PluginError(f"failed: exit status {code}{_quoted(complaints)}")
+        out.seek(0)
+        return out.read().decode(errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End what is left of it, with the processes that it has started and not detached."""
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _quoted(file: Any) -> str:
+    file.seek(0)
+    text = file.read().decode(errors="replace").strip()[-_MAX_TEXT:]
+    return f": {text}" if text else ""
+
+
+def _cluster_info(cluster: dict[str, Any]) -> dict[str, Any]:
+    for extension in cluster.get("extensions") or []:
+        if extension["name"] == "client.authentication.k8s.io/exec":
+            return {**cluster, "config": extension["extension"]}
+    return cluster
+
+
+def _status(said: str, *, api_version: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(said)
+        status, answered = answer["status"], answer["apiVersion"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise PluginError(f"returned no ExecCredential ({type(error).__name__}: {error})") from None
+    if answered != api_version:
+        raise PluginError(f"answered in version {answered}; the kubeconfig names {api_version}")
+    if not isinstance(status, dict):
+        raise PluginError("returned neither a token nor a certificate")
+    return status
+
+
+@dataclass
+class Patience:
+    """Lets those who waited for a plug-in share its failure: each would wait as long again."""
+
+    pause_s: float = 5.0
+    """After a plug-in that did not answer, nobody starts it again for so long."""
+    _error: Exception | None = None
+    _failed_s: float = 0.0
+    _is_timeout: bool = False
+
+    def check(self, asked_s: float) -> None:
+        """Raise the last failure if it came after the caller, who came at `asked_s`."""
+        if self._error is None:
+            return
+        is_new = self._is_timeout and time.monotonic() - self._failed_s < self.pause_s
+        if is_new or self._failed_s > asked_s:
+            raise self._error
+
+    def failed(self, error: Exception, *, is_timeout: bool) -> Exception:
+        self._error, self._failed_s = error, time.monotonic()
+        self._is_timeout = is_timeout
+        return error
+
+    def worked(self) -> None:
+        self._error = None
