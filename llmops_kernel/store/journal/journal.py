@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import itertools
-import json
 import os
 import re
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
@@ -18,13 +15,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
 
 from llmops_kernel.metrics.events import AnyEvent, Event, parse_event, parse_events
+from llmops_kernel.store.journal.append_file import AppendFile, Line
 
 E = TypeVar("E", bound=Event)
 
-_TAIL_BYTES = 64 * 1024
 _PARSE_BYTES = 64 * 1024
 _MANY_BYTES = 1024**2
 _STEP_HEAD = re.compile(
@@ -41,7 +37,8 @@ class JournalWriter:
 
     Time never steps back inside a stream, whatever the clock does; an event that brings
     its own `time_s` keeps it. Safe for threads and in signal handlers. Client and
-    observer streams may also be written by several processes at once.
+    observer streams may also be written by several processes at once: a line that waits
+    gets its final number when it is written.
     """
 
     def __init__(
@@ -57,7 +54,8 @@ class JournalWriter:
         self._clock = clock
         # Re-entrant: a signal handler may emit while its own thread is inside `emit`.
         self._lock = threading.RLock()
-        self._files = [_AppendFile(folder / f"{stream}.jsonl") for folder in folders]
+        self._is_alone = False
+        self._files = [AppendFile(folder / f"{stream}.jsonl") for folder in folders]
         # A driver or worker stream has one writer by construction and is on the training
         # path, so it is spared the lock (milliseconds on a network file system).
         self._is_shared = stream.endswith(("-client", "-observer"))
@@ -67,7 +65,7 @@ class JournalWriter:
 
     def _go_on(self) -> None:
         """Count and date on from what is in the files, also from another writer."""
-        ends = [file.read_end() for file in self._files]
+        ends = [file.read_end(read_lines) for file in self._files]
         last = max((seq for seq, _ in ends), default=0)
         self._seqs = itertools.count(last + 1)
         self._time_s = max([self._time_s, *(time_s for _, time_s in ends)])
@@ -83,7 +81,7 @@ class JournalWriter:
                     "attempt": self._attempt,
                 }
             )
-            line = _encode(written)
+            line = Line(written)
             for file in self._files:
                 file.append(line)
         return written
@@ -94,13 +92,32 @@ class JournalWriter:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        if not self._is_shared or not self._files:
+        """Keep out the other writers of a shared stream; take account of what they have written."""
+        if not self._is_shared or not self._files or self._is_alone:
             yield
             return
+        for file in self._files:
+            file.open()  # It may have been refused until now, and another writer may have made it.
         with self._files[0].locked():
-            if any(file.has_grown() for file in self._files):
-                self._go_on()
-            yield
+            self._is_alone = True
+            try:
+                if any(file.has_grown() for file in self._files):
+                    self._go_on()
+                    self._renumber()
+                yield
+            finally:
+                self._is_alone = False
+
+    def _renumber(self) -> None:
+        """Give the lines that no file has new numbers: another writer has used theirs."""
+        for file in self._files:
+            file.begin_line_again()
+        if not self._files[0].pending:
+            return
+        kept = [{id(line) for line in file.pending} for file in self._files[1:]]
+        for line in list(self._files[0].pending):
+            if all(id(line) in others for others in kept):
+                line.replace(line.event.model_copy(update={"seq": next(self._seqs)}))
 
     @property
     def paths(self) -> list[Path]:
@@ -114,95 +131,12 @@ class JournalWriter:
 
     def close(self) -> None:
         with self._lock:
+            if any(file.pending for file in self._files):
+                with self._alone():
+                    for file in self._files:
+                        file.flush()
             for file in self._files:
                 file.close()
-
-
-def _encode(event: Event) -> bytes:
-    try:
-        return event.model_dump_json(exclude_none=True).encode() + b"\n"
-    except PydanticSerializationError:
-        # Lone surrogates, as in a file name that is not UTF-8: write the rest.
-        text = json.dumps(event.model_dump(exclude_none=True), ensure_ascii=False, default=str)
-        return text.encode(errors="replace") + b"\n"
-
-
-class _AppendFile:
-    """One file of one writer, with the lines that could not be written yet."""
-
-    def __init__(self, path: Path) -> None:
-        self.pending: deque[bytes] = deque()
-        self.path = path
-        self._fd = -1
-        self._end = 0
-        self._is_writing = False
-        self._flush()
-
-    def _open(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        size = os.fstat(self._fd).st_size
-        if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            self.pending.appendleft(b"\n")  # Close off the half line of a killed writer.
-
-    def has_grown(self) -> bool:
-        return self._fd >= 0 and os.fstat(self._fd).st_size != self._end
-
-    def read_end(self) -> tuple[int, float]:
-        """Sequence number and time of the last event in the file; 0 when there is none."""
-        if self._fd < 0:
-            return 0, 0.0
-        self._end = os.fstat(self._fd).st_size
-        for start in (max(0, self._end - _TAIL_BYTES), 0):
-            # The last line may lack nothing but its newline, which is still pending.
-            events = read_lines(os.pread(self._fd, self._end - start, start) + b"\n")
-            if events:
-                return max(e.seq for e in events), max(e.time_s for e in events)
-        return 0, 0.0
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        fd = self._fd
-        try:
-            if fd >= 0:
-                fcntl.flock(fd, fcntl.LOCK_EX)
-        except OSError:
-            fd = -1  # A file system without locks: one writer at a time must do.
-        try:
-            yield
-        finally:
-            if fd >= 0:
-                fcntl.flock(fd, fcntl.LOCK_UN)
-
-    def append(self, line: bytes) -> None:
-        self.pending.append(line)
-        self._flush()
-
-    def _flush(self) -> None:
-        if self._is_writing:
-            return  # In a signal handler: the interrupted `_flush` continues with the new line.
-        self._is_writing = True
-        try:
-            if self._fd < 0:
-                self._open()
-            while self.pending:
-                line = self.pending[0]
-                written = os.write(self._fd, line)
-                self._end += written
-                if written < len(line):
-                    self.pending[0] = line[written:]
-                else:
-                    self.pending.popleft()
-        except OSError:
-            pass  # ENOSPC, EDQUOT, EIO, no folder: keep what is left, try with the next event.
-        finally:
-            self._is_writing = False
-
-    def close(self) -> None:
-        self._flush()
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 def read_lines(data: bytes) -> list[AnyEvent]:
