@@ -67,6 +67,16 @@ TRAIN: dict[str, PrivateName] = {
     "BackendSetupCallback": PrivateName(
         f"{_V2}.callbacks.backend_setup:BackendSetupCallback", "makes the process group", _STOCK
     ),
+    "TorchBackend": PrivateName(
+        "ray.train.torch.config:_TorchBackend",
+        "makes the process group of workers on several nodes",
+        "the workers of one node, too, meet at a port that is open to the network",
+    ),
+    "set_torch_env_vars": PrivateName(
+        "ray.train.torch.config:_set_torch_distributed_env_vars",
+        "sets RANK and the like, and Accelerate's device, in a worker",
+        "the workers of one node, too, meet at a port that is open to the network",
+    ),
     "DefaultFailurePolicy": PrivateName(
         f"{_V2}.execution.failure_handling:DefaultFailurePolicy", "counts the restarts", _STOCK
     ),

@@ -20,6 +20,7 @@ import psutil
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.errors import ClusterStartError, MissingDependencyError
+from llmops_kernel.hardware import loopback
 from llmops_kernel.providers.local.inherited import inherited
 from llmops_kernel.providers.local.processes import MARK_ENV_VAR
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
@@ -176,6 +177,8 @@ def environment(
     """Return the environment of the head and so of every job; the user's own is not changed."""
     env = inherited(user, template.inherit_env)
     env.setdefault("TORCH_EXTENSIONS_DIR", str(paths.cache() / "torch_extensions"))
+    # All of a run is on this machine, whatever network card the user's shell names for others.
+    env |= loopback.settings() | {"VLLM_HOST_IP": loopback.ADDRESS}
     env |= template.env
     env |= {
         MARK_ENV_VAR: str(record.temp_dir),

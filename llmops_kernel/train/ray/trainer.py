@@ -21,9 +21,11 @@ def make_trainer(
         from ray.train.torch import TorchTrainer
 
         return TorchTrainer(*arguments, **options), _warning(lacking)
+    from llmops_kernel.train.ray.backend import RunTorchConfig
     from llmops_kernel.train.ray.controller import RunTrainer, leave_out_barrier
 
     leave_out_barrier()
+    options.setdefault("torch_config", RunTorchConfig())
     return RunTrainer(*arguments, spec=spec, **options), None
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
 from llmops_kernel.driver.cores import use_cores
+from llmops_kernel.hardware import loopback
 from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.train.script import meeting
 from llmops_kernel.warm.start_report import start_report
 
 
 class ScriptActor:
     """Made by the driver with `ray.remote`; runs the script once."""
+
+    def __init__(self) -> None:
+        self._listener: socket.socket | None = None
 
     def facts(self) -> dict[str, Any]:
         """Return what the driver needs to number the workers: `WorkerNode`'s fields."""
@@ -29,10 +35,19 @@ class ScriptActor:
             "reason": reason,
         }
 
-    def free_port(self) -> int:
-        from llmops_kernel.train.script.process import free_port
+    def open_port(self, *, for_this_node: bool) -> int:
+        """Return the port at which the workers meet; call it on rank 0.
 
-        return free_port()
+        Where all are on this node the port is open from now on, for this machine only. Else the
+        script opens it itself.
+        """
+        listener = meeting.listen()
+        port = int(listener.getsockname()[1])
+        if for_this_node:
+            self._listener = listener
+        else:
+            listener.close()
+        return port
 
     def run(self, payload: str, env: dict[str, str]) -> dict[str, Any] | None:
         """Run the script; return its failure as JSON, None when it ended with status 0."""
@@ -48,6 +63,11 @@ class ScriptActor:
         os.environ.update(env)
         os.environ[SPEC_ENV_VAR] = spec.encode()
         use_cores(int(env["LOCAL_WORLD_SIZE"]))
+        if meeting.READY_ENV_VAR in env:
+            for name, value in loopback.settings().items():
+                os.environ.setdefault(name, value)
+        if self._listener is not None:
+            meeting.serve(self._listener)
         failure = run_program(config, workspace)
         if failure is None:
             return None

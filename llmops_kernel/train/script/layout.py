@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.train.script.meeting import READY_ENV_VAR
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class WorkerRank:
     gpus: tuple[str, ...]
     """All GPUs of the node's workers, in order of local rank."""
 
+    @property
+    def is_one_node(self) -> bool:
+        """Whether all workers are on this worker's node."""
+        return self.local_world_size == self.world_size
+
     def env(self, port: int, *, run_id: str) -> dict[str, str]:
         """Return the variables that `torchrun` sets."""
         env = {
@@ -50,6 +56,8 @@ class WorkerRank:
             "TORCHELASTIC_RESTART_COUNT": "0",
             "TORCHELASTIC_MAX_RESTARTS": "0",
         }
+        if self.is_one_node:
+            env[READY_ENV_VAR] = "True"
         if self.gpus:
             # As torchrun's workers see them: a script selects its own by LOCAL_RANK.
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)

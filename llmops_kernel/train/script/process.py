@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
 import sys
 import threading
 from pathlib import Path
@@ -20,7 +19,8 @@ from typing import NoReturn
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.track.stopping import FileBoard
-from llmops_kernel.train.script.program import run_program, single_rank_env, wants_rank
+from llmops_kernel.train.script import meeting
+from llmops_kernel.train.script.program import run_program, wants_rank
 
 FAILURE = "failure"
 """Name on the board under which the script's process leaves its failure."""
@@ -70,19 +70,13 @@ def _run(config: ScriptConfig, board: Path) -> int:
     workspace = Path.cwd()
     link_assets(workspace)
     if wants_rank((workspace / config.script).read_text(errors="replace")):
-        for name, value in single_rank_env(free_port()).items():
+        for name, value in meeting.only_rank().items():
             os.environ.setdefault(name, value)
     failure = run_program(config, workspace)
     if failure is None:
         return 0
     FileBoard(board).put(FAILURE, failure.model_dump(mode="json"))
     return 1
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _end(status: int) -> NoReturn:

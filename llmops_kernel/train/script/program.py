@@ -27,18 +27,6 @@ def wants_rank(source: str) -> bool:
     return bool(_RANK_WORDS.search(source)) and not _OWN_LAUNCHER.search(source)
 
 
-def single_rank_env(port: int) -> dict[str, str]:
-    """Return the environment of the only worker of a process group."""
-    return {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-
-
 def run_program(config: ScriptConfig, workspace: Path) -> FailureEvent | None:
     """Run the script in this process; return how it failed, None for exit status 0."""
     path = workspace / config.script

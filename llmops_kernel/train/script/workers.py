@@ -113,7 +113,8 @@ class WorkersDriver:
                 return None
         nodes = [WorkerNode(**node) for node in ray.get(facts)]
         ranks = layout(nodes)
-        port = ray.get(self._actors[ranks[0].index].free_port.remote())
+        first = ranks[0]
+        port = ray.get(self._actors[first.index].open_port.remote(for_this_node=first.is_one_node))
         now_s = time.time()
         self._journal.phase("workers", "end", time_s=now_s)
         self._journal.phase("first_step", "begin", time_s=now_s)

@@ -16,6 +16,10 @@ def test_workers_of_one_machine_meet_on_its_loopback_address() -> None:
     assert env["RANK"] == env["LOCAL_RANK"] == "1"
     assert env["WORLD_SIZE"] == env["LOCAL_WORLD_SIZE"] == "2"
     assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("127.0.0.1", "29500")
+    # As under torchrun, rank 0 does not start the store, on all addresses, but finds it started.
+    assert first.env(1, run_id="r")["TORCHELASTIC_USE_AGENT_STORE"] == "True"
+    apart = layout([WorkerNode("a", "h"), WorkerNode("b", "i")])[0]
+    assert "TORCHELASTIC_USE_AGENT_STORE" not in apart.env(1, run_id="r")
     # LOCAL_RANK selects the GPU, as under torchrun, so each worker sees those of all.
     assert env["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert "CUDA_VISIBLE_DEVICES" not in layout([WorkerNode("a", "h")])[0].env(1, run_id="r")

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.hardware import loopback
 from llmops_kernel.score.engines.checkpoint import Shapes, check_memory, load_error, shapes_of
 from llmops_kernel.score.engines.prompts import context_length
 from llmops_kernel.score.engines.protocol import EngineSpec
@@ -68,7 +69,8 @@ def _environment(spec: EngineSpec) -> dict[str, str]:
         # On CPUs the engine is in this process, so that none is left when it is killed.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1" if spec.num_gpus > 0 else "0",
         # All of an engine is on one node: its sockets need no other address.
-        "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_HOST_IP": loopback.ADDRESS,
+        **loopback.settings(),
         "VLLM_COMPUTE_NANS_IN_LOGITS": "1",
     }
     chosen = {name: os.environ.get(name, value) for name, value in wanted.items()}

@@ -1,0 +1,66 @@
+"""Where the workers of a script on one node meet: a port that only this machine can reach.
+
+torch's TCPStore listens on every address of the machine. As `torchrun` does, it is started before
+the script, which then connects to it: so the socket can be ours, bound to the loopback address.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from importlib.util import find_spec
+from typing import Any
+
+from llmops_kernel.hardware import loopback
+
+READY_ENV_VAR = "TORCHELASTIC_USE_AGENT_STORE"
+"""torch's: `init_process_group` connects to MASTER_ADDR also on rank 0, and starts no store."""
+_open: list[Any] = []
+"""Stores of this process: they end with it, not with the script's first process group."""
+
+
+def listen() -> socket.socket:
+    """Return a listening socket of this machine; who connects early waits."""
+    found = socket.socket()
+    found.bind((loopback.ADDRESS, 0))
+    found.listen(128)
+    return found
+
+
+def serve(listener: socket.socket) -> bool:
+    """Start torch's store on the socket; False without torch, then the port is free again."""
+    if find_spec("torch") is None:
+        listener.close()
+        return False
+    import torch.distributed as dist
+
+    port = listener.getsockname()[1]
+    _open.append(
+        dist.TCPStore(
+            loopback.ADDRESS,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+    )
+    return True
+
+
+def only_rank() -> dict[str, str]:
+    """Return the environment of the only worker of a process group, whose store is started."""
+    listener = listen()
+    env = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": loopback.ADDRESS,
+        "MASTER_PORT": str(listener.getsockname()[1]),
+        **loopback.settings(),
+    }
+    if any(name in os.environ for name in ("RANK", "MASTER_ADDR", "MASTER_PORT")):
+        listener.close()  # The user has a process group of their own in mind.
+    elif serve(listener):
+        env[READY_ENV_VAR] = "True"
+    return env
