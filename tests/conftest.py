@@ -72,9 +72,10 @@ def ray_cluster() -> Iterator[ClusterInfo]:
     """A READY local cluster `test` for tests that only use it; started at first need."""
     from llmops_kernel.config.models.cluster import ClusterTemplate
     from llmops_kernel.providers.local.provider import LocalProvider
+    from tests.costs import PRICE
 
     provider = LocalProvider()
-    yield provider.up(ClusterTemplate(name="test"), progress=print)
+    yield provider.up(ClusterTemplate(name="test", price=PRICE), progress=print)
     provider.down("test")
 
 

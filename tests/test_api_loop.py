@@ -12,6 +12,7 @@ import pytest
 import llmops_kernel as llmops
 from llmops_kernel.metrics.events import PhaseEvent, WarningEvent
 from llmops_kernel.providers.protocol import ClusterInfo
+from tests.costs import assert_costs_one_node
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -103,3 +104,4 @@ def _stop_and_retry(run: llmops.Run) -> None:
     assert run.wait(120) == "STOPPED"
     steps = run.metrics().index
     assert list(steps) == list(range(1, len(steps) + 1))
+    assert_costs_one_node(run)

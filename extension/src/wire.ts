@@ -404,7 +404,7 @@ export interface FigureValue {
   label: string;
   value: number | null;
   text: string;
-  unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'number';
+  unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'money' | 'number';
   better: 'lower' | 'higher' | null;
   hint: string;
   listed: boolean;
@@ -824,7 +824,7 @@ export interface PanelFigure {
 export interface RunColumn {
   name: string;
   label: string;
-  unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'number';
+  unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'money' | 'number';
 }
 
 /** From submit to the first result. */

@@ -77,6 +77,9 @@ TRAIN: dict[str, PrivateName] = {
         "sets RANK and the like, and Accelerate's device, in a worker",
         "the workers of one node, too, meet at a port that is open to the network",
     ),
+    "WorkerGroupCallback": PrivateName(
+        f"{_V2}.execution.callback:WorkerGroupCallback", "reports the nodes of the workers", _STOCK
+    ),
     "DefaultFailurePolicy": PrivateName(
         f"{_V2}.execution.failure_handling:DefaultFailurePolicy", "counts the restarts", _STOCK
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from llmops_kernel.kinds.cost import cost_figure
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
 from llmops_kernel.kinds.kind import Column, Figure, RunKind
 from llmops_kernel.metrics.direction import better_of
@@ -29,9 +30,9 @@ def describe(record: RunRecord) -> str:
     return " · ".join(str(part) for part in (name, task, path) if part)
 
 
-def metric_figures(view: ScoreView) -> tuple[Figure, ...]:
-    """A figure for each metric of the whole table."""
-    return tuple(_metric(name) for name in view.metrics)
+def more_figures(view: ScoreView) -> tuple[Figure, ...]:
+    """What the run has cost, and a figure for each metric of the whole table."""
+    return (cost_figure(view), *(_metric(name) for name in view.metrics))
 
 
 @functools.cache
@@ -76,7 +77,7 @@ SCORE = RunKind(
         _value("kv_cache", "KV cache", "fraction", _KV_CACHE, compared=False),
         _value("replicas", "replicas", "count", _REPLICAS, compared=False),
     ),
-    more_figures=metric_figures,
+    more_figures=more_figures,
     columns=(
         Column.of_field("done", "row", "count"),
         _column("rows_per_second", "rows/s", "per_second"),

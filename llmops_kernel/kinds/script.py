@@ -6,7 +6,7 @@ import functools
 
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
 from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Program, RunKind
-from llmops_kernel.kinds.train import COLUMNS, FIGURES, metric_figures
+from llmops_kernel.kinds.train import COLUMNS, FIGURES, more_figures
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record.record import RunRecord
 
@@ -47,7 +47,7 @@ SCRIPT = RunKind(
     programs={".py": PYTHON},
     view=TrainingView,
     figures=FIGURES,
-    more_figures=metric_figures,
+    more_figures=more_figures,
     columns=COLUMNS,
     more_columns=logged_columns,
     curve="loss",

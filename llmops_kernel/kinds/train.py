@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
+from llmops_kernel.kinds.cost import cost_figure
 from llmops_kernel.kinds.generic import START_WORDS
 from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Figure, RunKind
 from llmops_kernel.metrics.direction import lower_is_better
@@ -59,10 +60,10 @@ def _last(name: str) -> Any:
     return lambda view: getattr(view.steps[-1], name) if view.steps else None
 
 
-def metric_figures(view: TrainingView) -> tuple[Figure, ...]:
-    """The best value of each evaluation metric but the loss."""
+def more_figures(view: TrainingView) -> tuple[Figure, ...]:
+    """What the run has cost, and the best value of each evaluation metric but the loss."""
     names = sorted(view.best_metrics.keys() - {"eval_loss"})
-    return tuple(_metric_figure(name) for name in names)
+    return (cost_figure(view), *(_metric_figure(name) for name in names))
 
 
 def _metric_figure(name: str) -> Figure:
@@ -173,7 +174,7 @@ TRAIN = RunKind(
     config_file="llmops_kernel.config.assist.file_kinds:TRAIN",
     view=TrainingView,
     figures=FIGURES,
-    more_figures=metric_figures,
+    more_figures=more_figures,
     columns=COLUMNS,
     curve="loss",
     phases=PHASES,

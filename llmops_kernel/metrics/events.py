@@ -206,6 +206,21 @@ class OutputEvent(Event):
     size_bytes: int | None = None
 
 
+class HoldEvent(Event):
+    """The run uses a node from now on, or no longer; the end of its attempt ends all holds.
+
+    It holds a node that one of its processes is on: the driver, a worker, a replica, a scorer.
+    """
+
+    kind: Literal["hold"] = "hold"
+    node: str
+    """Ray's id of the node, or its host name."""
+    state: Literal["begin", "end"]
+    node_hour: float | None = None
+    """Price of the node for an hour; None: not known."""
+    currency: str = ""
+
+
 class AnswerEvent(Event):
     """A piece of a model's growing answer in a chat."""
 
@@ -252,6 +267,7 @@ AnyEvent = Annotated[
     | FailureEvent
     | RestartEvent
     | OutputEvent
+    | HoldEvent
     | AnswerEvent
     | EndEvent,
     Field(discriminator="kind"),

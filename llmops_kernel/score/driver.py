@@ -10,6 +10,7 @@ from pathlib import Path
 
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.folders import ray_logs, run_folder
+from llmops_kernel.driver.holds import NodeHolds, this_node
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
 from llmops_kernel.metrics.grades import FOLDER
@@ -34,6 +35,7 @@ class ScoreDriver:
         self._config = ScoreConfig.model_validate(spec.config)
         self._stop = threading.Event()
         self._report = DriverReport(spec, logs=ray_logs(Path.cwd()))
+        self._holds = NodeHolds(self._report.emit)
 
     def run(self) -> int:
         """Return the driver's exit status."""
@@ -44,6 +46,7 @@ class ScoreDriver:
         ray.init(log_to_driver=True, configure_logging=False)
         # Again: ray.init installs a handler that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
+        self._holds.begin(this_node())
         try:
             end = self._attempt()
         except Exception as error:
@@ -70,8 +73,13 @@ class ScoreDriver:
         return self._finish(scored.ledger, sink, judge)
 
     def _scored(self, config: ScoreConfig, sink: Sink, *, unit: str = "rows") -> Scored:
-        scoring = Scoring(self._spec, config, sink, report=self._report, stop=self._stop, unit=unit)
-        return scoring.run()
+        return Scoring(
+            *(self._spec, config, sink),
+            report=self._report,
+            holds=self._holds,
+            stop=self._stop,
+            unit=unit,
+        ).run()
 
     def _sink(self) -> Sink:
         url = self._config.output.url

@@ -8,6 +8,7 @@ from typing import Any
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.metrics.events import EvalEvent, ProgressEvent
 from llmops_kernel.score.fleet import Replica
+from llmops_kernel.score.nodes import LiveNodes
 from llmops_kernel.score.output.ledger import Ledger
 from llmops_kernel.score.progress import COUNTS, Rates
 
@@ -21,9 +22,15 @@ class LiveReport:
     """Journals the progress from the ledger and from what the scorers have under way."""
 
     def __init__(
-        self, report: DriverReport, ledger: Ledger, *, total: int, unit: str = "rows"
+        self,
+        report: DriverReport,
+        ledger: Ledger,
+        *,
+        total: int,
+        nodes: LiveNodes,
+        unit: str = "rows",
     ) -> None:
-        self._report, self._ledger = report, ledger
+        self._report, self._ledger, self._nodes = report, ledger, nodes
         self._total, self._unit = total, unit
         self._rates = Rates()
         self._member_rates: dict[int, Rates] = {}
@@ -40,6 +47,7 @@ class LiveReport:
     def loaded(self, one: Replica) -> None:
         """Report a replica that is ready; the first one ends the start-up phase."""
         self._num_loaded += 1
+        self._nodes.loaded(one.index, one.facts)
         if self._num_loaded > 1:
             return
         self._loaded_s = time.monotonic()
@@ -74,6 +82,7 @@ class LiveReport:
         self, now_s: float, progress: dict[int, dict[str, Any]], facts: dict[int, dict[str, Any]]
     ) -> None:
         self._written_s = now_s
+        self._nodes.seen(facts, progress)
         finished = self._ledger.finished
         open_rows = sum(one["rows"] for one in progress.values())
         done = min(self._total, sum(one.rows for one in finished) + open_rows)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.driver.holds import this_node
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.score.answers import AnswerSource, CancelledError
@@ -67,6 +68,7 @@ class Scorer:
         self._row_scorer = RowScorer(self._config, hooks.get("score_row"))
         self._sink = Sink(setup.output) if setup.output else None
         self._cancelled = threading.Event()
+        self._node = this_node()
         self._lock, self._alone = threading.Lock(), threading.Lock()
         self._open: dict[int, int] = {}
         """Rows that have an answer, of each part under way."""
@@ -83,6 +85,7 @@ class Scorer:
                 "prompt_tokens": self._tokens[0],
                 "output_tokens": self._tokens[1],
                 "samples": list(self._recent),
+                "node": self._node,
             }
 
     def cancel(self) -> None:

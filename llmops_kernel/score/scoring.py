@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.driver.holds import NodeHolds
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage
 from llmops_kernel.errors import RunError, StoreError
@@ -17,6 +18,7 @@ from llmops_kernel.score.environment import python_of
 from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, Slot
 from llmops_kernel.score.input.parts import Part
 from llmops_kernel.score.live import LiveReport
+from llmops_kernel.score.nodes import LiveNodes
 from llmops_kernel.score.output.ledger import Ledger
 from llmops_kernel.score.output.sink import Sink, part_name
 from llmops_kernel.score.scorer import PartOutcome, ScorerSetup
@@ -56,12 +58,13 @@ class Scoring:
         sink: Sink,
         *,
         report: DriverReport,
+        holds: NodeHolds,
         stop: threading.Event,
         unit: str = "rows",
     ) -> None:
         self._spec, self._config, self._sink = spec, config, sink
         self._report, self._stop, self._unit = report, stop, unit
-        self._words = ""
+        self._words, self._holds = "", holds
         self._fleet: Fleet | None = None
 
     def run(self) -> Scored:
@@ -78,7 +81,9 @@ class Scoring:
         return Scored(ledger, rows, is_complete=ledger.is_complete)
 
     def _score_all(self, ledger: Ledger, setup: ScorerSetup, rows: int) -> None:
-        live = LiveReport(self._report, ledger, total=rows, unit=self._unit)
+        live = LiveReport(
+            self._report, ledger, total=rows, unit=self._unit, nodes=LiveNodes(self._holds)
+        )
         self._fleet = self._start(setup)
         try:
             self._score(self._fleet, ledger, live)
@@ -89,6 +94,7 @@ class Scoring:
             with suppress(StoreError):
                 ledger.flush()
             self._fleet.end()
+            self._holds.use(())
 
     def _setup(self, columns: Any) -> ScorerSetup:
         import ray

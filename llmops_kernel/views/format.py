@@ -107,6 +107,13 @@ def number(value: float | None) -> str:
     return DASH if value is None or not known(value) else f"{value:.4g}"
 
 
+def money(value: float | None) -> str:
+    """`1,234.50`, `0.12`, `0.0042`: the currency follows."""
+    if value is None or not known(value):
+        return DASH
+    return f"{value:,.2f}" if value == 0 or abs(value) >= 0.0995 else f"{value:.2g}"
+
+
 def by_unit(value: float | None, unit: Unit) -> str:
     """Write a number as its unit is written everywhere: figures, columns, comparisons."""
     return _BY_UNIT[unit](value)
@@ -125,6 +132,7 @@ _BY_UNIT: dict[Unit, Callable[[float | None], str]] = {
     "bytes": byte_size,
     "count": count,
     "exponent": exponent,
+    "money": money,
     "number": number,
 }
 

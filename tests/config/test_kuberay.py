@@ -37,6 +37,19 @@ def reported(tmp_path: Path, **data: Any) -> list[str]:
             "worker_groups.1.name: two worker groups have the name w; rename one of them",
         ),
         (
+            {"head": {"price": 0.5}},
+            "worker_groups.0.price.node_hour: is missing: the head and all worker groups need a"
+            " price, or none of them; add the price, or remove the others",
+        ),
+        (
+            {
+                "head": {"price": 0.5},
+                "worker_groups": [GROUP | {"price": {"node_hour": 4, "currency": "EUR"}}],
+            },
+            "worker_groups.0.price.currency: is EUR, another price of this template is USD; give"
+            " all prices in one currency",
+        ),
+        (
             {"ray_version": "2.49.0"},
             "ray_version: Ray 2.49.0 is not supported: this release of llmops-kernel needs Ray"
             f" {SUPPORTED_RAY} on the cluster; set ray_version: {SUPPORTED_RAY} and an image",

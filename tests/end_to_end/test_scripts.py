@@ -12,6 +12,7 @@ import pytest
 import llmops_kernel as llmops
 from llmops_kernel.models import catalogue
 from llmops_kernel.providers.protocol import ClusterInfo
+from tests.costs import assert_costs_one_node
 from tests.end_to_end.conftest import until
 from tests.end_to_end.script_runs import succeeded, write
 
@@ -75,6 +76,7 @@ def test_a_ddp_script_on_two_workers(ray_cluster: ClusterInfo) -> None:
     assert set(metrics["tokens"]) == {128}
     phases = {span.name for span in run.view.phases()}
     assert {"snapshot", "upload", "pending", "driver", "workers", "first_step"} <= phases
+    assert_costs_one_node(run)
     # The same script again, with one argument changed.
     again = succeeded(run.resubmit(args=["--steps", "3"]))
     assert [change[0] for change in again.diff(run).config] == ["args"]
@@ -175,6 +177,7 @@ def test_a_script_that_reports_nothing(ray_cluster: ClusterInfo, tmp_path: Path)
     run = succeeded(llmops.cluster(ray_cluster.name).submit(path, args=["world", "a b"]))
     assert "hello world a b" in run.logs()
     assert run.view.steps == []
+    assert_costs_one_node(run)
     assert "driver" in {span.name for span in run.view.phases()}
 
 

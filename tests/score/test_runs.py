@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import llmops_kernel as llmops
+from tests.costs import assert_costs_one_node
 from tests.score.conftest import numbered, output_of, table_of, until, write_workspace
 
 Score = Callable[..., llmops.Run]
@@ -36,6 +37,7 @@ def test_every_row_comes_out_once_in_order_with_its_metrics(score: Score) -> Non
     assert summary["output_tokens"] == 2100
     assert run.view.progress is not None
     assert (run.view.progress.done, run.view.progress.total) == (1050, 1050)
+    assert_costs_one_node(run)
 
 
 def test_broken_rows_get_an_error_and_the_others_an_answer(score: Score) -> None:

@@ -55,6 +55,6 @@ def _plan_row(line: PlanLine) -> list[str]:
         fmt.number(line.rows_per_second),
         fmt.seconds(line.wall_s),
         fmt.number(line.unit_hours),
-        fmt.DASH if line.money is None else f"{line.money:,.2f}",
+        fmt.money(line.money),
         "knee" if line.is_knee else "no knee",
     ]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import AfterValidator, Field
 
+from llmops_kernel.config.models.price import Price
 from llmops_kernel.config.models.section import NAME_PATTERN, AnyTemplate, WarmSettings
 from llmops_kernel.errors import MissingDependencyError
 
@@ -42,6 +43,8 @@ class ClusterTemplate(AnyTemplate):
     """Port of Ray's dashboard on the loopback address; `null`: any free port."""
     stop_wait_s: float = Field(default=120.0, ge=0)
     """Seconds that a stopped run has to save a checkpoint before its processes are killed."""
+    price: Price = Field(default_factory=Price)
+    """Price of this machine. A cluster keeps the price that it was started with."""
     warm: WarmSettings = Field(default_factory=WarmSettings)
     """The fork server of each node, which starts warm worker processes."""
     env: dict[str, str] = Field(default_factory=dict)
@@ -53,9 +56,10 @@ class ClusterTemplate(AnyTemplate):
     def effect(self) -> list[str]:
         cpus = "all CPUs" if self.num_cpus is None else f"{self.num_cpus} CPU(s)"
         gpus = "all GPUs" if self.num_gpus is None else f"{self.num_gpus} GPU(s)"
+        price = f" The machine costs {self.price.words}." if self.price.words else ""
         return [
             f"Cluster {self.name}: a Ray head on this machine with {cpus} and {gpus},"
-            f" {self.warm.words}.",
+            f" {self.warm.words}.{price}",
             f"A stopped run has {self.stop_wait_s:g} s to save its checkpoint.",
         ]
 

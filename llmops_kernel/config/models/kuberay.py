@@ -44,9 +44,10 @@ def _group(group: WorkerGroup) -> str:
     gpus = f" and {group.pod_gpus} GPU(s)" if group.pod_gpus else ""
     host = f" on {group.host_type}" if group.host_type else ""
     spot = ", on spot machines" if group.spot else ""
+    price = f", {group.price.words} each" if group.price.words else ""
     return (
         f"{group.name}: {pods}{most}, each with {group.pod_cpus} CPU(s), {group.pod_memory}{gpus}"
-        f"{host}{spot}"
+        f"{host}{spot}{price}"
     )
 
 

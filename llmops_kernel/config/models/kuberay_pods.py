@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from llmops_kernel.config.models.price import Price
 from llmops_kernel.config.models.quantity import Quantity
 from llmops_kernel.config.models.section import (
     ENV_PATTERN,
@@ -108,6 +109,8 @@ class PodSettings(Placement):
     """Environment variables of this group only. Do not put secrets here."""
     volumes: tuple[Volume, ...] = ()
     """Volumes of this group only."""
+    price: Price = Field(default_factory=Price)
+    """Price of one pod. Give one to the head and to every worker group, in one currency. A pod keeps the price that it was started with."""
     pod: Raw = Field(default_factory=dict)
     """Merged into the pod's `spec` last, for anything that has no field above."""
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay_fields import KubeRayFields
 from llmops_kernel.config.models.kuberay_pods import PodSettings
+from llmops_kernel.config.models.price import NODE_PRICE_ENV_VAR
 from llmops_kernel.config.models.section import Broken
 from llmops_kernel.version import SUPPORTED_RAY
 
@@ -32,6 +33,7 @@ _OWN_ENV: Final = {
     "RAY_START_HOOK": "it starts the warm workers; set warm.enabled=false to set it here",
     "LLMOPS_WARM_DIR": "set warm.enabled",
     "LLMOPS_RUN_STORAGE": "set storage.runs",
+    NODE_PRICE_ENV_VAR: "set price",
 }
 _OWN_MOUNTS: Final = ("/dev/shm", "/opt/llmops", "/var/run/llmops")
 
@@ -164,6 +166,19 @@ def _mounts(template: KubeRayFields) -> Iterator[Broken]:
             seen.add(folder)
 
 
+def _prices(template: KubeRayFields) -> Iterator[Broken]:
+    """All or none: a run that uses the head and one group would know only a part of its cost."""
+    prices = {path: pod.price for path, pod in _pods(template)}
+    given = [price for price in prices.values() if price.node_hour is not None]
+    for path, price in prices.items():
+        if price.node_hour is None and given:
+            message = "is missing: the head and all worker groups need a price, or none of them"
+            yield Broken(f"{path}.price.node_hour", message, "add the price, or remove the others")
+        elif given and price.currency != given[0].currency:
+            message = f"is {price.currency}, another price of this template is {given[0].currency}"
+            yield Broken(f"{path}.price.currency", message, "give all prices in one currency")
+
+
 def _access(template: KubeRayFields) -> Iterator[Broken]:
     access = template.access
     if access.way == "url" and access.url is None:
@@ -206,6 +221,7 @@ _RULES: tuple[Callable[[KubeRayFields], Iterator[Broken]], ...] = (
     _runs_folder,
     _env,
     _mounts,
+    _prices,
     _access,
     _managed_by,
     _ray_version,

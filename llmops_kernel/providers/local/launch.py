@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
+from llmops_kernel.config.models.price import NodePrice
 from llmops_kernel.errors import ClusterStartError, MissingDependencyError
 from llmops_kernel.hardware import loopback
 from llmops_kernel.providers.local.inherited import inherited
@@ -188,6 +189,7 @@ def environment(
         paths.HOME_ENV_VAR: str(home),
         paths.CACHE_ENV_VAR: str(paths.cache()),
     }
+    env |= NodePrice.of(template.price, only_node=True).environment()
     return env | _warm_settings(record, template) | _ray_settings(folder, template)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.cores import threads_set_by_user, use_cores
+from llmops_kernel.driver.holds import this_node
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.models.fetch import local_folder
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt
@@ -35,6 +36,7 @@ class EngineActor:
         self._keep_s = keep_s
         self._run = run
         name, self._gpu_ids = _placed()
+        self._node = this_node()
         self._note = EngineNote(ray_logs(), name)
         self._idle_from_s, self._idle_since_s = 0.0, 0.0
         self._loading = threading.Lock()
@@ -83,6 +85,7 @@ class EngineActor:
             "pid": os.getpid(),
             "is_loaded": loop is not None,
             "load_s": self._load_s,
+            "node": self._node,
             "keep_s": self._keep_s,
             **({} if loop is None else loop.facts()),
         }

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict
 from llmops_kernel.metrics.events import RunState
 from llmops_kernel.store.journal.view import Progress
 
-Unit = Literal["loss", "fraction", "per_second", "seconds", "bytes", "count", "exponent", "number"]
+Unit = Literal[
+    "loss", "fraction", "per_second", "seconds", "bytes", "count", "exponent", "money", "number"
+]
 """What a number counts; it decides how the number is written."""
 Better = Literal["lower", "higher"] | None
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from llmops_kernel.metrics.cost import Cost, cost_so_far
 from llmops_kernel.metrics.events import (
     TERMINAL,
     AnswerEvent,
@@ -17,6 +18,7 @@ from llmops_kernel.metrics.events import (
     EvalEvent,
     Event,
     FailureEvent,
+    HoldEvent,
     OutputEvent,
     PhaseEvent,
     ProcessEvent,
@@ -35,6 +37,8 @@ STOP_PHASE = "stop"
 SUBMIT_PHASES = frozenset({"snapshot", "upload", "pending"})
 
 _BEFORE_DRIVER = SUBMIT_PHASES | {"runtime_env", STOP_PHASE}
+_FROM_CLIENTS = ("-client", "-observer")
+"""Ends of the streams that do not come from the run's own processes."""
 _FROM_DRIVER = (
     StartEvent,
     StepEvent,
@@ -81,6 +85,7 @@ class RunView:
         self._spans: dict[int, list[PhaseSpan]] = {}
         self._last_s: dict[int, float] = {}
         self._driven: set[int] = set()
+        self._own_last_s: dict[int, float] = {}
         self.attempt = 1
         """The newest attempt that has reported anything."""
         self.apply(events)
@@ -119,6 +124,8 @@ class RunView:
             self.attempt = attempt
         if last_s > self._last_s.get(attempt, float("-inf")):
             self._last_s[attempt] = last_s
+        if not _is_from_client(event):
+            self._own_last_s[attempt] = max(last_s, self._own_last_s.get(attempt, last_s))
         if attempt < self.attempt:
             self._spans.clear()  # Open phases of an old attempt end with its last event.
         if _is_from_driver(event):
@@ -278,6 +285,12 @@ class RunView:
         return None
 
     @property
+    def cost(self) -> Cost:
+        """What the run has cost so far, all attempts together."""
+        ends = {e.attempt: e.time_s for e in self._of(EndEvent) if not _is_from_client(e)}
+        return cost_so_far(self._of(HoldEvent), until_s=self._own_last_s | ends)
+
+    @property
     def warmth(self) -> Warmth | None:
         """How the newest attempt's processes were started; None until one has reported."""
         return warmth([e for e in self._of(ProcessEvent) if e.attempt == self.attempt])
@@ -291,6 +304,7 @@ class RunView:
             "message": self.message,
             "remedy": self.remedy,
             "progress": None if self.progress is None else asdict(self.progress),
+            "cost": asdict(self.cost),
             "warmth": None if warmth is None else asdict(warmth),
             "checkpoint": self.checkpoints[-1].path if self.checkpoints else None,
             "outputs": [{"what": e.what, "path": e.path} for e in self.outputs],
@@ -307,6 +321,10 @@ class RunView:
 def finite(value: float | None) -> float | None:
     """Return the number, or None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def _is_from_client(event: Event) -> bool:
+    return event.stream.endswith(_FROM_CLIENTS)
 
 
 def _is_from_driver(event: AnyEvent) -> bool:

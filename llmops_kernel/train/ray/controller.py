@@ -19,11 +19,13 @@ from ray.train import FailureConfig, Result
 from ray.train.torch import TorchTrainer
 
 from llmops_kernel.driver import compat
+from llmops_kernel.driver.holds import NodeHolds, this_node
 from llmops_kernel.metrics.events import RestartEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.ray.context import newest_step, open_journal
 from llmops_kernel.train.ray.failure_policy import cause, is_code_failure
 
+WorkerGroupCallback: Any = compat.get("WorkerGroupCallback")
 WorkerGroup: Any = compat.get("WorkerGroup")
 TrainController: Any = compat.get("TrainController")
 DefaultFailurePolicy: Any = compat.get("DefaultFailurePolicy")
@@ -109,20 +111,35 @@ class RunController(TrainController):
     worker_group_cls = RunWorkerGroup
 
 
+class HoldsCallback(WorkerGroupCallback):
+    """Reports the nodes of each worker group, from its start to its end."""
+
+    def __init__(self, holds: NodeHolds) -> None:
+        self._holds = holds
+
+    def after_worker_group_start(self, worker_group: Any) -> None:
+        self._holds.use(worker_group.execute(this_node))
+
+    def before_worker_group_shutdown(self, worker_group: Any) -> None:
+        self._holds.use(())
+
+
 class RunTrainer(TorchTrainer):
     """TorchTrainer with our failure policy and controller; Ray 2.60 has no option for either."""
 
-    def __init__(self, *args: Any, spec: RunSpec, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, spec: RunSpec, holds: NodeHolds, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._spec = spec
+        self._spec, self._holds = spec, holds
 
     def _create_default_callbacks(self) -> list[Any]:
         return [
             compat.get("AcceleratorSetupCallback")(self.backend_config, self.scaling_config),
             compat.get("BackendSetupCallback")(self.backend_config),
+            HoldsCallback(self._holds),
         ]
 
     def _initialize_and_run_controller(self, **controller: Any) -> Result:
+        self._holds.begin(this_node())
         failures = self.run_config.failure_config or FailureConfig()
         controller["failure_policy"] = RunFailurePolicy(failures, self._spec)
         runner = RunController(**controller)

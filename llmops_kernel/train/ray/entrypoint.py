@@ -12,6 +12,7 @@ from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.compat import ray_logs
+from llmops_kernel.driver.holds import NodeHolds
 from llmops_kernel.driver.report import DriverReport, print_traceback
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
@@ -110,6 +111,7 @@ class Driver:
         trainer, warning = make_trainer(
             self._spec,
             run_worker,
+            holds=NodeHolds(self._report.emit),
             train_loop_config={
                 "spec": self._spec.model_dump_json(),
                 "use_gpu": wanted.use_gpu,

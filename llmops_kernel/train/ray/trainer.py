@@ -6,16 +6,21 @@ import importlib
 from typing import Any
 
 from llmops_kernel.driver import compat
+from llmops_kernel.driver.holds import NodeHolds
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.store.record.spec import RunSpec
 
 
 def make_trainer(
-    spec: RunSpec, *arguments: Any, load: compat.Load = importlib.import_module, **options: Any
+    spec: RunSpec,
+    *arguments: Any,
+    holds: NodeHolds,
+    load: compat.Load = importlib.import_module,
+    **options: Any,
 ) -> tuple[Any, WarningEvent | None]:
     """Return a trainer with `fit()`, and a warning if it is Ray's own.
 
-    `arguments` and `options` are TorchTrainer's.
+    `arguments` and `options` are TorchTrainer's. Ray's own trainer reports no nodes to `holds`.
     """
     if lacking := compat.missing(load=load):
         from ray.train.torch import TorchTrainer
@@ -26,7 +31,7 @@ def make_trainer(
 
     leave_out_barrier()
     options.setdefault("torch_config", RunTorchConfig())
-    return RunTrainer(*arguments, spec=spec, **options), None
+    return RunTrainer(*arguments, spec=spec, holds=holds, **options), None
 
 
 def _warning(lacking: list[str]) -> WarningEvent:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.driver.cores import use_cores
+from llmops_kernel.driver.holds import this_node
 from llmops_kernel.hardware import loopback
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.script import meeting
@@ -26,9 +27,11 @@ class ScriptActor:
 
         warm, reason = start_report()
         context = ray.get_runtime_context()
+        node_id, price = this_node()
         gpus = context.get_accelerator_ids().get("GPU", [])
         return {
-            "node_id": context.get_node_id(),
+            "node_id": node_id,
+            "price": price,
             "host": ray.util.get_node_ip_address(),
             "gpus": tuple(str(gpu) for gpu in gpus),
             "warm": warm,

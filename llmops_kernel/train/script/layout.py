@@ -18,6 +18,8 @@ class WorkerNode:
     gpus: tuple[str, ...] = ()
     warm: bool = False
     reason: str = ""
+    price: str = ""
+    """Of the node, as it is in the environment of its processes."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
 from llmops_kernel.driver.folders import ray_logs
+from llmops_kernel.driver.holds import NodeHolds, only_node
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.session import BOARD_ENV_VAR, SPEC_ENV_VAR, SPEC_METADATA
@@ -52,6 +53,7 @@ class OnceDriver:
         pid = process.start(self._config, board=board.folder, is_warm=self._is_warm)
         journal = report.DriverReport(self._spec, logs=ray_logs(Path.cwd()))
         journal.phases_so_far()
+        NodeHolds(journal.emit).begin(only_node())
         journal.phase("driver", "end")
         journal.phase("first_step", "begin")
         status = self._wait(pid, board)

@@ -12,6 +12,7 @@ from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
 from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.folders import ray_logs
+from llmops_kernel.driver.holds import NodeHolds, this_node
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
@@ -37,6 +38,7 @@ class WorkersDriver:
         self._num_workers = config.workers or 1
         self._stop_requested = threading.Event()
         self._journal = report.DriverReport(spec, logs=ray_logs(Path.cwd()))
+        self._holds = NodeHolds(self._journal.emit)
         self._actors: list[Any] = []
 
     def run(self) -> int:
@@ -48,6 +50,7 @@ class WorkersDriver:
         ray.init(log_to_driver=True, configure_logging=False)
         # Again: ray.init installs a handler that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop_requested.set())
+        self._holds.begin(this_node())
         try:
             end = self._attempt()
         except Exception as error:
@@ -112,6 +115,7 @@ class WorkersDriver:
             if self._stop_requested.is_set():
                 return None
         nodes = [WorkerNode(**node) for node in ray.get(facts)]
+        self._holds.use((node.node_id, node.price) for node in nodes)
         ranks = layout(nodes)
         first = ranks[0]
         port = ray.get(self._actors[first.index].open_port.remote(for_this_node=first.is_one_node))

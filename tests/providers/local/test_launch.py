@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
+from llmops_kernel.config.models.price import NodePrice, Price
 from llmops_kernel.errors import ClusterStartError
 from llmops_kernel.providers.local import launch
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
@@ -95,6 +96,13 @@ def test_the_template_reaches_the_head_but_cannot_turn_authentication_off(tmp_pa
     assert env["RAY_AUTH_MODE"] == "token"
     assert env["NCCL_DEBUG"] == "INFO"
     assert env["RAY_JOB_STOP_WAIT_TIME_S"] == "7"
+
+
+def test_the_price_of_the_machine_reaches_its_processes(tmp_path: Path) -> None:
+    assert NodePrice.read(environment(tmp_path, {})) is None
+    template = ClusterTemplate(name="lab", price=Price(node_hour=2.5, currency="EUR"))
+    found = NodePrice.read(environment(tmp_path, {}, template))
+    assert found == NodePrice(node_hour=2.5, currency="EUR", only_node=True)
 
 
 def test_the_command_line_has_no_token_and_only_loopback(tmp_path: Path) -> None:

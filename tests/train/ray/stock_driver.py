@@ -14,6 +14,7 @@ import ray
 from ray.train import RunConfig, ScalingConfig
 
 from llmops_kernel.driver import kv_store as kv
+from llmops_kernel.driver.holds import NodeHolds
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.ray.trainer import make_trainer
 from llmops_kernel.train.ray.worker import run_worker
@@ -37,6 +38,7 @@ def main() -> None:
     trainer, warning = make_trainer(
         spec,
         run_worker,
+        holds=NodeHolds(lambda _: None),
         load=load,
         train_loop_config={"spec": spec.model_dump_json(), "use_gpu": False},
         scaling_config=ScalingConfig(num_workers=1),

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.kuberay_pods import HeadSettings, PodSettings, WorkerGroup
+from llmops_kernel.config.models.price import NodePrice
 from llmops_kernel.providers.kuberay.render import storage, warm_files
 from llmops_kernel.providers.kuberay.render.overlay import overlaid
 from llmops_kernel.providers.kuberay.render.placement import placement
@@ -115,6 +116,8 @@ def _environment(template: KubeRayTemplate, settings: PodSettings) -> dict[str, 
         # Ray Train gives workers 60 s to start, and a new GPU node takes minutes.
         env["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(_LONGEST_SCALE_UP_S)
     env |= given
+    alone = not any(group.highest for group in template.worker_groups)
+    env |= NodePrice.of(settings.price, only_node=alone).environment()
     if template.storage.runs:
         env[RUN_STORAGE_ENV_VAR] = template.storage.runs
     if template.warm.enabled:

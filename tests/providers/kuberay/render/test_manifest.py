@@ -12,6 +12,7 @@ import yaml
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.config.models.price import NodePrice
 from llmops_kernel.config.reading.templates import (
     FOLDER,
     NOT_TEMPLATES,
@@ -133,6 +134,16 @@ def test_resources_of_a_group_take_the_place_of_start_parameters():
     spec = made(raycluster=raw).raycluster["spec"]["headGroupSpec"]
     assert spec["rayStartParams"] == {"dashboard-host": "0.0.0.0"}
     assert spec["resources"] == {"CPU": "0"}
+
+
+def test_each_pod_knows_its_own_price():
+    group = {"name": "w", "cpus": 2, "memory": "4Gi", "price": 12.5}
+    manifest = made(head={"price": 0.5}, worker_groups=[group])
+    prices = [NodePrice.read(env(pod)) for pod in (head(manifest), worker(manifest))]
+    assert prices == [NodePrice(node_hour=0.5), NodePrice(node_hour=12.5)]
+    alone = NodePrice.read(env(head(made(head={"price": 0.5}, worker_groups=[]))))
+    assert alone == NodePrice(node_hour=0.5, only_node=True)
+    assert NodePrice.read(env(head(made()))) is None
 
 
 def test_gpus_are_texts_and_tainted_nodes_are_tolerated():
