@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from llmops_kernel.cli.fitting_table import FittingTable
 
-PIPE_WIDTH = 1000
-"""Width of files and pipes: no table is folded or cut there."""
+PIPE_WIDTH = 100_000
+"""Width of files and pipes: nothing is folded or cut there, so that paths can be copied."""
 STATE_COLORS = {
     "READY": "green",
     "SUCCEEDED": "green",
@@ -38,7 +38,8 @@ def out(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_WIDTH
+    # Rich would take COLUMNS, which shells and CI also set for what goes into a file.
+    width = None if stream.isatty() else PIPE_WIDTH
     return Console(stderr=stderr, highlight=False, width=width)
 
 

@@ -22,6 +22,9 @@ class _Absent:
 
 ABSENT: Final = _Absent()
 _SHOWN_CHARACTERS = 60
+MOST_SUGGESTED, MOST_UNKNOWN = 20, 100
+"""Unknown names with a suggestion, which takes milliseconds, and unknown names that are listed: a
+file of another kind may have thousands."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,17 +29,20 @@ def runs(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-@pytest.mark.parametrize("columns", ["80", ""])
+@pytest.mark.parametrize("columns", [80, 1000])
 def test_metrics_and_counts_fit_a_terminal_and_a_file(
-    columns: str,
+    columns: int,
     llmops: Llmops,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
+    if columns == 80:
+        # Rich takes 80 columns for a terminal that cannot do anything.
+        monkeypatch.setenv("TERM", "dumb")
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert llmops("compare", "s-1", "s-2") == 0
     shown = capsys.readouterr().out
-    assert all(len(line) <= int(columns or 1000) for line in shown.splitlines())
+    assert all(len(line) <= columns for line in shown.splitlines())
     metric = next(line for line in shown.splitlines() if "exact_match " in line)
     assert metric.split()[:4] == ["exact_match", "0", "0.4", "+0.4"]
     assert "identical outputs" in shown
@@ -46,10 +50,7 @@ def test_metrics_and_counts_fit_a_terminal_and_a_file(
 
 
 @pytest.mark.usefixtures("runs")
-def test_rows_are_printed_as_they_are(
-    llmops: Llmops, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
+def test_rows_are_printed_as_they_are(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
     assert llmops("compare", "s-1", "s-2", "--rows", "flipped", "--limit", "20") == 0
     shown = capsys.readouterr().out
     assert "exact_match 0 → 1" in shown

@@ -1,6 +1,7 @@
 """Independent mistakes in a config and in the files it names are all in one report."""
 
 import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from llmops_kernel.config.assist import diagnose, examine
 from llmops_kernel.config.assist.file_kinds import TRAIN
 from llmops_kernel.config.problems import Problem
-from llmops_kernel.config.reading.load import load_training_config
+from llmops_kernel.config.reading.load import load_training_config, training_config_from_dict
 from llmops_kernel.config.reading.yaml_dialect import dump
 from llmops_kernel.errors import ConfigError
 
@@ -29,6 +30,22 @@ VALID: dict[str, Any] = {
     "training": {"micro_batch_size": 2, "global_batch_size": 4},
     "hooks": {"file": "hooks.py"},
 }
+
+
+@pytest.mark.parametrize("section", ["", "optimizer", "training_arguments"])
+def test_a_file_with_thousands_of_unknown_keys_is_a_short_report(section: str) -> None:
+    """A suggestion for each of them took 15 s, and nobody reads 15,000 lines."""
+    data: dict[str, Any] = {"model": "tiny-llama", "data": "rows.jsonl"}
+    unknown = {f"learning_rat_{number}": number for number in range(15_000)}
+    data |= {section: unknown} if section else unknown
+    begun_s = time.process_time()
+    with pytest.raises(ConfigError) as raised:
+        training_config_from_dict(data)
+    assert time.process_time() - begun_s < 3, "it took 0.1 s where this was written"
+    lines = raised.value.message.splitlines()
+    assert len(lines) == 101
+    assert any("learning_rat_7: " in line and "learning_rate" in line for line in lines)
+    assert "14,900 more" in lines[-1] + lines[0]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,13 @@ from llmops_kernel.config.names import (
     TRACKERS,
     TRAINING_ARGUMENTS,
 )
-from llmops_kernel.config.problems import closest, did_you_mean, listed
+from llmops_kernel.config.problems import (
+    MOST_SUGGESTED,
+    MOST_UNKNOWN,
+    closest,
+    did_you_mean,
+    listed,
+)
 
 
 def broken_rules(config: TrainingFields) -> list[Broken]:
@@ -133,6 +139,7 @@ def _trackers(config: TrainingFields) -> Iterator[Broken]:
 
 
 def _arguments(config: TrainingFields) -> Iterator[Broken]:
+    unknown = 0
     for name in config.training_arguments:
         path = f"training_arguments.{name}"
         prefixed = (text for prefix, text in OWNED_PREFIXES.items() if name.startswith(prefix))
@@ -140,7 +147,13 @@ def _arguments(config: TrainingFields) -> Iterator[Broken]:
         if owned:
             yield Broken(path, "cannot be set here", owned)
         elif name not in TRAINING_ARGUMENTS:
-            yield Broken(path, "Transformers has no such training argument", _argument_like(name))
+            unknown += 1
+            if unknown <= MOST_UNKNOWN:
+                like = _argument_like(name) if unknown <= MOST_SUGGESTED else ""
+                yield Broken(path, "Transformers has no such training argument", like)
+    if unknown > MOST_UNKNOWN:
+        message = f"{unknown - MOST_UNKNOWN:,} more that Transformers does not have"
+        yield Broken("training_arguments", message, "see Transformers' TrainingArguments")
 
 
 def _argument_like(name: str) -> str:

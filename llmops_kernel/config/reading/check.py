@@ -54,10 +54,11 @@ def check(model: type[M], data: Mapping[str, Any], *, origins: Origins) -> Check
     view = view_for(model, data)
     shaper = Shaper(view, origins)
     shaped = shaper.shape(view, data)
-    left_out = {problem.path for problem in shaper.problems}
+    shape_problems = shaper.all_problems()
+    left_out = {problem.path for problem in shape_problems}
     config, errors = _validate(model, shaped)
     errors = errors if config is not None else _validate(view, shaped)[1]
-    problems = [*shaper.problems, *_field_problems(view, errors, origins, left_out)]
+    problems = [*shape_problems, *_field_problems(view, errors, origins, left_out)]
     if config is None:
         config, _ = _validate(model, _usable(view, shaped, errors))
     if config is not None:

@@ -18,7 +18,14 @@ from llmops_kernel.config.models.describe import (
 )
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.names import ALIASES, TRAINING_ARGUMENTS
-from llmops_kernel.config.problems import ABSENT, Problem, closest, listed
+from llmops_kernel.config.problems import (
+    ABSENT,
+    MOST_SUGGESTED,
+    MOST_UNKNOWN,
+    Problem,
+    closest,
+    listed,
+)
 from llmops_kernel.config.reading.origins import Origins, Path
 
 Data = dict[str, Any]
@@ -59,6 +66,16 @@ class Shaper:
         self.problems: list[Problem] = []
         self._root = root
         self._origins = origins
+        self._num_unknown = 0
+
+    def all_problems(self) -> list[Problem]:
+        """Return the problems found, at the end how many unknown keys are not listed."""
+        more = self._num_unknown - MOST_UNKNOWN
+        if more <= 0:
+            return self.problems
+        message = f"{more:,} more unknown keys"
+        hint = "is this a config of another kind?"
+        return [*self.problems, at((), self._origins, message, hint=hint)]
 
     def shape(self, model: type[Section], data: Mapping[Any, Any], path: Path = ()) -> Data:
         shaped: Data = {}
@@ -123,13 +140,18 @@ class Shaper:
         return value
 
     def _unknown(self, model: type[Section], path: Path, value: Any) -> None:
+        self._num_unknown += 1
+        if self._num_unknown > MOST_UNKNOWN:
+            return
         shown = ABSENT if isinstance(value, dict | list) else value
         owners = model.variants.owners(path[-1]) if issubclass(model, Choice) else []
         if owners and issubclass(model, Choice):
             message = f"is a field of {' and '.join(owners)}, not of {model.variant_name}"
             hint = f"delete it, or set {path[-2]}.{model.shorthand}={owners[0]}"
         else:
-            message, hint = "unknown key", suggest_key(self._root, model, path[-1])
+            message, hint = "unknown key", ""
+            if self._num_unknown <= MOST_SUGGESTED:
+                hint = suggest_key(self._root, model, path[-1])
         self.problems.append(at(path, self._origins, message, value=shown, hint=hint))
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from llmops_kernel.errors import MissingDependencyError
 
+SENTENCE_BLEU = "sentence_bleu"
+"""The BLEU of a row and the mean of all rows; `bleu` is that of the corpus, another number."""
 ORDER = 4
 STATS = 2 + 2 * ORDER
 """Length of the answer, of the reference; n-grams found, and n-grams of the answer, n = 1..4."""

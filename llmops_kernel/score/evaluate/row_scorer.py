@@ -12,7 +12,7 @@ from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.score.evaluate import calibration, grounded
 from llmops_kernel.score.evaluate.agreement import exact_match, field_f1
-from llmops_kernel.score.evaluate.bleu import Bleu
+from llmops_kernel.score.evaluate.bleu import SENTENCE_BLEU, Bleu
 from llmops_kernel.score.evaluate.grounded import Outcome, Refusals
 from llmops_kernel.score.evaluate.hooks import ScoreRow, user_metrics
 from llmops_kernel.score.evaluate.rouge import rouge
@@ -131,9 +131,9 @@ class RowScorer:
 
     def _bleu(self, given: _Row, scores: RowScores) -> None:
         if given.reference is None or self._bleu_metric is None:
-            scores.values["bleu"] = None
+            scores.values[SENTENCE_BLEU] = None
         else:
-            scores.values["bleu"], scores.bleu = self._bleu_metric.row(
+            scores.values[SENTENCE_BLEU], scores.bleu = self._bleu_metric.row(
                 given.answer, given.reference
             )
 

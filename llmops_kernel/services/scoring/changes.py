@@ -10,10 +10,16 @@ from llmops_kernel.metrics.bootstrap import Floats, Interval, mean_difference, r
 from llmops_kernel.metrics.direction import better_of
 from llmops_kernel.views.score_comparison import MetricChange
 
-PREFERRED = ("exact_match", "field_f1", "grounded", "judge", "rougeL", "bleu", "perplexity")
+PREFERRED = (
+    "exact_match",
+    "field_f1",
+    "grounded",
+    "judge",
+    "rougeL",
+    "sentence_bleu",
+    "perplexity",
+)
 """What says that a row got better, the first that both have."""
-# Of all rows they are not the mean of the rows, so both numbers are shown.
-_OTHER_OF_TABLE = {"bleu": "bleu (corpus)"}
 
 
 def gain(name: str, before: Floats, after: Floats) -> Floats:
@@ -46,15 +52,13 @@ def of_tables(
     before: Mapping[str, float], after: Mapping[str, float], *, shown: Collection[str]
 ) -> list[MetricChange]:
     """Compare metrics that only whole tables have, such as the BLEU of a corpus."""
-    changes = []
-    for name in [name for name in before if name in after]:
-        label = _OTHER_OF_TABLE.get(name, name) if name in shown else name
-        if label not in shown:
-            change = MetricChange(
-                label, before[name], after[name], after[name] - before[name], better=better_of(name)
-            )
-            changes.append(change)
-    return changes
+    return [
+        MetricChange(
+            name, before[name], after[name], after[name] - before[name], better=better_of(name)
+        )
+        for name in before
+        if name in after and name not in shown
+    ]
 
 
 def _perplexities(sums: Floats) -> Floats:

@@ -12,6 +12,7 @@ import pytest
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.score.evaluate.row_scorer import RowScorer, perplexity
+from llmops_kernel.score.evaluate.totals import Totals
 
 SCHEMA = {"type": "object", "properties": {"tags": {}, "course": {}}}
 
@@ -37,7 +38,7 @@ def test_every_metric_of_a_text() -> None:
             "rouge1": 1.0,
             "rouge2": 1.0,
             "rougeL": 1.0,
-            "bleu": 1.0,
+            "sentence_bleu": 1.0,
             "grounded": 1.0,
             "grounded_refused": 0.0,
             "grounded_support": 1.0,
@@ -45,6 +46,20 @@ def test_every_metric_of_a_text() -> None:
     )
     assert scores.outcome == "supported"
     assert scores.bleu == [2, 2, 2, 1, 0, 0, 2, 1, 0, 0]
+
+
+def test_the_bleu_of_rows_and_that_of_the_corpus_have_different_names() -> None:
+    scorer, totals = RowScorer(config(["bleu"])), Totals()
+    pairs = [("a b c d", "a b c d"), ("a x", "a b c d e f g h")]
+    rows = [scorer.row(answer, reference, {}) for answer, reference in pairs]
+    for row in rows:
+        totals.add(row)
+    found = totals.metrics()
+    assert set(found) == {"bleu", "sentence_bleu"}
+    assert found["sentence_bleu"] == pytest.approx(
+        sum(row.values["sentence_bleu"] or 0.0 for row in rows) / 2
+    )
+    assert found["bleu"] != pytest.approx(found["sentence_bleu"], abs=0.05)
 
 
 def test_json_is_compared_by_its_schemas_fields() -> None:
@@ -84,7 +99,7 @@ def test_a_perplexity_without_a_number_is_unknown(logprob: float | None, tokens:
 def test_without_a_reference_all_that_needs_one_is_unknown() -> None:
     scorer = RowScorer(config(["exact_match", "field_f1", "rouge", "bleu"]))
     values = scorer.row("answer", None, {}).values
-    assert set(values) == {"exact_match", "field_f1", "rouge1", "rouge2", "rougeL", "bleu"}
+    assert set(values) == {"exact_match", "field_f1", "rouge1", "rouge2", "rougeL", "sentence_bleu"}
     assert set(values.values()) == {None}
 
 
