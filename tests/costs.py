@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llmops_kernel import Run
-from llmops_kernel.config.models.price import Price
+from llmops_kernel.config.models.section import Price
 
 PRICE = Price(node_hour=36.0, currency="EUR")
 """A cent a second."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.folders import ray_logs, run_folder
-from llmops_kernel.driver.holds import NodeHolds, this_node
+from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
 from llmops_kernel.metrics.grades import FOLDER

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from llmops_kernel.driver.holds import Node, NodeHolds
+from llmops_kernel.driver.nodes.holds import Node, NodeHolds
 
 
 class LiveNodes:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
-from llmops_kernel.driver.holds import this_node
 from llmops_kernel.driver.hooks import load_functions
+from llmops_kernel.driver.nodes.holds import this_node
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.score.answers import AnswerSource, CancelledError
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
-from llmops_kernel.driver.holds import NodeHolds
+from llmops_kernel.driver.nodes.holds import NodeHolds
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage
 from llmops_kernel.errors import RunError, StoreError

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from llmops_kernel.cli.clusters.table import cluster_table
-from llmops_kernel.cli.console import state, table
+from llmops_kernel.cli.console import facts, out, state, table
 from llmops_kernel.cli.fitting_table import FittingTable
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 
@@ -109,3 +109,19 @@ def test_clusters_on_kubernetes_fit(width: int) -> None:
     text = "\n".join(lines)
     for cell in ("gcp-h100", "STARTING", "READY", "3 of 4", "local"):
         assert cell in text, text
+
+
+LONG = "/data/" + "a-folder-with-a-name/" * 20 + "weights.safetensors"
+
+
+def test_a_pipe_gets_paths_whole_whatever_columns_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out().print(facts({"path": LONG}))
+    out().print(table(["run", "path", "notes"], [["r-1", LONG, LONG]]))
+    out(stderr=True).print(f"{LONG} ...")
+    printed = capsys.readouterr()
+    words = printed.out.split()
+    assert words.count(LONG) == 3
+    assert printed.err == f"{LONG} ...\n"

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import AfterValidator, Field
 
-from llmops_kernel.config.models.price import Price
-from llmops_kernel.config.models.section import NAME_PATTERN, AnyTemplate, WarmSettings
+from llmops_kernel.config.models.section import NAME_PATTERN, AnyTemplate, Price, WarmSettings
 from llmops_kernel.errors import MissingDependencyError
 
 __all__ = ["TEMPLATES", "AnyTemplate", "ClusterTemplate", "model_of"]

@@ -6,12 +6,12 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from llmops_kernel.config.models.price import Price
 from llmops_kernel.config.models.quantity import Quantity
 from llmops_kernel.config.models.section import (
     ENV_PATTERN,
     GROUP_PATTERN,
     MOUNT_PATTERN,
+    Price,
     Section,
 )
 from llmops_kernel.hardware.hosts import HOSTS, HostType, find_host

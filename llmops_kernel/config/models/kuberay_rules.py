@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay_fields import KubeRayFields
 from llmops_kernel.config.models.kuberay_pods import PodSettings
-from llmops_kernel.config.models.price import NODE_PRICE_ENV_VAR
-from llmops_kernel.config.models.section import Broken
+from llmops_kernel.config.models.section import NODE_PRICE_ENV_VAR, Broken
 from llmops_kernel.version import SUPPORTED_RAY
 
 MAX_QUEUED_GROUPS: Final = 17

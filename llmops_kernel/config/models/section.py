@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from llmops_kernel.config.field_docs import set_descriptions
@@ -17,6 +17,9 @@ GROUP_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,45}[a-z0-9])?$"
 MOUNT_PATTERN: Final = r"^/[^:]*$"
 ENV_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 MODULE_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+NODE_PRICE_ENV_VAR: Final = "LLMOPS_NODE_PRICE"
+"""Set on each node that has a price: so a node keeps the one it was started with, whatever the
+template says later."""
 WITHOUT_RULES: Final = {"rules": False}
 """Context of a validation that checks each field but no rule between fields."""
 
@@ -125,3 +128,44 @@ class WarmSettings(Section):
     def words(self) -> str:
         """`with a fork server`."""
         return "with a fork server" if self.enabled else "without a fork server"
+
+
+class Price(Section):
+    """The price of a node; runs show their cost so far with it."""
+
+    shorthand = "node_hour"
+
+    node_hour: float | None = Field(default=None, gt=0)
+    """Price of one node for one hour; `null`: runs show no cost."""
+    currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
+    """Currency of the price: three capital letters."""
+
+    @property
+    def words(self) -> str:
+        """`2.5 USD an hour`; empty without a price."""
+        return "" if self.node_hour is None else f"{self.node_hour:g} {self.currency} an hour"
+
+
+class NodePrice(Price):
+    """The price of this node, as its processes find it in their environment."""
+
+    only_node: bool = False
+    """Whether the cluster can have no other node."""
+
+    @classmethod
+    def of(cls, price: Price, *, only_node: bool) -> Self:
+        return cls(node_hour=price.node_hour, currency=price.currency, only_node=only_node)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variable that a node is started with; none without a price."""
+        if self.node_hour is None:
+            return {}
+        return {NODE_PRICE_ENV_VAR: self.model_dump_json()}
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Self | None:
+        """Return the price; None without one that can be read."""
+        try:
+            return cls.model_validate_json(environment.get(NODE_PRICE_ENV_VAR, ""))
+        except ValidationError:
+            return None

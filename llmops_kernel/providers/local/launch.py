@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
-from llmops_kernel.config.models.price import NodePrice
+from llmops_kernel.config.models.section import NodePrice
 from llmops_kernel.errors import ClusterStartError, MissingDependencyError
 from llmops_kernel.hardware import loopback
 from llmops_kernel.providers.local.inherited import inherited

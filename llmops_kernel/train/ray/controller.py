@@ -19,7 +19,7 @@ from ray.train import FailureConfig, Result
 from ray.train.torch import TorchTrainer
 
 from llmops_kernel.driver import compat
-from llmops_kernel.driver.holds import NodeHolds, this_node
+from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
 from llmops_kernel.metrics.events import RestartEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.ray.context import newest_step, open_journal

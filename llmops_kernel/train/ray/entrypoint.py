@@ -12,7 +12,7 @@ from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.compat import ray_logs
-from llmops_kernel.driver.holds import NodeHolds
+from llmops_kernel.driver.nodes.holds import NodeHolds
 from llmops_kernel.driver.report import DriverReport, print_traceback
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from llmops_kernel.driver import compat
-from llmops_kernel.driver.holds import NodeHolds
+from llmops_kernel.driver.nodes.holds import NodeHolds
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.store.record.spec import RunSpec
 

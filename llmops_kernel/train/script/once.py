@@ -14,7 +14,7 @@ from pathlib import Path
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
 from llmops_kernel.driver.folders import ray_logs
-from llmops_kernel.driver.holds import NodeHolds, only_node
+from llmops_kernel.driver.nodes.holds import NodeHolds, only_node
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.session import BOARD_ENV_VAR, SPEC_ENV_VAR, SPEC_METADATA

@@ -12,7 +12,7 @@ from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
 from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.folders import ray_logs
-from llmops_kernel.driver.holds import NodeHolds, this_node
+from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
-from llmops_kernel.config.models.price import NodePrice, Price
+from llmops_kernel.config.models.section import NodePrice, Price
 from llmops_kernel.errors import ClusterStartError
 from llmops_kernel.providers.local import launch
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.kuberay_pods import HeadSettings, PodSettings, WorkerGroup
-from llmops_kernel.config.models.price import NodePrice
+from llmops_kernel.config.models.section import NodePrice
 from llmops_kernel.providers.kuberay.render import storage, warm_files
 from llmops_kernel.providers.kuberay.render.overlay import overlaid
 from llmops_kernel.providers.kuberay.render.placement import placement

@@ -12,7 +12,7 @@ import yaml
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
-from llmops_kernel.config.models.price import NodePrice
+from llmops_kernel.config.models.section import NodePrice
 from llmops_kernel.config.reading.templates import (
     FOLDER,
     NOT_TEMPLATES,
