@@ -10,7 +10,7 @@ from typing import Final
 
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.jobs.client import JobsClient
-from llmops_kernel.jobs.history import archive_runs
+from llmops_kernel.jobs.history import archive_runs, require_no_other_runs
 from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.providers import registry
@@ -71,9 +71,12 @@ def _guard(
     if state is None:
         return Report(cluster.name, GuardState(why=_NO_POLICY))
     try:
+        cluster.require_clock()
         cluster.record_idle(state)
         return Report(cluster.name, state, did=_act(provider, cluster, state, store, force=force))
     except LLMOpsError as error:
+        if state.act is not Act.NONE:
+            cluster.record_decision("IdleGuardRefused", error.message, refused=True)
         return Report(cluster.name, state, trouble=f"{error.message}. Try: {error.remedy}")
 
 
@@ -88,8 +91,12 @@ def _act(
     if state.act is Act.NONE:
         return ""
     if state.act is Act.DRAIN:
-        return _drain(provider, cluster.name, store)
+        if did := _drain(provider, cluster.name, store):
+            cluster.record_decision("IdleGuardStopping", f"{did}: {state.why}")
+        return did
     archive_runs(provider, cluster.name, store=store, force=force)
+    if not (force or cluster.keeps_journals):
+        require_no_other_runs(provider, cluster.name, store=store)
     if not cluster.act(state):
         return ""
     return "deleted" if state.act is Act.DELETE else "suspended"
@@ -123,7 +130,7 @@ def _stop(store: RunStore, client: JobsClient, submission_id: str, run_id: str |
 
 
 class GuardThread:
-    """Guards all clusters with a policy that this user can see, until it is stopped."""
+    """Guards all clusters with a policy that this user made or watches, until it is stopped."""
 
     def __init__(
         self,

@@ -106,6 +106,48 @@ def archive_runs(
     return saved.runs
 
 
+def require_no_other_runs(provider: ClusterProvider, name: str, *, store: RunStore) -> None:
+    """Raise HistoryError if the cluster holds journals of runs that this store does not have.
+
+    They are of other users, whose stores cannot be written; the cluster's end would destroy them.
+    """
+    if provider.shares_disk:
+        return
+    state = provider.get(name).state
+    if state in (ClusterState.DEAD, ClusterState.STOPPED):
+        return
+    try:
+        with JobsClient(provider.connect(name), cluster=name) as client:
+            others = [one for one in _runs_on(client) if not store.knows(one)]
+    except LLMOpsError as error:
+        if _is_lost_already(provider, name):
+            return
+        raise HistoryError(
+            f"Whether cluster {name!r} holds journals of other users' runs is unknown:"
+            f" {error.message}",
+            remedy="try again when its Ray API answers; `--force` continues without that check",
+        ) from error
+    if others:
+        raise HistoryError(
+            f"Cluster {name!r} holds journals of {len(others)} run{'' if len(others) == 1 else 's'}"
+            f" that {'is' if len(others) == 1 else 'are'} not in this user's store"
+            f" ({_listed(others)}): suspending or deleting the cluster would destroy them",
+            remedy="let whoever submitted them follow them to their ends, then `llmops cluster"
+            f" guard {name} --once --force`; a folder as `storage.runs` in the cluster template"
+            " keeps the journals of all",
+        )
+
+
+def _runs_on(client: JobsClient) -> list[str]:
+    """Return the runs with journals on any node. Raises ClusterUnreachableError."""
+    found = {
+        PurePosixPath(path).parent.name
+        for node in client.node_ids()
+        for path in client.log_files(node, glob="llmops/*/*.jsonl", strict=True)
+    }
+    return sorted(found)
+
+
 def runs_to_archive(
     store: RunStore, cluster: str, *, since_s: float | None = None
 ) -> tuple[str, ...]:
@@ -222,11 +264,14 @@ def _is_lost_already(provider: ClusterProvider, name: str) -> bool:
     return False
 
 
+def _listed(runs: Sequence[str]) -> str:
+    return ", ".join(runs[:_SHOWN]) + (" ..." if len(runs) > _SHOWN else "")
+
+
 def _error(cluster: str, runs: tuple[str, ...], why: str) -> HistoryError:
-    listed = ", ".join(runs[:_SHOWN]) + (" ..." if len(runs) > _SHOWN else "")
     return HistoryError(
         f"Journals and logs of {len(runs)} run{'' if len(runs) == 1 else 's'} on cluster"
-        f" {cluster!r} ({listed}) cannot be archived: {why}",
+        f" {cluster!r} ({_listed(runs)}) cannot be archived: {why}",
         remedy="try again when its Ray API answers; `--force` (`force=True`) continues without"
         " archiving, and their latest events are lost",
     )

@@ -137,8 +137,21 @@ class GuardedCluster(Protocol):
     def record_idle(self, state: GuardState) -> None:
         """Record since when the cluster is idle, to show it in lists of clusters."""
 
+    @property
+    def keeps_journals(self) -> bool:
+        """Whether journals of runs outlive the cluster, so that nobody needs to copy them."""
+
+    def require_clock(self) -> None:
+        """Raise ClusterStateError if this machine's clock is wrong: guards then do nothing."""
+
+    def record_decision(self, reason: str, message: str, *, refused: bool = False) -> None:
+        """Write a decision where all users of the cluster see it. Raises nothing."""
+
     def act(self, state: GuardState) -> bool:
-        """Suspend or delete it if it is still as it was seen; return whether that was done."""
+        """Suspend or delete it if it is still as it was seen; return whether that was done.
+
+        Writes the decision as `record_decision` does.
+        """
 
 
 @runtime_checkable
@@ -146,7 +159,13 @@ class SupportsGuard(Protocol):
     """A provider whose clusters may have an idle policy."""
 
     def guarded(self) -> Sequence[GuardedCluster]:
-        """Return the clusters that have an idle policy."""
+        """Return the clusters with an idle policy that this user made or watches.
+
+        Clusters of others are none of this user's: only their owners have their history.
+        """
+
+    def watch(self, name: str) -> None:
+        """Include a cluster of somebody else in `guarded`. Raises ClusterNotFoundError."""
 
     def guarded_cluster(self, name: str) -> GuardedCluster:
         """Return one cluster. Raises ClusterNotFoundError."""

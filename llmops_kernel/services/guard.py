@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from llmops_kernel.jobs.guard import Report as GuardReport
 
 
+def watch(name: str, *, backend: Backend | None = None) -> None:
+    """Let guards of this user act on a cluster that somebody else made.
+
+    Raises ClusterNotFoundError, ClusterStateError for a cluster whose provider has no idle
+    policies.
+    """
+    from llmops_kernel.providers.capabilities import guard_of
+
+    guard_of((backend or current()).provider_for(name)).watch(name)
+
+
 def guard_once(name: str, *, force: bool = False, backend: Backend | None = None) -> GuardReport:
     """Check a cluster's idle policy once; suspend or delete the cluster if it is due.
 

@@ -42,6 +42,7 @@ class RunStore:
         self.root = home() if root is None else Path(root).absolute()
         self._runs = self.root / "runs"
         self._index = RunIndex(self.root / "runs.sqlite")
+        self._deleted = self.root / "deleted-runs"
 
     @property
     def packages(self) -> Path:
@@ -234,7 +235,18 @@ class RunStore:
         with store_errors("delete", folder):
             folder.rename(gone)
             self._index.remove([run_id])
+            with self._deleted.open("a", encoding="utf-8") as file:
+                file.write(f"{run_id}\n")
             remove_tree(gone)
+
+    def knows(self, run_id: str) -> bool:
+        """Return whether the run is or was of this store: its cluster may still hold its files."""
+        if RunFolder(self._runs / run_id).record.exists():
+            return True
+        try:
+            return run_id in self._deleted.read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return False
 
     def _rows(self) -> _list[IndexRow]:
         """Return one row per run folder, newest first; updates the index."""

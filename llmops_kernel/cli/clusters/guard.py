@@ -37,13 +37,16 @@ def guard(
     """Suspend or delete a cluster according to the `idle` policy of its template.
 
     Without `--once` it keeps checking until the cluster is suspended or deleted, or Ctrl-C.
-    Several guards can run at the same time. A Jupyter server with the extension
-    does the same in the background.
+    Several guards can run at the same time. A Jupyter server with the extension does the same in
+    the background for clusters that you created, and for those that you name here without `--once`.
+    A guard acts only when your store has the journals of all runs on the cluster.
     """
     from llmops_kernel.cli.console import out, plain
-    from llmops_kernel.services.guard import guard_once
+    from llmops_kernel.services.guard import guard_once, watch
 
     period_s, shown = duration_s(every), ""
+    if not once:
+        watch(name)
     while True:
         report = guard_once(name, force=force)
         line = _sentence(report)

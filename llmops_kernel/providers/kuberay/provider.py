@@ -260,10 +260,11 @@ class KubeRayProvider(ClusterProvider):
         return ray_probe.connection_of(located)
 
     def guarded(self) -> tuple[GuardedCluster, ...]:
-        """Return the clusters with an idle policy, in all namespaces that answer."""
+        """Return the clusters with an idle policy that this user made or watches."""
         if not scopes.is_available():
             return ()
         from llmops_kernel.providers.kuberay.life.guard import GuardedRayCluster
+        from llmops_kernel.providers.kuberay.resource import own_clusters
         from llmops_kernel.providers.kuberay.state.discovery import survey
         from llmops_kernel.providers.kuberay.state.idle_policy import guard_input
 
@@ -272,7 +273,17 @@ class KubeRayProvider(ClusterProvider):
             GuardedRayCluster(located)
             for located in looked
             if guard_input(located.raycluster) is not None
+            and own_clusters.read(self._home, located.raycluster).is_guarded
         )
+
+    def watch(self, name: str) -> None:
+        """Let guards of this user act on a cluster of somebody else.
+
+        Raises ClusterNotFoundError, KubeError.
+        """
+        from llmops_kernel.providers.kuberay.resource import own_clusters
+
+        own_clusters.note(self._home, self._find(name).raycluster, is_guarded=True)
 
     def guarded_cluster(self, name: str) -> GuardedCluster:
         """Return the cluster as guards see it. Raises ClusterNotFoundError, KubeError."""

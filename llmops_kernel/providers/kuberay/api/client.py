@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx
 
 from llmops_kernel.providers.kuberay.api import kubeconfig
+from llmops_kernel.providers.kuberay.api.clock import ServerClock, pause_s
 from llmops_kernel.providers.kuberay.api.credentials import Credentials, KubeAuth
 from llmops_kernel.providers.kuberay.api.errors import (
     KubeError,
@@ -30,7 +31,6 @@ FIELD_MANAGER: Final = "llmops"
 _MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
 _TRIES: Final = 4
-_LONGEST_PAUSE_S: Final = 5.0
 _PAGE: Final = 500
 _TIMEOUT: Final = httpx.Timeout(15.0, connect=5.0)
 _WATCH_SLACK_S: Final = 15.0
@@ -62,6 +62,7 @@ class Kube:
         """`https://host:port[/path]`"""
         self.proxy = self._credentials.proxy
         self._shared = self._transport()
+        self.clock = ServerClock()
         self._http = httpx.Client(
             base_url=self.server,
             auth=self.auth(),
@@ -69,6 +70,7 @@ class Kube:
             timeout=_TIMEOUT,
             transport=self._shared,
             trust_env=False,
+            event_hooks={"response": [self.clock.read]},
         )
 
     def __repr__(self) -> str:
@@ -240,7 +242,7 @@ class Kube:
                 continue
             if last or answer.status_code != httpx.codes.TOO_MANY_REQUESTS:
                 return self._checked(answer, method=method, path=path)
-            time.sleep(_pause_s(answer))
+            time.sleep(pause_s(answer))
         raise AssertionError("unreachable")
 
     def _send(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
@@ -368,15 +370,6 @@ def _write_params(*, dry_run: bool, strict: bool) -> dict[str, str | int]:
     if dry_run:
         params["dryRun"] = "All"
     return params
-
-
-def _pause_s(answer: httpx.Response) -> float:
-    """Return the pause that `Retry-After` asks for, bounded and with some jitter."""
-    try:
-        asked_s = float(answer.headers.get("Retry-After", "1"))
-    except ValueError:
-        asked_s = 1.0
-    return min(max(asked_s, 0.05), _LONGEST_PAUSE_S) * random.uniform(1.0, 1.2)
 
 
 _kubes: dict[tuple[Any, ...], Kube] = {}

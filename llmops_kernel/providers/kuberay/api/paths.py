@@ -47,6 +47,10 @@ def quotas_path(namespace: str) -> str:
     return api_path("v1", "resourcequotas", namespace)
 
 
+def events_path(namespace: str) -> str:
+    return api_path("v1", "events", namespace)
+
+
 def nodes_path(name: str = "") -> str:
     return api_path("v1", "nodes", "", name)
 

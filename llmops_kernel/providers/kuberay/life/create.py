@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import getpass
 import secrets
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.api.paths import object_path
 from llmops_kernel.providers.kuberay.life.choose import find_or_choose
 from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
+from llmops_kernel.providers.kuberay.life.decisions import who
 from llmops_kernel.providers.kuberay.render.dry_run import accepted_manifest
 from llmops_kernel.providers.kuberay.render.manifest import Manifest
 from llmops_kernel.providers.kuberay.resource import names, own_clusters
@@ -110,17 +109,10 @@ def _signed(raycluster: Mapping[str, Any], why: str) -> dict[str, Any]:
     metadata = dict(raycluster["metadata"])
     metadata["annotations"] = {
         **metadata.get("annotations", {}),
-        names.CREATED_BY: _who(),
+        names.CREATED_BY: who(),
         **({names.CHOSEN: why} if why else {}),
     }
     return {**raycluster, "metadata": metadata}
-
-
-def _who() -> str:
-    user = "unknown"
-    with suppress(OSError, KeyError, ImportError):
-        user = getpass.getuser()
-    return f"{user}@{socket.gethostname()}"
 
 
 def _make_companions(kube: Kube, manifest: Manifest, raycluster: Mapping[str, Any]) -> None:

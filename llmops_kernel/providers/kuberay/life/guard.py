@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.errors import ClusterStateError, LLMOpsError
 from llmops_kernel.providers.capabilities import Act, GuardState
 from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.kuberay.api.client import KubeError
+from llmops_kernel.providers.kuberay.life.decisions import record
 from llmops_kernel.providers.kuberay.life.lifecycle import delete, suspend
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import fields, labels, objects, text
@@ -25,6 +26,8 @@ from llmops_kernel.providers.kuberay.state.ray_probe import connection_of
 
 _ASK_S: Final = 10.0
 _TRIES: Final = 3
+_MAX_SKEW_S: Final = 60.0
+_CLOCK_AGE_S: Final = 60.0
 _NOTE_S: Final = 60.0
 """Idle times that differ by less are equal: several guards must not overwrite each other."""
 
@@ -47,6 +50,21 @@ class GuardedRayCluster:
         """Record since when it is idle. Raises KubeError."""
         note(self.located, state)
 
+    @property
+    def keeps_journals(self) -> bool:
+        """Return whether journals are in a folder that outlives the pods."""
+        template = status.template_of(self.located.raycluster)
+        runs = template.storage.runs if template is not None else None
+        return runs is not None and "://" not in runs
+
+    def require_clock(self) -> None:
+        """Raise ClusterStateError if this machine's clock differs from the API server's."""
+        require_clock(self.located)
+
+    def record_decision(self, reason: str, message: str, *, refused: bool = False) -> None:
+        """Create an event of the RayCluster. Raises nothing."""
+        record(self.located, reason, message, refused=refused)
+
     def act(self, state: GuardState) -> bool:
         """Suspend or delete it if it is unchanged since it was seen. Raises KubeError."""
         return act(self.located, state)
@@ -58,7 +76,31 @@ def look(located: LocatedCluster) -> GuardState | None:
     if cluster is None:
         return None
     now = activity_of(located) if cluster.is_up else Activity(False)
-    return decide(cluster, now, now_s=time.time())
+    return decide(cluster, now, now_s=_now_s(located))
+
+
+def _now_s(located: LocatedCluster) -> float:
+    """Return the API server's time, asked again if the newest answer is old."""
+    clock = located.kube.clock
+    if clock.age_s > _CLOCK_AGE_S:
+        with suppress(KubeError):
+            located.kube.get(located.path)
+    return clock.now_s()
+
+
+def require_clock(located: LocatedCluster) -> None:
+    """Raise ClusterStateError if this machine's clock differs from the API server's."""
+    _now_s(located)
+    ahead_s = located.kube.clock.ahead_s()
+    if abs(ahead_s) <= _MAX_SKEW_S:
+        return
+    raise ClusterStateError(
+        f"Idle guards of this machine do nothing: its clock is {abs(ahead_s):.0f} s"
+        f" {'ahead of' if ahead_s > 0 else 'behind'} that of the API server of context"
+        f" {located.scope.context}",
+        remedy="set this machine's clock (`timedatectl` shows whether it is synchronized); it may"
+        f" differ by {_MAX_SKEW_S:.0f} s",
+    )
 
 
 def activity_of(located: LocatedCluster) -> Activity:
@@ -110,6 +152,9 @@ def act(located: LocatedCluster, state: GuardState) -> bool:
         again = look(current)
         if again is None or again.act is not state.act:
             return False
+        require_clock(current)
+        verb = "Deleting" if again.act is Act.DELETE else "Suspending"
+        record(current, f"IdleGuard{verb}", f"{verb} the cluster: {again.why}")
         if _acted(current, state.act):
             return True
     return False

@@ -32,7 +32,7 @@ def suspend(located: LocatedCluster) -> None:
 
 def resume(located: LocatedCluster) -> None:
     """Restore its replicas, and unset `suspend` unless Kueue owns that."""
-    change(located, _from_zero)
+    change(located, lambda raycluster: _from_zero(raycluster, now_s=located.kube.clock.now_s()))
 
 
 def scale(located: LocatedCluster, workers: Mapping[str, int]) -> None:
@@ -41,7 +41,7 @@ def scale(located: LocatedCluster, workers: Mapping[str, int]) -> None:
 
 
 def keep(located: LocatedCluster, *, for_s: float) -> None:
-    until = None if for_s <= 0 else f"{time.time() + for_s:.0f}"
+    until = None if for_s <= 0 else f"{located.kube.clock.now_s() + for_s:.0f}"
     _merged(located, {"metadata": _annotated({names.KEPT_UNTIL: until})})
 
 
@@ -125,7 +125,7 @@ def _to_zero(raycluster: Raw) -> Raw:
     return {"spec": {"workerGroupSpecs": groups}, "metadata": _annotated(remembered)}
 
 
-def _from_zero(raycluster: Raw) -> Raw:
+def _from_zero(raycluster: Raw, *, now_s: float) -> Raw:
     patch: Raw = {}
     before = status.remembered_replicas(raycluster)
     if before:
@@ -142,7 +142,7 @@ def _from_zero(raycluster: Raw) -> Raw:
         {
             names.REPLICAS: None,
             names.IDLE_SINCE: None,
-            names.RESUMED_AT: f"{time.time():.0f}",
+            names.RESUMED_AT: f"{now_s:.0f}",
         }
     )
     return patch

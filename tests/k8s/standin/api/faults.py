@@ -58,12 +58,16 @@ class Faults:
             _spend(fault)
         return sum(fault.seconds for fault in slow)
 
+    def clock_s(self) -> float:
+        """By how much the server's clock is ahead."""
+        return sum(fault.seconds for fault in self.active if fault.kind == "clock")
+
     def refusal(
         self, method: str, path: str, verb: str, user: str, size: int
     ) -> ApiError | str | None:
         """What to answer instead: an error, `drop` for a cut connection, None for nothing."""
         for fault in self.active:
-            if fault.kind == "slow" or not fault.meets(method, path, verb, user):
+            if fault.kind in ("slow", "clock") or not fault.meets(method, path, verb, user):
                 continue
             if fault.kind == "too-large" and size <= fault.limit:
                 continue

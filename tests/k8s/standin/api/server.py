@@ -9,6 +9,8 @@ import gzip
 import json
 import ssl
 import sys
+import time
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +58,6 @@ def with_old_version(definition: dict[str, Any]) -> dict[str, Any]:
     return {**definition, "spec": {**definition["spec"], "versions": [*versions, old]}}
 
 
-async def _without_name(_: web.Request, response: web.StreamResponse) -> None:
-    """A real API server does not say what it is."""
-    response.headers.pop("Server", None)
-
-
 class Server:
     """The API on one port, the control routes on another."""
 
@@ -68,10 +65,16 @@ class Server:
         self.state, self.context = state, context
         app = web.Application(client_max_size=1 << 40)
         app.router.add_route("*", "/{path:.*}", Api(state).handle)
-        app.on_response_prepare.append(_without_name)
+        app.on_response_prepare.append(self._headers)
         self.runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         self.port = 0
         self._back = asyncio.Event()
+
+    async def _headers(self, _: web.Request, response: web.StreamResponse) -> None:
+        """A real API server does not say what it is, and its clock may be wrong."""
+        response.headers.pop("Server", None)
+        if ahead_s := self.state.faults.clock_s():
+            response.headers["Date"] = formatdate(time.time() + ahead_s, usegmt=True)
 
     async def start(self, port: int) -> None:
         await self.runner.setup()
