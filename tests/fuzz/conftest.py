@@ -1,0 +1,3 @@
+"""The server that the fuzz asks is that of the server's own tests."""
+
+from tests.server.conftest import *  # noqa: F403
