@@ -48,6 +48,8 @@ class HostileHead(BaseHTTPRequestHandler):
             self.end_headers()
         elif path == "/api/version":
             self._send("application/json", json.dumps({"ray_version": _version()}))
+        elif path in ("/api/grafana_health", "/api/prometheus_health"):
+            self._send("application/json", json.dumps(self._grafana()))
         elif path.startswith("/redirect"):
             self.send_response(302)
             self.send_header("Location", self.path.partition("?")[2])
@@ -69,6 +71,13 @@ class HostileHead(BaseHTTPRequestHandler):
     def _attack(self) -> str:
         loot = f"http://127.0.0.1:{self.server.server_address[1]}"
         return _ATTACK.replace("BASE", self.base).replace("LOOT", loot)
+
+    def _grafana(self) -> dict[str, object]:
+        """A Grafana that is a page of the attacker's."""
+        host = f"http://127.0.0.1:{self.server.server_address[1]}/loot"
+        uids = dict.fromkeys(("default", "serve", "serveDeployment", "data", "train"), "x")
+        data = {"grafanaHost": host, "grafanaOrgId": "1", "sessionName": "s"}
+        return {"result": True, "data": {**data, "dashboardUids": uids, "dashboardDatasource": "p"}}
 
     def _send(self, kind: str, text: str) -> None:
         body = text.encode()

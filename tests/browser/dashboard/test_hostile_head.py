@@ -61,6 +61,10 @@ def kernels(lab: Lab) -> set[str]:
         return {kernel["id"] for kernel in json.load(answer)}
 
 
+def cookie_values(page: Any) -> set[tuple[str, str]]:
+    return {(cookie["name"], cookie["value"]) for cookie in page.context.cookies()}
+
+
 def test_nothing_that_a_head_answers_runs(lab: Lab, lab_page: Any, asked: list[str]) -> None:
     before = kernels(lab)
     tab = LabPage(lab_page, lab)
@@ -73,11 +77,15 @@ def test_nothing_that_a_head_answers_runs(lab: Lab, lab_page: Any, asked: list[s
     assert frame.evaluate("self.origin") == "null"
     assert frame.evaluate(_THEFT, lab.url) == {}
     tab.shot("hostile-head")
+    frame.evaluate("location.hash = '#/metrics'")
+    chart = shell.frame_locator("#ray").frame_locator("iframe").first
+    chart.get_by_text("Pages of other sites are not embedded").wait_for()
+    tab.shot("hostile-head-charts")
     assert not any(path == "/" or path.startswith("/static") for path in asked)
     assert "PWNED" not in [frame.title() for frame in lab_page.frames]
 
     # The same in tabs of their own, with the user's login.
-    cookies = lab_page.context.cookies()
+    cookies = cookie_values(lab_page)
     place = f"{lab.url}/llmops/dashboard/{NAME}"
     for path in ("page.html", "evil.js", "x.svg", "api/jobs/", "redirect?/page.html", "static/x"):
         lab_page.goto(f"{place}/{path}")
@@ -91,6 +99,6 @@ def test_nothing_that_a_head_answers_runs(lab: Lab, lab_page: Any, asked: list[s
     lab_page.goto(lab_page.frames[1].url)
     lab_page.wait_for_url(f"{place}/#/jobs**")
 
-    assert lab_page.context.cookies() == cookies
+    assert cookie_values(lab_page) == cookies
     assert kernels(lab) == before
     assert not any(path.startswith("/loot") for path in asked)
