@@ -111,6 +111,32 @@ def test_a_filter_that_the_repository_names_is_not_run(git, tmp_path, name, kind
     assert not (tmp_path / "sprung").exists()
 
 
+@pytest.mark.parametrize("url", ["ext::{trap}", "{folder}/elsewhere"])
+def test_no_remote_that_the_repository_names_is_asked(git, tmp_path, url):
+    """A partial clone fetches a missing file by the program that its configuration names."""
+    trap = tmp_path / "trap.sh"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
+    trap.chmod(0o755)
+    commit(git)
+    git("init", "-q", str(tmp_path / "elsewhere"))
+    blob = git("rev-parse", "HEAD:a.py")
+    (tmp_path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    for key, value in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "evil",
+        "remote.evil.url": url.format(trap=trap, folder=tmp_path),
+        "remote.evil.promisor": "true",
+        "remote.evil.uploadpack": str(trap),
+        "protocol.ext.allow": "always",
+    }.items():
+        git("config", key, value)
+    (tmp_path / "a.py").write_text("x = 3\n")
+    state, difference = read_git(tmp_path)
+    assert state is not None
+    assert "+x = 3" not in difference  # Git could not read the file of the revision.
+    assert not (tmp_path / "sprung").exists()
+
+
 def test_a_filter_of_the_users_own_is_run(git, tmp_path, monkeypatch):
     """As Git LFS, without which each of its files would look changed."""
     own = tmp_path.parent / f"{tmp_path.name}-gitconfig"
