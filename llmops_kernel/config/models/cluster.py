@@ -52,6 +52,10 @@ class ClusterTemplate(AnyTemplate):
     """More variables that runs inherit from your shell, by name or as `MY_*`. Of the others they
     get those for models, data, devices, trackers and proxies."""
 
+    tls: bool = False
+    """Ray's processes speak TLS with each other and ask for a certificate, which `openssl` makes
+    anew at each start. The dashboard stays on http."""
+
     def effect(self) -> list[str]:
         cpus = "all CPUs" if self.num_cpus is None else f"{self.num_cpus} CPU(s)"
         gpus = "all GPUs" if self.num_gpus is None else f"{self.num_gpus} GPU(s)"

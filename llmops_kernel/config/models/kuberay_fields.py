@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import Literal
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from llmops_kernel.config.models.kuberay_pods import (
     HeadSettings,
@@ -40,6 +40,27 @@ class Storage(Section):
     """Folder below a volume that all pods mount (`/mnt/team/llmops`), or a bucket URL (`s3://`, `gs://`): journals, checkpoints and outputs of runs; `null`: only in the pods, copied to each client that follows a run."""
     volumes: tuple[Volume, ...] = ()
     """Mounted by the head and by all workers."""
+
+
+class Tls(Section):
+    """TLS between Ray's processes: where the certificate authority of the cluster comes from."""
+
+    secret: str | None = None
+    """Name of a Secret with the authority's `tls.crt` and `tls.key`; whoever has a certificate of this authority is let in."""
+    issuer: str | None = None
+    """Name of an issuer of cert-manager, which signs an authority for this cluster only. Needs rule 13 of `rbac.yaml`."""
+    issuer_kind: Literal["Issuer", "ClusterIssuer"] = "Issuer"
+    """Kind of that issuer."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.secret and self.issuer:
+            raise ValueError("give `secret` or `issuer`, not both")
+        return self
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self.secret or self.issuer)
 
 
 def _is_loopback(host: str | None) -> bool:
@@ -126,6 +147,10 @@ class KubeRayFields(AnyTemplate):
     """Labels of the RayCluster and its pods (team, cost centre)."""
     idle: IdlePolicy = Field(default_factory=IdlePolicy)
     """When it is suspended or ends."""
+    network_policy: bool = False
+    """Render a NetworkPolicy: only pods of this cluster reach each other's ports; the dashboard (it asks for the token) and the metrics stay open. Needs rule 12 of `rbac.yaml` and a network plug-in that enforces it."""
+    tls: Tls = Field(default_factory=Tls)
+    """TLS between Ray's processes, if an authority is named: each pod gets a certificate of its own, which `openssl` of the image makes. The dashboard stays on http."""
     access: Access = Field(default_factory=Access)
     """How its dashboard is reached."""
     stop_wait_s: float = Field(default=120.0, ge=0)

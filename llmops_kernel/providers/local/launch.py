@@ -22,6 +22,7 @@ from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.config.models.section import NodePrice
 from llmops_kernel.errors import ClusterStartError, MissingDependencyError
 from llmops_kernel.hardware import loopback
+from llmops_kernel.providers import certificates
 from llmops_kernel.providers.local.inherited import inherited
 from llmops_kernel.providers.local.processes import MARK_ENV_VAR
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
@@ -190,7 +191,18 @@ def environment(
         paths.CACHE_ENV_VAR: str(paths.cache()),
     }
     env |= NodePrice.of(template.price, only_node=True).environment()
-    return env | _warm_settings(record, template) | _ray_settings(folder, template)
+    tls = certificates.settings(folder.root) if template.tls else {}
+    return env | _warm_settings(record, template) | _ray_settings(folder, template) | tls
+
+
+def new_secrets(folder: ClusterFolder, template: ClusterTemplate) -> None:
+    """Write what a new head and its clients know each other by: a token, with TLS a certificate.
+
+    Raises ClusterStartError, MissingDependencyError.
+    """
+    folder.new_token()
+    if template.tls:
+        certificates.make(folder.root)
 
 
 def warm_folder(record: HeadRecord) -> WarmFolder:

@@ -342,7 +342,7 @@ class LocalProvider(ClusterProvider):
     ) -> None:
         """Leaves nothing behind when it fails or is interrupted."""
         try:
-            folder.new_token()
+            launch.new_secrets(folder, template)
             folder.write(record)
             report(f"Starting Ray {record.ray_version}, dashboard {record.dashboard_url}")
             if warning := launch.small_shm(template):

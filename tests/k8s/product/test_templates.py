@@ -250,6 +250,10 @@ def test_the_role_is_enough_and_the_least(standin: StandIn, namespace: str):
             assert client.get(allowed).status_code == 200, allowed
         assert client.get(f"{core}/secrets/small").status_code == 404
         assert client.get(f"{core}/services/a:dashboard/proxy/x").status_code in (404, 503)
+        policies = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+        policy = {"metadata": {"name": "small-pods"}, "spec": {"podSelector": {}}}
+        assert client.post(policies, json=policy).status_code == 201
+        assert client.delete(f"{policies}/small-pods").status_code == 403
         assert client.get(f"{core}/secrets").status_code == 403
         assert client.get("/api/v1/nodes").status_code == 403
         assert client.get("/apis/ray.io/v1/rayclusters").status_code == 403

@@ -60,10 +60,11 @@ def namespace_path(name: str) -> str:
 
 
 def object_path(body: dict[str, object], *, namespace: str = "", named: bool = True) -> str:
-    """Return the path of an object in a manifest: a RayCluster, ConfigMap or Secret."""
+    """Return the path of an object in a manifest: a RayCluster or what it owns."""
     metadata = body.get("metadata")
     meta = metadata if isinstance(metadata, dict) else {}
-    plural = f"{str(body.get('kind', '')).lower()}s"
+    kind = str(body.get("kind", "")).lower()
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     scope = str(meta.get("namespace") or namespace)
     name = str(meta.get("name", "")) if named else ""
     return api_path(str(body.get("apiVersion", "v1")), plural, scope, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +11,8 @@ from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.kuberay_fields import IdlePolicy
 from llmops_kernel.config.models.kuberay_pods import WorkerGroup
 from llmops_kernel.config.reading.yaml_dialect import dump
-from llmops_kernel.providers.kuberay.render import warm_files
+from llmops_kernel.providers.kuberay.render import tls, warm_files
+from llmops_kernel.providers.kuberay.render.network_policy import network_policy
 from llmops_kernel.providers.kuberay.render.overlay import overlaid
 from llmops_kernel.providers.kuberay.render.pods import head_pod, ray_start_params, worker_pod
 from llmops_kernel.providers.kuberay.resource import names
@@ -53,14 +54,23 @@ def render(template: KubeRayTemplate, *, namespace: str, lacks: Iterable[str] = 
             overlaid(_spec(template, own_token=own_token), template.raycluster)
         ),
     }
-    companions = (
-        warm_files.config_map(template.name, namespace=namespace, labels=_own_labels(template)),
-    )
     return Manifest(
         raycluster=raycluster,
-        companions=companions if template.warm.enabled else (),
+        companions=tuple(_companions(template, namespace=namespace)),
         needs_token=own_token,
     )
+
+
+def _companions(template: KubeRayTemplate, *, namespace: str) -> Iterator[Raw]:
+    labels = _own_labels(template)
+    if template.warm.enabled:
+        yield warm_files.config_map(template.name, namespace=namespace, labels=labels)
+    if template.tls.issuer:
+        yield tls.certificate(
+            template.tls, cluster=template.name, namespace=namespace, labels=labels
+        )
+    if template.network_policy:
+        yield network_policy(template.name, namespace=namespace, labels=labels)
 
 
 def _own_labels(template: KubeRayTemplate) -> dict[str, str]:
@@ -109,6 +119,7 @@ def _spec(template: KubeRayTemplate, *, own_token: bool) -> Raw:
             "version": "v2",
             "upscalingMode": "Default",
             "idleTimeoutSeconds": template.autoscaling.idle_timeout_s,
+            **(tls.autoscaler_options() if template.tls.enabled else {}),
         }
     spec["headGroupSpec"] = {
         "rayStartParams": ray_start_params(template.head),

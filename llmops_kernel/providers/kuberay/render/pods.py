@@ -7,7 +7,7 @@ from typing import Any, Final
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.kuberay_pods import HeadSettings, PodSettings, WorkerGroup
 from llmops_kernel.config.models.section import NodePrice
-from llmops_kernel.providers.kuberay.render import storage, warm_files
+from llmops_kernel.providers.kuberay.render import storage, tls, warm_files
 from llmops_kernel.providers.kuberay.render.overlay import overlaid
 from llmops_kernel.providers.kuberay.render.placement import placement
 from llmops_kernel.providers.kuberay.resource import names
@@ -63,6 +63,7 @@ def _pod(
         "volumeMounts": [
             *(shm_mount, *own_mounts, *secret_mounts),
             *(warm_files.mounts() if warm else []),
+            *(tls.mounts() if template.tls.enabled else []),
         ],
         **storage.after_start(template),
     }
@@ -72,10 +73,19 @@ def _pod(
         "volumes": [
             *(shm, *own, *secret),
             *(warm_files.volumes(template.name) if warm else []),
+            *(tls.volumes(template.tls, cluster=template.name) if template.tls.enabled else []),
         ],
+        **_before_ray(template, container),
         **placement(settings, cluster=template.name, group=group),
         **_identity(template),
     }
+
+
+def _before_ray(template: KubeRayTemplate, container: Raw) -> Raw:
+    if not template.tls.enabled:
+        return {}
+    made = tls.init_container(image=container["image"], pull_policy=container["imagePullPolicy"])
+    return {"initContainers": [made]}
 
 
 def _variables(template: KubeRayTemplate, settings: PodSettings, *, own_token: bool) -> Raw:
@@ -118,6 +128,8 @@ def _environment(template: KubeRayTemplate, settings: PodSettings) -> dict[str, 
     env |= given
     alone = not any(group.highest for group in template.worker_groups)
     env |= NodePrice.of(settings.price, only_node=alone).environment()
+    if template.tls.enabled:
+        env |= tls.environment()
     if template.storage.runs:
         env[RUN_STORAGE_ENV_VAR] = template.storage.runs
     if template.warm.enabled:

@@ -64,5 +64,14 @@ def token_secret(cluster: str) -> str:
     return cluster
 
 
+def network_policy(cluster: str) -> str:
+    return f"{cluster}-pods"
+
+
+def tls_secret(cluster: str) -> str:
+    """Return the name of cert-manager's Certificate, and of the Secret that it fills."""
+    return f"{cluster}-tls"
+
+
 def warm_config_map(cluster: str) -> str:
     return f"{cluster}-warm"

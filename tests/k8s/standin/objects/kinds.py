@@ -157,6 +157,7 @@ BUILT_IN = (
         counted=True,
     ),
     _built_in("apps", "v1", "Deployment", "deployments", "status", short="deploy", counted=True),
+    _built_in("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short="netpol"),
     _built_in("coordination.k8s.io", "v1", "Lease", "leases"),
     _built_in(
         "storage.k8s.io", "v1", "StorageClass", "storageclasses", short="sc", namespaced=False
