@@ -1,4 +1,4 @@
-"""The ConfigMap and the Secret of a RayCluster: created with it, never taken from others."""
+"""What a RayCluster owns, such as its ConfigMap: created with it, never taken from others."""
 
 from __future__ import annotations
 
@@ -63,13 +63,15 @@ def _update(kube: Kube, owned: Mapping[str, Any], *, cluster: str, uid: str) -> 
     path = object_path(dict(owned))
     there = kube.get(path)
     _refuse(kube, there, owned, cluster=cluster, uid=uid)
+    data = fields(owned, "data")
     # A key that somebody added would be a file in every pod, or a second token.
-    extra = dict.fromkeys(fields(there, "data").keys() - owned["data"].keys())
+    extra = dict.fromkeys(fields(there, "data").keys() - data.keys())
     meta = {**owned["metadata"], "resourceVersion": there["metadata"].get("resourceVersion")}
     owners = objects(there, "metadata", "ownerReferences")
     if not owners or any(text(owner, "uid") == uid for owner in owners):
         del meta["ownerReferences"]  # Whoever applied it by hand keeps it.
-    kube.merge(path, {**owned, "metadata": meta, "data": {**extra, **owned["data"]}})
+    changed = {"data": {**extra, **data}} if "data" in owned else {}
+    kube.merge(path, {**owned, "metadata": meta, **changed})
 
 
 def _refuse(kube: Kube, there: Obj, body: Mapping[str, Any], *, cluster: str, uid: str) -> None:

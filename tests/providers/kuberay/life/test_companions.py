@@ -82,6 +82,16 @@ def test_apply_takes_no_config_map_over_and_changes_nothing_then(cloud: Cloud) -
     assert found(cloud.standin, cloud.namespace, "ConfigMap", "one-warm") == theirs
 
 
+def test_what_has_no_data_is_updated_too(cloud: Cloud) -> None:
+    guarded = cloud.template(network_policy=True)
+    cloud.provider.up(guarded, wait=False)
+    cloud.provider.apply(guarded)
+    path = f"/apis/networking.k8s.io/v1/namespaces/{cloud.namespace}/networkpolicies"
+    with cloud.standin.client() as http:
+        policies = http.get(path).json()["items"]
+    assert [len(one["metadata"]["ownerReferences"]) for one in policies] == [1]
+
+
 def test_what_was_added_to_a_config_map_does_not_reach_the_pods(cloud: Cloud) -> None:
     """Its keys are files on the PYTHONPATH of every pod."""
     planted = {"torch.py": "print('theirs')"}
