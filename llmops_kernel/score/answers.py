@@ -64,11 +64,13 @@ class AnswerSource:
         alone: threading.Lock | None = None,
         counted: Callable[[Sequence[Answer]], None] = lambda _: None,
         is_cancelled: Callable[[], bool] = lambda: False,
+        caller: str = "",
     ) -> None:
         """`find` returns the replica's actor, which is started if it is gone.
 
         `alone`: shared by all sources of one engine in this process. While one of them looks for
-        the prompt that the engine dies of, the others send nothing.
+        the prompt that the engine dies of, the others send nothing. `caller`: by which the
+        engine can be told to drop the calls.
         """
         self._alone = alone or threading.Lock()
         self._find = find
@@ -76,6 +78,7 @@ class AnswerSource:
         self._chunk_rows = chunk_rows
         self._counted = counted
         self._is_cancelled = is_cancelled
+        self._caller = caller
 
     def answers(
         self,
@@ -157,7 +160,9 @@ class AnswerSource:
                 self._keep(chunk, [_died()], found)
 
     def _call(self, job: Job, chunk: _Chunk) -> Any:
-        return self._engine.generate.remote(job, chunk.prompts, chunk.targets, chunk.rows)
+        return self._engine.generate.remote(
+            job, chunk.prompts, chunk.targets, chunk.rows, caller=self._caller
+        )
 
     def _wait(self, call: Any) -> list[Answer]:
         import ray
@@ -169,6 +174,8 @@ class AnswerSource:
         return answers
 
     def _keep(self, chunk: _Chunk, answers: Sequence[Answer], found: list[Answer | None]) -> None:
+        if len(answers) < len(chunk.prompts):
+            raise CancelledError  # The engine has dropped the call.
         for n, answer in enumerate(answers):
             answer.id = chunk.first + n
             found[answer.id] = answer

@@ -129,9 +129,10 @@ class Fleet:
             self._start(max(one.index for one in self.ready) + 1 if self.ready else count)
 
     def stop(self) -> None:
-        """Ask the scorers to leave their parts; the engines stay for the next job."""
+        """Ask scorers to leave their parts and engines to drop them; engines stay loaded."""
         for one in self.ready:
             one.scorer.cancel.remote()
+            one.engine.drop.remote(self._setup.caller)
 
     def end(self) -> None:
         """End the scorers; engines stay until nobody has used them for `keep_s`."""
@@ -139,4 +140,6 @@ class Fleet:
 
         for one in self.ready:
             ray.kill(one.scorer, no_restart=True)
+            # What a scorer of a run that failed has sent, nobody waits for either.
+            one.engine.drop.remote(self._setup.caller)
         self.ready = []

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ class ScorerSetup:
     columns: OutputColumns
     output: str
     """Where parts are written; empty: they are sent to the driver."""
+    caller: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """By which engines know the calls of these scorers."""
 
 
 @dataclass
@@ -160,6 +163,7 @@ class Scorer:
             alone=self._alone,
             counted=lambda answers: self._count(part.index, asked, answers),
             is_cancelled=self._cancelled.is_set,
+            caller=self._setup.caller,
         )
         found = source.answers(job, prompts, targets, [one.row.number for one in asked])
         for one, answer in zip(asked, found, strict=True):

@@ -63,9 +63,19 @@ class EngineActor:
         prompts: Sequence[Prompt],
         targets: Sequence[str] = (),
         rows: Sequence[int] = (),
+        *,
+        caller: str = "",
     ) -> list[Answer]:
-        """Return the answers in the order of the prompts; `rows`: their row numbers."""
-        return self._ready().generate(_on_this_node(job), prompts, targets, rows)
+        """Return the answers in the order of the prompts; `rows`: their row numbers.
+
+        After `drop(caller)` the answers that are not there yet are missing.
+        """
+        return self._ready().generate(_on_this_node(job), prompts, targets, rows, caller=caller)
+
+    def drop(self, caller: str) -> None:
+        """Cancel all calls of that caller, also those that arrive later."""
+        if self._loop is not None:
+            self._loop.drop(caller)
 
     def stream(self, job: Job, prompt: Prompt, *, key: str = "") -> Iterator[Answer]:
         """Yield the growing answer; `cancel(key)` ends it."""

@@ -30,6 +30,7 @@ class _Batch:
     parts: SimpleQueue[Answer | None] | None = None
     """Of a streamed call: partial answers, then None."""
     was_cancelled: bool = False
+    caller: str = ""
 
     def finish(self) -> None:
         self.done.set()
@@ -59,6 +60,8 @@ class EngineLoop:
         self._inbox: list[_Batch] = []
         self._cancelled: list[_Batch] = []
         self._batches: dict[int, _Batch] = {}
+        self._dropped: set[str] = set()
+        """Callers that no longer wait: what they have sent already may still arrive."""
         self._streams: dict[str, _Batch] = {}
         """Streamed calls by the name that the caller gave them."""
         self._next_id = 0
@@ -88,12 +91,15 @@ class EngineLoop:
         prompts: Sequence[Prompt],
         targets: Sequence[str] = (),
         rows: Sequence[int] = (),
+        *,
+        caller: str = "",
     ) -> list[Answer]:
         """Wait for all answers; they are in the order of the prompts, ids count from 0.
 
-        `rows`: the prompts' row numbers; default counted from 0.
+        `rows`: the prompts' row numbers; default counted from 0. After `drop(caller)` the answers
+        that are not there yet are missing.
         """
-        batch = self._submit(job, prompts, targets, rows)
+        batch = self._submit(job, prompts, targets, rows, caller=caller)
         batch.done.wait()
         return [answer for answer in batch.answers if answer is not None]
 
@@ -121,6 +127,12 @@ class EngineLoop:
             self._cancel(found)
         return found is not None
 
+    def drop(self, caller: str) -> None:
+        """Cancel all calls of that caller, also those that arrive later."""
+        with self._change:
+            self._dropped.add(caller)
+            self._change.notify()
+
     def close(self) -> None:
         with self._change:
             self._closing = True
@@ -135,11 +147,14 @@ class EngineLoop:
         rows: Sequence[int] = (),
         *,
         parts: SimpleQueue[Answer | None] | None = None,
+        caller: str = "",
     ) -> _Batch:
         count = len(prompts)
         with self._change:
             numbers = rows or range(count)
-            batch = _Batch(self._next_id, job, prompts, targets, numbers, parts=parts)
+            batch = _Batch(
+                self._next_id, job, prompts, targets, numbers, parts=parts, caller=caller
+            )
             batch.answers, batch.left = [None] * count, count
             self._next_id += count
             if count:
@@ -176,8 +191,9 @@ class EngineLoop:
             cancelled, self._cancelled = self._cancelled, []
             closing = self._closing
         for batch in arrived:
-            self._add(batch)
-        for batch in cancelled:
+            if batch.caller not in self._dropped:
+                self._add(batch)
+        for batch in (*cancelled, *self._of_dropped(arrived)):
             self._forget(batch)
         if self.engine.unfinished:
             self.used_s = time.monotonic()
@@ -185,6 +201,13 @@ class EngineLoop:
                 self._take(answer)
             self.used_s = time.monotonic()
         return not closing
+
+    def _of_dropped(self, arrived: Sequence[_Batch]) -> list[_Batch]:
+        """Return the calls, each once, that nobody waits for."""
+        if not self._dropped:
+            return []
+        known = {one.first_id: one for one in (*arrived, *self._batches.values())}
+        return [one for one in known.values() if one.caller in self._dropped]
 
     def _add(self, batch: _Batch) -> None:
         targets = batch.targets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -102,6 +103,35 @@ def test_a_broken_engine_is_reported_once() -> None:
     while not broken and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert "is broken" in str(broken[0])
+
+
+def test_calls_of_a_caller_that_left_are_dropped_and_others_are_not() -> None:
+    """A run that was stopped has sent up to 2,048 rows, which kept the engine busy."""
+    loop = _loop()
+    with ThreadPoolExecutor(3) as pool:
+        leaves = pool.submit(loop.generate, Job(), ["a", "[hang]"], caller="stopped")
+        stays = pool.submit(loop.generate, Job(), ["b", "[hang]"], caller="goes on")
+        until(lambda: loop.engine.stats().running == 2)
+        loop.drop("stopped")
+        assert [answer.text for answer in leaves.result(10)] == ["a"]
+        until(lambda: loop.engine.unfinished == 1)
+        # Sent before the stop, arrived after it.
+        assert loop.generate(Job(), ["c"], caller="stopped") == []
+        assert loop.generate(Job(), ["d"])[0].text == "d"
+        assert not stays.done()
+        assert loop.idle_s == 0
+        loop.drop("goes on")
+        assert len(stays.result(10)) == 1
+        until(lambda: loop.idle_s > 0)
+    assert loop.engine.unfinished == 0
+    loop.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 def test_it_is_idle_only_without_work() -> None:
