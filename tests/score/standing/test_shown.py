@@ -57,7 +57,7 @@ def test_loaded_models_are_shown_and_only_idle_ones_are_ended(
     assert busy.name in answer["busy"]
     until(lambda: engine_of(cluster, ended) is None)
     assert engine_of(cluster, hanging) is not None
-    assert not any("end-engines" in (job.submission_id or "") for job in cluster.jobs())
+    until(lambda: not any("end-engines" in (job.submission_id or "") for job in cluster.jobs()))
     # What a stopped run has sent is not worked off: this row would keep the engine busy for ever.
     hanging.stop()
     hanging.wait(60, raise_on_failure=False)
