@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.config.models.cluster import ClusterTemplate
-from llmops_kernel.providers.local.provider import LocalProvider
 from tests.browser.lab import Lab
 from tests.browser.lab_page import NARROW, LabPage, opened
-from tests.browser.run_page import PANEL, RunPage, real_lab
+from tests.browser.run_page import PANEL, RunPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
 INSTANT = Path(__file__).parents[2] / "score" / "instant.py"
@@ -43,12 +41,9 @@ def write_workspace(folder: Path, once: Path) -> None:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Iterator[Lab]:
-    with real_lab() as lab:
-        write_workspace(lab.work, tmp_path / "has-hung")
-        LocalProvider(lab.home).up(ClusterTemplate(name="team", num_cpus=2))
-        lab.wait()
-        yield lab
+def work(team: Lab, tmp_path: Path) -> Lab:
+    write_workspace(team.work, tmp_path / "has-hung")
+    return team
 
 
 @pytest.fixture
