@@ -37,6 +37,7 @@ class HostileHead(BaseHTTPRequestHandler):
     """Says that it is a Ray of our version, so that its dashboard is opened."""
 
     base = ""
+    version = ""
     asked: list[str] = []  # noqa: RUF012 (emptied by `hostile_head`)
 
     def do_GET(self) -> None:
@@ -47,7 +48,7 @@ class HostileHead(BaseHTTPRequestHandler):
             self.send_header("Upgrade", "websocket")
             self.end_headers()
         elif path == "/api/version":
-            self._send("application/json", json.dumps({"ray_version": _version()}))
+            self._send("application/json", json.dumps({"ray_version": self.version}))
         elif path in ("/api/grafana_health", "/api/prometheus_health"):
             self._send("application/json", json.dumps(self._grafana()))
         elif path.startswith("/redirect"):
@@ -102,7 +103,7 @@ class HostileHead(BaseHTTPRequestHandler):
 @contextmanager
 def hostile_head(home: Path, *, base: str) -> Iterator[list[str]]:
     """A local cluster `evil` in `home`; yields the paths that its head was asked for."""
-    HostileHead.base = base
+    HostileHead.base, HostileHead.version = base, _version()
     HostileHead.asked.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), HostileHead)
     threading.Thread(target=server.serve_forever, daemon=True).start()

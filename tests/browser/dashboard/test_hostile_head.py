@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.dashboard.hostile_head import NAME, hostile_head
+from tests.browser.dashboard.hostile_head import NAME, HostileHead, hostile_head
 from tests.browser.lab import Lab
 from tests.browser.lab_page import LabPage
 
@@ -98,6 +98,15 @@ def test_nothing_that_a_head_answers_runs(lab: Lab, lab_page: Any, asked: list[s
     # Ray's page without ours around it is led back to it.
     lab_page.goto(lab_page.frames[1].url)
     lab_page.wait_for_url(f"{place}/#/jobs**")
+
+    # Without local pages of its version: a reason and a link.
+    HostileHead.version = "2.9.1"
+    lab_page.goto("about:blank")  # Another fragment alone would not load the page again.
+    lab_page.goto(f"{place}/#/logs")
+    lab_page.get_by_text("runs Ray 2.9.1").wait_for()
+    assert lab_page.get_by_role("link").get_attribute("rel") == "noopener noreferrer"
+    assert lab_page.locator("#ray").is_hidden()
+    tab.shot("hostile-head-other-version")
 
     assert cookie_values(lab_page) == cookies
     assert kernels(lab) == before
