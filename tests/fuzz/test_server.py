@@ -83,10 +83,10 @@ async def test_any_path_stays_on_the_dashboard(
     upstream: Upstream, http_server: Any, jp_http_port: int, jp_auth_header: dict[str, str]
 ) -> None:
     place = "/user/someone/llmops/dashboard/lab/"
-    for path in examples(mutated(PATHS), 500):
+    for path in (*PATHS, *examples(mutated(PATHS), 500)):
         raw = "".join(char for char in path if char not in " \r\n").encode("utf-8", "replace")
         reader, writer = await asyncio.open_connection("127.0.0.1", jp_http_port)
-        proof = f"Host: x\r\nAuthorization: {jp_auth_header['Authorization']}\r\n"
+        proof = f"Host: 127.0.0.1\r\nAuthorization: {jp_auth_header['Authorization']}\r\n"
         writer.write(b"GET " + place.encode() + raw + b" HTTP/1.1\r\n")
         writer.write(f"{proof}Connection: close\r\n\r\n".encode())
         answer = await asyncio.wait_for(reader.read(), 60)

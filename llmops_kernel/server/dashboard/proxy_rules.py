@@ -72,7 +72,9 @@ def target_path(path: str, query: str) -> str:
         or parts[-1] in (".", "..")
         or any(ord(char) < 32 or char in "\\\x7f" for char in decoded)
     )
-    if path and is_odd:
+    # A URL has them encoded: as they are they cannot be passed on.
+    is_raw = any(not "!" <= char <= "~" or char == "#" for char in path + query)
+    if (path and is_odd) or is_raw:
         raise ProxyRefusal(f"{path!r} is no path of the Ray Dashboard")
     _refuse_closed(decoded)
     kept = [pair for pair in query.split("&") if pair and _name(pair) not in _NOT_FOR_RAY]

@@ -19,6 +19,7 @@ from llmops_kernel.server.dashboard.clients import LOCATION
 from llmops_kernel.server.dashboard.proxy_rules import (
     DATA_POLICY,
     SAFE_METHODS,
+    ProxyRefusal,
     request_headers,
     response_headers,
     target_path,
@@ -90,7 +91,7 @@ class RelayHandler(JupyterHandler):
             # Not `client.request`: that would add headers of the client.
             request = httpx.Request(
                 method,
-                httpx.URL(base).copy_with(raw_path=_raw_path(base, target)),
+                _url(base, target),
                 headers=headers,
                 content=content,
                 extensions={"timeout": _TIMEOUT.as_dict()},
@@ -168,5 +169,11 @@ class RelayHandler(JupyterHandler):
         self.log.debug("%s %s %s", self.get_status(), self.request.method, self.request.path)
 
 
-def _raw_path(base: str, target: str) -> bytes:
-    return (httpx.URL(base).raw_path.decode().rstrip("/") + target).encode()
+def _url(base: str, target: str) -> httpx.URL:
+    """Return the address at the dashboard. Raises ProxyRefusal for what cannot be part of one."""
+    url = httpx.URL(base)
+    try:
+        raw_path = (url.raw_path.decode().rstrip("/") + target).encode("ascii")
+        return url.copy_with(raw_path=raw_path)
+    except (httpx.InvalidURL, UnicodeError):
+        raise ProxyRefusal(f"{target[:200]!r} is no path of the Ray Dashboard") from None

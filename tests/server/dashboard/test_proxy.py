@@ -312,7 +312,7 @@ def test_plain_paths_pass_as_they_are(path: str) -> None:
     assert target_path(path, "") == f"/{path}"
 
 
-@pytest.mark.parametrize("path", ["..", "a/..", "./a", "a\x01", "a\\b", "/a"])
+@pytest.mark.parametrize("path", ["..", "a/..", "./a", "a\x01", "a\\b", "/a", "\xfe", "a#b", "a b"])
 def test_odd_paths_do_not(path: str) -> None:
     with pytest.raises(ProxyRefusal):
         target_path(path, "")
