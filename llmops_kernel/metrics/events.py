@@ -107,6 +107,8 @@ class StartEvent(Event):
     versions: dict[str, str] = {}
     engine: str = ""
     """Class of the wrapped model: `DeepSpeedEngine` or `DistributedDataParallel` ..."""
+    performance: str = ""
+    """What was chosen for speed and why, on one line."""
 
 
 class StepEvent(Event):

@@ -90,12 +90,31 @@ def _arguments(config: TrainingConfig, folder: Path, use_gpu: bool) -> dict[str,
         "dataloader_pin_memory": use_gpu,
         "ddp_find_unused_parameters": False,
         **_schedule(config),
+        **_performance(config),
     }
     if config.parallelism.gradient_checkpointing:
         arguments["activation_checkpointing"] = True
         # The reentrant kind gives no gradient to adapters above frozen embeddings.
         arguments["activation_checkpointing_kwargs"] = {"use_reentrant": False}
     return {**arguments, **config.training_arguments}
+
+
+def _performance(config: TrainingConfig) -> dict[str, Any]:
+    performance = config.performance
+    arguments: dict[str, Any] = {}
+    if performance.compile:
+        arguments["torch_compile"] = True
+    if performance.tf32:
+        arguments["tf32"] = True
+    if performance.fused_loss:
+        arguments["use_liger_kernel"] = True
+        # Only the loss: Liger's other kernels would replace what was not asked for.
+        off = ("rope", "rms_norm", "swiglu", "geglu", "layer_norm", "cross_entropy")
+        arguments["liger_kernel_config"] = {
+            **dict.fromkeys(off, False),
+            "fused_linear_cross_entropy": True,
+        }
+    return arguments
 
 
 def _schedule(config: TrainingConfig) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError
 from llmops_kernel.metrics.events import EvalEvent, PhaseEvent
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.data.collate import COUNTS, Collator
+from llmops_kernel.train.data.collate import COUNTS, KEPT, Collator
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed, Prompt
 from llmops_kernel.train.hooks import Hooks, call
 
@@ -166,8 +166,12 @@ def summed_loss(
 
     `labels`: (batch, width), IGNORED where no loss counts; a label stands at its own token's
     position. Logits are computed from the first label on: before it, in the prompt, they would
-    be most of the head's work and memory for nothing.
+    be most of the head's work and memory for nothing. A batch that names the positions of its
+    logits has flat labels, see `collate.at_labels`.
     """
+    if KEPT in batch:
+        logits, wanted = model(**batch).logits[:-1].float(), labels[1:]
+        return F.cross_entropy(logits, wanted, reduction="sum"), len(wanted)
     kept = _num_logits(model, labels)
     logits = model(**batch, **({"logits_to_keep": kept} if kept else {})).logits[:, :-1].float()
     wanted = labels[:, labels.shape[1] - logits.shape[1] :]

@@ -32,6 +32,8 @@ from llmops_kernel.train.measure.step_flops import flops_counter
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.measure.versions import installed_versions
 from llmops_kernel.train.model import load as model
+from llmops_kernel.train.performance.choose import Chosen, choose, choose_products
+from llmops_kernel.train.performance.grouping import Grouping
 from llmops_kernel.train.trainer import LoopTrainer
 
 
@@ -50,6 +52,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     set_seed(config.seed)
     if not context.use_gpu:
         device.use_cpu_threads(context.local_world_size)
+    products = choose_products(config, use_gpu=context.use_gpu)
     hooks = load_hooks(_hooks_file(config, context))
     # Joining the group loads these operations: compiled before, they have a phase of their own
     # and a killed compilation cannot block this one.
@@ -68,7 +71,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     with context.phase("model_load"):
         network = model.load_model(source, config, hooks)
     _check_stop(context, arguments.device)
-    outcome = _fit(config, context, _Parts(hooks, tokenizer, data, network, arguments))
+    outcome = _fit(config, context, _Parts(hooks, tokenizer, data, network, arguments, products))
     if context.is_main and not context.use_gpu:
         device.raise_cpu_peak(config.model.dtype, context.cache)
     return outcome
@@ -102,29 +105,25 @@ class _Parts:
     data: Dataset
     network: Any
     arguments: Any
+    products: str
+    """What computes matrix products, and why; empty: PyTorch's own kernels."""
 
 
 def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outcome:
     context.emit(PhaseEvent(name="engine", state="begin"))
     timer = StepTimer()
-    collator = Collator(pad_token_id=parts.tokenizer.pad_token_id)
-    evaluator = _evaluator(config, context, parts, collator)
+    chosen = choose(
+        config,
+        parts.network,
+        parts.data.train,
+        products=parts.products,
+        use_gpu=context.use_gpu,
+    )
+    evaluator = _evaluator(config, context, parts, _collator(parts, chosen, padding_free=False))
     guard = DivergenceGuard(context, config)
     evaluate = guard.checked(evaluator) if evaluator else None
-    trainer = LoopTrainer(
-        model=parts.network,
-        args=parts.arguments,
-        train_dataset=parts.data.train,
-        data_collator=collator,
-        processing_class=parts.tokenizer,
-        timer=timer,
-        evaluate_with=evaluate,
-        skip_nan_steps=config.training.on_nan == "skip",
-        callbacks=list(call(parts.hooks.callbacks)) if parts.hooks.callbacks else None,
-    )
-    journal = _journal_callback(config, context, parts, timer, guard)
-    # It prints each step to the log, under Ray twice; the journal has the steps.
-    trainer.remove_callback(PrinterCallback)
+    trainer = _trainer(config, parts, chosen, timer, evaluate)
+    journal = _journal_callback(config, context, parts, timer, guard, chosen)
     trainer.add_callback(journal)
     journal.engine = lambda: type(trainer.model_wrapped).__name__
     if evaluator is not None:
@@ -143,6 +142,36 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
         _save(config, context, parts, trainer, metrics)
     wait_for_hashes()
     return Outcome(last_step=step, stopped=journal.stopped)
+
+
+def _trainer(
+    config: TrainingConfig, parts: _Parts, chosen: Chosen, timer: StepTimer, evaluate: Any
+) -> LoopTrainer:
+    collator = _collator(parts, chosen, padding_free=chosen.padding_free)
+    trainer = LoopTrainer(
+        model=parts.network,
+        args=parts.arguments,
+        train_dataset=parts.data.train,
+        data_collator=collator,
+        processing_class=parts.tokenizer,
+        timer=timer,
+        evaluate_with=evaluate,
+        skip_nan_steps=config.training.on_nan == "skip",
+        group=Grouping(collator) if chosen.group_by_length else None,
+        callbacks=list(call(parts.hooks.callbacks)) if parts.hooks.callbacks else None,
+    )
+    # It prints each step to the log, under Ray twice; the journal has the steps.
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _collator(parts: _Parts, chosen: Chosen, *, padding_free: bool) -> Collator:
+    return Collator(
+        pad_token_id=parts.tokenizer.pad_token_id,
+        pad_to_multiple_of=chosen.pad_to_multiple_of,
+        label_logits=chosen.label_logits,
+        padding_free=padding_free,
+    )
 
 
 def _save(
@@ -185,6 +214,7 @@ def _journal_callback(
     parts: _Parts,
     timer: StepTimer,
     guard: DivergenceGuard,
+    chosen: Chosen,
 ) -> JournalCallback:
     counted = model.count_parameters(parts.network)
     flops_of = flops_counter(parts.network, config=config, counted=counted)
@@ -199,7 +229,9 @@ def _journal_callback(
         context,
         config=config,
         timer=timer,
-        start=_start_event(config, context, parts, counted),
+        start=_start_event(config, context, parts, counted).model_copy(
+            update={"performance": chosen.text}
+        ),
         flops_of=flops_of or (lambda tokens, squares: None),
         guard=guard,
     )

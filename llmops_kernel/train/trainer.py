@@ -10,6 +10,7 @@ import torch
 from transformers import Trainer
 
 from llmops_kernel.train.measure.step_timer import StepTimer
+from llmops_kernel.train.performance.grouping import Grouping
 
 
 class LoopTrainer(Trainer):
@@ -21,9 +22,13 @@ class LoopTrainer(Trainer):
         timer: StepTimer,
         evaluate_with: Callable[[Any, int], dict[str, float]] | None = None,
         skip_nan_steps: bool = False,
+        group: Grouping | None = None,
         **kwargs: Any,
     ) -> None:
+        if group is not None:  # batches stay rows until those of a whole step are known
+            kwargs["data_collator"] = list
         super().__init__(*args, **kwargs)
+        self._group = group
         self._timer = timer
         self._evaluate_with = evaluate_with
         self._skip_nan_steps = skip_nan_steps
@@ -32,7 +37,10 @@ class LoopTrainer(Trainer):
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> Any:
         """Measure the wait for data and remove the token counts, then do as upstream."""
-        return super().get_batch_samples(self._timer.timed(epoch_iterator), num_batches, device)
+        batches = epoch_iterator
+        if self._group is not None:
+            batches = self._group.batches(epoch_iterator, num_batches)
+        return super().get_batch_samples(self._timer.timed(batches), num_batches, device)
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Return 0: the journal has its own count.

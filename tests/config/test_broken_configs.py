@@ -111,11 +111,18 @@ CASES = [
          ("evaluation.generate", "set data.eval")),
     Case("generate plain text", "model: x\ndata: {train: x, eval: y, format: text}\n"
          "evaluation:\n  generate: yes\n", 4, ("no prompt", "data.format=chat"), ""),
-    Case("flash in fp32", "model: {id: x, attn_implementation: flash_attention_2}\ndata: x\n", 1,
+    Case("flash in fp32", "model: {id: x, attention: flash_attention_2}\ndata: x\n", 1,
          ("bfloat16 only", "model.dtype is float32", "set model.dtype=bfloat16"), ""),
     Case("flash without GPU", "parallelism: {use_gpu: false}\ndata: x\nmodel:\n  dtype: bfloat16\n"
          "  id: x\n  attn_implementation: flash_attention_2\n", 6,
-         ("needs a GPU", "attn_implementation=sdpa"), ""),
+         ("needs a GPU", "attention=sdpa"), ""),
+    Case("liger without GPU", "parallelism: {use_gpu: false}\nperformance: {fused_loss: true}\n", 4,
+         ("needs a GPU", "performance.fused_loss=false")),
+    Case("logits at labels, compiled", "performance: {compile: true, logits: labels}\n", 3,
+         ("does not work together with compile", "compile=false")),
+    Case("no padding twice", "data: {train: x, packing: true}\nmodel: x\n"
+         "performance: {padding_free: true}\n", 3, ("packed", "padding_free=false"), ""),
+    Case("performance mode", "performance: fast\n", 3, ("must be one of auto, off",)),
     Case("merge", "method: full\noutput:\n  merge_adapter: true\n", 5,
          ("method full has no adapter", "method.type=lora")),
     Case("targets in one text", "method:\n  target_modules: q_proj, v_proj\n", 4,

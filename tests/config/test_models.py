@@ -192,3 +192,15 @@ def test_an_unknown_cluster_template_names_the_known_ones(tmp_path, monkeypatch)
         load_cluster_template("atlantis")
     with pytest.raises(ConfigError, match="no such file"):
         load_cluster_template("x/y.yaml")
+
+
+def test_a_name_of_an_earlier_release_is_read(tmp_path):
+    path = tmp_path / "old.train.yaml"
+    path.write_text("model: {id: tiny-llama, attn_implementation: eager}\ndata: rows.jsonl\n")
+    config = load_training_config(path)
+    assert config.model.attention == "eager"
+    record = config.model_dump(mode="json")
+    record["model"]["attn_implementation"] = record["model"].pop("attention")
+    assert TrainingConfig.model_validate(record) == config
+    written = flatten(load_training_config(path, ["model.attention=sdpa"]))
+    assert written["model.attention"] == "sdpa"

@@ -138,6 +138,8 @@ def line_of(event: AnyEvent, *, unit: str = "steps") -> str:
     if event.kind == "phase" and event.state == "end":
         detail = f": {event.detail}" if event.detail else ""
         return f"{event.name.replace('_', ' ')} done{detail}"
+    if event.kind == "start" and event.performance:
+        return f"performance: {event.performance}"
     if event.kind == "eval" and event.metrics:
         numbers = (f"{n.removeprefix('eval_')} {fmt.number(v)}" for n, v in event.metrics.items())
         where = f"at step {event.step}" if unit == "steps" else f"of {event.step:,} {unit}"

@@ -33,6 +33,7 @@ def training_facts(config: TrainingConfig) -> dict[str, str]:
         "data": config.data.train,
         "method": f"{config.method.type}, {config.parallelism.strategy}",
         "global batch size": batch_words(config),
+        "performance": f"{config.performance.describe()}, attention {config.model.attention}",
     }
 
 

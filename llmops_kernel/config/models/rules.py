@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from llmops_kernel.config.models.performance import rules as speed_rules
 from llmops_kernel.config.models.section import Broken
 from llmops_kernel.config.models.train_fields import TrainingFields
 from llmops_kernel.config.names import (
@@ -97,27 +98,6 @@ def _evaluation(config: TrainingFields) -> Iterator[Broken]:
         )
 
 
-def _attention(config: TrainingFields) -> Iterator[Broken]:
-    model = config.model
-    if not model.attn_implementation.startswith("flash"):
-        return
-    if model.dtype != "bfloat16":
-        yield Broken(
-            "model.attn_implementation",
-            f"{model.attn_implementation} computes in bfloat16 only, and model.dtype is"
-            f" {model.dtype}",
-            "set model.dtype=bfloat16, or attn_implementation=sdpa",
-            ("model.dtype",),
-        )
-    if config.parallelism.use_gpu is False:
-        yield Broken(
-            "model.attn_implementation",
-            f"{model.attn_implementation} needs a GPU, and parallelism.use_gpu is false",
-            "set attn_implementation=sdpa",
-            ("parallelism.use_gpu",),
-        )
-
-
 def _adapter(config: TrainingFields) -> Iterator[Broken]:
     if config.output.merge_adapter and config.method.saves != "adapter":
         yield Broken(
@@ -169,7 +149,8 @@ _RULES: tuple[Callable[[TrainingFields], Iterator[Broken]], ...] = (
     _batch_sizes,
     _offload,
     _evaluation,
-    _attention,
+    speed_rules.attention,
+    speed_rules.performance,
     _adapter,
     _trackers,
     _arguments,

@@ -49,6 +49,8 @@ class Section(BaseModel):
     # Schemas are built when something is validated: most of these classes are never used alone.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
     shorthand: ClassVar[str | None] = None
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Names of earlier releases, and the fields they are now; files and records have them."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -60,6 +62,8 @@ class Section(BaseModel):
     def _expand_shorthand(cls, value: Any) -> Any:
         if cls.shorthand is not None and isinstance(value, str | int | float):
             return {cls.shorthand: value}
+        if cls.renamed and isinstance(value, Mapping):
+            return {cls.renamed.get(key, key): item for key, item in value.items()}
         return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,7 @@ CATALOGUE = ("SmolLM2-135M-Instruct", "tiny-llama", "tiny-qwen2")
 
 class ModelConfig(Section):
     shorthand = "id"
+    renamed: ClassVar[Mapping[str, str]] = {"attn_implementation": "attention"}
 
     id: str
     """A name of the built-in catalogue (`SmolLM2-135M-Instruct`, `tiny-llama`, `tiny-qwen2`), a local folder, or a Hugging Face hub id."""
@@ -24,8 +25,8 @@ class ModelConfig(Section):
     """Hub branch, tag or commit; only for hub ids."""
     dtype: Dtype = "float32"
     """Compute dtype. Use `bfloat16` on GPUs; a CPU without bf16 instructions is faster with `float32`."""
-    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "sdpa"
-    """Attention kernel, as Transformers spells it. Flash attention needs a GPU."""
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "auto"
+    """Attention kernel, as Transformers names it. `auto` is PyTorch's `sdpa` where the model has it, else `eager`. Flash attention needs a GPU and the package's extra `gpu`."""
     trust_remote_code: bool = False
     """Run Python code from the model's repository."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, SerializeAsAny, field_validator
 
 from llmops_kernel.config.models.methods import LoraMethod, MethodConfig
+from llmops_kernel.config.models.performance import PerformanceConfig
 from llmops_kernel.config.models.section import NAME_PATTERN, RunConfig
 from llmops_kernel.config.models.sections import (
     CheckpointConfig,
@@ -34,6 +35,7 @@ class TrainingFields(RunConfig):
     parallelism: ParallelismConfig = ParallelismConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     training: TrainingSection = TrainingSection()
+    performance: PerformanceConfig = PerformanceConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     output: OutputConfig = OutputConfig()

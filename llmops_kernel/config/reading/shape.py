@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -80,7 +80,9 @@ class Shaper:
     def shape(self, model: type[Section], data: Mapping[Any, Any], path: Path = ()) -> Data:
         shaped: Data = {}
         for key, value in data.items():
-            name = str(key)
+            name = model.renamed.get(str(key), str(key))
+            if name != key:
+                self._origins.copy((*path, str(key)), (*path, name))
             field = model.model_fields.get(name)
             if field is None:
                 self._unknown(model, (*path, name), value)
@@ -113,6 +115,8 @@ class Shaper:
 
     def _leaf(self, field: FieldInfo, value: Any, path: Path) -> Any:
         kinds = members(field.annotation)
+        if isinstance(value, bool) and all(get_origin(kind) is Literal for kind in kinds):
+            value = self._text(value, path)  # a choice may be called `off`
         if isinstance(value, bool) and bool not in kinds and str not in kinds:
             # pydantic would take `yes` for 1.
             message = f"must be {expected(field)}"

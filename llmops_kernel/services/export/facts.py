@@ -16,7 +16,7 @@ from llmops_kernel.store.package.hashes import digest_of
 from llmops_kernel.store.record.record import RunRecord
 
 _SETTINGS = ("method", "optimizer", "training", "parallelism")
-_MODEL_SETTINGS = ("dtype", "attn_implementation", "revision")
+_MODEL_SETTINGS = ("dtype", "attention", "attn_implementation", "revision")
 
 
 def card_facts(record: RunRecord, view: RunView, *, base: str) -> CardFacts:

@@ -1,4 +1,4 @@
-"""Batches: padding, labels, and the two counts that MFU needs."""
+"""Batches: padding, labels, and the counts that MFU needs."""
 
 from __future__ import annotations
 
@@ -7,27 +7,47 @@ from typing import Any
 
 import torch
 
-from llmops_kernel.train.data.examples import IGNORED, Example, Packed
+from llmops_kernel.train.data.examples import IGNORED, Example, Packed, lay_out
 
 COUNTS = "llmops_counts"
-"""Batch key of an int64 tensor (rows, 2): tokens, and the sum of squared row lengths, padding
-apart. The trainer takes it out before the model sees the batch."""
+"""Batch key of an int64 tensor (rows, 3): tokens, the sum of squared row lengths, and tokens whose
+logits are computed; padding apart. The trainer takes it out before the model sees the batch."""
+KEPT = "logits_to_keep"
+"""Batch key of a boolean mask (rows, width): positions whose logits are computed."""
 
 
 class Collator:
     """Pads to the longest sequence of the batch, rounded up to a multiple of 8."""
 
-    def __init__(self, *, pad_token_id: int, pad_to_multiple_of: int = 8) -> None:
+    def __init__(
+        self,
+        *,
+        pad_token_id: int,
+        pad_to_multiple_of: int = 8,
+        label_logits: bool = False,
+        padding_free: bool = False,
+    ) -> None:
         self._pad = pad_token_id
         self._multiple = pad_to_multiple_of
+        self._label_logits = label_logits
+        self._padding_free = padding_free
 
     def __call__(self, rows: Sequence[Example | Packed]) -> dict[str, Any]:
+        counts = [_counts(row, self._label_logits) for row in rows]
+        if self._padding_free:
+            rows = [join(rows)]
+        batch = self._padded_batch(rows)
+        batch[COUNTS] = torch.tensor(counts, dtype=torch.int64)
+        if self._label_logits:
+            batch["labels"], batch[KEPT] = at_labels(batch["labels"])
+        return batch
+
+    def _padded_batch(self, rows: Sequence[Example | Packed]) -> dict[str, Any]:
         longest = max(len(row.input_ids) for row in rows)
         width = -(-longest // self._multiple) * self._multiple
         batch: dict[str, Any] = {
             "input_ids": self._padded([row.input_ids for row in rows], width, self._pad),
             "labels": self._padded([row.labels for row in rows], width, IGNORED),
-            COUNTS: torch.tensor([_counts(row) for row in rows], dtype=torch.int64),
         }
         if isinstance(rows[0], Packed):
             # No attention mask: Transformers derives the block-diagonal one from positions that
@@ -45,6 +65,35 @@ class Collator:
         return torch.tensor([[*row, *([value] * (width - len(row)))] for row in rows])
 
 
-def _counts(row: Example | Packed) -> tuple[int, int]:
+def at_labels(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return labels and a mask for a model that computes logits where the mask is true.
+
+    `labels`: (rows, width), at their own token's position. The loss of Transformers compares each
+    logit with the label after it. So the result has, flat, a first label that nothing predicts,
+    then each label whose token is predicted from a kept position, in order. The very last
+    position, which predicts nothing, is always kept: the loss gives it no label.
+    """
+    targets = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
+    kept = targets != IGNORED
+    wanted = targets[kept]
+    kept[-1, -1] = True
+    return torch.nn.functional.pad(wanted, (1, 0), value=IGNORED), kept
+
+
+def join(rows: Sequence[Example | Packed]) -> Packed:
+    """Return the rows end to end, as one sequence in which each starts at position 0."""
+    joined = Packed([], [], [], [])
+    for row in rows:
+        part = row if isinstance(row, Packed) else lay_out([row])
+        joined.input_ids.extend(part.input_ids)
+        joined.labels.extend(part.labels)
+        joined.position_ids.extend(part.position_ids)
+        joined.lengths.extend(part.lengths)
+    return joined
+
+
+def _counts(row: Example | Packed, label_logits: bool) -> tuple[int, int, int]:
     lengths = row.lengths if isinstance(row, Packed) else [len(row.input_ids)]
-    return sum(lengths), sum(length * length for length in lengths)
+    tokens = sum(lengths)
+    logits = len(row.labels) - 1 - row.labels[1:].count(IGNORED) if label_logits else tokens
+    return tokens, sum(length * length for length in lengths), logits

@@ -224,10 +224,11 @@ def pack(examples: Sequence[Example], *, max_length: int) -> list[Packed]:
         # Bins too full for any real row are not looked at again: keeps packing near linear.
         while first_open < len(bins) and (free[first_open] < 2 or len(bins) - first_open > 64):
             first_open += 1
-    return [_lay_out(members) for members in bins]
+    return [lay_out(members) for members in bins]
 
 
-def _lay_out(members: Sequence[Example]) -> Packed:
+def lay_out(members: Sequence[Example]) -> Packed:
+    """Return the examples end to end, each with positions of its own."""
     packed = Packed([], [], [], [])
     for example in members:
         size = len(example.input_ids)

@@ -19,6 +19,7 @@ import torch
 from filelock import FileLock
 
 from llmops_kernel.store.paths import cache
+from llmops_kernel.train.performance.matmul import kernel_name
 
 FILE = "cpu-peaks.json"
 """`peaks.json` of earlier versions may hold values of a busy machine, so it is not read."""
@@ -151,4 +152,6 @@ class PeakFile:
 def peak_key(name: str, dtype: str) -> str:
     """Return the name of a measurement: what the peak depends on."""
     threads = torch.get_num_threads()
-    return f"{platform.node()}|{name}|{dtype}|{threads} threads|{torch.__version__}"
+    key = f"{platform.node()}|{name}|{dtype}|{threads} threads|{torch.__version__}"
+    # Products of another library have another peak.
+    return key if kernel_name() == "torch" else f"{key}|{kernel_name()}"

@@ -19,6 +19,8 @@ class StepCounts:
 
     tokens: int
     sum_squared_lengths: int
+    logit_tokens: int
+    """Tokens whose logits are computed."""
     stop: bool
     """A worker was asked to stop; all workers see it in the same step."""
 
@@ -54,16 +56,16 @@ class StepTimer:
         return self._clock()
 
     def reduce(self, *, device: torch.device, stop: bool) -> StepCounts:
-        """Sum over the workers, in the only collective that we add to a step (three integers)."""
-        totals = torch.zeros(3, dtype=torch.int64, device=device)
+        """Sum over the workers, in the only collective that we add to a step (four integers)."""
+        totals = torch.zeros(4, dtype=torch.int64, device=device)
         for counts in self._counts:
-            totals[:2] += counts.to(device)
+            totals[:3] += counts.to(device)
         self._counts.clear()
-        totals[2] = int(stop)
+        totals[3] = int(stop)
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             dist.all_reduce(totals)
-        tokens, squares, stops = totals.tolist()
-        return StepCounts(int(tokens), int(squares), bool(stops))
+        tokens, squares, logits, stops = map(int, totals.tolist())
+        return StepCounts(tokens, squares, logits, bool(stops))
 
 
 class _TimedBatches:

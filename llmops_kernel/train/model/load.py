@@ -70,13 +70,14 @@ def _skip_frozen_in_ddp(model: Any) -> None:
 
 
 def _from_pretrained(source: str, config: TrainingConfig) -> Any:
+    attention = config.model.attention  # Transformers' own choice knows what the model can do
     try:
         return AutoModelForCausalLM.from_pretrained(
             source,
             revision=config.model.revision,
             trust_remote_code=config.model.trust_remote_code,
             dtype=_storage_dtype(config),
-            attn_implementation=config.model.attn_implementation,
+            attn_implementation=None if attention == "auto" else attention,
         )
     except LLMOpsError:
         raise

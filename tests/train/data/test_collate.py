@@ -15,13 +15,13 @@ def test_padding_is_masked_ignored_and_not_counted() -> None:
     assert batch["input_ids"].shape == (2, 8)
     assert batch["attention_mask"].sum() == 4
     assert (batch["labels"][1, 1:] == IGNORED).all()
-    assert batch[COUNTS].tolist() == [[3, 9], [1, 1]]
+    assert batch[COUNTS].tolist() == [[3, 9, 3], [1, 1, 1]]
 
 
 def test_a_pack_counts_each_row_squared_not_the_pack() -> None:
     packed = pack([Example([1] * 3, [1] * 3), Example([2] * 4, [2] * 4)], max_length=8)
     batch = Collator(pad_token_id=0)(packed)
-    assert batch[COUNTS].tolist() == [[7, 9 + 16]]
+    assert batch[COUNTS].tolist() == [[7, 9 + 16, 7]]
     assert "attention_mask" not in batch
 
 

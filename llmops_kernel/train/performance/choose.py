@@ -1,0 +1,186 @@
+"""Chooses what makes this run faster on this device, and says why."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import ConfigError
+from llmops_kernel.train.data.examples import IGNORED, Example, Packed
+from llmops_kernel.train.performance import matmul
+
+_LOOKED_AT = 256
+"""Rows from which the share of tokens with a label is estimated."""
+_MOST_LABELLED = 0.9
+"""With more labels than this, choosing their positions costs what it saves."""
+_GPU_MULTIPLE = 8
+"""Tensor cores want widths that are a multiple of it."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """How batches are made and what the model computes for them."""
+
+    label_logits: bool = False
+    """Logits only at tokens that the loss counts."""
+    group_by_length: bool = False
+    padding_free: bool = False
+    pad_to_multiple_of: int = _GPU_MULTIPLE
+    words: tuple[str, ...] = ()
+    """What was chosen and why, for the journal."""
+
+    @property
+    def text(self) -> str:
+        return "; ".join(self.words)
+
+
+def choose_products(config: TrainingConfig, *, use_gpu: bool) -> str:
+    """Install the kernels of matrix products before anything is computed; say which and why.
+
+    Raises ConfigError when the config wants some that are not there.
+    """
+    wanted, dtype = config.performance.matmul, config.model.dtype
+    if wanted == "torch" or (wanted == "auto" and not config.performance.automatic):
+        return ""
+    if wanted == "auto" and (use_gpu or dtype != "float32" or not matmul.gains()):
+        return ""
+    if use_gpu:
+        raise ConfigError(
+            "performance.matmul=onednn is for CPUs, and this run uses GPUs.",
+            remedy="set performance.matmul=auto",
+        )
+    if matmul.install():
+        why = "AVX-512 on an AMD processor" if matmul.gains() else "as configured"
+        return f"matrix products by oneDNN ({why})"
+    if wanted == "auto":
+        return ""
+    raise ConfigError(
+        "performance.matmul=onednn: this PyTorch has no oneDNN product of float32 matrices.",
+        remedy="set performance.matmul=auto",
+    )
+
+
+def choose(
+    config: TrainingConfig,
+    network: Any,
+    examples: Sequence[Example | Packed],
+    *,
+    products: str,
+    use_gpu: bool,
+) -> Chosen:
+    """Return what is safe and useful for this model and data. Raises ConfigError."""
+    wanted, words = config.performance, [products] if products else []
+    settings = getattr(_bare(network), "config", None)
+    if attention := getattr(settings, "_attn_implementation", None):
+        words.append(f"attention {attention}")
+    by_label, why = _label_logits(config, network, examples)
+    words.append(why)
+    groups = _groups(config)
+    if groups:
+        words.append("rows of like length in one micro batch")
+    if wanted.padding_free:
+        _check_positions(network)
+        words.append("no padding")
+    words += [
+        text
+        for text, is_on in (
+            ("fused loss by Liger", wanted.fused_loss),
+            ("compiled", wanted.compile),
+            ("TF32", wanted.tf32),
+        )
+        if is_on
+    ]
+    return Chosen(
+        label_logits=by_label,
+        group_by_length=groups,
+        padding_free=wanted.padding_free,
+        pad_to_multiple_of=1 if wanted.automatic and not use_gpu else _GPU_MULTIPLE,
+        words=tuple(filter(None, words)),
+    )
+
+
+def _groups(config: TrainingConfig) -> bool:
+    wanted, several = config.performance.group_by_length, config.gradient_accumulation_steps > 1
+    if wanted == "auto":
+        return config.performance.automatic and several
+    return wanted and several
+
+
+def _label_logits(
+    config: TrainingConfig, network: Any, examples: Sequence[Example | Packed]
+) -> tuple[bool, str]:
+    """Return whether logits are computed at labels only, and why. Raises ConfigError."""
+    performance = config.performance
+    wanted = performance.logits
+    if wanted == "all" or (wanted == "auto" and not performance.automatic):
+        return False, ""
+    if performance.fused_loss or performance.compile:
+        return False, ""  # Liger stores no logits; a compiled model wants equal shapes.
+    hindrance = label_logits_hindrance(network)
+    if wanted == "labels":
+        if hindrance:
+            raise ConfigError(
+                f"performance.logits=labels does not work with this model: {hindrance}.",
+                remedy="set performance.logits=all",
+            )
+        return True, "logits at labels only (as configured)"
+    if hindrance:
+        return False, f"logits of all tokens ({hindrance})"
+    share = labelled_share(examples)
+    if share > _MOST_LABELLED:
+        return False, f"logits of all tokens ({share:.0%} have a label)"
+    return True, f"logits at labels only ({share:.0%} of the tokens have one)"
+
+
+def labelled_share(examples: Sequence[Example | Packed]) -> float:
+    """Return the share of tokens with a label, from the first rows."""
+    rows = list(islice(examples, _LOOKED_AT))
+    tokens = sum(len(row.labels) for row in rows)
+    labelled = sum(len(row.labels) - row.labels.count(IGNORED) for row in rows)
+    return labelled / tokens if tokens else 1.0
+
+
+def label_logits_hindrance(network: Any) -> str:
+    """Return why logits cannot be computed at some positions only; empty if they can.
+
+    Proof is Transformers' own code: the model's `forward` selects positions by
+    `slice_logits_to_keep` (5.23), so that it computes the rest, such as a soft cap or a scale,
+    for each position by itself, and its loss is the common one, which reads nothing but logits
+    and labels.
+    """
+    from transformers.loss.loss_utils import ForCausalLMLoss
+
+    model = _bare(network)
+    kind = type(model)
+    if not kind.__module__.startswith("transformers.models."):
+        return f"{kind.__name__} is not a model of Transformers"
+    names = inspect.unwrap(kind.forward).__code__.co_names
+    if "slice_logits_to_keep" not in names:
+        return f"{kind.__name__} cannot leave logits out"
+    calls_it = "loss_function" in names
+    if not calls_it or getattr(model, "loss_function", None) is not ForCausalLMLoss:
+        return f"{kind.__name__} has a loss of its own"
+    return ""
+
+
+def _check_positions(network: Any) -> None:
+    """Raise ConfigError if the model does not keep joined rows apart by their positions."""
+    model = _bare(network)
+    parameters = inspect.signature(type(model).forward).parameters
+    body = getattr(model, "base_model", model)
+    masks = inspect.unwrap(type(body).forward).__code__.co_names
+    if "position_ids" not in parameters or not any("create_causal_mask" in name for name in masks):
+        raise ConfigError(
+            f"performance.padding_free does not work with {type(model).__name__}: it does not"
+            " keep rows apart by their positions.",
+            remedy="set performance.padding_free=false",
+        )
+
+
+def _bare(network: Any) -> Any:
+    """Return the model without PEFT's wrapper."""
+    return network.get_base_model() if hasattr(network, "get_base_model") else network
