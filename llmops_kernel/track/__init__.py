@@ -153,7 +153,8 @@ def resume_checkpoint() -> Path | None:
     """Return the newest checkpoint of this run to resume from.
 
     None in a first attempt, without a checkpoint and outside a run. What `checkpoint` was given
-    as a file is returned as a file, a folder as a folder.
+    as a file is returned as a file, a folder as a folder. On several workers of Ray rank 0 chooses
+    and each worker checks that it sees the same files: call it on all workers, or on rank 0 only.
     """
     tracker = session.tracker()
     return None if tracker is None else tracker.resume_checkpoint()

@@ -57,6 +57,9 @@ class Worker(Protocol):
     def host_memory_bytes(self) -> int | None: ...
     def keep_checkpoint(self, path: Path, *, step: int, keep: int) -> CheckpointEvent: ...
     def newest_checkpoint(self) -> Kept | None: ...
+    def agreed_checkpoint(self) -> Kept | None:
+        """Return the newest one that rank 0 sees, on each rank. Called equally often on all."""
+
     def start_facts(self) -> dict[str, Any]:
         """Return fields of StartEvent that the process knows: versions, hosts, node_ids."""
 
@@ -291,7 +294,7 @@ class Tracker:
         self._counter.mark()
 
     def resume_checkpoint(self) -> Path | None:
-        newest = self._worker.newest_checkpoint()
+        newest = self._worker.agreed_checkpoint()
         if newest is None:
             return None
         if not self._first_is_done:

@@ -137,6 +137,36 @@ def test_all_ranks_stop_at_one_step_and_a_retry_resumes(
     assert [one.step for one in run.view.steps][: step or 0] == list(range(1, (step or 0) + 1))
 
 
+def test_each_worker_resumes_from_what_rank_0_chose(
+    ray_cluster: ClusterInfo, tmp_path: Path
+) -> None:
+    """Rank 1 looks when the folder has a checkpoint that rank 0 did not see."""
+    script = """
+        import sys
+        from pathlib import Path
+        import torch.distributed as dist
+        from llmops_kernel import track
+
+        dist.init_process_group("gloo")
+        if dist.get_rank() == 1:
+            dist.barrier()
+        found = track.resume_checkpoint()
+        Path(sys.argv[1], f"rank-{dist.get_rank()}").write_text(str(found))
+        if dist.get_rank() == 0:
+            Path("state").write_text("new")
+            track.checkpoint("state", step=7)
+            dist.barrier()
+        dist.barrier()
+    """
+    cluster, found = llmops.cluster(ray_cluster.name), tmp_path / "found"
+    found.mkdir()
+    succeeded(cluster.submit(write(tmp_path, script), args=[str(found)], num_workers=2))
+    assert {path.name: path.read_text() for path in found.iterdir()} == {
+        "rank-0": "None",
+        "rank-1": "None",
+    }
+
+
 @pytest.mark.parametrize("num_workers", [None, 2])
 def test_a_failure_names_the_users_line(
     ray_cluster: ClusterInfo, tmp_path: Path, num_workers: int | None

@@ -55,6 +55,9 @@ class Process:
     def newest_checkpoint(self) -> Kept | None:
         return self.newest
 
+    def agreed_checkpoint(self) -> Kept | None:
+        return self.newest
+
     def start_facts(self) -> dict[str, Any]:
         return {"hosts": ("here",)}
 

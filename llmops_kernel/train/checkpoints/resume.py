@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from llmops_kernel.driver import checkpoint_folders as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.driver.storage import Bucket, Stored, clear
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.train.checkpoints import view
 from llmops_kernel.train.checkpoints.fetch import fetch
 from llmops_kernel.train.collectives import from_main, gather
 from llmops_kernel.train.context import WorkerContext
-
-# NFS keeps names and their absence for up to 60 s (acdirmax).
-_VIEW_S: Final = 75.0
-_LOOK_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -26,7 +21,7 @@ class _Choice:
     """What rank 0 chose, and the files that it saw."""
 
     name: str = ""
-    sizes: dict[str, int] | None = None
+    sizes: view.Sizes = None
     error: str = ""
 
 
@@ -38,7 +33,7 @@ class _Check:
     damage: str = ""
 
 
-def resume_path(context: WorkerContext, *, view_s: float = _VIEW_S) -> Path | None:
+def resume_path(context: WorkerContext, *, view_s: float = view.VIEW_S) -> Path | None:
     """Return the folder of the newest complete checkpoint, or None. Call it on all ranks.
 
     `view_s`: how long a rank waits until its view of a shared folder has the checkpoint. Raises
@@ -60,9 +55,10 @@ def _shared(context: WorkerContext, folder: Path, *, view_s: float) -> Path | No
         if not chosen.name:
             return None
         path = folder / chosen.name
-        problems = gather(_wait_for(path, chosen, view_s=view_s))
+        problems = gather(view.wait_for(path, chosen.sizes, view_s=view_s))
         if any(problems):
-            raise _other_view(context, path, problems)
+            rank, problem = next((rank, text) for rank, text in enumerate(problems) if text)
+            raise view.other_view(path, rank=rank, problem=problem)
         # Each rank reads a share: together about what loading the checkpoint reads anyway.
         damages = gather(manifest.hash_damage(path, share=context.rank, of=context.world_size))
         if not any(damages):
@@ -80,7 +76,7 @@ def _choose(context: WorkerContext, folder: Path) -> _Choice:
         for found in reversed(checkpoint.marked(folder)):
             damage = manifest.size_damage(found.path)
             if not damage:
-                return _Choice(found.path.name, _sizes(found.path))
+                return _Choice(found.path.name, view.sizes(found.path))
             if error := _leave_out(context, found.path, damage):
                 return _Choice(error=error)
     except (OSError, ValueError) as error:
@@ -103,41 +99,6 @@ def _damaged(name: str, damage: str) -> WarningEvent:
         message=f"{name} is damaged and is not resumed from: {damage}.",
         remedy="the run resumes from the complete checkpoint before it, or starts from the"
         " beginning if there is none; check the storage it was on",
-    )
-
-
-def _sizes(path: Path) -> dict[str, int] | None:
-    """None for a checkpoint of an earlier version. Raises ValueError and OSError."""
-    files = manifest.read(path)
-    return None if files is None else {name: entry.size_bytes for name, entry in files.items()}
-
-
-def _wait_for(path: Path, chosen: _Choice, *, view_s: float) -> str:
-    """Return what this rank sees differently from rank 0; empty: nothing."""
-    deadline_s = time.monotonic() + view_s
-    while (problem := _problem(path, chosen)) and time.monotonic() < deadline_s:
-        time.sleep(_LOOK_S)
-    return problem
-
-
-def _problem(path: Path, chosen: _Choice) -> str:
-    if checkpoint.token(path) is None:
-        return f"has no complete {path.name}"
-    try:
-        if _sizes(path) != chosen.sizes:
-            return f"has another writing of {path.name}"
-    except (OSError, ValueError) as error:
-        return str(error)
-    return manifest.size_damage(path)
-
-
-def _other_view(context: WorkerContext, path: Path, problems: list[str]) -> StoreError:
-    rank, problem = next((rank, text) for rank, text in enumerate(problems) if text)
-    return StoreError(
-        f"The run cannot resume: rank 0 found {path.name} in {path.parent}, but rank {rank} sees"
-        f" something else there ({problem}).",
-        remedy="storage.runs must be one folder that all nodes see alike: check its mount on the"
-        f" node of rank {rank}, then `llmops retry`",
     )
 
 

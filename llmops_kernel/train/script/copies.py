@@ -15,10 +15,13 @@ from llmops_kernel.driver import checkpoint_folders as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.driver.checkpoint_hashes import HashesLater, hashed_while
 from llmops_kernel.driver.folders import run_folder
-from llmops_kernel.driver.storage import Bucket, open_bucket
+from llmops_kernel.driver.storage import Bucket, Stored, open_bucket
+from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.tracker import Kept
+from llmops_kernel.train.checkpoints import view
+from llmops_kernel.train.checkpoints.agreement import Chosen, not_fetched
 from llmops_kernel.train.checkpoints.fetch import fetch
 
 CONTENT = "content"
@@ -51,25 +54,68 @@ class CheckpointCopies:
 
     def newest(self) -> Kept | None:
         """Return the newest complete checkpoint. Raises StoreError when the bucket is away."""
+        path = self._newest()
+        return None if path is None else _kept(path)
+
+    def choose(self) -> Chosen | None:
+        """Return the newest one for the other workers. Raises StoreError, OSError."""
+        path = self._newest()
+        if path is None:
+            return None
+        try:
+            files = view.sizes(path)
+        except ValueError as error:
+            raise StoreError(
+                f"{path.name} was changed while it was read: {error}", remedy="`llmops retry`"
+            ) from error
+        token = checkpoint.token(path) or ""
+        return Chosen(path.name, _kept(path).step, token=token, sizes=files)
+
+    def take(self, chosen: Chosen, *, rank: int, view_s: float) -> Kept:
+        """Return the checkpoint that rank 0 chose.
+
+        Raises StoreError if this worker sees another one there, or none, also after `view_s`.
+        """
+        path, bucket = self._folder / chosen.name, open_bucket(self._run_id)
+        if bucket is not None:
+            stored = Stored(f"checkpoints/{chosen.name}", chosen.step, chosen.token)
+            if problem := self._fetch_chosen(bucket, stored, path):
+                raise not_fetched(path, rank=rank, problem=problem)
+            return _kept(path)
+        problem = view.wait_for(path, chosen.sizes, view_s=view_s)
+        if not problem:
+            with _locked(self._folder):
+                problem = "" if self._is_sound(path) else "the SHA-256 of a file differs"
+        if problem:
+            raise view.other_view(path, rank=rank, problem=problem)
+        return _kept(path)
+
+    def _fetch_chosen(self, bucket: Bucket, stored: Stored, path: Path) -> str:
+        if stored not in bucket.complete():
+            return "it is not there, or was written again"
+        with _locked(self._folder):  # The workers of a node fetch it once.
+            return fetch(bucket, stored, path)
+
+    def _newest(self) -> Path | None:
         bucket = open_bucket(self._run_id)
         if bucket is None:
             return self._newest_here()
         # This node's own disk may have checkpoints that never reached the bucket.
         for stored in reversed(bucket.complete()):
             path = self._folder / stored.name.rpartition("/")[2]
-            with _locked(self._folder):  # The workers of a node fetch it once.
+            with _locked(self._folder):
                 damage = fetch(bucket, stored, path)
             if not damage:
-                return Kept(_as_written(path), stored.step)
+                return path
         return None
 
-    def _newest_here(self) -> Kept | None:
+    def _newest_here(self) -> Path | None:
         if checkpoint.latest(self._folder) is None:
             return None
         with _locked(self._folder):
             while newest := checkpoint.latest(self._folder):
                 if self._is_sound(newest.path):
-                    return Kept(_as_written(newest.path), newest.step)
+                    return newest.path
                 manifest.unmark(newest.path)
         return None
 
@@ -114,11 +160,11 @@ def _upload(bucket: Bucket, path: Path, *, keep: int) -> str:
     return bucket.url_of(name)
 
 
-def _as_written(path: Path) -> Path:
+def _kept(path: Path) -> Kept:
     """Return the file or folder that the script wrote."""
     content = path / CONTENT
     files = sorted(content.iterdir()) if content.is_dir() else []
-    return files[0] if files else path
+    return Kept(files[0] if files else path, checkpoint.step_of(path.name) or 0)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.session import BOARD_ENV_VAR
 from llmops_kernel.track.stopping import KEPT, STOPPED, Board, FileBoard, Reader, StopAgreement
 from llmops_kernel.track.tracker import Kept, Peak, Tracker
+from llmops_kernel.train.checkpoints.agreement import ResumeAgreement
 from llmops_kernel.train.script.copies import CheckpointCopies
 
 CLUSTER_AGE_S = 0.5
@@ -89,6 +90,7 @@ class ScriptWorker:
         self._board: Board = FileBoard(Path(folder)) if folder else ClusterBoard(spec)
         self._is_local = bool(folder)
         self._agreement: StopAgreement | None = None
+        self._resume: ResumeAgreement | None = None
 
     def emit(self, event: Event) -> None:
         """Journal on rank 0. Other ranks have no stream."""
@@ -165,3 +167,21 @@ class ScriptWorker:
 
     def newest_checkpoint(self) -> Kept | None:
         return self._copies.newest()
+
+    def agreed_checkpoint(self) -> Kept | None:
+        group = "" if self._is_local or self.world_size == 1 else _group_of_workers()
+        if not group:  # One worker, or all of them on one machine, with one view of its disk.
+            return self._copies.newest()
+        if self._resume is None:
+            self._resume = ResumeAgreement(self._board, self._copies, rank=self.rank, group=group)
+        return self._resume.newest()
+
+
+def _group_of_workers() -> str:
+    """Return what the workers that were started together have in common; empty if unknown.
+
+    Our driver and Ray Train make a placement group for each start of their workers.
+    """
+    import ray
+
+    return str(ray.get_runtime_context().get_placement_group_id() or "")

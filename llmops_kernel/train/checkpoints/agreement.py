@@ -1,0 +1,118 @@
+"""Agrees among the workers of a script on one checkpoint: rank 0 chooses, all check it.
+
+The workers of a script need not have a process group when they ask, so they meet at the board
+that they share with the driver, and not in a collective operation.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from llmops_kernel.errors import StoreError
+from llmops_kernel.track.stopping import Board
+from llmops_kernel.track.tracker import Kept
+from llmops_kernel.train.checkpoints import view
+
+_BEGIN_S: Final = 1800.0
+"""Rank 0 alone may prepare data or download a model before it asks."""
+_SAY_S: Final = 30.0
+_LOOK_S: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Rank 0's choice, as JSON can hold it."""
+
+    name: str
+    step: int
+    token: str
+    sizes: view.Sizes
+
+
+class Copies(Protocol):
+    """The run's checkpoints as this worker's node sees them."""
+
+    def choose(self) -> Chosen | None: ...
+    def take(self, chosen: Chosen, *, rank: int, view_s: float) -> Kept: ...
+
+
+class ResumeAgreement:
+    """One worker's part. Calls are counted: the n-th of each worker returns the same checkpoint.
+
+    `group` names the workers that were started together, so that those of a later start agree
+    again. Methods raise StoreError and OSError.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        copies: Copies,
+        *,
+        rank: int,
+        group: str,
+        begin_s: float = _BEGIN_S,
+        view_s: float = view.VIEW_S,
+    ) -> None:
+        self._board, self._copies = board, copies
+        self._rank, self._group = rank, group
+        self._begin_s, self._view_s = begin_s, view_s
+        self._calls = 0
+
+    def newest(self) -> Kept | None:
+        """Return rank 0's newest complete checkpoint on each rank; None if rank 0 has none."""
+        self._calls += 1
+        name = f"resume-{self._group}-{self._calls}"
+        chosen = self._lead(name) if self._rank == 0 else self._follow(name)
+        if chosen is None:
+            return None
+        return self._copies.take(chosen, rank=self._rank, view_s=self._view_s)
+
+    def _lead(self, name: str) -> Chosen | None:
+        self._board.put(name, {"state": "choosing"})
+        try:
+            chosen = self._copies.choose()
+        except (StoreError, OSError) as error:
+            self._board.put(name, {"state": "failed", "error": str(error)})
+            raise
+        value = None if chosen is None else asdict(chosen)
+        self._board.put(name, {"state": "chosen", "chosen": value})
+        return chosen
+
+    def _follow(self, name: str) -> Chosen | None:
+        begun_s, is_reported = time.monotonic(), False
+        while (answer := self._answer(name)).get("state") in (None, "choosing"):
+            waited_s = time.monotonic() - begun_s
+            if not answer and waited_s > self._begin_s:
+                raise _never_asked(waited_s)
+            if waited_s > _SAY_S and not is_reported:
+                print("Waiting for rank 0 to choose the checkpoint to resume from.", flush=True)
+                is_reported = True
+            time.sleep(_LOOK_S)
+        if answer["state"] == "failed":
+            raise StoreError(
+                f"Rank 0 cannot read the run's checkpoints: {answer['error']}",
+                remedy="`llmops retry` when the storage is available",
+            )
+        return None if answer["chosen"] is None else Chosen(**answer["chosen"])
+
+    def _answer(self, name: str) -> dict[str, Any]:
+        value = self._board.get(name)
+        return value if isinstance(value, dict) else {}
+
+
+def not_fetched(path: Path, *, rank: int, problem: str) -> StoreError:
+    return StoreError(
+        f"The run cannot resume: rank 0 chose {path.name}, but rank {rank} cannot fetch that"
+        f" checkpoint from the run storage ({problem}).",
+        remedy="`llmops retry` when the storage is available",
+    )
+
+
+def _never_asked(waited_s: float) -> StoreError:
+    return StoreError(
+        f"Rank 0 did not call track.resume_checkpoint() within {waited_s:.0f} s.",
+        remedy="call track.resume_checkpoint() on all workers, or on rank 0 only",
+    )
