@@ -155,16 +155,25 @@ class Kube:
         return self._json("PATCH", path, params=params, body=patch, content_type=_MERGE)
 
     def delete(
-        self, path: str, *, uid: str | None = None, propagation: str = "Background"
+        self,
+        path: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: str = "Background",
     ) -> dict[str, Any]:
-        """Delete an object; with `uid`, not one of the same name that was created since."""
+        """Delete an object; with `uid`, not one of the same name that was created since.
+
+        With `resource_version`, not one that was changed since.
+        """
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": propagation,
         }
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        wanted = {"uid": uid, "resourceVersion": resource_version}
+        if known := {name: value for name, value in wanted.items() if value is not None}:
+            body["preconditions"] = known
         return self._json("DELETE", path, body=body)
 
     def watch(

@@ -11,7 +11,7 @@ from llmops_kernel.providers.capabilities import Act, GuardState
 from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.life.decisions import record
-from llmops_kernel.providers.kuberay.life.lifecycle import delete, suspend
+from llmops_kernel.providers.kuberay.life.lifecycle import delete, suspend_unchanged
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import fields, labels, objects, text
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
@@ -161,16 +161,12 @@ def act(located: LocatedCluster, state: GuardState) -> bool:
 
 
 def _acted(located: LocatedCluster, what: Act) -> bool:
-    """Return False if it was changed at the last moment."""
-    if what is Act.DELETE:
-        delete(located)
-        return True
-    if status.queue_of(located.raycluster):
-        suspend(located)  # Kueue owns `suspend`: zero workers, for this version only.
-        return True
-    patch = {**_guarded(located, {names.IDLE_SINCE: None}), "spec": {"suspend": True}}
+    """Return False if it was changed at the last moment, for example kept."""
     try:
-        located.cache.put(located.kube.merge(located.path, patch))
+        if what is Act.DELETE:
+            delete(located, is_unchanged=True)
+        else:
+            suspend_unchanged(located)
     except KubeError as error:
         if error.reason == "Conflict":
             return False

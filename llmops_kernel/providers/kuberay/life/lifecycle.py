@@ -12,6 +12,7 @@ from llmops_kernel.errors import ClusterError, ClusterStateError
 from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.resource import names, status
+from llmops_kernel.providers.kuberay.resource.objects import text
 from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
 from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray
@@ -26,8 +27,15 @@ def suspend(located: LocatedCluster) -> None:
     if status.queue_of(located.raycluster):
         change(located, _to_zero)
         return
-    patch = {"spec": {"suspend": True}, "metadata": _annotated({names.IDLE_SINCE: None})}
-    _merged(located, patch)
+    _merged(located, _suspended())
+
+
+def suspend_unchanged(located: LocatedCluster) -> None:
+    """Suspend it as it was seen. Raises KubeError (Conflict) if it was changed since."""
+    is_queued = status.queue_of(located.raycluster)
+    patch = _to_zero(copy.deepcopy(dict(located.raycluster))) if is_queued else _suspended()
+    if patch:
+        _merged(located, _of_version(located, patch))
 
 
 def resume(located: LocatedCluster) -> None:
@@ -45,14 +53,26 @@ def keep(located: LocatedCluster, *, for_s: float) -> None:
     _merged(located, {"metadata": _annotated({names.KEPT_UNTIL: until})})
 
 
-def delete(located: LocatedCluster, *, foreground: bool = False, wait_s: float = _GONE_S) -> None:
+def delete(
+    located: LocatedCluster,
+    *,
+    foreground: bool = False,
+    is_unchanged: bool = False,
+    wait_s: float = _GONE_S,
+) -> None:
     """Delete that very cluster, not a newer one of the same name, and wait until it is gone.
 
-    Raises ClusterError when something holds it.
+    With `is_unchanged`, only as it was seen. Raises ClusterError when something holds it, and
+    KubeError.
     """
-    propagation = "Foreground" if foreground else "Background"
+    version = text(located.raycluster, "metadata", "resourceVersion") if is_unchanged else None
     try:
-        located.kube.delete(located.path, uid=located.uid, propagation=propagation)
+        located.kube.delete(
+            located.path,
+            uid=located.uid,
+            resource_version=version,
+            propagation="Foreground" if foreground else "Background",
+        )
     except KubeError as error:
         if error.code == 404:
             located.cache.drop(located.own_name, uid=located.uid)
@@ -109,6 +129,17 @@ def _merged(located: LocatedCluster, patch: Raw) -> None:
 def _same(located: LocatedCluster) -> LocatedCluster | None:
     now = fetched(located.scope, located.own_name, home=located.home)
     return now if now is not None and now.uid == located.uid else None
+
+
+def _suspended() -> Raw:
+    return {"spec": {"suspend": True}, "metadata": _annotated({names.IDLE_SINCE: None})}
+
+
+def _of_version(located: LocatedCluster, patch: Raw) -> Raw:
+    """Limit the patch to the object as it was seen."""
+    meta = located.raycluster["metadata"]
+    seen = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
+    return {**patch, "metadata": {**patch.get("metadata", {}), **seen}}
 
 
 def _to_zero(raycluster: Raw) -> Raw:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from llmops_kernel.errors import HistoryError
 from llmops_kernel.jobs.guard import GuardThread, Report, guard_once
 from llmops_kernel.jobs.history import runs_to_archive
 from llmops_kernel.metrics.events import EndEvent, WarningEvent
-from llmops_kernel.providers.capabilities import Act
+from llmops_kernel.providers.capabilities import Act, GuardState
 from llmops_kernel.providers.protocol import ClusterState
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import Attempt, RunRecord
@@ -241,3 +242,32 @@ def test_under_kueue_the_workers_go_and_the_head_stays(cloud: Cloud, ray: RayDas
     assert spec["workerGroupSpecs"][0]["replicas"] == 0
     # Scaled to zero it is at rest: no guard does it again.
     assert guard_once(cloud.provider, "one").did == ""
+
+
+@pytest.mark.parametrize("how", ["suspend", "queue", "delete"])
+def test_a_keep_of_the_same_moment_wins(cloud: Cloud, ray: RayDashboard, how: str) -> None:
+    """The guard has looked, and is about to act, when somebody keeps the cluster."""
+    ending = {"time_to_live_s": 0.5, "at_end": "delete", "drain_s": 0.0}
+    up(cloud, idle=ending if how == "delete" else OFTEN)
+    if how == "queue":
+        label = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team-a"}}}
+        cloud.patch("one", label, manager="kubectl")
+    guarded = cloud.provider.guarded_cluster("one")
+    due = Act.DELETE if how == "delete" else Act.SUSPEND
+    state = until(lambda: _is_due(guarded, due))
+    # It writes the event of its decision between its last look and the change.
+    cloud.standin.fault("slow", method="POST", path="/events", seconds=2.0, count=1)
+    with ThreadPoolExecutor(1) as pool:
+        acted = pool.submit(guarded.act, state)
+        time.sleep(1.0)
+        annotation = {"llmops.dev/kept-until": f"{time.time() + 3600:.0f}"}
+        cloud.patch("one", {"metadata": {"annotations": annotation}}, manager="kubectl")
+        assert acted.result(timeout=30) is False
+    spec = cloud.live()["spec"]
+    assert not spec.get("suspend")
+    assert spec["workerGroupSpecs"][0]["replicas"] == 2
+
+
+def _is_due(guarded: Any, act: Act) -> GuardState | None:
+    state = guarded.guard_state()
+    return state if state is not None and state.act is act else None
