@@ -13,7 +13,6 @@ from llmops_kernel.errors import (
     ClusterNotFoundError,
     ClusterStateError,
     ConfigError,
-    LLMOpsError,
 )
 from llmops_kernel.providers.capabilities import (
     EditEffect,
@@ -67,9 +66,10 @@ class KubeRayProvider(ClusterProvider):
         """Attach to the RayCluster of that name, or create it; a suspended one is resumed.
 
         A cluster that runs with another template is not changed; the message says what applying
-        this one would do. Raises ClusterStartError, KubeError, ConfigError.
+        this one would do, and who made a cluster of somebody else. Raises ClusterStateError if that
+        has another specification, ClusterStartError, KubeError, ConfigError.
         """
-        from llmops_kernel.providers.kuberay.edit import apply as applying
+        from llmops_kernel.providers.kuberay.edit.attach import note_of
         from llmops_kernel.providers.kuberay.life import create as creating
         from llmops_kernel.providers.kuberay.life import lifecycle as changing
         from llmops_kernel.providers.kuberay.resource import own_clusters
@@ -77,12 +77,11 @@ class KubeRayProvider(ClusterProvider):
         own, report = _own(template), progress or _silent
         made = creating.create_or_find(own, home=self._home, report=report)
         located, note = made.located, ""
-        own_clusters.note(self._home, located.raycluster, access=own.access)
         if not made.is_new:
-            if applying.is_changed(located, own):
-                note = _unlike(located, own)
+            if note := note_of(located, own, home=self._home):
                 report(note)
             changing.resume(located)
+        own_clusters.note(self._home, located.raycluster, template=own)
         name = self._name_of(located)
         info = self.wait(name, progress=progress) if wait else self.get(name)
         return info.model_copy(update={"message": note}) if note else info
@@ -336,7 +335,7 @@ class KubeRayProvider(ClusterProvider):
 
         located, own = self._find(name or template.name), _own(template)
         applying.apply(located, own, force=force)
-        own_clusters.note(self._home, located.raycluster, access=own.access)
+        own_clusters.note(self._home, located.raycluster, template=own)
         return self.get(located.name)
 
     def _find(self, name: str) -> LocatedCluster:
@@ -369,23 +368,6 @@ def _own(template: AnyTemplate) -> KubeRayTemplate:
             remedy="llmops cluster init NAME --kind kuberay writes one for Kubernetes",
         )
     return template
-
-
-def _unlike(located: LocatedCluster, template: KubeRayTemplate) -> str:
-    """Return what to do if the template differs from the one the cluster was created from."""
-    from llmops_kernel.providers.kuberay.edit.apply import effect_of
-
-    try:
-        effect = effect_of(located, template)
-    except LLMOpsError as error:
-        return "It was created from another template; the effect of applying this one is"
-        f" unknown: {error}"
-    if effect.kind == "nothing":
-        return ""
-    return (
-        f"It runs as it was created, and the template differs. `llmops cluster apply`:"
-        f" {effect.sentence}"
-    )
 
 
 def _silent(line: str) -> None:

@@ -77,7 +77,11 @@ def put_token(standin: StandIn, namespace: str, token: str, *, name: str = "lab"
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": {"ray.io/cluster": name},
+            },
             "data": {"auth_token": base64.b64encode(token.encode()).decode()},
         }
     )

@@ -34,6 +34,14 @@ def is_changed(located: LocatedCluster, template: KubeRayTemplate) -> bool:
     return status.template_of(located.raycluster) != template
 
 
+def spec_differs(located: LocatedCluster, template: KubeRayTemplate) -> bool:
+    """Return whether the template specifies something else than replicas. Raises KubeError."""
+    live = located.kube.get(located.path)  # The cache keeps no managedFields: the field owners.
+    found = changes(live, _rendered(located, template).raycluster)
+    # A cluster is scaled while it is used.
+    return any(change.group is None or change.path[2:] != ("replicas",) for change in found)
+
+
 def effect_of(located: LocatedCluster, template: KubeRayTemplate) -> EditEffect:
     """Return what applying the template would do. Raises KubeError, ConfigError."""
     manifest = _rendered(located, template)

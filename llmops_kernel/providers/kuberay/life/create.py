@@ -64,7 +64,7 @@ def create_or_find(template: KubeRayTemplate, *, home: Path, report: Progress) -
         if located is None:
             raise
         return CreatedCluster(located, is_new=False)
-    own_clusters.note(home, raycluster, access=template.access, is_guarded=True)
+    own_clusters.note(home, raycluster, template=template, is_guarded=True)
     _make_companions(kube, manifest, raycluster)
     remember(home, scope)
     return CreatedCluster(_created(scope, template.name, home=home), is_new=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.kuberay_fields import Access
 from llmops_kernel.providers.kuberay.resource import status
 from llmops_kernel.providers.kuberay.resource.objects import Obj, text
@@ -28,6 +29,8 @@ class OwnCluster:
 
     access: Access | None = None
     """That of this user's own template; None if the user has applied none."""
+    secret: str = ""
+    """The Secret of Ray's token that this user's own template names."""
     is_guarded: bool = False
     """This user made the cluster, or told a guard to watch it."""
 
@@ -38,18 +41,26 @@ def read(home: Path, raycluster: Obj) -> OwnCluster:
     access = None
     with suppress(ValueError):
         access = Access.model_validate(found["access"]) if found.get("access") else None
-    return OwnCluster(access, found.get("guarded") is True)
+    secret = found.get("secret")
+    return OwnCluster(
+        access, secret if isinstance(secret, str) else "", found.get("guarded") is True
+    )
 
 
 def note(
-    home: Path, raycluster: Obj, *, access: Access | None = None, is_guarded: bool = False
+    home: Path,
+    raycluster: Obj,
+    *,
+    template: KubeRayTemplate | None = None,
+    is_guarded: bool = False,
 ) -> None:
     """Add to the record. If it cannot be written, the cluster is treated as somebody else's."""
     path = _path(home, raycluster)
     before = _read(path)
     record = {**before, "name": text(raycluster, "metadata", "name")}
-    if access is not None:
-        record["access"] = access.model_dump(mode="json")
+    if template is not None:
+        record["access"] = template.access.model_dump(mode="json")
+        record["secret"] = text(template.raycluster, "authOptions", "secretName")
     if is_guarded:
         record["guarded"] = True
     if record == before:

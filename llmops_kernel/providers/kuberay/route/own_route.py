@@ -21,7 +21,12 @@ def connection_to(kube: Kube, raycluster: Obj, *, home: Path) -> Connection:
     Raises KubeError, ClusterUnreachableError, MissingDependencyError.
     """
     try:
-        return open_route(kube, raycluster, access=own_clusters.access_of(home, raycluster))
+        return open_route(
+            kube,
+            raycluster,
+            access=own_clusters.access_of(home, raycluster),
+            own_secret=own_clusters.read(home, raycluster).secret,
+        )
     except ClusterUnreachableError as error:
         url = own_clusters.refused_url(home, raycluster)
         if url is None:

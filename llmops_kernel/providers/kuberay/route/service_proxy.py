@@ -6,13 +6,14 @@ import asyncio
 import base64
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.kuberay.api.client import Kube
+    from llmops_kernel.providers.kuberay.resource.objects import Obj
 
 TOKEN_HEADER: Final = "X-Ray-Authorization"
 REREAD_PAUSE_S: Final = 2.0
@@ -37,10 +38,14 @@ class GatewayBusy(httpx.NetworkError):
 
 
 class RayToken:
-    """Ray's token from the Secret. Thread-safe."""
+    """Ray's token from the Secret. Thread-safe.
 
-    def __init__(self, kube: Kube, *, path: str, key: str) -> None:
+    `require` raises ClusterUnreachableError for a Secret that is not the cluster's.
+    """
+
+    def __init__(self, kube: Kube, *, path: str, key: str, require: Callable[[Obj], None]) -> None:
         self._kube = kube
+        self._require = require
         self._path = path
         self._key = key
         self._lock = threading.Lock()
@@ -51,7 +56,7 @@ class RayToken:
         return f"RayToken({self._path!r})"
 
     def value(self) -> str:
-        """Return the token. Raises KubeError."""
+        """Return the token. Raises KubeError, ClusterUnreachableError."""
         with self._lock:
             return self._value or self._read()
 
@@ -66,7 +71,9 @@ class RayToken:
 
     def _read(self) -> str:
         self._read_s = time.monotonic()
-        data = self._kube.get(self._path).get("data") or {}
+        secret = self._kube.get(self._path)
+        self._require(secret)
+        data = secret.get("data") or {}
         self._value = base64.b64decode(data.get(self._key, "")).decode().strip()
         return self._value
 

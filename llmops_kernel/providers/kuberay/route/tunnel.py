@@ -17,7 +17,6 @@ from llmops_kernel.providers.kuberay.api.paths import (
     service_proxy_path,
 )
 from llmops_kernel.providers.kuberay.resource import names
-from llmops_kernel.providers.kuberay.resource.objects import dig, fields, objects, text
 from llmops_kernel.providers.kuberay.route.in_cluster import is_inside, resolves, service_host
 from llmops_kernel.providers.kuberay.route.port_forward import PortForward
 from llmops_kernel.providers.kuberay.route.service_proxy import (
@@ -26,6 +25,7 @@ from llmops_kernel.providers.kuberay.route.service_proxy import (
     GatewayRefusal,
     RayToken,
 )
+from llmops_kernel.providers.kuberay.route.token_secret import TokenSecret, token_secret_of
 from llmops_kernel.providers.protocol import Connection
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ class Target:
     service: str
     port_name: str
     port: int
-    secret: str | None
+    secret: TokenSecret | None
     """The Secret with Ray's token; None if the cluster requires none."""
 
     @classmethod
-    def of(cls, raycluster: Raw, *, namespace: str) -> Target:
+    def of(cls, raycluster: Raw, *, namespace: str, own_secret: str = "") -> Target:
         """Read the target.
 
         Raises ClusterUnreachableError for a cluster that accepts no token of ours.
@@ -74,7 +74,7 @@ class Target:
             ),
             port_name=_plain(_port_name(head, port=port), name=name),
             port=port,
-            secret=_secret(raycluster, name=name),
+            secret=token_secret_of(raycluster, name=name, own_name=own_secret),
         )
 
 
@@ -92,15 +92,18 @@ _locks: dict[_Key, threading.Lock] = {}
 _opened: dict[_Key, _Open] = {}
 
 
-def open_route(kube: Kube, raycluster: Raw, access: Access | None = None) -> Connection:
+def open_route(
+    kube: Kube, raycluster: Raw, access: Access | None = None, *, own_secret: str = ""
+) -> Connection:
     """Open a connection that recovers from expired credentials, a new token and a new head pod.
 
-    The route is chosen once per cluster and process, then remembered. Raises
+    The route is chosen once per cluster and process, then remembered. `own_secret`: the Secret of
+    Ray's token that the user's own template names. Raises
     ClusterUnreachableError with the error of each route when none works, KubeError, and
     MissingDependencyError.
     """
     access = access or Access()
-    target = Target.of(raycluster, namespace=kube.namespace)
+    target = Target.of(raycluster, namespace=kube.namespace, own_secret=own_secret)
     key = (kube.server, kube.context, target.namespace, target.name, *_asked(access))
     with _lock:
         own_lock = _locks.setdefault(key, threading.Lock())
@@ -145,6 +148,7 @@ def _find(kube: Kube, target: Target, access: Access, *, forward: PortForward | 
         "port-forward": way.port_forward,
         "url": way.url,
     }
+    way.read_token()  # Another route would not make the Secret the cluster's.
     if access.way != "auto":
         return made[access.way]()
     return way.best()
@@ -162,8 +166,15 @@ class _Routes:
         self._forward = forward
         self._token: RayToken | None = None
         if target.secret is not None:
-            path = secrets_path(target.namespace, target.secret)
-            self._token = RayToken(kube, path=path, key=names.TOKEN_KEY)
+            path = secrets_path(target.namespace, target.secret.name)
+            self._token = RayToken(
+                kube, path=path, key=names.TOKEN_KEY, require=target.secret.require
+            )
+
+    def read_token(self) -> None:
+        """Raises KubeError, and ClusterUnreachableError for a Secret that is not the cluster's."""
+        if self._token is not None:
+            self._token.value()
 
     def best(self) -> _Open:
         """Return the first route that works; each is tried once."""
@@ -321,27 +332,3 @@ def _port_name(head: Raw, *, port: int) -> str:
     return next((name for name, number in found.items() if number == port), None) or (
         names.DASHBOARD_PORT_NAME
     )
-
-
-def _secret(raycluster: Raw, *, name: str) -> str | None:
-    options = (raycluster.get("spec") or {}).get("authOptions") or {}
-    if options.get("enableK8sTokenAuth"):
-        raise ClusterUnreachableError(
-            f"RayCluster {name} expects Kubernetes credentials instead of Ray's token, and llmops"
-            f" sends Kubernetes credentials to the API server only",
-            remedy="set authOptions.mode: token without enableK8sTokenAuth",
-        )
-    if options.get("mode") == "token":
-        return str(options.get("secretName") or names.token_secret(name))
-    return _secret_of_pod(raycluster)
-
-
-def _secret_of_pod(raycluster: Raw) -> str | None:
-    """Return the Secret in the head's variables: a CRD without authentication needs them."""
-    pod = dig(raycluster, "spec", "headGroupSpec", "template", "spec")
-    for variable in objects(next(iter(objects(pod, "containers")), {}), "env"):
-        if variable.get("name") == "RAY_AUTH_TOKEN":
-            reference = fields(variable, "valueFrom", "secretKeyRef")
-            if reference.get("key") == names.TOKEN_KEY:
-                return text(reference, "name") or None
-    return None

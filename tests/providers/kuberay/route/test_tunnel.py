@@ -279,7 +279,9 @@ def test_ports_and_services_are_named_as_the_cluster_has_them() -> None:
     spec = {"headGroupSpec": head, "authOptions": {"mode": "token", "secretName": "shared"}}
     target = Target.of({"metadata": {"name": "lab"}, "spec": spec}, namespace="team")
     assert (target.service, target.port_name, target.port) == ("own", "ui", 9000)
-    assert (target.namespace, target.secret) == ("team", "shared")
+    assert target.namespace == "team"
+    assert target.secret is not None
+    assert target.secret.name == "shared"
     spec["authOptions"]["enableK8sTokenAuth"] = True  # type: ignore[index]
     with pytest.raises(ClusterUnreachableError, match="Kubernetes credentials"):
         Target.of({"metadata": {"name": "lab"}, "spec": spec}, namespace="team")
