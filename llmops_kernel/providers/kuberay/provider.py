@@ -65,9 +65,9 @@ class KubeRayProvider(ClusterProvider):
     ) -> ClusterInfo:
         """Attach to the RayCluster of that name, or create it; a suspended one is resumed.
 
-        A cluster that runs with another template is not changed; the message says what applying
-        this one would do, and who made a cluster of somebody else. Raises ClusterStateError if that
-        has another specification, ClusterStartError, KubeError, ConfigError.
+        A cluster with another template is not changed; the message says what applying this one
+        would do, and who made a cluster of somebody else. Raises ClusterStateError if that has
+        another specification, ClusterStartError, KubeError, ConfigError.
         """
         from llmops_kernel.providers.kuberay.edit.attach import note_of
         from llmops_kernel.providers.kuberay.life import create as creating
@@ -76,10 +76,11 @@ class KubeRayProvider(ClusterProvider):
 
         own, report = _own(template), progress or _silent
         made = creating.create_or_find(own, home=self._home, report=report)
-        located, note = made.located, ""
+        located = made.located
+        note = "" if made.is_new else note_of(located, own, home=self._home)
+        if note:
+            report(note)
         if not made.is_new:
-            if note := note_of(located, own, home=self._home):
-                report(note)
             changing.resume(located)
         own_clusters.note(self._home, located.raycluster, template=own)
         name = self._name_of(located)

@@ -162,10 +162,7 @@ class Kube:
         resource_version: str | None = None,
         propagation: str = "Background",
     ) -> dict[str, Any]:
-        """Delete an object; with `uid`, not one of the same name that was created since.
-
-        With `resource_version`, not one that was changed since.
-        """
+        """Delete an object; not one of that name that was created or changed since, if given."""
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",

@@ -66,18 +66,22 @@ def delete(
     KubeError.
     """
     version = text(located.raycluster, "metadata", "resourceVersion") if is_unchanged else None
+    propagation = "Foreground" if foreground else "Background"
     try:
         located.kube.delete(
-            located.path,
-            uid=located.uid,
-            resource_version=version,
-            propagation="Foreground" if foreground else "Background",
+            located.path, uid=located.uid, resource_version=version, propagation=propagation
         )
     except KubeError as error:
         if error.code == 404:
             located.cache.drop(located.own_name, uid=located.uid)
             return
         raise
+    _wait_until_gone(located, wait_s=wait_s)
+    located.cache.drop(located.own_name, uid=located.uid)
+    invalidate_ray(located)
+
+
+def _wait_until_gone(located: LocatedCluster, *, wait_s: float) -> None:
     deadline_s = time.monotonic() + wait_s
     pause_s = 0.1
     while (left := _same(located)) is not None:
@@ -93,8 +97,6 @@ def delete(
             )
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 2.0)
-    located.cache.drop(located.own_name, uid=located.uid)
-    invalidate_ray(located)
 
 
 def change(located: LocatedCluster, make: Callable[[Raw], Raw]) -> None:
