@@ -179,6 +179,9 @@ def environment(
     """Return the environment of the head and so of every job; the user's own is not changed."""
     env = inherited(user, template.inherit_env)
     env.setdefault("TORCH_EXTENSIONS_DIR", str(paths.cache() / "torch_extensions"))
+    # torch's default is /tmp/torchinductor_<user>: whoever makes that folder first chooses the
+    # code that it loads from there.
+    env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(paths.cache() / "torch_inductor"))
     # All of a run is on this machine, whatever network card the user's shell names for others.
     env |= loopback.settings() | {"VLLM_HOST_IP": loopback.ADDRESS}
     env |= template.env

@@ -14,6 +14,7 @@ from llmops_kernel.config.models.section import NodePrice, Price
 from llmops_kernel.errors import ClusterStartError
 from llmops_kernel.providers.local import launch
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
+from llmops_kernel.store import paths
 
 # Ray's, in the worst case: the session's folder and the longest socket name in it.
 _SESSION = "session_2026-11-21_04-06-15_189887_4194304"
@@ -74,6 +75,14 @@ def test_only_what_a_training_uses_is_inherited_and_a_template_names_more(tmp_pa
     env = environment(tmp_path, user | {"RAY_ADDRESS": "10.0.0.1:6379"}, named)
     assert {"MY_DATA", "CI_JOB_TOKEN"} <= set(env)
     assert not {"MY_KEY", "JUPYTERHUB_API_TOKEN", "RAY_ADDRESS"} & set(env)
+
+
+def test_compiled_code_is_kept_where_no_other_user_can_put_some_first(tmp_path: Path) -> None:
+    env = environment(tmp_path, {})
+    for name in ("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        assert Path(env[name]).is_relative_to(paths.cache())
+    own = {"TORCHINDUCTOR_CACHE_DIR": "/scratch/mine"}
+    assert environment(tmp_path, own).items() >= own.items()
 
 
 def test_python_in_a_job_is_our_interpreter(tmp_path: Path) -> None:
