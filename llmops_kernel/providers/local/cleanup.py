@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
+
+import psutil
 
 from llmops_kernel.errors import ClusterError
 from llmops_kernel.providers.local import launch
 from llmops_kernel.providers.local.logs import keep_logs
-from llmops_kernel.providers.local.processes import stop_processes
+from llmops_kernel.providers.local.processes import cluster_processes, stop_processes
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 
 STOP_GRACE_S: Final = 15.0
+_SOCKET_FOLDER: Final = "pymp-"
+"""So multiprocessing names the folders of its sockets; Ray's dashboard makes one at each start."""
 
 
 def clear(record: HeadRecord, folder: ClusterFolder) -> None:
@@ -19,6 +27,7 @@ def clear(record: HeadRecord, folder: ClusterFolder) -> None:
 
     Raises ClusterError when a process does not end.
     """
+    sockets = set(_socket_folders(record))
     left = stop_processes(record, grace_s=STOP_GRACE_S)
     launch.reap()
     if left:
@@ -29,4 +38,23 @@ def clear(record: HeadRecord, folder: ClusterFolder) -> None:
             f" them with ps -l {pids}",
         )
     keep_logs(record, folder)
-    shutil.rmtree(record.temp_dir, ignore_errors=True)
+    for path in (record.temp_dir, *sockets):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _socket_folders(record: HeadRecord) -> Iterator[Path]:
+    """Return the folders that multiprocessing removes at the end of a process, unless it is killed.
+
+    They are beside the cluster's own folder, one more at each stop, for as long as the host keeps
+    its temporary files.
+    """
+    for process in cluster_processes(record):
+        with suppress(psutil.Error, OSError):
+            for connection in process.net_connections(kind="unix"):
+                folder = Path(str(connection.laddr)).parent
+                if folder.name.startswith(_SOCKET_FOLDER) and _is_own(folder):
+                    yield folder
+
+
+def _is_own(folder: Path) -> bool:
+    return folder.is_dir() and folder.lstat().st_uid == os.getuid()

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from pathlib import Path
+
+from llmops_kernel.providers.local.cleanup import clear
+from llmops_kernel.providers.local.processes import MARK_ENV_VAR
+from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
+from tests.providers.conftest import Script
+
+# As Ray's dashboard: a socket in a folder that only a process that ends in order removes.
+LISTENER = """
+    import socket, tempfile, time
+    folder = tempfile.mkdtemp(prefix="pymp-", dir="/tmp")
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(folder + "/listener")
+    server.listen()
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_sockets_of_a_stopped_cluster_do_not_pile_up_in_tmp(
+    tmp_path: Path, start_script: Script
+) -> None:
+    record = HeadRecord(
+        name="lab", host=socket.gethostname(), temp_dir=tmp_path / "ray", dashboard_port=1,
+        started_s=time.time(), ray_version="2.60.0", template={},
+    )  # fmt: skip
+    ours = start_script(LISTENER, **{MARK_ENV_VAR: str(record.temp_dir)})
+    other = start_script(LISTENER, **{MARK_ENV_VAR: str(tmp_path / "another")})
+    assert ours.stdout is not None
+    assert other.stdout is not None
+    folder, others = (Path(process.stdout.readline().strip()) for process in (ours, other))
+    try:
+        clear(record, cluster_folder(tmp_path / "home", "lab"))
+        assert ours.wait(30) != 0
+        assert not folder.exists()
+        assert other.poll() is None
+        assert (others / "listener").is_socket()
+    finally:
+        shutil.rmtree(others)
+        shutil.rmtree(folder, ignore_errors=True)
