@@ -52,7 +52,20 @@ def _mfu_hint(view: TrainingView) -> str:
         return "model FLOPs utilization; the device's peak is not known"
     size, unit = (1e12, "TFLOPS") if start.peak_flops >= 1e12 else (1e9, "GFLOPS")
     peak = f"{start.peak_flops / size:,.3g} {unit}"
-    return f"model FLOPs utilization of {peak} a worker, {start.peak_source}"
+    return f"model FLOPs utilization of {peak} a worker, {start.peak_source}{_other_mfus(view)}"
+
+
+def _other_mfus(view: TrainingView) -> str:
+    """What other definitions give for the same steps."""
+    words = ""
+    if view.mfu_palm is not None:
+        words += (
+            f"; by PaLM's formula, which also counts what LoRA and causal attention leave out"
+            f" (mfu_palm), {view.mfu_palm:.1%}"
+        )
+    if view.hfu is not None:
+        words += f"; with what checkpointing computes once more (hfu), {view.hfu:.1%}"
+    return words
 
 
 def _last(name: str) -> Any:

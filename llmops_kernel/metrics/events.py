@@ -129,6 +129,10 @@ class StepEvent(Event):
     """Model FLOPs of the step, all workers together."""
     mfu: Annotated[float | None, AfterValidator(possible)] = None
     """0..1, of the workers' summed peak; None where an earlier version wrote more than 1."""
+    mfu_palm: Annotated[float | None, AfterValidator(possible)] = None
+    """MFU as other tools give it: all weights as if trained, attention over the full square."""
+    hfu: Annotated[float | None, AfterValidator(possible)] = None
+    """With the FLOPs that activation checkpointing computes once more."""
     peak_memory_bytes: int | None = None
     """Device memory as the allocator reports; None on CPU."""
     host_memory_bytes: int | None = None

@@ -100,13 +100,11 @@ def _product(
     shape: ModelShape, tokens: int, sum_squared_lengths: float, window: int | None, *, causal: bool
 ) -> float:
     """FLOPs of one query-by-key product of one layer, all sequences together."""
-    pairs = sum_squared_lengths
-    if causal:
-        pairs = _causal_pairs(tokens, sum_squared_lengths, window)
-    return 2.0 * shape.attention_width * pairs
+    count = pairs(tokens, sum_squared_lengths, window) if causal else sum_squared_lengths
+    return 2.0 * shape.attention_width * count
 
 
-def _causal_pairs(tokens: int, sum_squared_lengths: float, window: int | None) -> float:
+def pairs(tokens: float, sum_squared_lengths: float, window: int | None) -> float:
     """Pairs of a token with itself or an earlier one inside the window.
 
     A sequence longer than the window w has w L - w^2 / 2 pairs. The two sums do not contain the

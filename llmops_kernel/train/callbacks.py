@@ -25,7 +25,7 @@ from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.measure.device import PEAK_ENV_VAR, forget_cpu_peak
-from llmops_kernel.train.measure.step_flops import FlopsOf
+from llmops_kernel.train.measure.step_flops import Flops, StepFlops
 from llmops_kernel.train.measure.step_timer import StepCounts, StepTimer
 from llmops_kernel.warm.start_report import start_report
 
@@ -40,14 +40,14 @@ class JournalCallback(TrainerCallback):
         config: TrainingConfig,
         timer: StepTimer,
         start: StartEvent,
-        flops_of: FlopsOf,
+        flops: StepFlops | None,
         guard: DivergenceGuard,
     ) -> None:
         self._context = context
         self._config = config
         self._timer = timer
         self._start = start
-        self._flops_of = flops_of
+        self._flops = flops
         self._guard = guard
         self._counts: StepCounts | None = None
         self._begun = self._first_step_open = False
@@ -109,6 +109,7 @@ class JournalCallback(TrainerCallback):
         )
         if is_first:
             self._report_processes()
+            self._check_flops()
             self._timer.mark()
 
     def _report_processes(self) -> None:
@@ -123,18 +124,20 @@ class JournalCallback(TrainerCallback):
                 ProcessEvent(role="worker", rank=rank, warm=warm, reason=reason, private_bytes=size)
             )
 
+    def _check_flops(self) -> None:
+        """Check the count of FLOPs against PyTorch's, once a model; counts in no step's time."""
+        warning = self._flops.check() if self._flops else None
+        if warning is not None:
+            self._context.emit(warning)
+
     def _step_event(
         self, state: Any, logs: Any, counts: StepCounts, step_time_s: float, data_wait_s: float
     ) -> StepEvent:
-        flops = self._flops_of(counts.tokens, counts.sum_squared_lengths)
-        utilization = mfu(
-            flops=flops,
-            time_s=step_time_s,
-            peak_flops=self._start.peak_flops,
-            num_workers=self._start.num_workers,
-        )
+        count = self._flops
+        flops = count(counts) if count else Flops()
+        utilization = self._utilization(flops.required, step_time_s)
         if utilization is not None and possible(utilization) is None:
-            self._reject_peak(state.global_step, flops, step_time_s)
+            self._reject_peak(state.global_step, flops.required, step_time_s)
         return StepEvent(
             step=state.global_step,
             epoch=state.epoch,
@@ -146,13 +149,19 @@ class JournalCallback(TrainerCallback):
             compute_s=step_time_s - data_wait_s,
             tokens=counts.tokens,
             tokens_per_second=counts.tokens / step_time_s,
-            flops=flops,
+            flops=flops.required,
             mfu=possible(utilization),
+            mfu_palm=possible(self._utilization(flops.palm, step_time_s)),
+            hfu=possible(self._utilization(flops.executed, step_time_s)),
             peak_memory_bytes=(
                 torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
             ),
             host_memory_bytes=self._process.memory_info().rss,
         )
+
+    def _utilization(self, flops: float | None, time_s: float) -> float | None:
+        peak, workers = self._start.peak_flops, self._start.num_workers
+        return mfu(flops=flops, time_s=time_s, peak_flops=peak, num_workers=workers)
 
     def _reject_peak(self, step: int, flops: float | None, step_time_s: float) -> None:
         """Reject a peak that a step exceeded: it is wrong, and so is every MFU of the run."""

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from transformers import PrinterCallback, set_seed
 
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
+from llmops_kernel.metrics.events import PhaseEvent, StartEvent
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
 from llmops_kernel.train.arguments import training_arguments
@@ -28,7 +28,7 @@ from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.evaluate import Evaluator
 from llmops_kernel.train.hooks import Hooks, call, load_hooks
 from llmops_kernel.train.measure import device
-from llmops_kernel.train.measure.step_flops import flops_counter
+from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.measure.versions import installed_versions
 from llmops_kernel.train.model import load as model
@@ -111,7 +111,7 @@ class _Parts:
 
 def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outcome:
     context.emit(PhaseEvent(name="engine", state="begin"))
-    timer = StepTimer()
+    timer, flops = StepTimer(), _step_flops(config, context, parts)
     chosen = choose(
         config,
         parts.network,
@@ -123,7 +123,7 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     guard = DivergenceGuard(context, config)
     evaluate = guard.checked(evaluator) if evaluator else None
     trainer = _trainer(config, parts, chosen, timer, evaluate)
-    journal = _journal_callback(config, context, parts, timer, guard, chosen)
+    journal = _journal_callback(config, context, parts, timer, flops, guard, chosen)
     trainer.add_callback(journal)
     journal.engine = lambda: type(trainer.model_wrapped).__name__
     if evaluator is not None:
@@ -208,23 +208,24 @@ def _evaluator(
     )
 
 
+def _step_flops(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> StepFlops | None:
+    """Count on rank 0, while the model is as it was loaded: the Trainer changes and wraps it."""
+    if not context.is_main:
+        return None
+    checkpointing = config.parallelism.gradient_checkpointing
+    return StepFlops(parts.network, checkpointing=checkpointing, cache=context.cache)
+
+
 def _journal_callback(
     config: TrainingConfig,
     context: WorkerContext,
     parts: _Parts,
     timer: StepTimer,
+    flops: StepFlops | None,
     guard: DivergenceGuard,
     chosen: Chosen,
 ) -> JournalCallback:
     counted = model.count_parameters(parts.network)
-    flops_of = flops_counter(parts.network, config=config, counted=counted)
-    if flops_of is None:
-        context.emit(
-            WarningEvent(
-                message="FLOPs and MFU are unknown for this model architecture.",
-                remedy="they are shown as a dash; loss and tokens per second are not affected",
-            )
-        )
     return JournalCallback(
         context,
         config=config,
@@ -232,7 +233,7 @@ def _journal_callback(
         start=_start_event(config, context, parts, counted).model_copy(
             update={"performance": chosen.text}
         ),
-        flops_of=flops_of or (lambda tokens, squares: None),
+        flops=flops,
         guard=guard,
     )
 

@@ -195,9 +195,22 @@ class TrainingView(RunView):
 
         None also if a step was faster than the peak, which proves the peak wrong.
         """
+        return self._utilization(lambda event: event.mfu)
+
+    @property
+    def mfu_palm(self) -> float | None:
+        """Return the MFU as other tools give it for the same steps."""
+        return self._utilization(lambda event: event.mfu_palm)
+
+    @property
+    def hfu(self) -> float | None:
+        """Return the MFU with the FLOPs of recomputation."""
+        return self._utilization(lambda event: event.hfu)
+
+    def _utilization(self, value: Callable[[StepEvent], float | None]) -> float | None:
         if self.start is not None and self.start.peak_source == REJECTED_PEAK:
             return None
-        return self._recent(lambda event: event.mfu)
+        return self._recent(value)
 
     @property
     def loss(self) -> float | None:
@@ -251,6 +264,8 @@ class TrainingView(RunView):
             "step_time_s": self.step_time_s,
             "tokens_per_second": self.tokens_per_second,
             "mfu": self.mfu,
+            "mfu_palm": self.mfu_palm,
+            "hfu": self.hfu,
             "peak_memory_bytes": self.peak_memory_bytes,
             "submit_to_first_step_s": self.submit_to_first_step_s,
             "device": self.start.device if self.start else None,

@@ -1,50 +1,125 @@
-"""Counts the model FLOPs of a step for the network that is really trained."""
+"""Counts the FLOPs of a step for the network that is really trained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.methods import FullMethod, LoraMethod
-from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.metrics.flops import training_flops
-from llmops_kernel.metrics.lora import lora_adapters
-from llmops_kernel.metrics.shapes import ModelShape
-from llmops_kernel.train.model.load import ParameterCount
+from torch import nn
 
-FlopsOf = Callable[[int, int], float | None]
-"""(tokens, sum of squared lengths) of all workers -> FLOPs, or None when unknown."""
+from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.metrics.model_work import (
+    executed_flops,
+    palm_flops,
+    required_flops,
+)
+from llmops_kernel.track.model import describe_model
+from llmops_kernel.train.measure.module_work import TOLERANCE, Count, count_work
+from llmops_kernel.train.measure.step_timer import StepCounts
+from llmops_kernel.train.measure.twin import Twin, make_twin
+from llmops_kernel.train.measure.work_file import WorkFile, work_key
+
+_DASH = "they are shown as a dash; loss and tokens per second are not affected"
 
 
-def flops_counter(
-    network: Any, *, config: TrainingConfig, counted: ParameterCount
-) -> FlopsOf | None:
-    """Return None if the work is unknown: an unknown architecture, or a partly frozen model."""
-    settings: Any = getattr(network, "config", None)
-    shape = ModelShape.from_config(settings.to_dict()) if hasattr(settings, "to_dict") else None
-    method = config.method
-    if shape is None:
-        return None
-    if isinstance(method, FullMethod):
-        if counted.trainable != counted.total:
-            return None
-        return lambda tokens, squares: training_flops(
-            shape, tokens=tokens, sum_squared_lengths=squares
+@dataclass(frozen=True)
+class Flops:
+    """FLOPs of one step, of all workers together; None while unknown."""
+
+    required: float | None = None
+    """`mfu`: what this training needs, attention to earlier tokens only."""
+    palm: float | None = None
+    """`mfu_palm`: what other tools credit for the same step."""
+    executed: float | None = None
+    """`hfu`: with what activation checkpointing computes once more."""
+
+
+class StepFlops:
+    """Counts a model once, before it is wrapped, and checks the count after the first step.
+
+    Called with what all workers together counted in a step. A count that an earlier
+    run has checked is used at once. Else a known family is counted from its config until `check`,
+    which takes a fraction of a second.
+    """
+
+    def __init__(
+        self, network: nn.Module, *, checkpointing: bool = False, cache: Path | None = None
+    ) -> None:
+        self._checkpointing = checkpointing
+        self._problem = ""
+        self._twin: Twin | None = None
+        self._file = WorkFile(work_key(network, checkpointing=checkpointing), cache)
+        self._work = self._file.read()
+        self._preliminary: Callable[[int, float], float | None] | None = None
+        if self._work is None:
+            self._preliminary = _from_config(network)
+            self._prepare(network)
+
+    def _prepare(self, network: nn.Module) -> None:
+        try:
+            self._twin = make_twin(network)
+        except Exception as error:  # Any code of any model runs here.
+            self._problem = _words(error)
+
+    def __call__(self, counts: StepCounts) -> Flops:
+        tokens, squares = counts.tokens, counts.sum_squared_lengths
+        if self._work is None:
+            return Flops(self._preliminary(tokens, squares) if self._preliminary else None)
+        sums: dict[str, Any] = {"tokens": tokens, "sum_squared_lengths": squares}
+        palm = palm_flops(self._work, **sums)
+        sums["logit_tokens"] = counts.logit_tokens
+        return Flops(
+            required=required_flops(self._work, **sums),
+            palm=palm,
+            executed=executed_flops(self._work, **sums),
         )
-    if not isinstance(method, LoraMethod):
-        return None
-    adapters = lora_adapters(shape, r=method.r, target_modules=method.target_modules)
-    if adapters is not None and adapters.params != counted.trainable:
-        # PEFT placed them otherwise than the shape says. The rounder formula serves, but not on
-        # a mixture of experts, where it would count adapters of experts that did nothing.
-        adapters = None
-        if "num_local_experts" in settings.to_dict() or "num_experts" in settings.to_dict():
+
+    def check(self) -> WarningEvent | None:
+        """Count the modules and compare with PyTorch's counter, unless an earlier run has.
+
+        Where the two disagree neither is used, and the warning to be shown is returned.
+        """
+        if self._work is not None:
             return None
-    return lambda tokens, squares: training_flops(
-        shape,
-        tokens=tokens,
-        sum_squared_lengths=squares,
-        method="lora",
-        adapters=adapters,
-        adapter_params=counted.trainable,
-    )
+        twin, self._twin = self._twin, None
+        try:
+            count = count_work(twin, checkpointing=self._checkpointing) if twin else None
+        except Exception as error:  # Any code of any model runs here.
+            count, self._problem = None, _words(error)
+        if count is None and self._preliminary is not None:
+            return None
+        self._preliminary = None
+        if count is None or not count.agrees:
+            return self._warning(count)
+        self._work = count.work
+        self._file.write(count.work)
+        return None
+
+    def _warning(self, count: Count | None) -> WarningEvent:
+        message = "FLOPs and MFU are unknown for this model"
+        if count is None:
+            return WarningEvent(message=f"{message}: {self._problem}.", remedy=_DASH)
+        return WarningEvent(
+            message=f"{message}: its modules multiply {count.counted / 1e9:,.4g} GFLOPs for a"
+            f" sequence where PyTorch counts {count.executed / 1e9:,.4g}, more than"
+            f" {TOLERANCE:.1%} apart. Neither number is used.",
+            remedy=_DASH,
+        )
+
+
+def _words(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+def _from_config(network: nn.Module) -> Callable[[int, float], float | None] | None:
+    """Count from the config, where its family is known.
+
+    Only a model of the libraries' own modules: others may multiply what no config says.
+    """
+    libraries = ("torch.nn.", "transformers.", "peft.")
+    if not all(type(one).__module__.startswith(libraries) for one in network.modules()):
+        return None
+    return describe_model(network).flops_of

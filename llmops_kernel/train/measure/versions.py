@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib import metadata
 
 _PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets", "ray")
 
 
+@cache
 def installed_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in _PACKAGES:

@@ -1,0 +1,196 @@
+"""A copy of a model without memory, on PyTorch's `meta` device, to count what it multiplies.
+
+Only the module tree is copied. Of equal layers in a row the copy keeps two: the first, which in
+LoRA may need fewer gradients, and one that stands for the rest.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import nn
+
+ADAPTERS = "llmops_adapter_weights"
+"""Attribute of experts in a twin: weights of the adapters of one of them."""
+_KEPT_OF_A_RUN = 2
+
+
+@dataclass(frozen=True)
+class Twin:
+    module: nn.Module
+    layer_path: str
+    """Of the list of layers: `model.layers`; empty where there is none."""
+    represents: tuple[tuple[int, ...], ...]
+    """For each kept layer the indices in the model that it stands for."""
+
+
+def make_twin(model: nn.Module) -> Twin:
+    """Copy the module tree to `meta`; the model itself is not changed."""
+    layer_path, layers = find_layers(model)
+    represents = tuple(_representatives(layers))
+    kept = {indices[0] for indices in represents}
+    memo: dict[int, Any] = {
+        id(layer): _Dropped() for index, layer in enumerate(layers) if index not in kept
+    }
+    for module in _without(model, set(memo)):
+        for parameter in module.parameters(recurse=False):
+            memo[id(parameter)] = nn.Parameter(
+                _empty(parameter), requires_grad=parameter.requires_grad
+            )
+        for tensor in _other_tensors(module):
+            memo.setdefault(id(tensor), _empty(tensor))
+    twin = copy.deepcopy(model, memo)
+    if layer_path:
+        parent_path, _, name = layer_path.rpartition(".")
+        rest = [one for one in twin.get_submodule(layer_path) if not isinstance(one, _Dropped)]
+        setattr(twin.get_submodule(parent_path), name, nn.ModuleList(rest))
+    _make_plain(twin)
+    _use_countable_kernels(twin)
+    return Twin(twin.train(), layer_path, represents)
+
+
+def find_layers(model: nn.Module) -> tuple[str, list[nn.Module]]:
+    """Return path and modules of the longest list whose members all have attention."""
+    found: tuple[str, list[nn.Module]] = ("", [])
+    for path, module in model.named_modules():
+        if not isinstance(module, nn.ModuleList) or len(module) <= len(found[1]):
+            continue
+        if all(_has_attention(layer) for layer in module):
+            found = (path, list(module))
+    return found
+
+
+def _has_attention(layer: nn.Module) -> bool:
+    return any("Attention" in type(part).__name__ for part in layer.modules())
+
+
+def attention_modules(layer: nn.Module) -> dict[str, nn.Module]:
+    """Return the innermost modules whose class is named after attention, by path."""
+    found = {
+        path: module
+        for path, module in layer.named_modules()
+        if "Attention" in type(module).__name__ and any(module.children())
+    }
+    return {
+        path: module
+        for path, module in found.items()
+        if not any(other.startswith(f"{path}.") for other in found)
+    }
+
+
+def signature(module: nn.Module) -> tuple[Any, ...]:
+    """What the module's work depends on: its classes, and its weights' sizes and training."""
+    # Of each module alone; `named_parameters` would take several times as long.
+    return tuple(
+        (path, type(part), [(name, shape_of(one), one.requires_grad) for name, one in own.items()])
+        for path, part in module.named_modules()
+        if (own := {name: one for name, one in part._parameters.items() if one is not None})
+        or not path
+    )
+
+
+def shape_of(parameter: Any) -> torch.Size:
+    """Return the whole weight's shape; ZeRO-3 leaves an empty tensor in its place."""
+    shape: torch.Size = getattr(parameter, "ds_shape", None) or parameter.shape
+    return shape
+
+
+def _representatives(layers: list[nn.Module]) -> Iterator[tuple[int, ...]]:
+    start = 0
+    for _, equal in groupby(layers, key=signature):
+        indices = tuple(range(start, start + len(list(equal))))
+        start += len(indices)
+        yield indices[:1]
+        if len(indices) >= _KEPT_OF_A_RUN:
+            yield indices[1:]
+
+
+class _Dropped(nn.Module):
+    """Stands in the copy for a layer that another one represents."""
+
+
+def _empty(tensor: Any) -> torch.Tensor:
+    return torch.empty(shape_of(tensor), dtype=tensor.dtype, device="meta")
+
+
+def _without(module: nn.Module, dropped: set[int]) -> Iterator[nn.Module]:
+    """Yield all modules below, but nothing of those that are dropped."""
+    yield module
+    for child in module.children():
+        if id(child) not in dropped:
+            yield from _without(child, dropped)
+
+
+def _other_tensors(module: nn.Module) -> Iterator[torch.Tensor]:
+    yield from module.buffers(recurse=False)
+    yield from (one for one in vars(module).values() if isinstance(one, torch.Tensor))
+
+
+def _make_plain(twin: nn.Module) -> None:
+    """Replace layers with quantised weights by plain ones of the same sizes.
+
+    Also adapters' dropout, with which PEFT multiplies by the weights of DoRA's layers twice.
+    """
+    module: Any
+    for path, module in list(twin.named_modules()):
+        for name, child in module.named_children():
+            if path.endswith(".lora_dropout"):
+                module[name] = nn.Identity()
+            elif hasattr(child, "parameter_name") and hasattr(child, "lora_A"):
+                setattr(module, name, _without_adapters(child))
+            elif type(child).__module__.startswith("bitsandbytes.") and isinstance(
+                child, nn.Linear
+            ):
+                setattr(module, name, _plain_linear(child))
+
+
+def _without_adapters(wrapper: Any) -> nn.Module:
+    """Return the experts inside PEFT's wrapper, and note on them the adapters' size.
+
+    PEFT adds these adapters to the whole weights, which is more work than they require, and cannot
+    be done on `meta`. That they are trained is kept: the output needs a gradient.
+    """
+    size = 0.0
+    while hasattr(wrapper, "parameter_name"):
+        pair = [*wrapper.lora_A.values(), *wrapper.lora_B.values()]
+        size += sum(one.weight.numel() for one in pair) / (wrapper.num_experts or 1)
+        wrapper = wrapper.base_layer
+    experts: nn.Module = wrapper
+    setattr(experts, ADAPTERS, size)
+    anchor = nn.Parameter(torch.zeros((), device="meta"))
+    experts.register_forward_hook(lambda module, args, output: _add(output, anchor))
+    return experts
+
+
+def _add(output: Any, anchor: nn.Parameter) -> Any:
+    if isinstance(output, tuple):
+        return tuple(_add(one, anchor) for one in output)
+    is_number = isinstance(output, torch.Tensor) and output.dtype.is_floating_point
+    return output + anchor if is_number else output
+
+
+def _plain_linear(child: Any) -> nn.Linear:
+    plain = nn.Linear(
+        child.in_features, child.out_features, bias=child.bias is not None, device="meta"
+    )
+    return plain.requires_grad_(requires_grad=False)
+
+
+def _use_countable_kernels(twin: nn.Module) -> None:
+    """FlopCounterMode sees plain products only; experts by token need no values to be known."""
+    configs = {
+        id(one): one for module in twin.modules() if (one := getattr(module, "config", None))
+    }
+    for config in configs.values():
+        for name, value in (
+            ("_attn_implementation", "eager"),
+            ("_experts_implementation", "batched_mm"),
+            ("use_cache", False),
+        ):
+            if hasattr(config, name):
+                setattr(config, name, value)
