@@ -1,4 +1,7 @@
-"""FLOPs that training a language model requires: the numerator of MFU.
+"""FLOPs that training a language model requires, by its config: the numerator of MFU.
+
+The training loop counts the loaded modules instead (`metrics/model_work.py`); this serves where
+only a config can be read, and for the first step of a model that was not counted yet.
 
 A product of a token with a weight is 2 FLOPs. A trained weight takes part in three
 (forward, input gradient, weight gradient), a frozen one in the first two:

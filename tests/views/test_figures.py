@@ -81,6 +81,17 @@ def test_figures_follow_the_kinds_list_and_its_places() -> None:
     assert "submit_to_first_step" not in [figure.key for figure in live_figures(view)]
 
 
+def test_the_hint_of_mfu_says_what_other_definitions_give() -> None:
+    known = [start(peak_flops=312e12), *steps(1, 3, mfu=0.4, mfu_palm=0.47, hfu=0.53)]
+    (hint,) = [one.hint for one in figures(TrainingView(known)) if one.key == "mfu"]
+    assert "312 TFLOPS" in hint
+    assert "(mfu_palm), 47.0%" in hint
+    assert "(hfu), 53.0%" in hint
+    view = TrainingView([start(peak_flops=312e12), *steps(1, 3)])
+    (hint,) = [one.hint for one in figures(view) if one.key == "mfu"]
+    assert "mfu_palm" not in hint
+
+
 def test_best_metrics_are_figures_with_their_direction() -> None:
     values = {"eval_loss": 2.0, "eval_field_accuracy": 0.5, "eval_wer": 0.2}
     view = TrainingView([evaluation(3, stream="1-worker-1", seq=9, time_s=9, **values)])
