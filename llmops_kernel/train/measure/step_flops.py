@@ -18,7 +18,7 @@ from llmops_kernel.metrics.model_work import (
 from llmops_kernel.track.model import describe_model
 from llmops_kernel.train.measure.module_work import TOLERANCE, Count, count_work
 from llmops_kernel.train.measure.step_timer import StepCounts
-from llmops_kernel.train.measure.twin import Twin, make_twin
+from llmops_kernel.train.measure.twin import Twin, make_twin, shape_of
 from llmops_kernel.train.measure.work_file import WorkFile, work_key
 
 _DASH = "they are shown as a dash; loss and tokens per second are not affected"
@@ -52,7 +52,7 @@ class StepFlops:
         self._twin: Twin | None = None
         self._file = WorkFile(work_key(network, checkpointing=checkpointing), cache)
         self._work = self._file.read()
-        self._preliminary: Callable[[int, float], float | None] | None = None
+        self._preliminary: Callable[[StepCounts], float] | None = None
         if self._work is None:
             self._preliminary = _from_config(network)
             self._prepare(network)
@@ -66,7 +66,7 @@ class StepFlops:
     def __call__(self, counts: StepCounts) -> Flops:
         tokens, squares = counts.tokens, counts.sum_squared_lengths
         if self._work is None:
-            return Flops(self._preliminary(tokens, squares) if self._preliminary else None)
+            return Flops(self._preliminary(counts) if self._preliminary else None)
         sums: dict[str, Any] = {"tokens": tokens, "sum_squared_lengths": squares}
         palm = palm_flops(self._work, **sums)
         sums["logit_tokens"] = counts.logit_tokens
@@ -114,7 +114,7 @@ def _words(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
-def _from_config(network: nn.Module) -> Callable[[int, float], float | None] | None:
+def _from_config(network: nn.Module) -> Callable[[StepCounts], float] | None:
     """Count from the config, where its family is known.
 
     Only a model of the libraries' own modules: others may multiply what no config says.
@@ -122,4 +122,19 @@ def _from_config(network: nn.Module) -> Callable[[int, float], float | None] | N
     libraries = ("torch.nn.", "transformers.", "peft.")
     if not all(type(one).__module__.startswith(libraries) for one in network.modules()):
         return None
-    return describe_model(network).flops_of
+    flops_of = describe_model(network).flops_of
+    if flops_of is None:
+        return None
+    head = _head_flops(network)
+
+    def count(counts: StepCounts) -> float:
+        every_logit = flops_of(counts.tokens, counts.sum_squared_lengths) or 0.0
+        return every_logit - head * (counts.tokens - counts.logit_tokens)
+
+    return count
+
+
+def _head_flops(network: Any) -> float:
+    """FLOPs of one token's logits, with their gradients."""
+    weights = [one for one in network.get_output_embeddings().parameters() if one.ndim == 2]
+    return sum(2.0 * (3 if one.requires_grad else 2) * shape_of(one).numel() for one in weights)

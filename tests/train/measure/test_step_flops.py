@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,18 @@ def unnamed(wrap: Any) -> Any:
     return model
 
 
-def test_a_known_family_is_counted_at_once_and_checked_later(tmp_path: Path) -> None:
-    flops = StepFlops(build("llama"), cache=tmp_path)
+@pytest.mark.parametrize("adapt", [lambda model: model, with_lora], ids=["full", "lora"])
+def test_a_known_family_is_counted_at_once_and_checked_later(adapt: Any, tmp_path: Path) -> None:
+    """Alike, also where logits are computed of a few tokens only."""
+    flops = StepFlops(adapt(build("llama")), cache=tmp_path)
+    some = replace(COUNTS, logit_tokens=100)
+    of_some = flops(some).required
     at_once = flops(COUNTS)
     assert flops.check() is None
     checked = flops(COUNTS)
     assert at_once == Flops(required=checked.required)
+    assert of_some == flops(some).required
+    assert (of_some or 0) < (checked.required or 0)
     assert checked.required == checked.executed
     assert (checked.palm or 0) > (checked.required or 0) > 0
 
