@@ -30,6 +30,7 @@ from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
 from llmops_kernel.store.paths import home
 from llmops_kernel.warm.keeper import ask
+from tests.soak.sampling import command_line
 
 _FIRST = 5
 _SETTLE_S = 20.0
@@ -77,7 +78,7 @@ def count(record: HeadRecord) -> Count:
     return Count(
         processes=len(members),
         zombies=sum(p.status() == psutil.STATUS_ZOMBIE for p in [*_below(members), *members]),
-        launchers=sum("launcher.py" in " ".join(_line(p)) for p in members),
+        launchers=sum("launcher.py" in command_line(p) for p in members),
         server_fds=server.num_fds(),
         server_children=status["children"],
         server_rss_bytes=memory.rss,
@@ -92,13 +93,6 @@ def _below(members: list[psutil.Process]) -> list[psutil.Process]:
     """A zombie has no environment; it is found by its parent."""
     pids = {process.pid for process in members}
     return [p for p in psutil.process_iter(["ppid"]) if p.info["ppid"] in pids and p not in members]
-
-
-def _line(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def find_or_choose(record: HeadRecord, at_most: int | None) -> Count:

@@ -42,10 +42,10 @@ def _check_presence(user: User, run: Expected, told: dict[str, Any] | None) -> N
     elif run.is_deleted:
         user.broke(f"{run.mark} was deleted and is listed")
     else:
-        _check_run(user, run, told)
+        check_run(user, run, told)
 
 
-def _check_run(user: User, run: Expected, told: dict[str, Any]) -> None:
+def check_run(user: User, run: Expected, told: dict[str, Any]) -> None:
     about = f"{run.mark} ({told['id']}, {told['state']})"
     if told["state"] not in run.states and not _never_began(run, told):
         wanted = " or ".join(sorted(run.states))

@@ -16,7 +16,8 @@ from tests.soak.user import BASE, User
 
 _FIRST_UID = 64101
 _WIDTH = 79
-_ROUND_S = 60.0
+_ROUND_S = 30.0
+_LINE_S = 55.0
 
 
 class Soak:
@@ -27,7 +28,9 @@ class Soak:
         self.samples: dict[str, list[sampling.Sample]] = {user.name: [] for user in self.users}
         self.num_lines: dict[str, int] = {}
         self.began_s = self.cpu_before_s = 0.0
-        self.busy: float = 0.0
+        self.busy = 0.0
+        self.left: dict[str, list[str]] = {}
+        self._next_line_s = 0.0
 
     def make(self) -> None:
         """Homes, and names for the two user ids."""
@@ -119,6 +122,10 @@ class Soak:
         self.together(checks)
 
     def progress(self) -> None:
+        """Print a line a minute."""
+        if time.monotonic() < self._next_line_s:
+            return
+        self._next_line_s = time.monotonic() + _LINE_S
         counts = {name: sum(user.counts.get(name, 0) for user in self.users) for name in ACTIONS}
         kills = sum(number for name, number in counts.items() if name.startswith("kill"))
         last = [self.samples[user.name][-1] for user in self.users if self.samples[user.name]]
@@ -149,7 +156,8 @@ class Soak:
 
     def leave(self, user: User, shared: SharedCluster) -> None:
         user.doing = "end"
-        for text in sampling.growth(self.samples[user.name]):
+        killed = user.counts.get("kill head", 0)
+        for text in sampling.growth(self.samples[user.name], num_killed_heads=killed):
             user.broke(f"not flat: {text}")
         if shared.state(user) != "absent":
             user.llmops("delete", shared.name(user), "--yes", "--force")
@@ -163,7 +171,7 @@ class Soak:
                 user.broke(f"process {process.pid} is left: {' '.join(process.cmdline())[:200]}")
             except psutil.Error:
                 continue
-        self.kept = {**getattr(self, "kept", {}), user.name: left_in_tmp(user)}
+        self.left[user.name] = left_in_tmp(user)
 
     def report(self) -> int:
         """Print the table of all that was done and what broke; returns the exit code."""
@@ -176,6 +184,8 @@ class Soak:
             print(f"  {done}")
             if self.samples[user.name]:
                 print("\n".join(sampling.table(self.samples[user.name])))
+            for path in self.left.get(user.name, ()):
+                print(f"  left at the end: {path}")
         broken = [text for user in self.users for text in user.broken]
         for text in broken:
             print(f"BROKEN {text}")
