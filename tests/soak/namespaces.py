@@ -30,7 +30,7 @@ _UNSHARE = (
 
 def refusal() -> str:
     """Return why the soak cannot run here, with what to do; empty if it can."""
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 or not _has_many_ids():
         return (
             "The soak needs root: its two users are two user ids. Run it as root. `unshare -r`"
             " does not help: it gives one id only, and nothing would be shown of two users."
@@ -42,6 +42,12 @@ def refusal() -> str:
             " a container, or in one with CAP_SYS_ADMIN."
         )
     return ""
+
+
+def _has_many_ids() -> bool:
+    """Return whether root here may become any user, as it may not below `unshare -r`."""
+    ranges = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    return sum(int(words[2]) for words in ranges) >= 2**16
 
 
 def enter(arguments: Sequence[str]) -> None:
