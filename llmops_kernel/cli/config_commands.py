@@ -18,7 +18,7 @@ def init(
         "SmolLM2-135M-Instruct"
     ),
     data: Annotated[str, typer.Option(help="Training rows.")] = "data/train.jsonl",
-    method: Annotated[str, typer.Option(help="`lora` or `full`.")] = "lora",
+    method: Annotated[str, typer.Option(help="`lora`, `qlora` or `full`.")] = "lora",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Write a config with every field explained: a training config, or x.script.yaml, ..."""

@@ -121,8 +121,9 @@ VALUE_ALIASES: dict[str, str] = {
     "32": "float32",
     "16": "bfloat16",
     "peft": "lora",
-    "fsdp": "zero3",
-    "fsdp2": "zero3",
+    "4bit": "qlora",
+    "nf4": "qlora",
+    "fsdp2": "fsdp",
     "deepspeed": "zero2",
     "none": "ddp",
     "0": "ddp",
@@ -141,8 +142,11 @@ VALUE_ALIASES: dict[str, str] = {
 }
 """Other spellings of a choice -> the one that works here."""
 
-OTHER_METHODS = ("adalora", "dora", "dpo", "ia3", "prefix", "prompt", "qlora", "rlhf", "sft")
+OTHER_METHODS = ("adalora", "dpo", "ia3", "oft", "prefix", "prompt", "rlhf", "sft", "vera")
 """Methods and stages of training known from elsewhere; none is a misspelling of one of ours."""
+
+METHOD_OPTIONS = {"dora": "use_dora", "rslora": "use_rslora"}
+"""Methods known from elsewhere -> the field of `lora` and `qlora` that turns them on."""
 
 TRACKERS = (
     "azure_ml",

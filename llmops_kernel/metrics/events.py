@@ -109,6 +109,9 @@ class StartEvent(Event):
     """Class of the wrapped model: `DeepSpeedEngine` or `DistributedDataParallel` ..."""
     performance: str = ""
     """What was chosen for speed and why, on one line."""
+    verified: dict[str, str] = {}
+    """What was found to run, and is what the config asks for: engine, attention, weights, optimizer
+    states, trained, packing. Empty for a script."""
 
 
 class StepEvent(Event):

@@ -55,14 +55,19 @@ class JournalCallback(TrainerCallback):
         self.stopped = False
         self.engine: Callable[[], str] = lambda: ""
         """Class of the wrapped model; known once the Trainer has prepared it."""
+        self.verify: Callable[[], dict[str, str]] = dict
+        """Checks that what was asked for is what will run; raises TrainingError."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write the start event: the engine is ready."""
-        self._context.emit(PhaseEvent(name="engine", state="end"))
+        """Write the start event: the engine is ready, and is what the config asks for."""
+        verified = self.verify()
+        words = "; ".join(f"{name} {found}" for name, found in verified.items())
+        self._context.emit(PhaseEvent(name="engine", state="end", detail=words))
         update = {
             "total_steps": state.max_steps,
             "first_step": state.global_step + 1,
             "engine": self.engine(),
+            "verified": verified,
         }
         self._start = self._start.model_copy(update=update)
         self._context.emit(self._start)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.store.compiled_ops import (
     FOLDER_ENV_VAR,
@@ -23,7 +24,7 @@ from llmops_kernel.train.context import WorkerContext
 
 def needed(config: TrainingConfig, *, use_gpu: bool) -> tuple[str, ...]:
     """Return DeepSpeed's builders whose operations this training loads on a CPU."""
-    if use_gpu or config.parallelism.strategy == "ddp":
+    if use_gpu or not isinstance(config.parallelism, ZeroStrategy):
         return ()
     offloads = config.parallelism.offload_optimizer
     return (SHARED_MEMORY, *(["CPUAdamBuilder"] if offloads else []))

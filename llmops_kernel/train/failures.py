@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.disk import is_disk_full
 from llmops_kernel.errors import LLMOpsError
@@ -102,9 +103,11 @@ def memory_remedy(config: TrainingConfig | None) -> str:
     ideas.append(f"data.max_length={max(8, config.data.max_length // 2)}")
     if config.method.type == "full":
         ideas.append("method=lora")
-    if parallelism.strategy != "zero3" and parallelism.num_workers > 1:
-        ideas.append("parallelism=zero3")
-    elif not parallelism.offload_optimizer and parallelism.strategy != "ddp":
+    least = "zero2" if config.method.type == "qlora" else "zero3"
+    shards_all = "weights" in parallelism.sharded or parallelism.strategy == least
+    if not shards_all and parallelism.num_workers > 1:
+        ideas.append(f"parallelism={least}")
+    elif isinstance(parallelism, ZeroStrategy) and not parallelism.offload_optimizer:
         ideas.append("parallelism.offload_optimizer=true")
     return "`llmops resubmit RUN` with one of: " + "; ".join(ideas[:3])
 

@@ -32,9 +32,12 @@ from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.measure.versions import installed_versions
 from llmops_kernel.train.model import load as model
+from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import Chosen, choose, choose_products
 from llmops_kernel.train.performance.grouping import Grouping
+from llmops_kernel.train.requirements import check_packages
 from llmops_kernel.train.trainer import LoopTrainer
+from llmops_kernel.train.verify import verify
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
 
     Raises TrainingError or a subclass for what the user can fix, and other exceptions unchanged.
     """
+    check_packages(config)
     set_seed(config.seed)
     if not context.use_gpu:
         device.use_cpu_threads(context.local_world_size)
@@ -61,7 +65,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
         # Before the model: ZeRO-3 shards weights while they are loaded and reads its settings here.
         arguments = training_arguments(config, folder=context.folder, use_gpu=context.use_gpu)
         _ = arguments.device
-        _join_deepspeed(arguments)
+        strategy(config).join(arguments)
     _check_stop(context, arguments.device)
     source = model_source(config.model.id, roots=_roots(context), cache=context.cache)
     with context.phase("data"):
@@ -75,18 +79,6 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     if context.is_main and not context.use_gpu:
         device.raise_cpu_peak(config.model.dtype, context.cache)
     return outcome
-
-
-def _join_deepspeed(arguments: Any) -> None:
-    """Pass the existing process group to DeepSpeed.
-
-    Accelerate does not on a CPU, and ZeRO-3 would assume a world size of 1 when it shards the
-    weights while loading them.
-    """
-    if arguments.deepspeed and is_group():
-        import deepspeed
-
-        deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
 
 
 def _check_stop(context: WorkerContext, where: torch.device) -> None:
@@ -124,8 +116,7 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     evaluate = guard.checked(evaluator) if evaluator else None
     trainer = _trainer(config, parts, chosen, timer, evaluate)
     journal = _journal_callback(config, context, parts, timer, flops, guard, chosen)
-    trainer.add_callback(journal)
-    journal.engine = lambda: type(trainer.model_wrapped).__name__
+    _connect(journal, trainer, config, parts)
     if evaluator is not None:
         evaluator.accelerator = trainer.accelerator
     resume = resume_path(context)
@@ -172,6 +163,14 @@ def _collator(parts: _Parts, chosen: Chosen, *, padding_free: bool) -> Collator:
         label_logits=chosen.label_logits,
         padding_free=padding_free,
     )
+
+
+def _connect(journal: JournalCallback, trainer: Any, config: TrainingConfig, parts: _Parts) -> None:
+    trainer.add_callback(journal)
+    loaded = model.count_parameters(parts.network)
+    is_own_model = parts.hooks.build_model is not None
+    journal.engine = lambda: type(trainer.model_wrapped).__name__
+    journal.verify = lambda: verify(trainer, config, loaded=loaded, is_own_model=is_own_model)
 
 
 def _save(

@@ -14,7 +14,7 @@ from llmops_kernel.train.performance.grouping import Grouping
 
 
 class LoopTrainer(Trainer):
-    """Overrides five methods of Transformers 5.23's Trainer; everything else is upstream's."""
+    """Overrides six methods of Transformers 5.23's Trainer; everything else is upstream's."""
 
     def __init__(
         self,
@@ -61,6 +61,13 @@ class LoopTrainer(Trainer):
         if self._skip_nan_steps and norm is not None and not math.isfinite(float(norm)):
             model.zero_grad()
         return norm
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """Save tied weights once: as FSDP and DeepSpeed gather them, they are two tensors."""
+        if state_dict is not None:
+            tied = getattr(self.accelerator.unwrap_model(self.model), "all_tied_weights_keys", None)
+            state_dict = {k: value for k, value in state_dict.items() if k not in (tied or {})}
+        super()._save(output_dir, state_dict=state_dict)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Reset the summed loss for real: upstream subtracts it from itself, so NaN would stay."""

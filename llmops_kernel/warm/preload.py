@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,13 @@ DEFAULT_MODULES = (
     "ray.train.v2._internal.execution.worker_group",
     "ray.dashboard.modules.job.job_supervisor",
 )
+_LOOKS_FOR_BITSANDBYTES = (
+    ("peft.import_utils", "is_bnb_available"),
+    ("peft.import_utils", "is_bnb_4bit_available"),
+    ("transformers.utils.import_utils", "is_bitsandbytes_available"),
+    ("transformers.utils.import_utils", "_is_package_available"),
+)
+"""Functions that remember their answer."""
 
 
 def preload(modules: list[str]) -> dict[str, Any]:
@@ -91,16 +98,18 @@ def preload(modules: list[str]) -> dict[str, Any]:
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     took: dict[str, float] = {}
     missing: dict[str, str] = {}
-    for name in modules:
-        began_s = time.perf_counter()
-        try:
-            if name == "ray":
-                ray_identity.load()
-            importlib.import_module(name)
-        except Exception as error:
-            missing[name] = f"{type(error).__name__}: {error}"[:300]
-        else:
-            took[name] = round(time.perf_counter() - began_s, 3)
+    named = "bitsandbytes" in modules
+    with contextlib.nullcontext() if named else without_bitsandbytes():
+        for name in modules:
+            began_s = time.perf_counter()
+            try:
+                if name == "ray":
+                    ray_identity.load()
+                importlib.import_module(name)
+            except Exception as error:
+                missing[name] = f"{type(error).__name__}: {error}"[:300]
+            else:
+                took[name] = round(time.perf_counter() - began_s, 3)
     _fill_caches()
     if "ray" in took:
         try:
@@ -109,6 +118,32 @@ def preload(modules: list[str]) -> dict[str, Any]:
             missing["ray"] = str(error)
     del os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"]
     return {"modules": took, "missing": missing, "problem": unsafe()}
+
+
+@contextlib.contextmanager
+def without_bitsandbytes() -> Iterator[None]:
+    """Hide bitsandbytes, which only weights of few bits need.
+
+    PEFT imports it for any model where it is installed. That takes time, and initialises CUDA,
+    which would not survive a fork.
+    """
+    if "bitsandbytes" in sys.modules:
+        yield
+        return
+    _forget_whether_it_is_installed()
+    sys.modules["bitsandbytes"] = None  # type: ignore[assignment]  # so nothing finds it
+    try:
+        yield
+    finally:
+        del sys.modules["bitsandbytes"]
+        _forget_whether_it_is_installed()
+
+
+def _forget_whether_it_is_installed() -> None:
+    for module, name in _LOOKS_FOR_BITSANDBYTES:
+        function = getattr(sys.modules.get(module), name, None)
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
 
 
 def _fill_caches() -> None:

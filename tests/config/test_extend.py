@@ -74,10 +74,12 @@ def test_a_new_method_is_read_checked_and_changed() -> None:
     assert back.method.type == "lora"
     assert "method.strength: must be a number above 0" in problems(type="toy", strength=0)
     assert "method.strength: is missing" in problems(type="toy")
-    assert "method.r: is a field of lora, not of toy" in problems(type="toy", strength=1, r=8)
+    assert "method.r: is a field of lora and qlora, not of toy" in problems(
+        type="toy", strength=1, r=8
+    )
     assert "method.layers: is a field of toy, not of lora" in problems(layers=8)
     assert "did you mean layers?" in problems(type="toy", strength=1, layer=8)
-    assert "one of full, lora, toy" in problems(type="magic")
+    assert "one of full, lora, qlora, toy" in problems(type="magic")
 
 
 @pytest.mark.usefixtures("toy_method")
@@ -86,7 +88,7 @@ def test_a_new_method_is_completed_explained_and_described() -> None:
     labels = [one.label for one in complete(TRAIN, text, line=5, column=2)]
     assert labels == ["strength", "layers"]
     values = [one.label for one in complete(TRAIN, BASE + "method: \n", line=3, column=8)]
-    assert values == ["full", "lora", "toy"]
+    assert values == ["full", "lora", "qlora", "toy"]
     shown = hover(TRAIN, BASE + "method: {type: toy, strength: 2}\n", line=3, column=22)
     assert shown is not None
     assert shown.text.startswith("How strongly the biases are trained.")
@@ -109,14 +111,14 @@ def test_a_new_method_is_in_template_schema_and_form() -> None:
     assert not valid({**DATA, "method": {"type": "toy", "strength": 1, "r": 8}})
     assert not valid({**DATA, "method": {"strength": 1}})
     fields = form_schema(TRAIN)["properties"]["method"]["properties"]
-    assert fields["type"]["enum"] == ["full", "lora", "toy"]
+    assert fields["type"]["enum"] == ["full", "lora", "qlora", "toy"]
     assert fields["strength"]["when"] == {"type": ["toy"]}
-    assert fields["r"]["when"] == {"type": ["lora"]}
+    assert fields["r"]["when"] == {"type": ["lora", "qlora"]}
     assert "when" not in fields["type"]
 
 
 def test_without_the_fixture_the_method_is_unknown() -> None:
-    assert "must be one of full, lora (value toy)" in problems(type="toy")
+    assert "must be one of full, lora, qlora (value toy)" in problems(type="toy")
 
 
 def test_a_method_names_what_prepares_the_model() -> None:

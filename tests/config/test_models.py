@@ -12,6 +12,7 @@ from llmops_kernel.config.assist.template import cluster_template, training_temp
 from llmops_kernel.config.models.choice import widest
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.config.models.describe import compact, expected, section_of
+from llmops_kernel.config.models.methods import LoraMethod, QloraMethod
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.names import ALIASES, OWNED, OWNED_PREFIXES, TRACKERS, TRAINING_ARGUMENTS
@@ -50,7 +51,10 @@ def test_the_template_names_every_field_and_loads_as_the_defaults(tmp_path):
     path.write_text(text)
     config = load_training_config(path)
     written = {leaf for leaf in leaves(TrainingConfig) if f"{leaf[-1]}: " in text}
-    assert written == set(leaves(TrainingConfig))
+    elsewhere = {"deepspeed", "fsdp", "nvme_path", *QloraMethod.model_fields}
+    elsewhere -= set(LoraMethod.model_fields)
+    # Fields of other methods and strategies than the chosen ones.
+    assert written == {leaf for leaf in leaves(TrainingConfig) if leaf[-1] not in elsewhere}
     assert config == TrainingConfig(model="SmolLM2-135M-Instruct", data="data/train.jsonl")
     assert flatten(parse_value(text)) == flatten(config)
     assert max(map(len, text.splitlines())) <= 100
@@ -72,8 +76,8 @@ def test_the_template_carries_the_answers(tmp_path):
 
 
 def test_the_template_refuses_wrong_answers():
-    with pytest.raises(ConfigError, match="qlora is another method, which is not available here"):
-        training_template(method="qlora")
+    with pytest.raises(ConfigError, match="adalora is another method, which is not available here"):
+        training_template(method="adalora")
     with pytest.raises(ConfigError, match="unknown field"):
         training_template(modell="x")
 
@@ -93,7 +97,7 @@ def test_the_schema_takes_what_the_loader_takes():
     valid = jsonschema.Draft202012Validator(schema).is_valid
     assert valid(parse_value(training_template()))
     assert valid({"model": "tiny-llama", "data": "x", "method": "full", "checkpoint": 5})
-    assert not valid({"model": "tiny-llama", "data": "x", "method": "qlora"})
+    assert not valid({"model": "tiny-llama", "data": "x", "method": "adalora"})
     assert not valid({"model": "tiny-llama", "data": "x", "sed": 1})
     assert not valid({"model": "tiny-llama"})
     assert schema["properties"]["method"]["description"].startswith("Fields: type, r,")
@@ -122,12 +126,15 @@ def test_our_lists_are_those_of_the_installed_transformers():
 
 
 def test_what_the_worker_sets_itself_is_refused():
-    """Such an argument would otherwise undo what `train/arguments.py` sets."""
-    tree = ast.parse((ROOT / "llmops_kernel" / "train" / "arguments.py").read_text())
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    """Such an argument would otherwise undo what `arguments.py` and the strategies set."""
+    folder = ROOT / "llmops_kernel" / "train"
+    files = [folder / "arguments.py", *(folder / "parallelism").glob("*.py")]
+    trees = [ast.parse(file.read_text()) for file in files]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
     free = {"ddp_find_unused_parameters", "dataloader_pin_memory"}
     ours = {name for name in TRAINING_ARGUMENTS & texts if name not in free}
-    assert ours > {"learning_rate", "output_dir", "deepspeed", "save_strategy", "seed"}
+    assert ours > {"learning_rate", "output_dir", "deepspeed", "fsdp", "save_strategy", "seed"}
     assert [n for n in ours if n not in OWNED and not n.startswith(tuple(OWNED_PREFIXES))] == []
 
 

@@ -22,7 +22,7 @@ from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 from llmops_kernel.train.checkpoints import store as keeping
 from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.context import WorkerContext
-from tests.train.test_strategies import free_port
+from tests.train.strategy_pairs import free_port
 
 Train = Callable[..., list[Any]]
 

@@ -35,7 +35,9 @@ def work(spec: dict[str, Any]) -> None:
     dist.init_process_group("gloo")
     journal = None
     if rank == 0:
-        journal = JournalWriter([folder / "journal"], stream="1-worker-1", attempt=1)
+        attempt = spec.get("attempt", 1)
+        stream = f"{attempt}-worker-1"
+        journal = JournalWriter([folder / "journal"], stream=stream, attempt=attempt)
     context = WorkerContext(
         run_id="strategies",
         rank=rank,

@@ -18,6 +18,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from llmops_kernel.config.models.describe import section_of
@@ -70,6 +71,8 @@ class Choice(Section):
     """Value of the choosing field; empty in the base class."""
     summary: ClassVar[str] = ""
     """What the variant does, as the end of a sentence: `trains every weight`."""
+    recorded_by_all: ClassVar[Mapping[str, Any]] = {}
+    """Fields with their defaults that earlier releases recorded for each variant alike."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -80,24 +83,30 @@ class Choice(Section):
             return cast("Self", handler(value))
         assert cls.shorthand is not None
         data = value if isinstance(value, Mapping) else {cls.shorthand: value}
+        data = cls.resolved(data)
         name = data.get(cls.shorthand, cls.variants.default)
         variant = cls.variants.get(name)
         if variant is None:
             known = ", ".join(cls.variants.names)
             raise PydanticCustomError("choice", "{text}", {"text": f"must be one of {known}"})
-        own = _without_defaults_of_others(variant, data)
+        own = variant.without_recorded(data)
         return cast("Self", variant.model_validate(own, context=info.context))
 
+    @classmethod
+    def resolved(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the data with a variant that stands for another one replaced by it."""
+        return data
 
-def _without_defaults_of_others(variant: type[Choice], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop other variants' fields at their defaults: earlier releases recorded all of them."""
-    foreign = {
-        name: field.get_default(call_default_factory=True)
-        for other in variant.variants
-        for name, field in other.model_fields.items()
-        if name not in variant.model_fields
-    }
-    return {key: v for key, v in data.items() if key not in foreign or foreign[key] != v}
+    @classmethod
+    def without_recorded(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Drop the fields of other variants from a record of an earlier release.
+
+        It has all of them at their defaults; a user's own config has some, and is refused.
+        """
+        old = cls.recorded_by_all
+        is_record = all(key in data and data[key] == value for key, value in old.items())
+        foreign = {key for key in old if key not in cls.model_fields} if is_record else set()
+        return {key: value for key, value in data.items() if key not in foreign}
 
 
 def view_for(model: type[S], data: Mapping[str, Any]) -> type[S]:
@@ -167,7 +176,7 @@ def _all_variants(section: type[Choice]) -> type[Choice]:
     for variant in section.variants:
         for name, field in variant.model_fields.items():
             if name not in fields:
-                default = None if field.is_required() else field.get_default()
+                default = _default(field)
                 wanted = (
                     Annotated[(field.annotation, *field.metadata)]
                     if field.metadata
@@ -177,6 +186,10 @@ def _all_variants(section: type[Choice]) -> type[Choice]:
     base = _base_of(section)
     view = create_model(base.__name__, __base__=base, **fields)
     return cast("type[Choice]", view)
+
+
+def _default(field: FieldInfo) -> Any:
+    return None if field.is_required() else field.get_default(call_default_factory=True)
 
 
 def _base_of(section: type[Choice]) -> type[Choice]:

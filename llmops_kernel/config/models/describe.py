@@ -20,7 +20,7 @@ from llmops_kernel.config.models.section import (
     NAME_PATTERN,
     Section,
 )
-from llmops_kernel.config.names import OTHER_METHODS, VALUE_ALIASES
+from llmops_kernel.config.names import METHOD_OPTIONS, OTHER_METHODS, VALUE_ALIASES
 from llmops_kernel.config.problems import closest
 
 _NAMES = {
@@ -137,14 +137,22 @@ def would_work(field: FieldInfo, value: Any) -> str:
     """Suggest the value closest to `value` that the field takes, else the default."""
     allowed = choices(field)
     name = str(value)
-    if "lora" in allowed and name.lower() in OTHER_METHODS:
-        return f"{name} is another method, which is not available here"
+    if "lora" in allowed and (words := _method_words(name, allowed)):
+        return words
     if allowed:
         alias = VALUE_ALIASES.get(name.lower())
         match = alias if alias in allowed else closest(name, allowed, cutoff=0.5)
         if match:
             return f"did you mean {match}?"
     return _rewritten(field, value) or _default(field)
+
+
+def _method_words(name: str, allowed: list[str]) -> str:
+    """Return words for a method known from elsewhere, also a misspelt one; else an empty text."""
+    like = closest(name, [*allowed, *METHOD_OPTIONS, *OTHER_METHODS], cutoff=0.75)
+    if like in METHOD_OPTIONS:
+        return f"{like} is an option of lora: set type: lora and {METHOD_OPTIONS[like]}: true"
+    return f"{like} is another method, which is not available here" if like in OTHER_METHODS else ""
 
 
 def _rewritten(field: FieldInfo, value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from llmops_kernel.config.models.parallelism import rules as parallelism_rules
 from llmops_kernel.config.models.performance import rules as speed_rules
 from llmops_kernel.config.models.section import Broken
 from llmops_kernel.config.models.train_fields import TrainingFields
@@ -54,24 +55,6 @@ def _batch_sizes(config: TrainingFields) -> Iterator[Broken]:
             f" = {per_pass}",
             f"try global_batch_size={nearest}",
             ("training.micro_batch_size", "parallelism.num_workers"),
-        )
-
-
-def _offload(config: TrainingFields) -> Iterator[Broken]:
-    parallelism = config.parallelism
-    if parallelism.offload_params and parallelism.strategy != "zero3":
-        yield Broken(
-            "parallelism.offload_params",
-            f"only ZeRO-3 can keep weights in host memory, not {parallelism.strategy}",
-            "set parallelism.strategy=zero3, or offload_params=false",
-            ("parallelism.strategy",),
-        )
-    if parallelism.offload_optimizer and parallelism.strategy == "ddp":
-        yield Broken(
-            "parallelism.offload_optimizer",
-            "only ZeRO can keep optimizer states in host memory, not ddp",
-            "set parallelism.strategy=zero2, or offload_optimizer=false",
-            ("parallelism.strategy",),
         )
 
 
@@ -147,7 +130,10 @@ def _argument_like(name: str) -> str:
 
 _RULES: tuple[Callable[[TrainingFields], Iterator[Broken]], ...] = (
     _batch_sizes,
-    _offload,
+    parallelism_rules.offload,
+    parallelism_rules.workers,
+    parallelism_rules.quantised,
+    parallelism_rules.merging,
     _evaluation,
     speed_rules.attention,
     speed_rules.performance,

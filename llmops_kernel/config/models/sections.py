@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from llmops_kernel.config.models.section import Section
 
-Strategy = Literal["auto", "ddp", "zero1", "zero2", "zero3"]
 Dtype = Literal["float32", "bfloat16"]
 CATALOGUE = ("SmolLM2-135M-Instruct", "tiny-llama", "tiny-qwen2")
 """Built-in model names; `models/catalogue.py` makes them."""
@@ -56,36 +55,6 @@ class DataConfig(Section):
     """Use only this many rows of the evaluation data."""
     shuffle: bool = True
     """Shuffle the training rows each epoch with `seed`."""
-
-
-class ParallelismConfig(Section):
-    shorthand = "strategy"
-
-    strategy: Strategy = "auto"
-    """`auto` is `ddp` for one worker and `zero2` for several or for offloading. `ddp` copies everything to each worker; ZeRO shards optimizer states (`zero1`), gradients (`zero2`) and weights (`zero3`) over the workers, through DeepSpeed."""
-    num_workers: int = Field(default=1, ge=1)
-    """Ray Train workers: processes, one GPU each where there are GPUs."""
-    cpus_per_worker: float | None = Field(default=None, gt=0)
-    """CPUs reserved for each worker. Default: one; without GPUs the workers share all CPUs of the machine as threads."""
-    use_gpu: bool | Literal["auto"] = "auto"
-    """`auto` uses GPUs if the cluster has any."""
-    offload_optimizer: bool = False
-    """Keep optimizer states in host memory (ZeRO only)."""
-    offload_params: bool = False
-    """Keep weights in host memory (ZeRO-3 only)."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: needs less memory and about a third more computation."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _choose_strategy(cls, value: Any) -> Any:
-        """Replace `auto` by a strategy, so that a config in memory and its record name one."""
-        data = {"strategy": value} if isinstance(value, str) else value
-        if not isinstance(data, Mapping) or data.get("strategy", "auto") != "auto":
-            return value
-        alone = str(data.get("num_workers", 1)) in ("1", "1.0")
-        offloads = data.get("offload_optimizer") or data.get("offload_params")
-        return {**data, "strategy": "ddp" if alone and not offloads else "zero2"}
 
 
 class OptimizerConfig(Section):

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, SerializeAsAny, field_validator
 
 from llmops_kernel.config.models.methods import LoraMethod, MethodConfig
+from llmops_kernel.config.models.parallelism import DdpStrategy, ParallelismConfig
 from llmops_kernel.config.models.performance import PerformanceConfig
 from llmops_kernel.config.models.section import NAME_PATTERN, RunConfig
 from llmops_kernel.config.models.sections import (
@@ -17,7 +18,6 @@ from llmops_kernel.config.models.sections import (
     ModelConfig,
     OptimizerConfig,
     OutputConfig,
-    ParallelismConfig,
     TrainingSection,
 )
 
@@ -32,7 +32,7 @@ class TrainingFields(RunConfig):
     model: ModelConfig
     data: DataConfig
     method: SerializeAsAny[MethodConfig] = LoraMethod()
-    parallelism: ParallelismConfig = ParallelismConfig()
+    parallelism: SerializeAsAny[ParallelismConfig] = DdpStrategy()
     optimizer: OptimizerConfig = OptimizerConfig()
     training: TrainingSection = TrainingSection()
     performance: PerformanceConfig = PerformanceConfig()

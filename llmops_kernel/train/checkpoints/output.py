@@ -15,6 +15,7 @@ from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import OutputEvent
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.parallelism.fsdp import gather_on_save
 
 
 def save(
@@ -27,7 +28,9 @@ def save(
 ) -> None:
     """Write the output. Call it on all workers (ZeRO-3 gathers weights); rank 0 writes."""
     folder = context.folder / "output"
-    # Collective under ZeRO-3, so on every rank.
+    if config.parallelism.strategy == "fsdp":
+        gather_on_save(trainer)
+    # Collective under ZeRO-3 and FSDP, so on every rank.
     trainer.save_model(str(folder))
     if not context.is_main:
         return

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
-from llmops_kernel.config.models.methods import LoraMethod
+from llmops_kernel.config.models.methods import AdapterMethod
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ModelError
+from llmops_kernel.warm.preload import without_bitsandbytes
 
 
 def prepare(model: Any, config: TrainingConfig) -> Any:
@@ -14,17 +16,20 @@ def prepare(model: Any, config: TrainingConfig) -> Any:
     from peft import LoraConfig, get_peft_model
 
     method = config.method
-    assert isinstance(method, LoraMethod)
+    assert isinstance(method, AdapterMethod)
     targets = method.target_modules
     lora = LoraConfig(
         r=method.r,
         lora_alpha=method.lora_alpha,
         lora_dropout=method.lora_dropout,
         target_modules=targets if isinstance(targets, str) else list(targets),
+        use_rslora=method.use_rslora,
+        use_dora=method.use_dora,
         task_type="CAUSAL_LM",
     )
     try:
-        return get_peft_model(model, lora)
+        with nullcontext() if method.needs else without_bitsandbytes():
+            return get_peft_model(model, lora)
     except ValueError as error:
         raise ModelError(
             f"No adapter could be added to {config.model.id}: {error}",

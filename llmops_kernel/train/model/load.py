@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError, LLMOpsError, ModelError
 from llmops_kernel.models import catalogue
@@ -63,6 +65,12 @@ def _prepare(model: Any, config: TrainingConfig) -> Any:
     return getattr(import_module(module), function)(model, config)
 
 
+def _loading(config: TrainingConfig) -> dict[str, Any]:
+    """Return how the method loads weights, such as in 4 bits."""
+    module, _, function = config.method.load.partition(":")
+    return getattr(import_module(module), function)(config) if function else {}
+
+
 def _skip_frozen_in_ddp(model: Any) -> None:
     """Every rank reads the frozen weights from the same file: DDP need not send rank 0's."""
     frozen = [name for name, one in model.named_parameters() if not one.requires_grad]
@@ -78,6 +86,7 @@ def _from_pretrained(source: str, config: TrainingConfig) -> Any:
             trust_remote_code=config.model.trust_remote_code,
             dtype=_storage_dtype(config),
             attn_implementation=None if attention == "auto" else attention,
+            **_loading(config),
         )
     except LLMOpsError:
         raise
@@ -93,18 +102,26 @@ def _storage_dtype(config: TrainingConfig) -> torch.dtype:
     """
     if config.model.dtype == "float32":
         return torch.float32
-    plain_full = config.method.saves == "model" and config.parallelism.strategy == "ddp"
+    has_copy = isinstance(config.parallelism, ZeroStrategy)
+    plain_full = config.method.saves == "model" and not has_copy
     return torch.float32 if plain_full else torch.bfloat16
 
 
 def count_parameters(model: Any) -> ParameterCount:
-    """Count parameters, sharded ones too: under ZeRO-3 `numel()` is 0 and `ds_numel` is used."""
+    """Count parameters, those that ZeRO-3 has sharded and those packed into 4 bits too."""
     total = trainable = 0
     for parameter in model.parameters():
-        size = getattr(parameter, "ds_numel", parameter.numel())
+        size = _size(parameter)
         total += size
         trainable += size if parameter.requires_grad else 0
     return ParameterCount(total, trainable)
+
+
+def _size(parameter: Any) -> int:
+    quantised = getattr(parameter, "quant_state", None)
+    if quantised is not None:  # bitsandbytes: two weights in each byte
+        return int(math.prod(quantised.shape))
+    return int(getattr(parameter, "ds_numel", parameter.numel()))  # numel() is 0 under ZeRO-3
 
 
 def _load_error(what: str, config: TrainingConfig, error: Exception) -> ModelError:

@@ -16,6 +16,7 @@ from llmops_kernel.driver.nodes.holds import NodeHolds
 from llmops_kernel.driver.report import DriverReport, print_traceback
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.train.requirements import check_packages
 
 # Read by Ray Train in this process and its controller. A lost worker is seen in half a second
 # instead of two; workers may wait ten minutes for a busy cluster; and the workers stay in the
@@ -73,6 +74,7 @@ class Driver:
         """Train, and return the end event whatever happens."""
         try:
             config = TrainingConfig.model_validate(self._spec.config)
+            check_packages(config)
             return self._watch_fit(config)
         except Exception as error:
             return self._failed(error)

@@ -19,7 +19,7 @@ from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.checkpoints.store import complete_checkpoint, wait_for_hashes
 from llmops_kernel.train.context import WorkerContext
-from tests.train.test_strategies import free_port
+from tests.train.strategy_pairs import free_port
 
 
 def save(folder: Path, step: int, *, is_hashed: bool = True) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from llmops_kernel.config.models.methods.adapters import AdapterMethod
 from llmops_kernel.config.models.methods.base import METHODS, MethodConfig
 from llmops_kernel.config.models.methods.full import FullMethod
 from llmops_kernel.config.models.methods.lora import LoraMethod
+from llmops_kernel.config.models.methods.qlora import QloraMethod
 
-__all__ = ["METHODS", "FullMethod", "LoraMethod", "MethodConfig"]
+__all__ = ["METHODS", "AdapterMethod", "FullMethod", "LoraMethod", "MethodConfig", "QloraMethod"]

@@ -1,0 +1,51 @@
+"""QLoRA: bitsandbytes keeps the frozen weights in 4 bits, PEFT adds adapters to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from llmops_kernel.config.models.methods import QloraMethod
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import ModelError
+from llmops_kernel.train.methods import lora
+
+
+def loading(config: TrainingConfig) -> dict[str, Any]:
+    """Return what `from_pretrained` needs to quantise the weights while it loads them."""
+    from transformers import BitsAndBytesConfig
+
+    method = config.method
+    assert isinstance(method, QloraMethod)
+    return {
+        "quantization_config": BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type=method.bnb_4bit_quant_type,
+            bnb_4bit_use_double_quant=method.bnb_4bit_use_double_quant,
+            bnb_4bit_compute_dtype=getattr(torch, config.model.dtype),
+        )
+    }
+
+
+def prepare(model: Any, config: TrainingConfig) -> Any:
+    """Return the 4-bit model with adapters; what is not quantised becomes float32, as in QLoRA.
+
+    Raises ModelError for a model of 16 or 32 bits, such as one of the hook `build_model`.
+    """
+    from peft import prepare_model_for_kbit_training
+
+    if not getattr(model, "is_loaded_in_4bit", False):
+        raise ModelError(
+            "QLoRA trains beside weights of 4 bits, and the hook build_model returned others.",
+            remedy="load the model there with a BitsAndBytesConfig(load_in_4bit=True), or set"
+            " method.type=lora",
+        )
+    for module in model.modules():
+        # On CPUs with bf16 instructions bitsandbytes 0.50 repacks weights at the first evaluation,
+        # for inference alone; and fails where a layer's width is not a multiple of 32.
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+    # The Trainer turns checkpointing on for all methods alike.
+    prepared = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    return lora.prepare(prepared, config)
