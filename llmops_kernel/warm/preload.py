@@ -83,7 +83,6 @@ _LOOKS_FOR_BITSANDBYTES = (
     ("peft.import_utils", "is_bnb_available"),
     ("peft.import_utils", "is_bnb_4bit_available"),
     ("transformers.utils.import_utils", "is_bitsandbytes_available"),
-    ("transformers.utils.import_utils", "_is_package_available"),
 )
 """Functions that remember their answer."""
 
@@ -141,7 +140,7 @@ def without_bitsandbytes() -> Iterator[None]:
 
 def _forget_whether_it_is_installed() -> None:
     for module, name in _LOOKS_FOR_BITSANDBYTES:
-        function = getattr(sys.modules.get(module), name, None)
+        function: Any = getattr(sys.modules.get(module), name, None)
         if hasattr(function, "cache_clear"):
             function.cache_clear()
 

@@ -55,28 +55,6 @@ def test_an_engine_that_is_not_the_one_asked_for_stops_the_run_before_its_first_
     assert not [e for e in FolderTail(folder / "journal").read() if e.kind in ("start", "step")]
 
 
-def test_only_qlora_imports_bitsandbytes(
-    pairs: Pairs, make_config: Callable[..., Any], workspace: Path, tmp_path: Path
-) -> None:
-    """PEFT imports it for every adapter where it is installed: time before the first step."""
-    (workspace / "hooks.py").write_text(
-        "import sys\nfrom transformers import TrainerCallback\n"
-        "class Look(TrainerCallback):\n"
-        "    def on_step_end(self, args, state, control, **kwargs):\n"
-        "        print('imported:', 'bitsandbytes' in sys.modules, flush=True)\n"
-        "def callbacks():\n    return [Look()]\n"
-    )
-    for method, is_imported in (("lora", False), ("qlora", True)):
-        config = make_config(
-            method=method,
-            hooks="hooks.py",
-            parallelism={"strategy": "ddp", "num_workers": 2},
-            training={"max_steps": 1},
-        )
-        pairs.events(config, tmp_path / method, workspace)
-        assert f"imported: {is_imported}" in (tmp_path / method / "0.log").read_text()
-
-
 def test_a_nan_on_one_worker_stops_both_at_the_same_step(
     pairs: Pairs, make_config: Callable[..., Any], workspace: Path, tmp_path: Path
 ) -> None:
