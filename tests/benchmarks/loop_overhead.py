@@ -157,6 +157,7 @@ def ours(workspace: Path, folder: Path, steps: int) -> float:
             "parallelism": "ddp",
             "training": {"micro_batch_size": 4, "global_batch_size": 4, "max_steps": steps},
             "optimizer": {"learning_rate": 1e-3},
+            "performance": "off",  # equal settings: what a bare Trainer does
             "hooks": "hooks.py",
         }
     )
