@@ -96,7 +96,7 @@ _shown: list[str] = []
 
 def bare(config: Any, workspace: Path, folder: Path) -> Run:
     """What a user would write without us, on rows that are tokenised before the clock runs."""
-    from transformers import AutoTokenizer, PrinterCallback, Trainer, TrainingArguments, set_seed
+    from transformers import AutoTokenizer, PrinterCallback, Trainer, set_seed
 
     from llmops_kernel.models.catalogue import prepare
     from llmops_kernel.train.data.examples import tokenise
@@ -109,28 +109,9 @@ def bare(config: Any, workspace: Path, folder: Path) -> Run:
     rows = load_rows(config.data.train, roots=(workspace,), split="train", limit=None)
     hooks = load_hooks(workspace / "bench_hooks.py")
     examples = tokenise(rows, tokenizer=tokenizer, data=config.data, hooks=hooks).examples
-    optimizer = config.optimizer
     trainer = Trainer(
         model=_model(source, config),
-        args=TrainingArguments(
-            output_dir=str(folder),
-            use_cpu=True,
-            seed=config.seed,
-            per_device_train_batch_size=config.training.micro_batch_size,
-            gradient_accumulation_steps=config.gradient_accumulation_steps,
-            max_steps=config.training.max_steps,
-            learning_rate=optimizer.learning_rate,
-            lr_scheduler_type=optimizer.lr_scheduler_type,
-            warmup_steps=config.warmup_steps,
-            weight_decay=optimizer.weight_decay,
-            max_grad_norm=optimizer.max_grad_norm,
-            logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            dataloader_pin_memory=False,
-        ),
+        args=_arguments(config, folder),
         train_dataset=[(one.input_ids, one.labels) for one in examples],
         data_collator=lambda batch: _collate(batch, tokenizer.pad_token_id),
         callbacks=[clock],
@@ -139,6 +120,31 @@ def bare(config: Any, workspace: Path, folder: Path) -> Run:
     trainer.train()
     history = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return float(clock.steps_per_second()), [float(loss) for loss in history]
+
+
+def _arguments(config: Any, folder: Path) -> Any:
+    from transformers import TrainingArguments
+
+    optimizer = config.optimizer
+    return TrainingArguments(
+        output_dir=str(folder),
+        use_cpu=True,
+        seed=config.seed,
+        per_device_train_batch_size=config.training.micro_batch_size,
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
+        max_steps=config.training.max_steps,
+        learning_rate=optimizer.learning_rate,
+        lr_scheduler_type=optimizer.lr_scheduler_type,
+        warmup_steps=config.warmup_steps,
+        weight_decay=optimizer.weight_decay,
+        max_grad_norm=optimizer.max_grad_norm,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+    )
 
 
 def _model(source: str, config: Any) -> Any:

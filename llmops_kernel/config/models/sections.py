@@ -25,7 +25,7 @@ class ModelConfig(Section):
     dtype: Dtype = "float32"
     """Compute dtype. Use `bfloat16` on GPUs; a CPU without bf16 instructions is faster with `float32`."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "auto"
-    """Attention kernel, as Transformers names it. `auto` is PyTorch's `sdpa` where the model has it, else `eager`. Flash attention needs a GPU and the package's extra `gpu`."""
+    """Attention kernel, as Transformers names it. `auto` is PyTorch's `sdpa` where the model has it, else `eager`. Flash attention needs a GPU and the package `flash-attn` (extra `kernels`)."""
     trust_remote_code: bool = False
     """Run Python code from the model's repository."""
 

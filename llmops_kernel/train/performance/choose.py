@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
@@ -82,6 +83,8 @@ def choose(
     groups = _groups(config)
     if groups:
         words.append("rows of like length in one micro batch")
+    if wanted.fused_loss:
+        _check_liger(use_gpu)
     if wanted.padding_free:
         _check_positions(network)
         words.append("no padding")
@@ -165,6 +168,20 @@ def label_logits_hindrance(network: Any) -> str:
     if not calls_it or getattr(model, "loss_function", None) is not ForCausalLMLoss:
         return f"{kind.__name__} has a loss of its own"
     return ""
+
+
+def _check_liger(use_gpu: bool) -> None:
+    """Raise ConfigError where the fused loss cannot run."""
+    if not use_gpu:
+        raise ConfigError(
+            "performance.fused_loss needs a GPU, and this run has none.",
+            remedy="set performance.fused_loss=false",
+        )
+    if find_spec("liger_kernel") is None:
+        raise ConfigError(
+            "performance.fused_loss needs the package liger-kernel, which is not installed.",
+            remedy="install llmops-kernel[kernels] on the cluster, or set fused_loss=false",
+        )
 
 
 def _check_positions(network: Any) -> None:

@@ -25,7 +25,7 @@ class PerformanceConfig(Section):
     padding_free: bool = False
     """Join the rows of a micro batch into one sequence without padding; attention stays inside each row. Saves time with flash attention; not needed with `data.packing`."""
     fused_loss: bool = False
-    """Compute output layer and loss in one kernel of `liger-kernel`, without storing the logits. Needs a GPU and the package's extra `gpu`."""
+    """Compute output layer and loss in one kernel of `liger-kernel`, without storing the logits. Needs a GPU and the package's extra `kernels`."""
     compile: bool = False
     """Compile the model with `torch.compile`. The first step then takes minutes."""
     tf32: bool = False
