@@ -136,5 +136,8 @@ def _from_config(network: nn.Module) -> Callable[[StepCounts], float] | None:
 
 def _head_flops(network: Any) -> float:
     """FLOPs of one token's logits, with their gradients."""
-    weights = [one for one in network.get_output_embeddings().parameters() if one.ndim == 2]
-    return sum(2.0 * (3 if one.requires_grad else 2) * shape_of(one).numel() for one in weights)
+    return sum(
+        2.0 * (3 if one.requires_grad else 2) * shape_of(one).numel()
+        for one in network.get_output_embeddings().parameters()
+        if len(shape_of(one)) == 2
+    )

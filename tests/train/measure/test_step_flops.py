@@ -80,6 +80,22 @@ def test_a_method_of_its_own_is_a_dash_until_it_is_checked(tmp_path: Path) -> No
     assert (flops(COUNTS).required or 0) > 0
 
 
+def test_weights_that_zero3_has_sharded_count_whole(tmp_path: Path) -> None:
+    """It leaves an empty tensor in a weight's place, with the whole one's shape beside it."""
+    model = with_lora(build("llama", device="cpu"))
+    whole = StepFlops(model, cache=tmp_path / "whole")
+    for one in model.parameters():
+        one.ds_shape, one.ds_numel = one.shape, one.numel()
+        one.data = torch.empty(0)
+    sharded = StepFlops(model, cache=tmp_path / "sharded")
+    some = replace(COUNTS, logit_tokens=100)
+    assert (sharded(some).required or 0) > 0
+    assert sharded(some) == whole(some)
+    assert (sharded.check(), whole.check()) == (None, None)
+    assert sharded(some) == whole(some)
+    assert sharded(some).palm is not None
+
+
 def test_the_next_run_knows_it_from_the_first_step(tmp_path: Path) -> None:
     first = StepFlops(with_lora(build("gpt_neox")), cache=tmp_path)
     first.check()
