@@ -51,6 +51,7 @@ class PortForward:
         self.local_port: int = self._server.sockets[0].getsockname()[1]
         self.last_error = ""
         """Why the newest connection failed; empty if it succeeded."""
+        self._begun = self._reported = 0
 
     @property
     def url(self) -> str:
@@ -66,26 +67,37 @@ class PortForward:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._accept(reader, writer))
+        self._begun += 1
+        task = asyncio.ensure_future(self._accept(reader, writer, number=self._begun))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _report(self, number: int, error: str) -> None:
+        """An older connection that fails late does not hide what a newer one has found."""
+        if number >= self._reported:
+            self._reported, self.last_error = number, error
+
+    async def _accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, number: int
+    ) -> None:
         try:
             if await asyncio.to_thread(is_ours, *_ends(writer)):
-                await self._serve(reader, writer)
+                await self._serve(reader, writer, number=number)
             else:
                 _log.warning("port-forward: refused a connection of another user")
         except (OSError, KubeError, ClusterUnreachableError, _errors()) as error:
-            self.last_error = str(error) or type(error).__name__
-            _log.debug("port-forward: %s", self.last_error)
+            reason = str(error) or type(error).__name__
+            self._report(number, reason)
+            _log.debug("port-forward: %s", reason)
             _reset(writer)
         finally:
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, number: int
+    ) -> None:
         remote = await self._dial()
-        self.last_error = ""
+        self._report(number, "")
         try:
             channels = Channels(remote)
             up = asyncio.ensure_future(_pump_up(reader, remote))

@@ -177,6 +177,33 @@ def test_an_api_server_that_comes_back_is_used_again(
     assert not forward.last_error
 
 
+def test_an_older_connection_that_fails_late_hides_nothing(
+    standin: StandIn, namespace: str, kube: Kube, echo: Echo
+) -> None:
+    put_head(standin, namespace, port=echo.port)
+    asked, may_fail = threading.Event(), threading.Event()
+
+    def find() -> str:
+        if asked.is_set():
+            return "lab-head"
+        asked.set()
+        may_fail.wait(60)
+        raise ClusterUnreachableError("late")
+
+    forward = PortForward(kube, namespace=namespace, pod=find, port=8265)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            older = pool.submit(is_cut, forward)
+            assert asked.wait(30)
+            assert exchange(forward, 1000)
+            may_fail.set()
+            assert older.result(timeout=60)
+        assert forward.last_error == ""
+    finally:
+        may_fail.set()
+        forward.close()
+
+
 def test_a_port_that_nobody_serves_is_a_reset_with_its_reason(
     standin: StandIn, namespace: str, forward: PortForward
 ) -> None:
