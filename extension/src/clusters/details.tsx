@@ -3,6 +3,7 @@ import * as React from 'react';
 
 import { pages } from '../dashboard/pages';
 import * as fmt from '../ui/format';
+import { Ellipsed } from '../ui/parts';
 import { ClusterInfo, EngineInfo, GroupInfo } from '../wire';
 
 /**
@@ -29,7 +30,6 @@ export function Details(props: {
     ],
     [trans.__('jobs so far'), fmt.count(info.jobs_total)],
     [trans.__('fork server'), warmLine(info, trans)],
-    ...engineFacts(info, trans),
     [trans.__('dashboard'), info.dashboard_url]
   ];
   return (
@@ -41,6 +41,7 @@ export function Details(props: {
             <dd>{value || fmt.DASH}</dd>
           </React.Fragment>
         ))}
+        <Engines engines={info.engines ?? []} trans={trans} />
       </dl>
       {info.groups.length > 0 && <Groups groups={info.groups} trans={trans} />}
       {info.state === 'ready' && <Pages {...props} />}
@@ -136,36 +137,62 @@ function Pages(props: {
 }
 
 /** What is loaded for score runs and chats; nothing where there is none. */
-function engineFacts(info: ClusterInfo, trans: TranslationBundle): string[][] {
-  return (info.engines ?? []).map(engine => [
-    trans.__('engine'),
-    engineLine(engine, Date.now() / 1000, trans)
-  ]);
+function Engines(props: {
+  engines: readonly EngineInfo[];
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { engines, trans } = props;
+  return (
+    <>
+      {engines.map(engine => {
+        const { model, state, run } = engineTexts(
+          engine,
+          Date.now() / 1000,
+          trans
+        );
+        return (
+          <React.Fragment key={engine.name}>
+            <dt>{trans.__('engine')}</dt>
+            <dd className="llmops-clusters-engine">
+              <Ellipsed text={model} title={engine.model || model} />
+              {state}
+              {run && <Ellipsed text={run} />}
+            </dd>
+          </React.Fragment>
+        );
+      })}
+    </>
+  );
 }
 
-/** `SmolLM2-135M (vllm): idle for 12 s, leaves in 8 s, GPU 0, last used by tags-1`. */
-export function engineLine(
+/**
+ * @returns the name without folder or organisation, `vllm, idle for 12 s, leaves in 8 s, GPU 0`,
+ * and `last used by tags-1`
+ */
+export function engineTexts(
   engine: EngineInfo,
   now: number,
   trans: TranslationBundle
-): string {
-  const isFolder = engine.model.startsWith('/') || engine.model.includes('://');
-  const model = isFolder ? engine.model.split('/').pop() : engine.model;
+): { model: string; state: string; run: string } {
   const { idle_since_s: idle, leaves_at_s: leaves, run } = engine;
   const parts = [
+    engine.engine,
     idle === null
       ? engine.state || fmt.DASH
       : trans.__('idle for %1', fmt.duration(Math.max(0, now - idle))),
     leaves !== null &&
       trans.__('leaves in %1', fmt.duration(Math.max(0, leaves - now))),
-    engine.gpu_ids.length > 0 && `GPU ${engine.gpu_ids.join(' ')}`,
-    run &&
-      (idle === null
-        ? trans.__('used by %1', run)
-        : trans.__('last used by %1', run))
+    engine.gpu_ids.length > 0 && `GPU ${engine.gpu_ids.join(' ')}`
   ];
-  const kind = engine.engine && ` (${engine.engine})`;
-  return `${model || fmt.DASH}${kind}: ${parts.filter(Boolean).join(', ')}`;
+  const user =
+    idle === null
+      ? trans.__('used by %1', run)
+      : trans.__('last used by %1', run);
+  return {
+    model: engine.model.split('/').filter(Boolean).pop() ?? fmt.DASH,
+    state: parts.filter(Boolean).join(', '),
+    run: run && user
+  };
 }
 
 /** `warm, 1204 modules loaded, 3 processes forked`. */

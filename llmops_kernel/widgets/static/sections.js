@@ -15,7 +15,7 @@ function header(send) {
     badge.textContent = STATE_WORDS[state] ?? state;
     badge.dataset.state = state;
     title.textContent = title.title = runId;
-    const parts = [what, `cluster ${cluster}`, attempt > 1 ? `attempt ${attempt}` : ""];
+    const parts = [what, cluster ? `cluster ${cluster}` : "", attempt > 1 ? `attempt ${attempt}` : ""];
     facts.textContent = facts.title = parts.filter(Boolean).join(" · ");
     stop.update({ ended, asked: asked || state === "STOPPING", saves });
   });

@@ -143,6 +143,8 @@ def _stop_with_escape(chat: Chat) -> None:
     assert all("stopped" in text for text in chat.facts())
     chat.page.wait_for_function(END_IN_SIGHT, timeout=30_000)
     chat.tab.shots("try-stopped", NARROW)
+    # In windows of other widths the lines break elsewhere: the newest words stay in view.
+    chat.page.wait_for_function(END_IN_SIGHT, timeout=30_000)
 
 
 def _reload(chat: Chat) -> None:

@@ -5,7 +5,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { ILive, LiveMessage, Json } from '../../tokens';
 import { ClusterInfo, ClusterRow, OperationInfo } from '../../wire';
 import { attachCode, ClusterModel, failures, whyNot } from '../model';
-import { engineLine, warmLine } from '../details';
+import { engineTexts, warmLine } from '../details';
 import { times, used } from '../row';
 
 const trans = nullTranslator.load('llmops');
@@ -194,13 +194,20 @@ describe('what is shown', () => {
       idle_since_s: 100,
       leaves_at_s: 220
     };
-    expect(engineLine(engine, 160, trans)).toBe(
-      'SmolLM2-135M (vllm): idle for 60 s, leaves in 60 s, GPU 0, last used by tags-1'
-    );
+    expect(engineTexts(engine, 160, trans)).toEqual({
+      model: 'SmolLM2-135M',
+      state: 'vllm, idle for 60 s, leaves in 60 s, GPU 0',
+      run: 'last used by tags-1'
+    });
+    const hub = { ...engine, model: 'organisation/model', idle_since_s: null };
+    expect(engineTexts(hub, 160, trans)).toMatchObject({
+      model: 'model',
+      run: 'used by tags-1'
+    });
     const silent = { ...engine, model: '', engine: '', state: '' as const };
     const unknown = { idle_since_s: null, leaves_at_s: null, gpu_ids: [] };
-    expect(engineLine({ ...silent, ...unknown, run: '' }, 160, trans)).toBe(
-      '–: –'
+    expect(engineTexts({ ...silent, ...unknown, run: '' }, 160, trans)).toEqual(
+      { model: '–', state: '–', run: '' }
     );
   });
 

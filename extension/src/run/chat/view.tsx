@@ -70,22 +70,51 @@ function Conversation(props: IProps): JSX.Element {
   );
 }
 
-/** Follows the newest words, unless the reader has scrolled up; a new prompt is always shown. */
+/**
+ * Follows the newest words, unless the reader has scrolled up; a new prompt is always shown.
+ *
+ * A window of another width breaks the lines elsewhere, and a tab that was hidden is scrolled to
+ * its top: both keep the newest words in view if they were.
+ */
 function useScrolledToEnd(
   isAsking: boolean,
   turn: ChatTurn | null
 ): React.RefObject<HTMLDivElement> {
   const host = React.useRef<HTMLDivElement>(null);
-  const height = React.useRef(0);
-  React.useLayoutEffect(() => {
+  const isAtEnd = React.useRef(true);
+  const follow = () => {
     const { current } = host;
-    if (current) {
-      const end = current.scrollTop + current.clientHeight;
-      if (isAsking || end > height.current - 48) {
-        current.scrollTop = current.scrollHeight;
-      }
-      height.current = current.scrollHeight;
+    if (current && isAtEnd.current) {
+      current.scrollTop = current.scrollHeight;
     }
+  };
+  React.useEffect(() => {
+    const { current } = host;
+    if (!current) {
+      return;
+    }
+    let width = current.clientWidth;
+    const onScroll = () => {
+      // A scroll that another width has caused is not the reader's.
+      if (current.clientWidth === width) {
+        const { scrollTop, clientHeight, scrollHeight } = current;
+        isAtEnd.current = scrollTop + clientHeight > scrollHeight - 48;
+      }
+    };
+    current.addEventListener('scroll', onScroll);
+    const sizes = new ResizeObserver(() => {
+      width = current.clientWidth;
+      follow();
+    });
+    sizes.observe(current);
+    return () => {
+      current.removeEventListener('scroll', onScroll);
+      sizes.disconnect();
+    };
+  }, []);
+  React.useLayoutEffect(() => {
+    isAtEnd.current ||= isAsking;
+    follow();
   }, [isAsking, turn]);
   return host;
 }
@@ -170,8 +199,13 @@ function Answer(props: {
       <span className="llmops-chat-who">{trans.__('Answer')}</span>
       <div className="llmops-chat-text">
         {side.text}
-        {!side.is_final && (
+        {!side.is_final && side.text && (
           <span className="llmops-chat-caret" aria-hidden="true" />
+        )}
+        {!side.is_final && !side.text && (
+          <span className="llmops-chat-waiting">
+            {trans.__('Waiting for the engine…')}
+          </span>
         )}
       </div>
       {side.error && (

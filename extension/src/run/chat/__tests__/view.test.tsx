@@ -72,6 +72,15 @@ describe('ChatView', () => {
     expect(html).toContain('aria-label="Prompt for both models"');
   });
 
+  it('says that a model has not begun to answer', async () => {
+    const [base] = TURN.sides;
+    const begun = { ...base, text: 'The', is_final: false };
+    const waiting = { ...begun, name: 'tuned', text: '' };
+    const html = await drawn({ ...TURN, sides: [begun, waiting] });
+    expect(html.match(/Waiting for the engine…/g)).toHaveLength(1);
+    expect(html.match(/llmops-chat-caret/g)).toHaveLength(1);
+  });
+
   it('says what to do while there is no conversation', async () => {
     expect(await drawn(null)).toContain('Ask both models');
   });
