@@ -61,7 +61,9 @@ class JournalCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the start event: the engine is ready, and is what the config asks for."""
         verified = self.verify()
-        words = "; ".join(f"{name} {found}" for name, found in verified.items())
+        words = "; ".join(
+            found if name == "engine" else f"{name} {found}" for name, found in verified.items()
+        )
         self._context.emit(PhaseEvent(name="engine", state="end", detail=words))
         update = {
             "total_steps": state.max_steps,
