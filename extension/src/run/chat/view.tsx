@@ -202,12 +202,12 @@ function Answer(props: {
         {!side.is_final && side.text && (
           <span className="llmops-chat-caret" aria-hidden="true" />
         )}
-        {!side.is_final && !side.text && (
-          <span className="llmops-chat-waiting">
-            {trans.__('Waiting for the engine…')}
-          </span>
-        )}
       </div>
+      {!side.is_final && !side.text && (
+        <div className="llmops-chat-waiting">
+          {trans.__('Waiting for the engine…')}
+        </div>
+      )}
       {side.error && (
         <TroubleBox
           trouble={{ message: side.error, remedy: side.remedy, problems: [] }}

@@ -79,6 +79,8 @@ describe('ChatView', () => {
     const html = await drawn({ ...TURN, sides: [begun, waiting] });
     expect(html.match(/Waiting for the engine…/g)).toHaveLength(1);
     expect(html.match(/llmops-chat-caret/g)).toHaveLength(1);
+    // It is no part of the answer's text.
+    expect(html).toContain('<div class="llmops-chat-text"></div>');
   });
 
   it('says what to do while there is no conversation', async () => {
