@@ -110,6 +110,8 @@ CASES = [
          ("only ZeRO-3", "not zero2", "strategy=zero3")),
     Case("offload optimizer", "parallelism: {strategy: ddp, offload_optimizer: true}\n", 3,
          ("only ZeRO", "not ddp", "strategy=zero2")),
+    Case("columns", "data:\n  train: x\n  columns: {instrution: q}\n", 5,
+         ("instrution is not a field", "did you mean instruction?"), "model: x\n\n"),
     Case("eval without rows", "evaluation:\n  every_steps: 5\n", 4,
          ("evaluation.every_steps", "data.eval is not set", "set data.eval")),
     Case("generate without rows", "evaluation:\n  generate: true\n", 4,

@@ -58,8 +58,21 @@ ROWS = [
     Case("no role", '{"messages": [{"content": "a"}]}\n', 1, ("`role` of message 1 is missing",)),
     Case("content is null", '{"messages": [{"role": "user", "content": null}]}\n', 1,
          ("`content` of message 1 is null",)),
-    Case("sharegpt", '{"conversations": [{"from": "human", "value": "a"}]}\n', 1,
-         ("only the keys conversations",)),
+    Case("sharegpt sender", '{"conversations": [{"from": "tool", "value": "a"}]}\n', 1,
+         ("`from` of turn 1 is 'tool'", "format_example(row)")),
+    Case("sharegpt value", '{"conversations": [{"from": "human"}]}\n', 1,
+         ("turn 1 has no text `value`",)),
+    Case("sharegpt is empty", '{"conversations": []}\n', 1, ("`conversations` is empty",)),
+    Case("alpaca output", '{"instruction": "a", "output": null}\n', 1, ("`output` is null",)),
+    Case("alpaca input", '{"instruction": "a", "input": 3, "output": "b"}\n', 1,
+         ("`input` is a number", "leave it out")),
+    Case("alpaca wanted", CHAT, 1, ("alpaca rows need `instruction` and `output`",),
+         {"format": "alpaca"}),
+    Case("completion is null", '{"prompt": "a", "completion": null}\n', 1,
+         ("`completion` is null",)),
+    Case("no such column", '{"q": "a", "a": "b"}\n', 1,
+         ("has no column answer, only the keys a, q", "data.columns"),
+         {"columns": {"prompt": "q", "completion": "answer"}}),
 ]  # fmt: skip
 
 

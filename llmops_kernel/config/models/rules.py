@@ -22,6 +22,7 @@ from llmops_kernel.config.problems import (
     did_you_mean,
     listed,
 )
+from llmops_kernel.config.row_formats import FIELDS
 
 
 def broken_rules(config: TrainingFields) -> list[Broken]:
@@ -56,6 +57,16 @@ def _batch_sizes(config: TrainingFields) -> Iterator[Broken]:
             f"try global_batch_size={nearest}",
             ("training.micro_batch_size", "parallelism.num_workers"),
         )
+
+
+def _columns(config: TrainingFields) -> Iterator[Broken]:
+    for name in config.data.columns:
+        if name not in FIELDS:
+            yield Broken(
+                "data.columns",
+                f"{name} is not a field of any format",
+                did_you_mean(name, FIELDS) or f"the fields are {', '.join(FIELDS)}",
+            )
 
 
 def _evaluation(config: TrainingFields) -> Iterator[Broken]:
@@ -134,6 +145,7 @@ _RULES: tuple[Callable[[TrainingFields], Iterator[Broken]], ...] = (
     parallelism_rules.workers,
     parallelism_rules.quantised,
     parallelism_rules.merging,
+    _columns,
     _evaluation,
     speed_rules.attention,
     speed_rules.performance,

@@ -41,8 +41,10 @@ class DataConfig(Section):
     """Split of a hub dataset to train on."""
     eval_split: str = "validation"
     """Split of a hub dataset to evaluate on, when `eval` is a hub id."""
-    format: Literal["auto", "chat", "text"] = "auto"
-    """`chat`: a `messages` list (or `prompt` and `completion`); `text`: a `text` field; `auto` looks at the first row."""
+    format: Literal["auto", "chat", "sharegpt", "prompt_completion", "alpaca", "text"] = "auto"
+    """`chat`: a `messages` list (or `prompt` and `completion`); `sharegpt`: `conversations` with `from` and `value`; `prompt_completion`; `alpaca`: `instruction`, `output` and, if given, `input`; `text`: a `text` field; `auto` takes the first of these that a row has."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Columns of your data under other names: the field of the format, then the column, for example `{instruction: question, output: answer}`."""
     loss_on: Literal["answer", "all"] = "answer"
     """For chat rows: compute the loss on the assistant's answers only, or on all tokens. Text rows always use all tokens."""
     max_length: int = Field(default=512, ge=8)

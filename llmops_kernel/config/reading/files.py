@@ -50,7 +50,7 @@ def _check_data(
     # With a hooks file that does not parse, rows may have any shape.
     names = defined_hooks(hooks)
     formatted = hooks is not None and (names is None or "format_example" in names)
-    formatted = formatted or _any_of(wrong, "hooks.file", "data.format")
+    formatted = formatted or _any_of(wrong, "hooks.file", "data.format", "data.columns")
     row_format = None if formatted else data.format
     generate = config.evaluation.generate
     for name, source, limit, answers in (
@@ -59,7 +59,7 @@ def _check_data(
     ):
         if source is not None and "://" not in source and not _any_of(wrong, name):
             found = workspace / Path(source).expanduser()
-            rules = RowRules(row_format, limit, answers)
+            rules = RowRules(row_format, limit, data.columns, answers)
             yield from _check_source(name, source, found, rules)
 
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.problems import Problem
+from llmops_kernel.config.row_formats import (
+    Fault,
+    Row,
+    keys,
+    kind,
+    recognised,
+    renamed,
+    shaped,
+    wanted,
+)
 
-Row = dict[str, Any]
 _SHOWN = 3
 _MOST_BYTES = 512 * 1024 * 1024  # about five seconds of reading
-_CHAT = "`messages`, or `prompt` and `completion`"
 _REMEDY = "correct or delete these rows"
 _NO_ANSWER = "end held-out chats with the answer, or set evaluation.generate=false"
 
@@ -28,6 +36,8 @@ class RowRules:
     """The format as in `data.format`; None if a hook formats the rows: any object is allowed."""
     limit: int | None = None
     """Rows that are used; what comes after them is not looked at."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """`data.columns`: field of the format, column of the data."""
     answers: bool = False
     """Each chat must end with an answer, to compare a generated one with."""
 
@@ -35,7 +45,7 @@ class RowRules:
 def check_rows(name: str, source: str, path: Path, rules: RowRules) -> Iterator[Problem]:
     """Yield the problems of a JSONL or Parquet file; `name` is the field that names it."""
     if path.suffix == ".parquet":
-        yield from _check_parquet(name, source, path, rules.row_format)
+        yield from _check_parquet(name, source, path, rules)
         return
     broken: list[Problem] = []
     num_broken = num_rows = 0
@@ -62,10 +72,6 @@ def check_rows(name: str, source: str, path: Path, rules: RowRules) -> Iterator[
         )
 
 
-Fault = tuple[str, str]
-"""(what is wrong, what would work)"""
-
-
 def _parsed(lines: Iterator[bytes] | Any) -> Iterator[tuple[int, Any, Fault | None]]:
     """Number (counted with blank lines, as editors do), row, what is wrong with its JSON."""
     loads, read = json.loads, 0
@@ -83,23 +89,23 @@ def _parsed(lines: Iterator[bytes] | Any) -> Iterator[tuple[int, Any, Fault | No
         if isinstance(row, dict):
             yield number, row, None
         else:
-            message = f"{_kind(row)} where an object is needed"
-            yield number, row, (message, 'write {"field": value, ...}')
+            message = f"{kind(row)} where an object is needed"
+            yield number, row, Fault(message, 'write {"field": value, ...}')
 
 
 def _json_fault(line: bytes, error: Exception) -> Fault:
     if isinstance(error, UnicodeDecodeError):
-        return "not UTF-8 text", "save the file as UTF-8"
+        return Fault("not UTF-8 text", "save the file as UTF-8")
     text = line.decode("utf-8", "replace").strip()
     at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
     what = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
     if text.startswith("{'") or ": '" in text:
-        return f"not JSON: {what}{at}", "JSON requires double quotes"
+        return Fault(f"not JSON: {what}{at}", "JSON requires double quotes")
     if text.endswith(","):
-        return f"not JSON: {what}{at}", "end the line after `}`, without a comma"
+        return Fault(f"not JSON: {what}{at}", "end the line after `}`, without a comma")
     if text.startswith("{") and not text.endswith("}"):
-        return f"not JSON: {what}{at}", "the row is cut off: write one whole object per line"
-    return f"not JSON: {what}{at}", "write one whole JSON object per line"
+        return Fault(f"not JSON: {what}{at}", "the row is cut off: write one whole object per line")
+    return Fault(f"not JSON: {what}{at}", "write one whole JSON object per line")
 
 
 def _is_document(path: Path) -> bool:
@@ -120,71 +126,20 @@ def _document(name: str, source: str) -> Problem:
 
 def _shape_fault(row: Row, rules: RowRules) -> Fault | None:
     """Return what the row lacks for its format."""
-    row_format = rules.row_format
-    if row_format is None:
+    if rules.row_format is None:
         return None
-    if row_format != "text":
-        if "messages" in row:
-            return _messages_fault(row["messages"]) or _answer_fault(row["messages"], rules)
-        if "prompt" in row and "completion" in row:
-            return None
-    if row_format != "chat" and "text" in row:
-        if not isinstance(row["text"], str):
-            return f"`text` is {_kind(row['text'])}", "write a string"
-        return ("plain text has no answer", _NO_ANSWER) if rules.answers else None
-    return f"has only the keys {_keys(row)}", _wanted(row_format)
-
-
-def _wanted(row_format: str) -> str:
-    needed = {"chat": _CHAT, "text": "`text`"}.get(row_format, f"{_CHAT}, or `text`")
-    return f"{row_format} rows need {needed}; or define format_example(row) in the hooks file"
-
-
-def _keys(row: Row) -> str:
-    return ", ".join(sorted(row)[:8]) or "none"
-
-
-_MESSAGE = '[{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]'
-
-
-def _messages_fault(messages: Any) -> Fault | None:
-    hint = f"write {_MESSAGE}"
-    if not isinstance(messages, list):
-        return f"`messages` is {_kind(messages)}, not a list", hint
-    if not messages:
-        return "`messages` is empty", hint
-    for index, message in enumerate(messages, start=1):
-        if not isinstance(message, dict):
-            return f"message {index} is {_kind(message)}, not an object", hint
-        for key in ("role", "content"):
-            if not isinstance(message.get(key), str):
-                what = f"is {_kind(message[key])}, not text" if key in message else "is missing"
-                return f"`{key}` of message {index} {what}", hint
+    named = renamed(row, rules.columns) if rules.columns else row
+    shape = named if isinstance(named, Fault) else shaped(named, rules.row_format)
+    if isinstance(shape, Fault) or not rules.answers:
+        return shape if isinstance(shape, Fault) else None
+    if "text" in shape:
+        return Fault("plain text has no answer", _NO_ANSWER)
+    if shape["messages"][-1]["role"] != "assistant":
+        return Fault("the chat has no answer at its end", _NO_ANSWER)
     return None
 
 
-def _answer_fault(messages: list[Row], rules: RowRules) -> Fault | None:
-    if not rules.answers or messages[-1]["role"] == "assistant":
-        return None
-    return "the chat has no answer at its end", _NO_ANSWER
-
-
-def _kind(value: Any) -> str:
-    return _KINDS.get(type(value), type(value).__name__)
-
-
-_KINDS: dict[type, str] = {
-    dict: "an object",
-    list: "a list",
-    str: "a text",
-    int: "a number",
-    float: "a number",
-    bool: "true/false",
-    type(None): "null",
-}
-
-
-def _check_parquet(name: str, source: str, path: Path, row_format: str | None) -> Iterator[Problem]:
+def _check_parquet(name: str, source: str, path: Path, rules: RowRules) -> Iterator[Problem]:
     if find_spec("pyarrow") is None:
         return  # the workers have it and check the columns
     import pyarrow as pa
@@ -202,19 +157,17 @@ def _check_parquet(name: str, source: str, path: Path, row_format: str | None) -
         num_rows = file.metadata.num_rows
     if num_rows == 0:
         yield _problem(name, source, "has no rows", "add rows to it")
-    elif not _has_columns(columns, row_format):
-        message = f"has only the columns {_keys(columns)}"
-        yield _problem(name, source, message, _wanted(row_format or "auto"))
+    elif fault := _columns_fault(columns, rules):
+        yield _problem(name, source, *fault)
 
 
-def _has_columns(columns: Row, row_format: str | None) -> bool:
-    chat = "messages" in columns or {"prompt", "completion"} <= columns.keys()
-    known: dict[str | None, Callable[[], bool]] = {
-        None: lambda: True,
-        "chat": lambda: chat,
-        "text": lambda: "text" in columns,
-    }
-    return known.get(row_format, lambda: chat or "text" in columns)()
+def _columns_fault(columns: Row, rules: RowRules) -> Fault | None:
+    if rules.row_format is None:
+        return None
+    named = renamed(columns, rules.columns)
+    if isinstance(named, Fault) or recognised(named, rules.row_format):
+        return named if isinstance(named, Fault) else None
+    return Fault(f"has only the columns {keys(named)}", wanted(rules.row_format))
 
 
 def _problem(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.config.row_formats import Fault, renamed, shaped
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.sources import Row
 from llmops_kernel.train.hooks import Hooks, call
@@ -68,7 +69,9 @@ def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Ho
 
 
 def format_row(row: Row, number: int, data: DataConfig, hooks: Hooks) -> Row:
-    """The row as `{"messages": [...]}` or `{"text": ...}`, after the user's hook."""
+    """The row as `{"messages": [...]}` or `{"text": ...}`, after `data.columns` and the hook."""
+    if data.columns:
+        row = _sound(renamed(row, data.columns), number, data)
     if hooks.format_example is not None:
         formatted = call(hooks.format_example, row, where=f"row {number}")
         row = {"text": formatted} if isinstance(formatted, str) else formatted
@@ -77,44 +80,15 @@ def format_row(row: Row, number: int, data: DataConfig, hooks: Hooks) -> Row:
                 f"format_example returned a {type(formatted).__name__} for row {number}.",
                 remedy='return a string, {"text": ...} or {"messages": [...]}',
             )
-    if "messages" in row and data.format != "text":
-        return {"messages": _checked_messages(row["messages"], number)}
-    if "prompt" in row and "completion" in row and data.format != "text":
-        return {"messages": _as_messages(row["prompt"], row["completion"])}
-    if isinstance(row.get("text"), str) and data.format != "chat":
-        return {"text": row["text"]}
-    wanted = {"chat": "`messages` (or `prompt` and `completion`)", "text": "a `text` string"}
-    raise DataError(
-        f"Row {number} has none of the fields for format={data.format}: it has"
-        f" {', '.join(sorted(map(str, row))) or 'nothing'}.",
-        remedy=f"give {wanted.get(data.format, '`messages` or `text`')},"
-        " or define format_example(row) in the hooks file",
-    )
+    return _sound(shaped(row, data.format), number, data)
 
 
-def _as_messages(prompt: Any, completion: Any) -> list[dict[str, str]]:
-    before = prompt if isinstance(prompt, list) else [{"role": "user", "content": str(prompt)}]
-    after = (
-        completion
-        if isinstance(completion, list)
-        else [{"role": "assistant", "content": str(completion)}]
-    )
-    return [*before, *after]
-
-
-def _checked_messages(messages: Any, number: int) -> list[dict[str, str]]:
-    good = isinstance(messages, list) and all(
-        isinstance(message, dict)
-        and isinstance(message.get("role"), str)
-        and isinstance(message.get("content"), str)
-        for message in messages
-    )
-    if not good or not messages:
+def _sound(row: Row | Fault, number: int, data: DataConfig) -> Row:
+    if isinstance(row, Fault):
         raise DataError(
-            f"Row {number}: `messages` is not a list of objects with `role` and `content`.",
-            remedy='write [{"role": "user", "content": "..."}, {"role": "assistant", ...}]',
+            f"Row {number}, read with format={data.format}: {row.message}.", remedy=row.hint
         )
-    return messages
+    return row
 
 
 def _tokenise_row(row: Row, number: int, tokenizer: Any, data: DataConfig) -> Example:

@@ -68,12 +68,58 @@ def test_rows_whose_answer_was_cut_away_are_left_out_and_counted(tokenizer: Any)
 
 
 @pytest.mark.parametrize(
+    ("format", "columns", "row", "text"),
+    [
+        ("alpaca", {}, {"instruction": "add", "input": "1 1", "output": "2"}, "add\n1 1"),
+        ("alpaca", {}, {"instruction": "add", "input": None, "output": "2"}, "add<|end|>"),
+        ("alpaca", {"instruction": "q", "output": "a"}, {"q": "add", "a": "2"}, "add<|end|>"),
+        ("prompt_completion", {}, {"prompt": "add", "completion": 2}, "add<|end|>"),
+        (
+            "sharegpt",
+            {"conversations": "messages"},  # else `auto` would take them for a chat
+            {"messages": [{"from": "human", "value": "add"}, {"from": "gpt", "value": "2"}]},
+            "add<|end|>",
+        ),
+    ],
+)
+def test_formats_and_columns_become_chats(
+    tokenizer: Any, format: Any, columns: dict[str, str], row: dict[str, Any], text: str
+) -> None:
+    for wanted in (format, "auto"):
+        data = DataConfig(train="x", format=wanted, columns=columns)
+        example = tokenise([row], tokenizer=tokenizer, data=data, hooks=Hooks()).examples[0]
+        assert counted_text(tokenizer, example) == "2<|end|>"
+        assert tokenizer.decode(example.input_ids).startswith(f"<|user|>{text}")
+
+
+def test_a_column_of_another_name_is_plain_text(tokenizer: Any) -> None:
+    data = DataConfig(train="x", columns={"text": "content"})
+    row = {"content": "abc", "id": 1}
+    done = tokenise([row], tokenizer=tokenizer, data=data, hooks=Hooks())
+    assert counted_text(tokenizer, done.examples[0]) == "abc<|end|>"
+
+
+def test_the_hook_gets_the_renamed_row(tokenizer: Any) -> None:
+    data = DataConfig(train="x", columns={"text": "content"})
+    hooks = Hooks(format_example=lambda row: row["text"] + "!")
+    done = tokenise([{"content": "a"}], tokenizer=tokenizer, data=data, hooks=hooks)
+    assert counted_text(tokenizer, done.examples[0]) == "a!<|end|>"
+
+
+def test_a_column_that_a_row_lacks_is_reported(tokenizer: Any) -> None:
+    data = DataConfig(train="x", columns={"text": "contents"})
+    with pytest.raises(DataError, match=r"Row 1.*no column contents.*content") as caught:
+        tokenise([{"content": "a"}], tokenizer=tokenizer, data=data, hooks=Hooks())
+    assert "data.columns" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
     ("row", "format", "fragments"),
     [
         ({"question": "a"}, "auto", ["Row 1", "question"]),
         ({"text": "a"}, "chat", ["Row 1", "format=chat"]),
         ({"messages": []}, "auto", ["Row 1", "messages"]),
-        ({"messages": [{"role": "user"}]}, "auto", ["Row 1", "role", "content"]),
+        ({"messages": [{"role": "user"}]}, "auto", ["Row 1", "`content` of message 1"]),
         ({"text": ""}, "text", ["Nothing is left to train on"]),
     ],
 )
