@@ -289,3 +289,16 @@ def check(workspace: Path, **sections: object) -> list[Problem]:
 def only(problems: list[Problem]) -> Problem:
     assert len(problems) == 1, "\n".join(map(str, problems))
     return problems[0]
+
+
+def test_columns_of_other_names(tmp_path: Path):
+    columns = {"instruction": "q", "output": "a"}
+    (tmp_path / "rows.jsonl").write_text('{"q": "one", "a": "two"}\n')
+    pq.write_table(pa.table({"q": ["one"], "a": ["two"]}), tmp_path / "rows.parquet")
+    for name in ("rows.jsonl", "rows.parquet"):
+        assert check(tmp_path, data={"train": name, "columns": columns}) == []
+        wrong = {"train": name, "columns": {**columns, "input": "more"}}
+        assert "has no column more" in str(only(check(tmp_path, data=wrong)))
+        assert "keys a, q" in str(
+            only(check(tmp_path, data={"train": name, "columns": {"text": "b"}}))
+        )
