@@ -151,7 +151,7 @@ function Columns(props: {
                 trans={trans}
               />
             ))}
-            <Answer side={side} trans={trans} />
+            <Answer side={side} isOver={turn.is_over} trans={trans} />
             {pending && <Message role="user" text={pending} trans={trans} />}
           </div>
         </section>
@@ -187,9 +187,12 @@ function Message(props: {
 
 function Answer(props: {
   side: ChatSide;
+  isOver: boolean;
   trans: TranslationBundle;
 }): JSX.Element {
-  const { side, trans } = props;
+  const { side, isOver, trans } = props;
+  // A turn that was stopped before a model began leaves its answer without an end.
+  const isGrowing = !side.is_final && !isOver;
   return (
     <div
       className="llmops-chat-message"
@@ -199,11 +202,11 @@ function Answer(props: {
       <span className="llmops-chat-who">{trans.__('Answer')}</span>
       <div className="llmops-chat-text">
         {side.text}
-        {!side.is_final && side.text && (
+        {isGrowing && side.text && (
           <span className="llmops-chat-caret" aria-hidden="true" />
         )}
       </div>
-      {!side.is_final && !side.text && (
+      {isGrowing && !side.text && (
         <div className="llmops-chat-waiting">
           {trans.__('Waiting for the engine…')}
         </div>

@@ -76,11 +76,14 @@ describe('ChatView', () => {
     const [base] = TURN.sides;
     const begun = { ...base, text: 'The', is_final: false };
     const waiting = { ...begun, name: 'tuned', text: '' };
-    const html = await drawn({ ...TURN, sides: [begun, waiting] });
+    const turn = { ...TURN, sides: [begun, waiting] };
+    const html = await drawn({ ...turn, is_over: false });
     expect(html.match(/Waiting for the engine…/g)).toHaveLength(1);
     expect(html.match(/llmops-chat-caret/g)).toHaveLength(1);
     // It is no part of the answer's text.
     expect(html).toContain('<div class="llmops-chat-text"></div>');
+    // Stopped before that: nothing comes any more.
+    expect(await drawn(turn)).not.toContain('Waiting for the engine…');
   });
 
   it('says what to do while there is no conversation', async () => {
