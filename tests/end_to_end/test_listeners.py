@@ -74,18 +74,34 @@ def open_to_others(run: llmops.Run, here: Path, *, ranks: int) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_nothing_of_a_zero_training_listens_on_the_network(
-    submit: Callable[..., llmops.Run], workspace: Path, tmp_path: Path, num_workers: int
+@pytest.mark.parametrize(
+    ("num_workers", "strategy", "method"),
+    [(1, "zero2", "lora"), (2, "zero2", "lora"), (2, "fsdp", "lora"), (1, "ddp", "qlora")],
+)
+def test_nothing_of_a_sharded_training_listens_on_the_network(
+    submit: Callable[..., llmops.Run],
+    workspace: Path,
+    tmp_path: Path,
+    num_workers: int,
+    strategy: str,
+    method: str,
 ) -> None:
     hold(workspace, tmp_path)
     run = submit(
-        num_workers=num_workers, strategy="zero2", max_steps=2, global_batch_size=2 * num_workers
+        num_workers=num_workers,
+        strategy=strategy,
+        method=method,
+        max_steps=2,
+        global_batch_size=2 * num_workers,
     )
     assert open_to_others(run, tmp_path, ranks=num_workers) == set()
     succeeded(run)
-    assert run.view.start is not None
-    assert run.view.start.num_workers == num_workers
+    start = run.view.start
+    assert start is not None
+    assert start.num_workers == num_workers
+    assert ("nf4" in start.verified["weights"]) == (method == "qlora")
+    (engine,) = [span for span in run.view.phases() if span.name == "engine"]
+    assert engine.detail.startswith(start.verified["engine"])
 
 
 @pytest.mark.parametrize("num_workers", [None, 2])
