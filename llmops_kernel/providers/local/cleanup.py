@@ -27,8 +27,7 @@ def clear(record: HeadRecord, folder: ClusterFolder) -> None:
 
     Raises ClusterError when a process does not end.
     """
-    sockets = set(_socket_folders(record))
-    left = stop_processes(record, grace_s=STOP_GRACE_S)
+    left = end_processes(record)
     launch.reap()
     if left:
         pids = " ".join(str(process.pid) for process in left)
@@ -38,8 +37,16 @@ def clear(record: HeadRecord, folder: ClusterFolder) -> None:
             f" them with ps -l {pids}",
         )
     keep_logs(record, folder)
-    for path in (record.temp_dir, *sockets):
+    shutil.rmtree(record.temp_dir, ignore_errors=True)
+
+
+def end_processes(record: HeadRecord) -> list[psutil.Process]:
+    """End the processes and remove their sockets; return what is still alive, usually nothing."""
+    sockets = set(_socket_folders(record))
+    left = stop_processes(record, grace_s=STOP_GRACE_S)
+    for path in sockets:
         shutil.rmtree(path, ignore_errors=True)
+    return left
 
 
 def _socket_folders(record: HeadRecord) -> Iterator[Path]:

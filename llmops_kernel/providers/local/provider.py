@@ -24,7 +24,7 @@ from llmops_kernel.providers.capabilities import require_possible
 from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.local import launch
 from llmops_kernel.providers.local.actions import preview_of
-from llmops_kernel.providers.local.cleanup import STOP_GRACE_S, clear
+from llmops_kernel.providers.local.cleanup import clear, end_processes
 from llmops_kernel.providers.local.compilation import announcement
 from llmops_kernel.providers.local.definition import (
     Definition,
@@ -33,7 +33,7 @@ from llmops_kernel.providers.local.definition import (
     recordable,
 )
 from llmops_kernel.providers.local.logs import exited_part, job_logs
-from llmops_kernel.providers.local.processes import cluster_processes, head_process, stop_processes
+from llmops_kernel.providers.local.processes import cluster_processes, head_process
 from llmops_kernel.providers.local.record import (
     ClusterFolder,
     HeadRecord,
@@ -211,7 +211,7 @@ class LocalProvider(ClusterProvider):
             )
         self._record_stopping(record, folder)
         # Before taking the lock: a start that is in progress ends when its head does.
-        stop_processes(record, grace_s=STOP_GRACE_S)
+        end_processes(record)
         with folder.lock(timeout_s=60.0):
             clear(record, folder)
             now = folder.read()

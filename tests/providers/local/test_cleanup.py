@@ -5,8 +5,8 @@ import socket
 import time
 from pathlib import Path
 
-from llmops_kernel.providers.local.cleanup import clear
 from llmops_kernel.providers.local.processes import MARK_ENV_VAR
+from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
 from tests.providers.conftest import Script
 
@@ -29,13 +29,16 @@ def test_sockets_of_a_stopped_cluster_do_not_pile_up_in_tmp(
         name="lab", host=socket.gethostname(), temp_dir=tmp_path / "ray", dashboard_port=1,
         started_s=time.time(), ray_version="2.60.0", template={},
     )  # fmt: skip
+    home = tmp_path / "home"
+    cluster_folder(home, "lab").create()
+    cluster_folder(home, "lab").write(record)
     ours = start_script(LISTENER, **{MARK_ENV_VAR: str(record.temp_dir)})
     other = start_script(LISTENER, **{MARK_ENV_VAR: str(tmp_path / "another")})
     assert ours.stdout is not None
     assert other.stdout is not None
     folder, others = (Path(process.stdout.readline().strip()) for process in (ours, other))
     try:
-        clear(record, cluster_folder(tmp_path / "home", "lab"))
+        LocalProvider(home).down("lab")
         assert ours.wait(30) != 0
         assert not folder.exists()
         assert other.poll() is None
