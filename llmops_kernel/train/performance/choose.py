@@ -101,7 +101,7 @@ def choose(
         label_logits=by_label,
         group_by_length=groups,
         padding_free=wanted.padding_free,
-        pad_to_multiple_of=1 if wanted.automatic and not use_gpu else _GPU_MULTIPLE,
+        pad_to_multiple_of=_GPU_MULTIPLE if use_gpu else 1,
         words=tuple(filter(None, words)),
     )
 
