@@ -20,13 +20,13 @@ from llmops_kernel.score.answers import AnswerSource, CancelledError
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt
 from llmops_kernel.score.evaluate.row_scorer import RowScorer
 from llmops_kernel.score.evaluate.totals import Totals
-from llmops_kernel.score.input.parts import Part
 from llmops_kernel.score.input.prompts import PROMPT_HOOKS, PromptMaker
-from llmops_kernel.score.input.rows import InputRow, read_part
 from llmops_kernel.score.output.ledger import PartResult
 from llmops_kernel.score.output.sink import Sink, table_bytes
 from llmops_kernel.score.output.table import OutputColumns, ScoredRow, part_table, prompt_text
 from llmops_kernel.score.standing.replicas import Deployment, replica
+from llmops_kernel.tables.parts import Part
+from llmops_kernel.tables.rows import TableRow, read_part
 
 HOOKS = (*PROMPT_HOOKS, "score_row", "compute_metrics")
 _MIN_CHUNK, _MAX_CHUNK = 32, 512
@@ -135,10 +135,10 @@ class Scorer:
         )
         return PartOutcome(part.index, result, data)
 
-    def _prepared(self, rows: Sequence[InputRow]) -> list[ScoredRow]:
+    def _prepared(self, rows: Sequence[TableRow]) -> list[ScoredRow]:
         return [self._prepare(row) for row in rows]
 
-    def _prepare(self, row: InputRow) -> ScoredRow:
+    def _prepare(self, row: TableRow) -> ScoredRow:
         scored = ScoredRow(row, error=row.error)
         if row.error:
             return scored

@@ -16,7 +16,6 @@ from llmops_kernel.driver.storage import run_storage
 from llmops_kernel.errors import RunError, StoreError
 from llmops_kernel.score.environment import python_of
 from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, Slot
-from llmops_kernel.score.input.parts import Part
 from llmops_kernel.score.live import LiveReport
 from llmops_kernel.score.nodes import LiveNodes
 from llmops_kernel.score.output.ledger import Ledger
@@ -31,6 +30,7 @@ from llmops_kernel.score.setup import (
     open_table,
 )
 from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.tables.parts import Part
 
 _POLL_S = 0.25
 _LEAVE_S = 20.0

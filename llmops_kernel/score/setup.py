@@ -16,15 +16,15 @@ from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.models.source import model_source
 from llmops_kernel.score.engines.protocol import EngineSpec, Job
 from llmops_kernel.score.evaluate.row_scorer import RowScorer
-from llmops_kernel.score.input.files import input_files
-from llmops_kernel.score.input.parts import Plan, divide
 from llmops_kernel.score.input.prompts import PromptMaker
-from llmops_kernel.score.input.rows import InputRow, read_part
 from llmops_kernel.score.output.table import OutputColumns, columns_of, columns_of_schema
 from llmops_kernel.score.scorer import HOOKS
 from llmops_kernel.score.standing.replicas import Deployment, code_of
 from llmops_kernel.store.files import find
 from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.tables.files import table_files
+from llmops_kernel.tables.parts import Plan, divide
+from llmops_kernel.tables.rows import TableRow, read_part
 
 _LOOKED_AT = 200
 """Rows that are looked at to learn the names of the metrics."""
@@ -49,7 +49,7 @@ def open_table(
 ) -> Table:
     """Divide the input into parts and decide the output's columns. Raises DataError, HookError."""
     wanted = config.input
-    files = input_files(wanted.path, roots=roots(spec), format_name=wanted.format)
+    files = table_files(wanted.path, roots=roots(spec), format_name=wanted.format)
     plan = divide(files, part_rows=config.output.part_rows, limit=wanted.limit, counted=counted)
     if not plan.parts:
         raise DataError(f"{wanted.path} has no rows.", remedy="check the file")
@@ -68,7 +68,7 @@ def open_table(
     return Table(plan, columns)
 
 
-def _check_key(key: str, rows: list[InputRow]) -> None:
+def _check_key(key: str, rows: list[TableRow]) -> None:
     readable = [row for row in rows if not row.error]
     if key and readable and all(key not in row.values for row in readable):
         have = ", ".join(list(readable[0].values)[:8])
@@ -77,7 +77,7 @@ def _check_key(key: str, rows: list[InputRow]) -> None:
         )
 
 
-def _metric_names(config: ScoreConfig, rows: list[InputRow]) -> tuple[str, ...]:
+def _metric_names(config: ScoreConfig, rows: list[TableRow]) -> tuple[str, ...]:
     """Return the names of the row metrics, as the first rows have them.
 
     Raises DataError when none of them has a prompt, or none can be measured: then nothing would

@@ -1,1 +1,1 @@
-"""Reads the table: files, parts of rows, prompts."""
+"""Makes prompts of rows."""

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from llmops_kernel.errors import StoreError
-from llmops_kernel.score.input.parts import Part, Plan
 from llmops_kernel.score.output.sink import SUCCESS, Sink, part_name
+from llmops_kernel.tables.parts import Part, Plan
 
 _PLAN = "_plan.json"
 _FLUSH_S = 2.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.errors import StoreError
-from llmops_kernel.score.input.files import open_url
+from llmops_kernel.tables.files import open_url
 
 SUCCESS = "_SUCCESS"
 METRICS = "_metrics.json"

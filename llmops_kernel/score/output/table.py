@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from llmops_kernel.score.engines.protocol import Answer, Prompt
-from llmops_kernel.score.input.rows import InputRow
+from llmops_kernel.tables.rows import TableRow
 
 ADDED: dict[str, pa.DataType] = {
     "row_number": pa.int64(),
@@ -39,7 +39,7 @@ _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string
 class ScoredRow:
     """One row with all that is known of it at the end."""
 
-    row: InputRow
+    row: TableRow
     answer: Answer | None = None
     prompt: Prompt = ""
     reference: str | None = None
@@ -64,7 +64,7 @@ class OutputColumns:
         return f"{_RENAMED}{name}" if taken else name
 
 
-def columns_of(rows: Sequence[InputRow], *, keep: Sequence[str] = ()) -> OutputColumns:
+def columns_of(rows: Sequence[TableRow], *, keep: Sequence[str] = ()) -> OutputColumns:
     """Return the columns of JSONL rows: numbers and texts as such, all else as JSON text.
 
     A column with texts and numbers is one of texts.
@@ -80,7 +80,7 @@ def columns_of_schema(schema: pa.Schema, *, keep: Sequence[str] = ()) -> OutputC
     return OutputColumns(tuple(chosen), tuple("arrow" for _ in chosen))
 
 
-def _type_name(name: str, rows: Sequence[InputRow]) -> str:
+def _type_name(name: str, rows: Sequence[TableRow]) -> str:
     kinds = {type(row.values.get(name)) for row in rows} - {type(None)}
     if kinds == {int, float}:
         return "float"

@@ -15,12 +15,12 @@ from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.metrics.grades import FOLDER, grade_value
 from llmops_kernel.score.engines.protocol import Answer
 from llmops_kernel.score.evaluate.judge import Grades, judge_config
-from llmops_kernel.score.input.files import input_files
-from llmops_kernel.score.input.parts import divide
 from llmops_kernel.score.input.prompts import PromptMaker
-from llmops_kernel.score.input.rows import InputRow, read_part
 from llmops_kernel.score.output.sink import METRICS, Sink
 from llmops_kernel.score.output.table import ScoredRow, columns_of, part_table
+from llmops_kernel.tables.files import table_files
+from llmops_kernel.tables.parts import divide
+from llmops_kernel.tables.rows import TableRow, read_part
 
 GRADES = ("good", "fair", "bad")
 RUBRIC = "{prompt}\nAnswer: {output}\nExpected: {reference}\nDish: {dish}\nGrade it."
@@ -63,7 +63,7 @@ def test_a_long_name_is_shortened() -> None:
 
 
 def test_the_rubric_is_filled_from_a_written_output(tmp_path: Path) -> None:
-    rows = [InputRow(i, {"dish": f"soup {i}"}) for i in range(2)]
+    rows = [TableRow(i, {"dish": f"soup {i}"}) for i in range(2)]
     scored = [ScoredRow(row, prompt=f"Tags of soup {row.number}?", reference="a") for row in rows]
     scored[0].answer = Answer(0, "vegan", 3, 1)
     scored[1].error = "too long"
@@ -72,7 +72,7 @@ def test_the_rubric_is_filled_from_a_written_output(tmp_path: Path) -> None:
     sink.write_table(0, part_table(scored, columns_of(rows), None))
     sink.write(METRICS, b"{}")
     made = judge_config(config(), output=sink.url)
-    files = input_files(made.input.path, roots=(), format_name=made.input.format)
+    files = table_files(made.input.path, roots=(), format_name=made.input.format)
     table = read_part(divide(files, part_rows=10, limit=None).parts[0])
     maker = PromptMaker(made, {})
     assert maker(table.rows[0].values).prompt == [
@@ -87,11 +87,11 @@ def test_the_rubric_is_filled_from_a_written_output(tmp_path: Path) -> None:
 
 def test_the_judges_own_output_is_no_part_of_the_judged_table(tmp_path: Path) -> None:
     out = Sink(str(tmp_path / "out"))
-    rows = [InputRow(0, {"dish": "soup"})]
+    rows = [TableRow(0, {"dish": "soup"})]
     table = part_table([ScoredRow(rows[0], prompt="p")], columns_of(rows), None)
     out.write_table(0, table)
     Sink(f"{out.url}/{FOLDER}").write_table(0, table)
-    assert len(input_files(out.url, roots=())) == 1
+    assert len(table_files(out.url, roots=())) == 1
 
 
 @pytest.mark.parametrize(

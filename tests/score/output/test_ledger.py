@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from llmops_kernel.errors import StoreError
-from llmops_kernel.score.input.parts import Part, Plan
 from llmops_kernel.score.output.ledger import Ledger, PartResult
 from llmops_kernel.score.output.sink import SUCCESS, Sink, part_name
+from llmops_kernel.tables.parts import Part, Plan
 
 
 def _plan(parts: int = 3, mark: str = "f") -> Plan:

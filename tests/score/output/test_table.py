@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from llmops_kernel.score.engines.protocol import Answer
-from llmops_kernel.score.input.rows import InputRow
 from llmops_kernel.score.output.table import (
     ADDED,
     OutputColumns,
@@ -17,9 +16,10 @@ from llmops_kernel.score.output.table import (
     columns_of_schema,
     part_table,
 )
+from llmops_kernel.tables.rows import TableRow
 
 
-def _scored(*rows: InputRow) -> list[ScoredRow]:
+def _scored(*rows: TableRow) -> list[ScoredRow]:
     return [
         ScoredRow(row, Answer(n, text=f"answer {n}", output_tokens=2), prompt="p", error=row.error)
         for n, row in enumerate(rows)
@@ -28,8 +28,8 @@ def _scored(*rows: InputRow) -> list[ScoredRow]:
 
 def test_types_of_jsonl_columns_come_from_the_first_rows() -> None:
     rows = [
-        InputRow(0, {"i": 1, "f": 1.5, "s": "a", "b": True, "mixed": 1, "list": [1]}),
-        InputRow(1, {"i": None, "f": 2, "s": "b", "mixed": "x", "list": [2]}),
+        TableRow(0, {"i": 1, "f": 1.5, "s": "a", "b": True, "mixed": 1, "list": [1]}),
+        TableRow(1, {"i": None, "f": 2, "s": "b", "mixed": "x", "list": [2]}),
     ]
     columns = columns_of(rows)
     assert dict(zip(columns.names, columns.types, strict=True)) == {
@@ -48,8 +48,8 @@ def test_types_of_jsonl_columns_come_from_the_first_rows() -> None:
 
 @pytest.mark.parametrize("value", ["text", 2**70, [1], 1.5])
 def test_a_later_value_that_does_not_fit_is_kept_as_text(value: object) -> None:
-    columns = columns_of([InputRow(0, {"n": 1})])
-    rows = [InputRow(1, {"n": value}), InputRow(2, {"n": 3})]
+    columns = columns_of([TableRow(0, {"n": 1})])
+    rows = [TableRow(1, {"n": value}), TableRow(2, {"n": 3})]
     table = part_table(_scored(*rows), columns, None)
     assert table.schema.field("n").type == pa.int64()
     assert table["n"].to_pylist() == [None, 3]
@@ -58,17 +58,17 @@ def test_a_later_value_that_does_not_fit_is_kept_as_text(value: object) -> None:
 
 
 def test_all_parts_have_one_schema() -> None:
-    columns = columns_of([InputRow(0, {"a": 1, "b": "x"})])
-    first = part_table(_scored(InputRow(0, {"a": 1, "b": "x"})), columns, None)
-    broken = InputRow(1, {}, "row 1 is not JSON", "{oops")
-    second = part_table(_scored(broken, InputRow(2, {"c": 5})), columns, None)
+    columns = columns_of([TableRow(0, {"a": 1, "b": "x"})])
+    first = part_table(_scored(TableRow(0, {"a": 1, "b": "x"})), columns, None)
+    broken = TableRow(1, {}, "row 1 is not JSON", "{oops")
+    second = part_table(_scored(broken, TableRow(2, {"c": 5})), columns, None)
     assert first.schema == second.schema
     assert second["input_raw"].to_pylist() == ["{oops", None]
     assert second["error"].to_pylist() == ["row 1 is not JSON", None]
 
 
 def test_a_column_of_the_input_with_a_name_of_ours_is_renamed() -> None:
-    row = InputRow(0, {"output": "old", "metric_x": 1.0, "name": "n"})
+    row = TableRow(0, {"output": "old", "metric_x": 1.0, "name": "n"})
     columns = OutputColumns(**{**vars(columns_of([row])), "metrics": ("x",)})
     table = part_table(_scored(row), columns, None)
     assert table["input_output"].to_pylist() == ["old"]
@@ -80,14 +80,14 @@ def test_a_column_of_the_input_with_a_name_of_ours_is_renamed() -> None:
 def test_parquet_columns_keep_their_types() -> None:
     source = pa.table({"when": pa.array([1, 2], pa.timestamp("s")), "deep": [{"a": 1}, {"a": 2}]})
     columns = columns_of_schema(source.schema, keep=("when",))
-    rows = [InputRow(n, row) for n, row in enumerate(source.to_pylist())]
+    rows = [TableRow(n, row) for n, row in enumerate(source.to_pylist())]
     table = part_table(_scored(*rows), columns, source)
     assert table.schema.field("when").type == pa.timestamp("s")
     assert "deep" not in table.column_names
 
 
 def test_half_a_surrogate_pair_does_not_stop_the_part() -> None:
-    row = InputRow(0, json.loads('{"s": "\\ud800"}'))
+    row = TableRow(0, json.loads('{"s": "\\ud800"}'))
     scored = [ScoredRow(row, Answer(0, text="\ud800x"), prompt="\ud800")]
     table = part_table(scored, columns_of([row]), None)
     assert table["output"].to_pylist() == ["?x"]
@@ -95,7 +95,7 @@ def test_half_a_surrogate_pair_does_not_stop_the_part() -> None:
 
 
 def test_an_answer_with_an_error_has_no_output() -> None:
-    row = InputRow(0, {})
+    row = TableRow(0, {})
     scored = [ScoredRow(row, Answer(0, error="too long", finish="error"), error="too long")]
     table = part_table(scored, columns_of([row]), None)
     assert table["output"].to_pylist() == [None]

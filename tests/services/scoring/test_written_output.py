@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from llmops_kernel.score.engines.protocol import Answer
-from llmops_kernel.score.input.rows import InputRow
 from llmops_kernel.score.output.sink import METRICS, SUCCESS, Sink
 from llmops_kernel.score.output.table import ScoredRow, columns_of, part_table
 from llmops_kernel.services.scoring.compare import OutputComparison
 from llmops_kernel.services.scoring.join import OWN_COLUMNS
 from llmops_kernel.services.scoring.output import ScoredOutput
+from llmops_kernel.tables.rows import TableRow
 
 
 def write(folder: Path, answers: list[str]) -> ScoredOutput:
     """Four rows of a table with a column `label` of its own, in two parts; an empty one failed."""
-    rows = [InputRow(i, {"id": f"k{i}", "label": "x"}) for i in range(4)]
+    rows = [TableRow(i, {"id": f"k{i}", "label": "x"}) for i in range(4)]
     columns = columns_of(rows)
     columns = type(columns)(columns.names, columns.types, metrics=("exact_match",))
     sink = Sink(str(folder))

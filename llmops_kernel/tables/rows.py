@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from llmops_kernel.score.input.files import open_url
-from llmops_kernel.score.input.parts import Part, unreadable
+from llmops_kernel.tables.files import open_url
+from llmops_kernel.tables.parts import Part, unreadable
 
 _SHOWN = 200
 
 
 @dataclass(slots=True)
-class InputRow:
+class TableRow:
     """One row of the table."""
 
     number: int
-    """Its number among all rows of the input, from 0."""
+    """Its number among all rows of the table, from 0."""
     values: dict[str, Any]
     error: str = ""
     """Why it could not be read."""
@@ -30,7 +30,7 @@ class InputRow:
 class PartRows:
     """The rows of a part, with their columns as Arrow where the file has them."""
 
-    rows: list[InputRow]
+    rows: list[TableRow]
     table: Any = field(default=None)
     """pyarrow.Table of Parquet input; None for JSONL."""
 
@@ -53,19 +53,19 @@ def _read_jsonl(part: Part) -> PartRows:
     return PartRows(rows)
 
 
-def _json_row(line: bytes, number: int) -> InputRow:
+def _json_row(line: bytes, number: int) -> TableRow:
     try:
         values = json.loads(line)
     except UnicodeDecodeError as error:
-        return InputRow(number, {}, f"row {number} is not UTF-8: {error.reason}", _raw(line))
+        return TableRow(number, {}, f"row {number} is not UTF-8: {error.reason}", _raw(line))
     except ValueError as error:
-        return InputRow(number, {}, f"row {number} is not JSON: {error}", _raw(line))
+        return TableRow(number, {}, f"row {number} is not JSON: {error}", _raw(line))
     except RecursionError:
-        return InputRow(number, {}, f"row {number} is nested too deeply", _raw(line))
+        return TableRow(number, {}, f"row {number} is nested too deeply", _raw(line))
     if isinstance(values, dict):
-        return InputRow(number, values)
+        return TableRow(number, values)
     what = type(values).__name__
-    return InputRow(number, {}, f"row {number} is a JSON {what}, not an object", _raw(line))
+    return TableRow(number, {}, f"row {number} is a JSON {what}, not an object", _raw(line))
 
 
 def _raw(line: bytes) -> str:
@@ -87,7 +87,7 @@ def _read_parquet(part: Part) -> PartRows:
     values = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     if not columns:
         values = [{} for _ in range(table.num_rows)]
-    rows = [InputRow(part.first_row + n, one) for n, one in enumerate(values)]
+    rows = [TableRow(part.first_row + n, one) for n, one in enumerate(values)]
     return PartRows(rows, table)
 
 
@@ -102,7 +102,7 @@ def _row_by_row(table: Any, first_row: int) -> PartRows:
             except UnicodeDecodeError:
                 bad.append(name)
         error = f"row {number}: {', '.join(bad)} is not UTF-8" if bad else ""
-        rows.append(InputRow(number, values, error))
+        rows.append(TableRow(number, values, error))
     return PartRows(rows, table)
 
 

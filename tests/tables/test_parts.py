@@ -1,4 +1,4 @@
-"""The division of an input into parts: every row once, in order."""
+"""The division of a table into parts: every row once, in order."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.score.input.files import InputFile, input_files
-from llmops_kernel.score.input.parts import divide
-from llmops_kernel.score.input.rows import read_part
+from llmops_kernel.tables.files import TableFile, table_files
+from llmops_kernel.tables.parts import divide
+from llmops_kernel.tables.rows import read_part
 
 
-def _file(path: Path) -> list[InputFile]:
-    return input_files(str(path), roots=[path.parent])
+def _file(path: Path) -> list[TableFile]:
+    return table_files(str(path), roots=[path.parent])
 
 
 @given(
@@ -59,7 +59,7 @@ def test_parquet_rows_come_once_whatever_the_row_groups(
             table = pa.table({"n": pa.array(range(first, first + size), pa.int64())})
             pq.write_table(table, Path(folder) / f"{number}.parquet", row_group_size=groups)
             first += size
-        plan = divide(input_files(folder, roots=[]), part_rows=part_rows)
+        plan = divide(table_files(folder, roots=[]), part_rows=part_rows)
         rows = [row for part in plan.parts for row in read_part(part).rows]
     assert [row.values["n"] for row in rows] == list(range(first))
     assert [row.number for row in rows] == list(range(first))
@@ -91,6 +91,6 @@ def test_the_fingerprint_is_the_same_in_another_folder_at_another_time(tmp_path:
         (data / "a.jsonl").write_text('{"a": 1}\n')
         os.utime(data / "a.jsonl", (1, len(marks)))
         for path in ("data", "data/a.jsonl", "data/*.jsonl"):
-            files = input_files(path, roots=[tmp_path / folder])
+            files = table_files(path, roots=[tmp_path / folder])
             marks.add((path, divide(files, part_rows=10).fingerprint))
     assert len(marks) == 3

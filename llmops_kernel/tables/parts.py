@@ -1,4 +1,4 @@
-"""Divides the input into parts: consecutive rows that are scored, and done again, together."""
+"""Divides a table into parts: consecutive rows that a worker reads, and reads again, together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.score.input.files import InputFile, open_url
+from llmops_kernel.tables.files import TableFile, open_url
 
 _CHUNK_BYTES = 1 << 22
 
@@ -23,7 +23,7 @@ class Part:
     url: str
     format: str
     first_row: int
-    """Number of the first row among all rows of the input."""
+    """Number of the first row among all rows of the table."""
     num_rows: int
     offset: int
     """JSONL: of the first byte. Parquet: number of the first row in its file."""
@@ -33,18 +33,18 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """All parts of an input; equal for each attempt, so that a retry finds what is finished."""
+    """All parts of a table; equal for each attempt, so that a retry finds what is finished."""
 
     parts: tuple[Part, ...]
     fingerprint: str
-    """Of files, versions and limits: another one means that the input has changed."""
+    """Of files, versions and limits: another one means that the table has changed."""
 
     @property
     def num_rows(self) -> int:
         return sum(part.num_rows for part in self.parts)
 
 
-def fingerprint(files: Sequence[InputFile], *, part_rows: int, limit: int | None) -> str:
+def fingerprint(files: Sequence[TableFile], *, part_rows: int, limit: int | None) -> str:
     """Return 16 hex digits that change when the files or the division into parts do."""
     known = [[file.name, file.format, file.version] for file in files]
     text = json.dumps([known, part_rows, limit])
@@ -52,13 +52,13 @@ def fingerprint(files: Sequence[InputFile], *, part_rows: int, limit: int | None
 
 
 def divide(
-    files: Sequence[InputFile],
+    files: Sequence[TableFile],
     *,
     part_rows: int,
     limit: int | None = None,
     counted: Callable[[int], None] = lambda _: None,
 ) -> Plan:
-    """Return the parts of an input; `counted` gets the rows found so far.
+    """Return the parts of a table; `counted` gets the rows found so far.
 
     Parquet states its rows; the lines of a JSONL file are counted by reading it once. A last line
     without a line end counts, empty lines do not make rows. Raises DataError.
@@ -77,12 +77,12 @@ def divide(
     return Plan(parts=tuple(parts), fingerprint=mark)
 
 
-def _pieces(file: InputFile, part_rows: int) -> Iterator[tuple[int, int, int]]:
+def _pieces(file: TableFile, part_rows: int) -> Iterator[tuple[int, int, int]]:
     """Return (offset, rows, bytes) of each part of a file."""
     yield from (_jsonl_pieces if file.format == "jsonl" else _parquet_pieces)(file, part_rows)
 
 
-def _parquet_pieces(file: InputFile, part_rows: int) -> Iterator[tuple[int, int, int]]:
+def _parquet_pieces(file: TableFile, part_rows: int) -> Iterator[tuple[int, int, int]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -96,7 +96,7 @@ def _parquet_pieces(file: InputFile, part_rows: int) -> Iterator[tuple[int, int,
         yield first, min(part_rows, total - first), 0
 
 
-def _jsonl_pieces(file: InputFile, part_rows: int) -> Iterator[tuple[int, int, int]]:
+def _jsonl_pieces(file: TableFile, part_rows: int) -> Iterator[tuple[int, int, int]]:
     files, path = open_url(file.url)
     begin = position = rows = 0
     try:

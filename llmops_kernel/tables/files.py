@@ -1,4 +1,4 @@
-"""Finds the files of an input: a file, a folder, a pattern, a URL or a hub id."""
+"""Finds the files of a table: a file, a folder, a pattern, a URL or a hub id."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _HASHED_BYTES = 256 * 1024**2
 
 
 @dataclass(frozen=True)
-class InputFile:
-    """One file of the input, the same for every process of the run."""
+class TableFile:
+    """One file of a table, the same for every process of the run."""
 
     url: str
     """A path that all nodes see, or a URL."""
@@ -31,7 +31,7 @@ class InputFile:
     """Changes when the file's content does, and only then: a hash of it, or an object's ETag. Of a
     file of more than 256 MiB the time of its last change."""
     name: str = ""
-    """Below the input's path. Unlike the URL it is the same when Ray unpacks the workspace in
+    """Below the table's path. Unlike the URL it is the same when Ray unpacks the workspace in
     another folder, as on a new cluster."""
 
 
@@ -52,8 +52,8 @@ def open_url(url: str) -> tuple[Any, str]:
     return files, path
 
 
-def input_files(path: str, *, roots: Sequence[Path], format_name: str = "auto") -> list[InputFile]:
-    """Return the input's files, by name. Raises DataError if there are none or one is unknown.
+def table_files(path: str, *, roots: Sequence[Path], format_name: str = "auto") -> list[TableFile]:
+    """Return the table's files, by name. Raises DataError if there are none or one is unknown.
 
     Relative paths are looked for below `roots`. What is no file and has the form `owner/name`
     is a dataset of the hub.
@@ -116,7 +116,7 @@ def _is_hidden(name: str, folder: str) -> bool:
     return any(part.startswith(("_", ".")) for part in parts)
 
 
-def _file(info: dict[str, Any], protocol: str, format_name: str, *, root: str) -> InputFile | None:
+def _file(info: dict[str, Any], protocol: str, format_name: str, *, root: str) -> TableFile | None:
     name = str(info["name"])
     known = FORMATS.get(Path(name).suffix.lower())
     chosen = known if format_name == "auto" else format_name
@@ -124,7 +124,7 @@ def _file(info: dict[str, Any], protocol: str, format_name: str, *, root: str) -
         return None
     size = int(info.get("size") or 0)
     url = _full(name, protocol)
-    return InputFile(
+    return TableFile(
         url=url,
         format=chosen,
         size_bytes=size,

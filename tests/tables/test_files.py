@@ -1,4 +1,4 @@
-"""Which files an input has."""
+"""Which files a table has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from llmops_kernel.errors import DataError, MissingDependencyError
-from llmops_kernel.score.input.files import input_files
+from llmops_kernel.tables.files import table_files
 
 
 def _write(folder: Path, *names: str) -> None:
@@ -34,7 +34,7 @@ def _write(folder: Path, *names: str) -> None:
 def test_a_file_a_folder_and_a_pattern(tmp_path: Path, path: str, found: list[str]) -> None:
     names = ("folder/a.parquet", "folder/b.jsonl", "folder/deep/c.parquet", "one.jsonl")
     _write(tmp_path, *names, "folder/_SUCCESS", "folder/_ledger/1.jsonl", "folder/.hidden.jsonl")
-    files = input_files(path, roots=[tmp_path])
+    files = table_files(path, roots=[tmp_path])
     assert [str(Path(file.url).relative_to(tmp_path)) for file in files] == found
     assert {file.format for file in files} <= {"parquet", "jsonl"}
 
@@ -42,38 +42,38 @@ def test_a_file_a_folder_and_a_pattern(tmp_path: Path, path: str, found: list[st
 def test_the_first_root_that_has_it_is_taken(tmp_path: Path) -> None:
     _write(tmp_path / "client", "a.jsonl")
     (tmp_path / "cluster").mkdir()
-    (file,) = input_files("a.jsonl", roots=[tmp_path / "cluster", tmp_path / "client"])
+    (file,) = table_files("a.jsonl", roots=[tmp_path / "cluster", tmp_path / "client"])
     assert file.url == str(tmp_path / "client" / "a.jsonl")
 
 
 def test_a_url_is_listed_with_its_scheme() -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe_file("/files-test/x.jsonl", b'{"a": 1}\n')
-    (file,) = input_files("memory://files-test", roots=[])
+    (file,) = table_files("memory://files-test", roots=[])
     assert (file.url, file.size_bytes) == ("memory://files-test/x.jsonl", 9)
 
 
 def test_the_version_changes_with_the_file(tmp_path: Path) -> None:
     _write(tmp_path, "a.jsonl")
-    before = input_files("a.jsonl", roots=[tmp_path])[0].version
+    before = table_files("a.jsonl", roots=[tmp_path])[0].version
     (tmp_path / "a.jsonl").write_text('{"a": 12}\n')
-    assert input_files("a.jsonl", roots=[tmp_path])[0].version != before
+    assert table_files("a.jsonl", roots=[tmp_path])[0].version != before
 
 
 def test_other_names_need_a_format(tmp_path: Path) -> None:
     (tmp_path / "rows.txt").write_text('{"a": 1}\n')
     with pytest.raises(DataError, match=r"no Parquet or JSONL files"):
-        input_files("rows.txt", roots=[tmp_path])
-    (file,) = input_files("rows.txt", roots=[tmp_path], format_name="jsonl")
+        table_files("rows.txt", roots=[tmp_path])
+    (file,) = table_files("rows.txt", roots=[tmp_path], format_name="jsonl")
     assert file.format == "jsonl"
 
 
 def test_what_is_not_there_is_said_with_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=str(tmp_path)):
-        input_files("missing.jsonl", roots=[tmp_path])
+        table_files("missing.jsonl", roots=[tmp_path])
 
 
 def test_a_url_of_a_package_that_is_missing_names_it() -> None:
     with pytest.raises(MissingDependencyError) as raised:
-        input_files("gs://bucket/rows.jsonl", roots=[])
+        table_files("gs://bucket/rows.jsonl", roots=[])
     assert "gcsfs" in raised.value.remedy

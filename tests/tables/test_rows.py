@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.score.input.files import input_files
-from llmops_kernel.score.input.parts import divide
-from llmops_kernel.score.input.rows import InputRow, read_part
+from llmops_kernel.tables.files import table_files
+from llmops_kernel.tables.parts import divide
+from llmops_kernel.tables.rows import TableRow, read_part
 
 
-def _rows(path: Path) -> list[InputRow]:
-    plan = divide(input_files(str(path), roots=[]), part_rows=100)
+def _rows(path: Path) -> list[TableRow]:
+    plan = divide(table_files(str(path), roots=[]), part_rows=100)
     return [row for part in plan.parts for row in read_part(part).rows]
 
 
@@ -52,7 +52,7 @@ def test_text_that_is_not_utf8_in_parquet_breaks_its_row_only(tmp_path: Path) ->
 def test_a_file_that_is_gone_is_an_error_of_the_run(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1}\n')
-    plan = divide(input_files(str(path), roots=[]), part_rows=10)
+    plan = divide(table_files(str(path), roots=[]), part_rows=10)
     path.unlink()
     with pytest.raises(DataError, match="cannot be read"):
         read_part(plan.parts[0])
