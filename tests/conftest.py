@@ -8,7 +8,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -83,15 +83,19 @@ def ray_cluster() -> Iterator[ClusterInfo]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put tests without Ray first, so that a broken import fails at once.
 
-    With several processes (pytest-xdist), the tests of a file stay together and all that use Ray
-    are one group: it is the longest, so it comes first.
+    With several processes (pytest-xdist) all that use Ray are in one of them: they take longest,
+    so they come first.
     """
-    is_distributed = bool(config.getoption("loadgroup", False))  # Set by xdist in its processes.
+    is_distributed = hasattr(config, "workerinput")  # Set by xdist in its processes.
     items.sort(key=lambda item: _uses_ray(item) != is_distributed)
-    if is_distributed:
-        for item in items:
-            group = "ray" if _uses_ray(item) else item.path.stem
-            item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whatever `--dist` says."""
+    from tests.groups import ByFile
+
+    return ByFile(config, log)
 
 
 def _uses_ray(item: pytest.Item) -> bool:
