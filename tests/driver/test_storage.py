@@ -22,7 +22,7 @@ from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 from llmops_kernel.train.checkpoints import store as keeping
 from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.context import WorkerContext
-from tests.train.strategy_pairs import free_port
+from tests.train.strategy_pairs import compiled_ops, free_port
 
 Train = Callable[..., list[Any]]
 
@@ -184,7 +184,7 @@ def train_apart(tmp_path: Path, workspace: Path) -> Train:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(free_port()),
             "OMP_NUM_THREADS": "1",
-            "TORCH_EXTENSIONS_DIR": str(Path(os.environ["LLMOPS_CACHE"]) / "torch_extensions"),
+            **compiled_ops(),
         }
         folder.mkdir()
         workers = []
@@ -209,6 +209,7 @@ def losses(events: list[Any]) -> dict[int, float | None]:
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("strategy", ["zero2", "zero3"])
 def test_other_nodes_go_on_where_the_first_ones_ended(

@@ -23,6 +23,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def compiled_ops() -> dict[str, str]:
+    """Variables with which a process uses the operations that this session has compiled.
+
+    With another release of ninja than Ray's workers find, each would compile them all again.
+    """
+    return {
+        "TORCH_EXTENSIONS_DIR": str(Path(os.environ["LLMOPS_CACHE"]) / "torch_extensions"),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
+
+
 class Pairs:
     """Trains with two processes at a time."""
 
@@ -76,7 +87,7 @@ def open_pairs() -> Iterator[Pairs]:
         "LOCAL_WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
         "OMP_NUM_THREADS": "1",
-        "TORCH_EXTENSIONS_DIR": str(Path(os.environ["LLMOPS_CACHE"]) / "torch_extensions"),
+        **compiled_ops(),
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.train.strategy_worker"],
