@@ -19,7 +19,7 @@ from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.models.catalogue import prepare
 from tests.export.conftest import Store, greedy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
 MODEL = "SmolLM2-135M-Instruct"
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"

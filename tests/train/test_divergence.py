@@ -163,6 +163,7 @@ def of(events: list[AnyEvent], kind: str) -> list[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_an_absurd_learning_rate_ends_the_run_and_exports_nothing(
     make_config: Config, workspace: Path, tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ def test_an_absurd_learning_rate_ends_the_run_and_exports_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_skipped_steps_change_no_weight(
     make_config: Config, workspace: Path, tmp_path: Path
 ) -> None:
@@ -201,6 +203,7 @@ def test_skipped_steps_change_no_weight(
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_continue_fails_at_the_end_when_the_weights_are_broken(
     make_config: Config, workspace: Path, tmp_path: Path
 ) -> None:
@@ -216,6 +219,7 @@ def test_continue_fails_at_the_end_when_the_weights_are_broken(
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_a_broken_model_stops_at_its_first_step_which_is_journalled(
     make_config: Config, workspace: Path, tmp_path: Path
 ) -> None:
@@ -228,6 +232,7 @@ def test_a_broken_model_stops_at_its_first_step_which_is_journalled(
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_an_evaluation_of_a_broken_model_stops_before_the_first_step(
     make_config: Config, workspace: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from llmops_kernel.metrics.events import StepEvent
 from llmops_kernel.store.journal.journal import FolderTail
 from tests.train.strategy_pairs import Pairs, open_pairs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
 
 HOOKS = """
 import os, signal

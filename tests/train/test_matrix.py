@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from tests.train.strategy_pairs import Pairs, open_pairs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(900)]
 
 README = Path(__file__).with_name("README.md")
 STEPS = 20

@@ -63,6 +63,7 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_a_killed_compilation_does_not_block_the_next(tmp_path: Path) -> None:
     first = _start(tmp_path)
     deadline_s = time.monotonic() + 120
@@ -78,6 +79,7 @@ def test_a_killed_compilation_does_not_block_the_next(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_a_compilation_is_a_phase_of_the_run_that_waits_for_it(tmp_path: Path) -> None:
     """And of no other run: the second finds the operation compiled."""
     cache = tmp_path / "extensions"

@@ -13,7 +13,7 @@ from llmops_kernel.store.journal.journal import FolderTail
 from tests.train.nan_hooks import write_nan_hooks
 from tests.train.strategy_pairs import Pairs, open_pairs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

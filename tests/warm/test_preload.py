@@ -34,6 +34,7 @@ print("found when it is wanted:", "bitsandbytes" in sys.modules)
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 @pytest.mark.timeout(300)
 def test_bitsandbytes_is_imported_for_qlora_only() -> None:
     """PEFT imports it, it initialises CUDA, and then no process could be forked."""

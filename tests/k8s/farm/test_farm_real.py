@@ -14,7 +14,7 @@ from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.manifests import RAYCLUSTERS, group, raycluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside]
 MERGE = {"Content-Type": "application/merge-patch+json"}
 PROXY = "/api/v1/namespaces/{}/services/real-head-svc:dashboard/proxy{}"
 

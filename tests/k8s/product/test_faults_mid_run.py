@@ -66,6 +66,7 @@ def test_an_api_server_that_is_away_for_a_minute(run: llmops.Run, standin: Stand
     assert run.record == record
 
 
+@pytest.mark.beside
 def test_a_head_pod_that_is_killed(run: llmops.Run, farm: Farm, namespace: str) -> None:
     record = run.record
     seen = [event.step for event in run.events() if isinstance(event, StepEvent)]

@@ -24,6 +24,7 @@ from tests.score.engines import cases, checks, ties
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.beside,
     pytest.mark.skipif(
         not score_env.ready(), reason="vLLM's environment is not made (make score-env)"
     ),

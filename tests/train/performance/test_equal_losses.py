@@ -13,7 +13,7 @@ from tests.train.test_loop import losses, of, run
 from tests.train.test_strategies import Pairs, pairs
 
 __all__ = ["pairs"]  # the fixture
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(900)]
 
 TOLERANCE = 1e-4
 """Relative, after ten steps that each build on the one before: rounding, and nothing else."""
