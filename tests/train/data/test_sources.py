@@ -55,7 +55,7 @@ def test_a_url_is_read_through_fsspec(sources: Path) -> None:
         ("bad.parquet", "not parquet", ["cannot be read as Parquet"]),
         ("rows.csv", "a,b\n", [".csv"]),
         ("memory://none/rows.jsonl", None, ["cannot be read"]),
-        ("nosuch://x/rows.jsonl", None, ["no driver for nosuch"]),
+        ("nosuch://x/rows.jsonl", None, ["nosuch://x/rows.jsonl", "cannot be opened"]),
         ("some/hub-dataset", None, ["cannot be loaded from the hub"]),
     ],
 )

@@ -1,0 +1,1 @@
+"""Real servers of S3, Google Cloud Storage and Azure on this machine; `make stores`."""
