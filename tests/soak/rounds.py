@@ -159,8 +159,7 @@ class Soak:
 
     def leave(self, user: User, shared: SharedCluster) -> None:
         user.doing = "end"
-        killed = user.counts.get("kill head", 0)
-        for text in sampling.growth(self.samples[user.name], num_killed_heads=killed):
+        for text in sampling.growth(self.samples[user.name]):
             user.broke(f"not flat: {text}")
         if shared.state(user) != "absent":
             user.llmops("delete", shared.name(user), "--yes", "--force")

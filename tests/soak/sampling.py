@@ -108,16 +108,12 @@ def slope_per_hour(samples: Sequence[Sample], name: str) -> float | None:
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / width if width else None
 
 
-def growth(samples: Sequence[Sample], *, num_killed_heads: int = 0) -> list[str]:
-    """What is more at the end than it may be; medians of three samples at both ends.
-
-    A head that was killed leaves the folder of its dashboard's sockets in /tmp.
-    """
+def growth(samples: Sequence[Sample]) -> list[str]:
+    """What is more at the end than it may be; medians of three samples at both ends."""
     if len(samples) < 6:
         return []
     found = []
-    for name, allowed in SPARE.items():
-        spare = allowed + (num_killed_heads if name == "tmp_files" else 0)
+    for name, spare in SPARE.items():
         first, last = (_median(part, name) for part in (samples[:3], samples[-3:]))
         if last > first + spare:
             found.append(f"{name}: {first:.0f} at the start, {last:.0f} at the end")

@@ -63,7 +63,6 @@ def test_growth_is_told_from_noise() -> None:
         "zombies: 0 at the start, 1 at the end",
         "tmp_files: 2 at the start, 4 at the end",
     ]
-    assert growth(samples(tmp_files=4), num_killed_heads=2) == []
 
 
 def test_a_slope_is_per_hour_and_unknown_for_two_samples() -> None:

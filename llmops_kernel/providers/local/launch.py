@@ -185,6 +185,10 @@ def environment(
     # All of a run is on this machine, whatever network card the user's shell names for others.
     env |= loopback.settings() | {"VLLM_HOST_IP": loopback.ADDRESS}
     env |= template.env
+    # Sockets of Ray's dashboard and temporary files of runs go with the cluster, also those of
+    # killed processes. A folder of the user's own stays: data may have been put there for a run.
+    if not env.keys() & {"TMPDIR", "TEMP", "TMP"}:
+        env["TMPDIR"] = str(temporary(record))
     env |= {
         MARK_ENV_VAR: str(record.temp_dir),
         # `python` in an entrypoint is the interpreter that started the head.
@@ -206,6 +210,11 @@ def new_secrets(folder: ClusterFolder, template: ClusterTemplate) -> None:
     folder.new_token()
     if template.tls:
         certificates.make(folder.root)
+
+
+def temporary(record: HeadRecord) -> Path:
+    """Return the folder for temporary files: multiprocessing's sockets add 33 characters to it."""
+    return record.temp_dir / "tmp"
 
 
 def warm_folder(record: HeadRecord) -> WarmFolder:
@@ -257,6 +266,7 @@ def spawn(
     """Start the head in a session of its own: it outlives this process and its terminal."""
     reap()
     try:
+        temporary(record).mkdir(mode=0o700, exist_ok=True)
         with folder.head_log.open("wb") as output, _kept_from_tidying(record.temp_dir) as lock:
             process = subprocess.Popen(
                 line,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -17,6 +15,7 @@ from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.driver.nodes.holds import NodeHolds, only_node
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.scratch import scratch_folder
 from llmops_kernel.track.session import BOARD_ENV_VAR, SPEC_ENV_VAR, SPEC_METADATA
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED, FileBoard
 from llmops_kernel.train.script import ends, process
@@ -40,11 +39,8 @@ class OnceDriver:
     def run(self) -> int:
         """Return the driver's exit status."""
         signal.signal(signal.SIGTERM, lambda *_: self._stop_requested.set())
-        folder = Path(tempfile.mkdtemp(prefix="llmops-run-"))
-        try:
+        with scratch_folder("llmops-board") as folder:
             return self._run(FileBoard(folder))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def _run(self, board: FileBoard) -> int:
         os.environ[SPEC_ENV_VAR] = self._spec.encode()

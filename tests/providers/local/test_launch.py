@@ -19,6 +19,7 @@ from llmops_kernel.store import paths
 # Ray's, in the worst case: the session's folder and the longest socket name in it.
 _SESSION = "session_2026-11-21_04-06-15_189887_4194304"
 _SOCKET = "sockets/dash_MetricsHead"
+_OF_MULTIPROCESSING = "pymp-abcdefgh/listener-abcdefgh"
 _UNIX_SOCKET_PATH_BYTES = 107
 
 
@@ -85,6 +86,19 @@ def test_compiled_code_is_kept_where_no_other_user_can_put_some_first(tmp_path: 
     assert environment(tmp_path, own).items() >= own.items()
 
 
+def test_temporary_files_go_with_the_cluster_unless_the_user_named_a_folder(
+    tmp_path: Path,
+) -> None:
+    temp_dir = make_record(tmp_path).temp_dir
+    assert Path(environment(tmp_path, {})["TMPDIR"]).parent == temp_dir
+    for own in ({"TMPDIR": "/scratch/7"}, {"TMP": "/scratch/7"}):
+        env = environment(tmp_path, own)
+        assert own.items() <= env.items()
+        assert "TMPDIR" in own or "TMPDIR" not in env
+    template = ClusterTemplate(name="lab", env={"TMPDIR": "/scratch/lab"})
+    assert environment(tmp_path, {}, template)["TMPDIR"] == "/scratch/lab"
+
+
 def test_python_in_a_job_is_our_interpreter(tmp_path: Path) -> None:
     ours = str(Path(sys.executable).parent)
     warm = environment(tmp_path, {"PATH": "/usr/bin"})
@@ -129,6 +143,8 @@ def test_socket_paths_fit_for_the_longest_name() -> None:
     folder = launch.new_temp_dir("a-name-of-forty-characters-and-no-fewer")
     try:
         assert len(str(folder / _SESSION / _SOCKET)) <= _UNIX_SOCKET_PATH_BYTES
+        temporary = launch.temporary(make_record(folder))
+        assert len(str(temporary / _OF_MULTIPROCESSING)) <= _UNIX_SOCKET_PATH_BYTES
         assert folder.stat().st_mode & 0o777 == 0o700
         assert folder.parent.stat().st_mode & 0o777 == 0o700
     finally:

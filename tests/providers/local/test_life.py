@@ -115,9 +115,29 @@ def session_of(url: str) -> str | None:
         return None
 
 
+def sockets_of_multiprocessing(record: HeadRecord) -> set[Path]:
+    """Folders that only a process removes that ends in order; Ray's dashboard has one."""
+    found = set()
+    for process in cluster_processes(record):
+        with suppress(psutil.Error):
+            paths = [Path(str(c.laddr)).parent for c in process.net_connections("unix")]
+            found |= {path for path in paths if path.name.startswith("pymp-")}
+    return found
+
+
+def all_killed(record: HeadRecord) -> bool:
+    left = cluster_processes(record)
+    for process in left:
+        with suppress(psutil.Error):
+            process.kill()
+    return not left
+
+
 def test_two_start_one_and_it_outlives_both_then_dies_and_is_replaced(
-    home: Path, start_script: Script
+    home: Path, start_script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
     env = {"LLMOPS_HOME": str(home), "RAY_ADDRESS": "10.255.255.1:6379"}
     starters = [start_script(UP, **env) for _ in range(2)]
     lines = [[line.strip() for line in iter_until_up(process)] for process in starters]
@@ -164,13 +184,18 @@ def _kill_the_head(provider: LocalProvider, home: Path) -> None:
     ports = all_listening(record)
     head = head_process(record)
     assert head is not None
+    sockets = sockets_of_multiprocessing(record)
+    assert sockets
     head.kill()
     dead = wait_dead(provider)
     assert str(head.pid) in dead.message
     assert dead.log_tail
+    # Nobody is left to be asked for them.
+    assert eventually(lambda: all_killed(record), timeout_s=30)
     provider.down("life")
     assert provider.get("life").state is ClusterState.STOPPED
     assert is_gone(record, ports)
+    assert not [path for path in sockets if path.exists()]
     assert (home / "clusters/life/logs/gcs_server.out").exists()
 
 

@@ -167,7 +167,12 @@ def test_a_script_that_asks_but_stays_is_ended_before_ray_ends_the_driver(
     assert "still running 6 s after the request" in _end(script_run).message
 
 
-def test_the_script_dies_with_its_driver(script_run: ScriptRun) -> None:
+def test_the_script_dies_with_its_driver(
+    script_run: ScriptRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temp))
     script_run.write(
         """
         import os, time
@@ -187,6 +192,11 @@ def test_the_script_dies_with_its_driver(script_run: ScriptRun) -> None:
     while gone.exists() and ") Z " not in (gone / "stat").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    # What it could not remove itself goes with the next run.
+    assert [path.name[:12] for path in temp.iterdir()] == ["llmops-board"]
+    script_run.write("")
+    assert script_run.run() == 0, script_run.output
+    assert list(temp.iterdir()) == []
 
 
 def test_a_process_group_of_one_needs_no_workers(script_run: ScriptRun) -> None:

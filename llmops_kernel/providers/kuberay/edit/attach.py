@@ -13,6 +13,7 @@ from typing import Final
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.errors import ClusterStateError, LLMOpsError
 from llmops_kernel.providers.kuberay.edit.apply import effect_of, is_changed, spec_differs
+from llmops_kernel.providers.kuberay.life.decisions import who
 from llmops_kernel.providers.kuberay.resource import names, own_clusters, status
 from llmops_kernel.providers.kuberay.resource.objects import one_line
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
@@ -35,10 +36,12 @@ def note_of(located: LocatedCluster, template: KubeRayTemplate, *, home: Path) -
             " specification differs from the template's. It was not changed",
             remedy=f"to use it as it is, name it instead of the template (`llmops status"
             f" {located.own_name}`, `--cluster {located.own_name}`); for a cluster of your own,"
-            " choose another `name` in the template; `llmops cluster apply` changes it for all",
+            " choose another `name` in the template; `llmops cluster apply` changes it for all;"
+            f" if you created it with another home folder, {_claim(located)}",
         )
     return _sentences(
         f"RayCluster {located.own_name} in {located.scope} is shared: {_maker(located)}",
+        _perhaps_own(located),
         _unlike(located, template) if differs else "",
     )
 
@@ -55,6 +58,18 @@ def _maker(located: LocatedCluster) -> str:
     if status.is_ours(located.raycluster):
         return "it was created from a manifest, not by this user's `llmops up`"
     return "it was not created by llmops"
+
+
+def _perhaps_own(located: LocatedCluster) -> str:
+    """Return how a user with a new home folder gets back a cluster of the earlier one."""
+    if status.annotation(located.raycluster, names.CREATED_BY) != who():
+        return ""
+    return f"If that was you with another home folder, {_claim(located)}"
+
+
+def _claim(located: LocatedCluster) -> str:
+    """Only the user can say so: the annotation proves nothing, and Kubernetes keeps no creator."""
+    return f"`llmops cluster guard {located.own_name}` records that it is yours"
 
 
 def _unlike(located: LocatedCluster, template: KubeRayTemplate) -> str:

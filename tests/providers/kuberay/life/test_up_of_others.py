@@ -30,7 +30,11 @@ def test_a_team_shares_a_template_and_reads_whose_the_cluster_is(
     lines: list[str] = []
     info = bob.up(cloud.template(), progress=lines.append)
     by = cloud.live()["metadata"]["annotations"]["llmops.dev/created-by"]
-    shared = f"RayCluster one in standin/{cloud.namespace} is shared: it was created by {by}"
+    shared = (
+        f"RayCluster one in standin/{cloud.namespace} is shared: it was created by {by}."
+        " If that was you with another home folder, `llmops cluster guard one` records that it is"
+        " yours"
+    )
     assert info.is_ready
     assert info.message == shared
     assert lines[0] == shared
@@ -56,6 +60,26 @@ def test_another_template_does_not_take_somebody_elses_cluster(
     assert bob.connect(full).dashboard_url
     # Its own user reads what applying would do.
     assert "only new pods" in cloud.provider.up(cloud.template(image=BIGGER)).message
+
+
+def test_with_a_new_home_folder_its_user_says_that_it_is_theirs(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    """As in a new container of JupyterHub: no annotation is proof enough to act on it."""
+    cloud.provider.up(cloud.template(), wait=False)
+    new = KubeRayProvider(tmp_path / "new")
+    with pytest.raises(ClusterStateError, match="is not yours") as caught:
+        new.up(cloud.template(image=BIGGER), wait=False)
+    assert "`llmops cluster guard one` records that it is yours" in caught.value.remedy
+    assert not own_clusters.read(tmp_path / "new", cloud.live()).is_guarded
+    new.watch("one")
+    assert "only new pods" in new.up(cloud.template(image=BIGGER), wait=False).message
+    # What somebody else made is offered to nobody.
+    made = {"metadata": {"annotations": {"llmops.dev/created-by": "carol@laptop"}}}
+    cloud.patch("one", made, manager="kubectl")
+    shared = KubeRayProvider(tmp_path / "dave").up(cloud.template(), wait=False).message
+    assert "created by carol@laptop" in shared
+    assert "that was you" not in shared
 
 
 def test_a_cluster_that_llmops_did_not_make_is_not_the_templates(cloud: Cloud) -> None:
