@@ -18,6 +18,7 @@ import pytest
 
 import llmops_kernel as llmops
 from llmops_kernel.config.models.cluster import ClusterTemplate
+from llmops_kernel.errors import ClusterError
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.store.paths import home
 from tests.end_to_end.conftest import processes
@@ -80,7 +81,11 @@ def to_the_end(run: llmops.Run) -> int:
         run.wait(120, raise_on_failure=False)
         if run.view.state == "SUCCEEDED":
             return attempt
-        run.retry()
+        try:
+            run.retry()
+        except ClusterError as error:  # Its logs go with the test's home.
+            tail = LocalProvider().get(run.record.cluster).log_tail
+            raise AssertionError(f"{error}\n{tail}") from error
     raise AssertionError(f"{run.view.state}: {run.view.message}")
 
 

@@ -21,7 +21,9 @@ from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job, Request
 from llmops_kernel.score.engines.registry import load_engine
+from llmops_kernel.store import paths
 from tests.end_to_end.conftest import processes
+from tests.providers.conftest import all_listening, record_of
 from tests.score.conftest import output_of, table_of, until
 from tests.score.engines import ties
 
@@ -55,6 +57,8 @@ class Scored:
     """The engine's processes after each run."""
     files: set[str] = field(default_factory=set)
     """What these have in memory."""
+    addresses: set[str] = field(default_factory=set)
+    """Where the cluster's processes, these included, listen."""
 
 
 def _engines() -> dict[int, psutil.Process]:
@@ -81,6 +85,8 @@ def scored(
         made.runs.append(run)
         own = {pid: process for pid, process in _engines().items() if pid not in before}
         made.engines.append(set(own))
+        listening = all_listening(record_of(paths.home(), ray_cluster.name))
+        made.addresses |= {address.removeprefix("::ffff:") for address, _ in listening}
         made.files |= {one.path for process in own.values() for one in process.memory_maps()}
     return made
 
@@ -170,6 +176,11 @@ def test_the_second_run_finds_the_engine_loaded(scored: Scored) -> None:
     assert second == "it was loaded already"
     (pid,) = scored.engines[0]
     assert scored.engines[1] == {pid}
+
+
+def test_no_port_of_it_can_be_reached_from_the_network(scored: Scored) -> None:
+    assert all(scored.engines), "the engine stood while it was looked at"
+    assert scored.addresses == {"127.0.0.1"}
 
 
 def test_it_runs_in_its_own_environment_and_leaves_when_nobody_uses_it(scored: Scored) -> None:
