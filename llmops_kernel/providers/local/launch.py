@@ -188,7 +188,8 @@ def environment(
     # Sockets of Ray's dashboard and temporary files of runs go with the cluster, also those of
     # killed processes. A folder of the user's own stays: data may have been put there for a run.
     if not env.keys() & {"TMPDIR", "TEMP", "TMP"}:
-        env["TMPDIR"] = str(temporary(record))
+        # A script may start a Ray of its own, whose sockets have long paths.
+        env |= {"TMPDIR": str(temporary(record)), "RAY_TMPDIR": "/tmp"}
     env |= {
         MARK_ENV_VAR: str(record.temp_dir),
         # `python` in an entrypoint is the interpreter that started the head.

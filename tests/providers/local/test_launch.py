@@ -90,7 +90,9 @@ def test_temporary_files_go_with_the_cluster_unless_the_user_named_a_folder(
     tmp_path: Path,
 ) -> None:
     temp_dir = make_record(tmp_path).temp_dir
-    assert Path(environment(tmp_path, {})["TMPDIR"]).parent == temp_dir
+    usual = environment(tmp_path, {})
+    assert Path(usual["TMPDIR"]).parent == temp_dir
+    assert usual["RAY_TMPDIR"] == "/tmp"  # As before, for a Ray that a script starts itself.
     for own in ({"TMPDIR": "/scratch/7"}, {"TMP": "/scratch/7"}):
         env = environment(tmp_path, own)
         assert own.items() <= env.items()
