@@ -80,7 +80,7 @@ def raycluster(standin: StandIn) -> dict[str, Any]:
         return found
 
 
-def until(condition: Callable[[], bool], *, timeout_s: float = 20) -> bool:
+def until(condition: Callable[[], bool], *, timeout_s: float = 60) -> bool:
     deadline_s = time.monotonic() + timeout_s
     while not condition() and time.monotonic() < deadline_s:
         time.sleep(0.2)

@@ -64,7 +64,7 @@ def steps_shown(page: Any) -> int:
     return int(page.locator(".llmops-run").first.get_attribute("data-steps") or 0)
 
 
-def wait_for_steps(page: Any, count: int, *, timeout_s: float = 30) -> None:
+def wait_for_steps(page: Any, count: int, *, timeout_s: float = 60) -> None:
     page.wait_for_function(
         f"Number(document.querySelector('.llmops-run')?.dataset.steps) >= {count}",
         timeout=timeout_s * 1000,

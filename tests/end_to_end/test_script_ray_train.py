@@ -66,7 +66,7 @@ def left_on_cluster(name: str, what: str, ended: tuple[str, ...]) -> list[Any]:
 def check_nothing_is_left(name: str) -> None:
     """Wait until no run holds anything of the cluster."""
     for what, ended in (("actors", ("DEAD",)), ("placement_groups", ("REMOVED",))):
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while left := left_on_cluster(name, what, ended):
             assert time.monotonic() < deadline_s, left
             time.sleep(0.5)

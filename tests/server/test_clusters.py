@@ -88,7 +88,7 @@ def test_one_slow_and_one_silent_cluster_hide_no_other(
 ) -> None:
     began_s = time.monotonic()
     reported = rows(feed)
-    assert time.monotonic() - began_s < 2
+    assert time.monotonic() - began_s < 10
     assert reported["fast"]["info"]["state"] == "ready"
     assert reported["fast"]["stale"] == ""
     assert reported["slow"]["info"] is None
@@ -98,7 +98,8 @@ def test_one_slow_and_one_silent_cluster_hide_no_other(
         "wait",
     )
     provider.let.set()
-    time.sleep(0.2)
+    while rows(feed)["slow"]["info"] is None:
+        assert time.monotonic() - began_s < 60
     assert rows(feed)["slow"]["info"]["state"] == "ready"
 
 
@@ -149,11 +150,11 @@ def test_progress_does_not_make_ray_be_asked_but_an_end_does(
     def work(report: Any) -> None:
         report("Starting Ray")
         line.set()
-        end.wait(10)
+        end.wait(60)
 
     started = operations.start("up", "fresh", work)
     operations.start("scale", "fast", work)
-    assert line.wait(5)
+    assert line.wait(60)
     reported = rows(feed)
     assert reported["fresh"]["info"]["state"] == "starting"
     assert (reported["fresh"]["doing"], reported["fresh"]["progress"]) == ("up", "Starting Ray")
@@ -163,7 +164,8 @@ def test_progress_does_not_make_ray_be_asked_but_an_end_does(
     feed.poll()
     assert provider.asked.count("fast") == 1
     end.set()
-    time.sleep(0.3)
+    while operations.running("up") or operations.running("scale"):
+        time.sleep(0.01)
     reported = rows(feed)
     assert provider.asked.count("fast") == 2
     assert set(reported) == {"fast"}
@@ -293,7 +295,7 @@ async def test_a_cluster_that_is_busy_takes_no_second_action(
 
     class Slow(LocalProvider):
         def delete(self, name: str) -> None:
-            go_on.wait(10)
+            go_on.wait(60)
 
     provider_types[0] = Slow
     first = await asked(api, "clusters/lab", 202, method="DELETE")

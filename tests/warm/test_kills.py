@@ -26,7 +26,7 @@ def started(process: subprocess.Popen[Any]) -> int:
 
 
 def gone(pid: int) -> None:
-    until(lambda: not is_alive(pid), timeout_s=10)
+    until(lambda: not is_alive(pid), timeout_s=40)
 
 
 def test_a_killed_launcher_takes_its_child_along(node: Node) -> None:
@@ -60,7 +60,7 @@ def test_a_signal_reaches_the_program_and_what_it_started(node: Node, signum: in
     process = node.popen("-c", code, stdin=subprocess.PIPE)
     pid = started(process)
     process.send_signal(signum)
-    assert process.wait(10) == -signum
+    assert process.wait(40) == -signum
     gone(pid)
 
 
@@ -73,7 +73,7 @@ def test_a_handler_of_the_program_is_called(node: Node) -> None:
     process = node.popen("-c", code)
     started(process)
     process.terminate()
-    assert process.wait(10) == 9
+    assert process.wait(40) == 9
 
 
 def test_a_signal_at_any_moment_of_the_start_ends_it(node: Node) -> None:
@@ -81,7 +81,7 @@ def test_a_signal_at_any_moment_of_the_start_ends_it(node: Node) -> None:
         process = node.popen("-c", SLEEP)
         time.sleep(pause_ms / 1000)
         process.terminate()
-        assert process.wait(10) == -signal.SIGTERM, pause_ms
+        assert process.wait(40) == -signal.SIGTERM, pause_ms
     until(lambda: (node.status() or {}).get("children") == 0)
 
 
@@ -93,10 +93,10 @@ def test_nothing_is_left_after_many_processes(node: Node) -> None:
     fds, memory = server.num_fds(), server.memory_info().rss
     for _ in range(20):
         batch = [node.popen("-c", "pass") for _ in range(10)]
-        assert [process.wait(20) for process in batch] == [0] * 10
+        assert [process.wait(60) for process in batch] == [0] * 10
     until(lambda: (node.status() or {}).get("children") == 0)
     # Our own question's connection may be counted on either side.
-    until(lambda: server.num_fds() <= fds + 1, timeout_s=5)
+    until(lambda: server.num_fds() <= fds + 1)
     assert server.children() == []
     assert server.memory_info().rss - memory < 2 * 1024 * 1024
 
@@ -113,7 +113,7 @@ def test_a_killed_server_comes_back_and_its_children_end_as_they_would(own_node:
     gone(old_pid)
     assert own_node.reported().startswith("cold: the fork server's socket does not answer")
     assert "does not answer" in own_node.reasons()[-1]
-    running.communicate(b"\n", timeout=10)
+    running.communicate(b"\n", timeout=40)
     assert running.returncode == 6
     orphan.kill()
     gone(orphan_pid)
@@ -131,10 +131,10 @@ def test_a_server_that_hangs_is_passed_by_and_replaced(own_node: Node) -> None:
     os.kill(old_pid, signal.SIGSTOP)
     began_s = time.monotonic()
     assert own_node.reported() == "cold: the fork server did not answer within 4 s"
-    assert time.monotonic() - began_s < 8
+    assert time.monotonic() - began_s < 20
     until(lambda: own_node.server_is_new(old_pid), timeout_s=25)
     assert own_node.reported() == "warm"
-    running.communicate(b"\n", timeout=10)
+    running.communicate(b"\n", timeout=40)
     assert running.returncode == 6
 
 
@@ -146,12 +146,12 @@ def test_a_killed_keeper_is_started_again_by_whom_it_lacks(own_node: Node) -> No
     assert own_node.keeper is not None
     own_node.keeper.kill()
     own_node.keeper.wait()
-    until(lambda: "gone" in own_node.reported(), timeout_s=5)
+    until(lambda: "gone" in own_node.reported())
     until(lambda: own_node.server_is_new(old_pid))
     assert own_node.reported() == "warm"
     # The server that lost its keeper stays for its child only, and still tells how that ended.
     assert is_alive(old_pid)
-    running.communicate(b"\n", timeout=10)
+    running.communicate(b"\n", timeout=40)
     assert running.returncode == 6
     gone(old_pid)
 
@@ -180,7 +180,7 @@ def test_changed_packages_mean_a_new_server(own_node: Node, changeable: Path) ->
     until(lambda: own_node.server_is_new(old_pid))
     assert own_node.reported() == "warm"
     assert own_node.events("replaced")[-1]["reason"] == changed
-    running.communicate(b"\n", timeout=10)
+    running.communicate(b"\n", timeout=40)
     assert running.returncode == 6
     gone(old_pid)
 
@@ -221,4 +221,4 @@ def test_keeper_and_server_end_with_the_watched_process(own_node: Node) -> None:
     watched.wait()
     gone(server_pid)
     assert own_node.keeper is not None
-    assert own_node.keeper.wait(10) == 0
+    assert own_node.keeper.wait(40) == 0

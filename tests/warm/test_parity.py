@@ -247,6 +247,6 @@ def test_ctrl_c_reaches_the_program(node: Node) -> None:
         assert process.stderr is not None
         assert process.stdout.readline() == b"up\n"
         process.send_signal(signal.SIGINT)
-        found.append((process.wait(10), process.stderr.read().decode()))
+        found.append((process.wait(40), process.stderr.read().decode()))
     assert found[0] == found[1]
     assert "KeyboardInterrupt" in found[0][1]

@@ -80,7 +80,7 @@ def test_a_server_that_is_away() -> None:
                 next(answer.iter_lines())
         with pytest.raises(httpx.ConnectError):
             http.get("/version")
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while True:
             try:
                 assert http.get("/version").status_code == 200

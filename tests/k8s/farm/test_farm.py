@@ -56,7 +56,7 @@ class KubeScope:
         found = self.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
         return [e for e in found if all(e.get(key) == value for key, value in wanted.items())]
 
-    def until(self, condition: Callable[[], Any], timeout_s: float = 20) -> Any:
+    def until(self, condition: Callable[[], Any], timeout_s: float = 60) -> Any:
         deadline_s = time.monotonic() + timeout_s
         while not (found := condition()):
             assert time.monotonic() < deadline_s, self.farm.log.read_text()[-2000:]

@@ -60,7 +60,7 @@ def test_up_without_waiting_then_status_shows_what_it_waits_for(
     code, out, _ = run("up", str(path), "--no-wait")
     assert code == 0
     assert "llmops status one" in out
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while True:
         code, out, _ = run("status", "one")
         assert code == 1
@@ -109,7 +109,7 @@ def test_in_python_up_returns_at_once_and_the_handle_waits(
     lines: list[str] = []
     began_s = time.monotonic()
     cluster = llmops_api.up(template, progress=lines.append)
-    assert time.monotonic() - began_s < 5.0
+    assert time.monotonic() - began_s < 15.0
     assert lines
     assert cluster.info.state in (ClusterState.STARTING, ClusterState.READY)
     assert cluster.wait(timeout_s=30, progress=lines.append).info.is_ready

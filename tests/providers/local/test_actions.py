@@ -233,14 +233,14 @@ def test_who_waits_for_a_lock_that_is_deleted_gets_that_of_the_new_folder(tmp_pa
     waits, got = threading.Event(), threading.Event()
 
     def wait() -> None:
-        with folder.lock(timeout_s=10, waiting=waits.set):
+        with folder.lock(timeout_s=60, waiting=waits.set):
             assert folder.is_locked()
             got.set()
 
     thread = threading.Thread(target=wait)
     with folder.lock(timeout_s=1):
         thread.start()
-        assert waits.wait(5)
+        assert waits.wait(60)
         folder.remove()
-    assert got.wait(5)
+    assert got.wait(60)
     thread.join()

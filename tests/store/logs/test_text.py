@@ -175,13 +175,13 @@ def huge(tmp_path: Path) -> Iterator[LogText]:
 
 def test_a_gigabyte_is_read_in_parts(huge: LogText):
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    begun_s = time.monotonic()
+    begun_s = time.process_time()
     assert huge.tail(3).endswith("the last needle\n")
     middle = huge.window(huge.size // 2)
     assert 0 < len(middle.text) <= 256 * 1024
     assert huge.before(middle.offset).end == middle.offset
     assert huge.end().text.endswith("the last needle\n")
-    quick_s = time.monotonic() - begun_s
+    quick_s = time.process_time() - begun_s
     found, start, longest_s = [], 0, 0.0
     while start is not None:
         begun_s = time.monotonic()

