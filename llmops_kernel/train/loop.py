@@ -32,6 +32,7 @@ from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.measure.versions import installed_versions
 from llmops_kernel.train.model import load as model
+from llmops_kernel.train.model.tokenizer import load_tokenizer
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import Chosen, choose, choose_products
 from llmops_kernel.train.performance.grouping import Grouping
@@ -69,7 +70,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     _check_stop(context, arguments.device)
     source = model_source(config.model.id, roots=_roots(context), cache=context.cache)
     with context.phase("data"):
-        tokenizer = model.load_tokenizer(source, config)
+        tokenizer = load_tokenizer(source, config)
         data = load_dataset(config, tokenizer=tokenizer, hooks=hooks, context=context)
     _check_stop(context, arguments.device)
     with context.phase("model_load"):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed, lay_out
+from llmops_kernel.train.data.widths import padded_width
 
 COUNTS = "llmops_counts"
 """Batch key of an int64 tensor (rows, 3): tokens, the sum of squared row lengths, and tokens whose
@@ -44,7 +45,7 @@ class Collator:
 
     def _padded_batch(self, rows: Sequence[Example | Packed]) -> dict[str, Any]:
         longest = max(len(row.input_ids) for row in rows)
-        width = -(-longest // self._multiple) * self._multiple
+        width = padded_width(longest, self._multiple)
         batch: dict[str, Any] = {
             "input_ids": self._padded([row.input_ids for row in rows], width, self._pad),
             "labels": self._padded([row.labels for row in rows], width, IGNORED),

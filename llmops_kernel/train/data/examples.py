@@ -49,14 +49,10 @@ def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Ho
     examples: list[Example] = []
     num_cut = num_empty = 0
     for number, row in enumerate(rows, start=1):
-        example = _tokenise_row(format_row(row, number, data, hooks), number, tokenizer, data)
-        if len(example.input_ids) > data.max_length:
-            num_cut += 1
-            example = Example(
-                example.input_ids[: data.max_length], example.labels[: data.max_length]
-            )
-        # The first label has no token before it to be predicted from.
-        if all(label == IGNORED for label in example.labels[1:]):
+        whole = tokenise_row(format_row(row, number, data, hooks), number, tokenizer, data)
+        example = cut(whole, data.max_length)
+        num_cut += example is not whole
+        if not num_counted(example):
             num_empty += 1
             continue
         examples.append(example)
@@ -68,8 +64,25 @@ def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Ho
     return Tokenised(examples, num_cut, num_empty)
 
 
+def cut(example: Example, max_length: int) -> Example:
+    """Return the example without what is beyond `max_length`; itself where nothing is."""
+    if len(example.input_ids) <= max_length:
+        return example
+    return Example(example.input_ids[:max_length], example.labels[:max_length])
+
+
+def num_counted(example: Example) -> int:
+    """Return how many tokens the loss counts: the first has none before it that predicts it."""
+    return max(0, len(example.labels) - 1) - example.labels[1:].count(IGNORED)
+
+
 def format_row(row: Row, number: int, data: DataConfig, hooks: Hooks) -> Row:
     """The row as `{"messages": [...]}` or `{"text": ...}`, after `data.columns` and the hook."""
+    return shape_row(prepare_row(row, number, data, hooks), number, data)
+
+
+def prepare_row(row: Row, number: int, data: DataConfig, hooks: Hooks) -> Row:
+    """The row after `data.columns` and the hook: an object of any of the formats."""
     if data.columns:
         row = _sound(renamed(row, data.columns), number, data)
     if hooks.format_example is not None:
@@ -80,6 +93,11 @@ def format_row(row: Row, number: int, data: DataConfig, hooks: Hooks) -> Row:
                 f"format_example returned a {type(formatted).__name__} for row {number}.",
                 remedy='return a string, {"text": ...} or {"messages": [...]}',
             )
+    return row
+
+
+def shape_row(row: Row, number: int, data: DataConfig) -> Row:
+    """A prepared row as `{"messages": [...]}` or `{"text": ...}`."""
     return _sound(shaped(row, data.format), number, data)
 
 
@@ -91,7 +109,8 @@ def _sound(row: Row | Fault, number: int, data: DataConfig) -> Row:
     return row
 
 
-def _tokenise_row(row: Row, number: int, tokenizer: Any, data: DataConfig) -> Example:
+def tokenise_row(row: Row, number: int, tokenizer: Any, data: DataConfig) -> Example:
+    """Tokenise a row of `format_row`, whole. Raises `DataError` with the row's number."""
     if "text" in row:
         ids = tokenizer(row["text"], add_special_tokens=True)["input_ids"]
         if tokenizer.eos_token_id is not None and (not ids or ids[-1] != tokenizer.eos_token_id):

@@ -1,4 +1,4 @@
-"""Load the tokenizer and the model, prepared by the config's method."""
+"""Load the model, prepared by the config's method."""
 
 from __future__ import annotations
 
@@ -9,32 +9,19 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.errors import HookError, LLMOpsError, ModelError
-from llmops_kernel.models import catalogue
+from llmops_kernel.errors import HookError, LLMOpsError
 from llmops_kernel.train.hooks import Hooks, call
+from llmops_kernel.train.model.tokenizer import load_error
 
 
 @dataclass(frozen=True)
 class ParameterCount:
     total: int
     trainable: int
-
-
-def load_tokenizer(source: str, config: TrainingConfig) -> Any:
-    """A tokenizer that has a padding token. Raises `ModelError`."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            source, revision=config.model.revision, trust_remote_code=config.model.trust_remote_code
-        )
-    except (OSError, ValueError) as error:
-        raise _load_error("tokenizer", config, error) from error
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
 
 
 def load_model(source: str, config: TrainingConfig, hooks: Hooks) -> Any:
@@ -91,7 +78,7 @@ def _from_pretrained(source: str, config: TrainingConfig) -> Any:
     except LLMOpsError:
         raise
     except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise _load_error("model", config, error) from error
+        raise load_error("model", config, error) from error
 
 
 def _storage_dtype(config: TrainingConfig) -> torch.dtype:
@@ -122,13 +109,3 @@ def _size(parameter: Any) -> int:
     if quantised is not None:  # bitsandbytes: two weights in each byte
         return int(math.prod(quantised.shape))
     return int(getattr(parameter, "ds_numel", parameter.numel()))  # numel() is 0 under ZeRO-3
-
-
-def _load_error(what: str, config: TrainingConfig, error: Exception) -> ModelError:
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return ModelError(
-        f"The {what} of {config.model.id!r} cannot be loaded: {first_line}",
-        remedy="use a name of the catalogue"
-        f" ({', '.join(catalogue.names())}), a folder with config.json and safetensors, or a hub id"
-        " (with HF_TOKEN for private ones, and network on the cluster's nodes)",
-    )

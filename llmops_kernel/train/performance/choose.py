@@ -12,14 +12,14 @@ from typing import Any
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed
+from llmops_kernel.train.data.widths import GPU_MULTIPLE, width_multiple
 from llmops_kernel.train.performance import matmul
+from llmops_kernel.train.performance.grouping import groups_by_length
 
 _LOOKED_AT = 256
 """Rows from which the share of tokens with a label is estimated."""
 _MOST_LABELLED = 0.9
 """With more labels than this, choosing their positions costs what it saves."""
-_GPU_MULTIPLE = 8
-"""Tensor cores want widths that are a multiple of it."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Chosen:
     """Logits only at tokens that the loss counts."""
     group_by_length: bool = False
     padding_free: bool = False
-    pad_to_multiple_of: int = _GPU_MULTIPLE
+    pad_to_multiple_of: int = GPU_MULTIPLE
     words: tuple[str, ...] = ()
     """What was chosen and why, for the journal."""
 
@@ -80,7 +80,7 @@ def choose(
         words.append(f"attention {attention}")
     by_label, why = _label_logits(config, network, examples)
     words.append(why)
-    groups = _groups(config)
+    groups = groups_by_length(config)
     if groups:
         words.append("rows of like length in one micro batch")
     if wanted.fused_loss:
@@ -101,16 +101,9 @@ def choose(
         label_logits=by_label,
         group_by_length=groups,
         padding_free=wanted.padding_free,
-        pad_to_multiple_of=_GPU_MULTIPLE if use_gpu else 1,
+        pad_to_multiple_of=width_multiple(use_gpu=use_gpu),
         words=tuple(filter(None, words)),
     )
-
-
-def _groups(config: TrainingConfig) -> bool:
-    wanted, several = config.performance.group_by_length, config.gradient_accumulation_steps > 1
-    if wanted == "auto":
-        return config.performance.automatic and several
-    return wanted and several
 
 
 def _label_logits(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.train.data.examples import Example, Packed
 
 Row = Example | Packed
@@ -27,6 +28,14 @@ class Grouping:
         """Read up to `count` micro batches of rows; yield as many of the same sizes."""
         for rows in by_length(list(islice(batches, count))):
             yield self.collate(rows)
+
+
+def groups_by_length(config: TrainingConfig) -> bool:
+    """Return whether a run groups: several micro batches in a step, and `performance` allows it."""
+    wanted, several = config.performance.group_by_length, config.gradient_accumulation_steps > 1
+    if wanted == "auto":
+        return config.performance.automatic and several
+    return wanted and several
 
 
 def by_length(batches: Sequence[Sequence[Row]]) -> list[list[Row]]:

@@ -1,0 +1,35 @@
+"""Load the tokenizer of a run. Without torch, so that a preview of the data starts fast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import ModelError
+from llmops_kernel.models import catalogue
+
+
+def load_tokenizer(source: str, config: TrainingConfig) -> Any:
+    """A tokenizer that has a padding token. Raises `ModelError`."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, revision=config.model.revision, trust_remote_code=config.model.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise load_error("tokenizer", config, error) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_error(what: str, config: TrainingConfig, error: Exception) -> ModelError:
+    """What to raise for a tokenizer or model that cannot be loaded."""
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ModelError(
+        f"The {what} of {config.model.id!r} cannot be loaded: {first_line}",
+        remedy="use a name of the catalogue"
+        f" ({', '.join(catalogue.names())}), a folder with config.json and safetensors, or a hub id"
+        " (with HF_TOKEN for private ones, and network on the cluster's nodes)",
+    )
