@@ -9,6 +9,7 @@ from llmops_kernel.api.cluster_handle import Cluster
 from llmops_kernel.api.cluster_list import ClusterList
 from llmops_kernel.api.comparison import Comparison
 from llmops_kernel.api.environment import default_progress
+from llmops_kernel.api.preview import DataPreview, data_preview
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.run_list import RunList
 from llmops_kernel.api.tools import bench, demo, doctor
@@ -27,6 +28,7 @@ __all__ = [
     "Cluster",
     "ClusterList",
     "Comparison",
+    "DataPreview",
     "Run",
     "RunList",
     "attach",
@@ -35,6 +37,7 @@ __all__ = [
     "cluster",
     "clusters",
     "compare",
+    "data_preview",
     "demo",
     "doctor",
     "down",

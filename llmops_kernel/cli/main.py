@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 # Importing these registers their commands.
-from llmops_kernel.cli import config_commands, machine_commands  # noqa: F401
+from llmops_kernel.cli import config_commands, data, machine_commands  # noqa: F401
 from llmops_kernel.cli.app import app, join_help_lines
 from llmops_kernel.cli.bench import commands as bench_commands  # noqa: F401
 from llmops_kernel.cli.bench import score_commands  # noqa: F401

@@ -22,7 +22,7 @@ COMMANDS = (
     *("suspend", "resume", "scale", "delete", "keep", "cluster", "engines"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
     *("star", "note", "rm", "score", "export", "chat"),
-    *("init", "schema", "check"),
+    *("init", "schema", "check", "data"),
     *("doctor", "demo", "bench", "score-env", "gc", "version"),
 )
 HEAVY = ("torch", "ray", "transformers", "pandas", "matplotlib", "httpx", "IPython", "pydantic")

@@ -197,16 +197,22 @@ class Packed:
 
 
 def pack(examples: Sequence[Example], *, max_length: int) -> list[Packed]:
-    """First-fit over the examples in their order; each stays whole.
+    """Lay examples into sequences of at most `max_length` as `fit` says."""
+    sizes = [len(example.input_ids) for example in examples]
+    bins = fit(sizes, max_length=max_length)
+    return [lay_out([examples[index] for index in members]) for members in bins]
+
+
+def fit(sizes: Sequence[int], *, max_length: int) -> list[list[int]]:
+    """First-fit over the examples' sizes in their order; each stays whole. Returns indices.
 
     The order inside a pack does not depend on anything but the input, so every rank
     packs alike.
     """
-    bins: list[list[Example]] = []
+    bins: list[list[int]] = []
     free: list[int] = []
     first_open = 0
-    for example in examples:
-        size = len(example.input_ids)
+    for example, size in enumerate(sizes):
         index = next((i for i in range(first_open, len(bins)) if free[i] >= size), None)
         if index is None:
             bins.append([example])
@@ -217,7 +223,7 @@ def pack(examples: Sequence[Example], *, max_length: int) -> list[Packed]:
         # Bins too full for any real row are not looked at again: keeps packing near linear.
         while first_open < len(bins) and (free[first_open] < 2 or len(bins) - first_open > 64):
             first_open += 1
-    return [lay_out(members) for members in bins]
+    return bins
 
 
 def lay_out(members: Sequence[Example]) -> Packed:

@@ -19,7 +19,7 @@ def load_rows(
     source: str, *, roots: Sequence[Path], split: str = "train", limit: int | None = None
 ) -> list[Row]:
     """All rows of a source (at most `limit`). Raises `DataError`, with the row's number."""
-    rows = list(islice(_open(source, roots=roots, split=split), limit))
+    rows = list(islice(open_rows(source, roots=roots, split=split), limit))
     if not rows:
         raise DataError(
             f"{source} has no rows.", remedy="check the file, or data.train in the config"
@@ -27,7 +27,8 @@ def load_rows(
     return rows
 
 
-def _open(source: str, *, roots: Sequence[Path], split: str) -> Iterator[Row]:
+def open_rows(source: str, *, roots: Sequence[Path], split: str) -> Iterator[Row]:
+    """The rows of a source, read as they are asked for. Raises `DataError`."""
     if "://" in source:
         return _from_url(source)
     path = find(source, roots)
@@ -70,21 +71,25 @@ def _file_rows(path: Path, source: str) -> Iterator[Row]:
 
 def _json_rows(lines: Iterable[bytes], source: str) -> Iterator[Row]:
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise DataError(
-                f"{source}, row {number}: not valid JSON ({error}).",
-                remedy="each line must be one JSON object; fix or delete that line",
-            ) from error
-        if not isinstance(row, dict):
-            raise DataError(
-                f"{source}, row {number}: a {type(row).__name__} where an object is needed.",
-                remedy='write the row as {"field": value, ...}',
-            )
-        yield row
+        if line.strip():
+            yield json_row(line, number, source)
+
+
+def json_row(line: bytes, number: int, source: str) -> Row:
+    """The row of a line of JSON. Raises `DataError` with its number."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise DataError(
+            f"{source}, row {number}: not valid JSON ({error}).",
+            remedy="each line must be one JSON object; fix or delete that line",
+        ) from error
+    if not isinstance(row, dict):
+        raise DataError(
+            f"{source}, row {number}: a {type(row).__name__} where an object is needed.",
+            remedy='write the row as {"field": value, ...}',
+        )
+    return row
 
 
 def _parquet_rows(path: Any, source: str, filesystem: Any = None) -> Iterator[Row]:

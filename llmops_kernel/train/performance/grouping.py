@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.train.data.examples import Example, Packed
 
 Row = Example | Packed
+
+
+class _Sized(Protocol):
+    @property
+    def input_ids(self) -> Sized: ...
+
+
+R = TypeVar("R", bound=_Sized)
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ def groups_by_length(config: TrainingConfig) -> bool:
     return wanted and several
 
 
-def by_length(batches: Sequence[Sequence[Row]]) -> list[list[Row]]:
+def by_length(batches: Sequence[Sequence[R]]) -> list[list[R]]:
     """Return the same rows in batches of the same sizes, the longest rows first.
 
     The longest first: a batch that does not fit into memory fails before the others were computed.

@@ -1,0 +1,133 @@
+"""`llmops data`: what the model will see of a config's data, before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmops_kernel.cli.app import CONFIGS, command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from llmops_kernel.services.data.preview import DataPreview, ShownRow
+
+_ROWS = "Rows of each source that are tokenised, from all over it."
+Changes = Annotated[
+    list[str] | None,
+    typer.Argument(help="Changes to the config.", metavar="[SECTION.FIELD=VALUE]..."),
+]
+_STYLES = {"loss": "green", "context": "", "cut": "red strike"}
+
+
+@command(CONFIGS, example="llmops data lora.train.yaml data.max_length=256 --rows 500")
+def data(
+    config: Annotated[Path, typer.Argument(help="Training config.", metavar="FILE")],
+    overrides: Changes = None,
+    rows: Annotated[int, typer.Option(help=_ROWS, min=1)] = 2000,
+    show: Annotated[int, typer.Option(help="Rows that are shown.", min=0)] = 5,
+    row: Annotated[
+        int | None, typer.Option(help="Show this row whole, and nothing else.", min=1)
+    ] = None,
+    evaluation: Annotated[
+        bool, typer.Option("--eval", help="Show evaluation rows instead of training rows.")
+    ] = False,
+    workspace: Annotated[
+        Path | None, typer.Option(help="Folder that relative paths start from.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show the rows as the model will see them, and how long they are. Nothing is started.
+
+    Rows after the chat template, with what counts for the loss; lengths, truncated rows, padding,
+    duplicates, evaluation rows among the training rows, steps and tokens of an epoch.
+    """
+    from llmops_kernel.cli.console import out, print_json
+    from llmops_kernel.services.data import preview as service
+
+    job = service.job_of(
+        config,
+        overrides=overrides or (),
+        workspace=workspace,
+        rows=rows,
+        side="eval" if evaluation else "train",
+    ).model_copy(update={"num_shown": show})
+    with out(stderr=True).status("Reading the data ..."):
+        found = service.preview(job) if row is None else service.preview_row(job, row)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _print(found, out())
+
+
+def _print(found: DataPreview | ShownRow, console: Console) -> None:
+    from llmops_kernel.services.data.preview import DataPreview
+
+    if isinstance(found, DataPreview):
+        _print_all(found, console)
+    else:
+        _print_rows([found], console)
+
+
+def _print_all(found: DataPreview, console: Console) -> None:
+    from llmops_kernel.views.data_preview.facts import facts
+    from llmops_kernel.views.data_preview.text import fact_lines, histogram_lines
+
+    width = min(console.width, 100)
+    shown = facts(found)
+    for line in fact_lines(shown, width=width):
+        style = "yellow" if line.startswith("!") else ""
+        console.print(line, style=style, markup=False, soft_wrap=True)
+    console.print()
+    for line in histogram_lines(found):
+        console.print(line, markup=False, soft_wrap=True)
+    console.print()
+    if found.rows:
+        _print_rows(found.rows, console)
+    console.print(f"  looked at in {found.took_s:.1f} s", style="dim")
+
+
+def _print_rows(rows: list[ShownRow], console: Console) -> None:
+    """Print tokens in colours where there are some, else with marks."""
+    from llmops_kernel.views.data_preview.marks import LEGEND
+    from llmops_kernel.views.data_preview.text import row_lines
+
+    if console.is_terminal and console.color_system and not console.no_color:
+        console.print(_legend())
+        for row in rows:
+            console.print()
+            console.print(_coloured(row))
+        return
+    console.print(f"  {LEGEND}\n", markup=False, soft_wrap=True)
+    for line in row_lines(rows):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _legend() -> Text:
+    from rich.text import Text
+
+    return Text.assemble(
+        "  ",
+        ("counts for the loss", _STYLES["loss"]),
+        "   is read only   ",
+        ("special token", "reverse"),
+        "   ",
+        ("is beyond max_length", _STYLES["cut"]),
+    )
+
+
+def _coloured(row: ShownRow) -> Text:
+    from rich.text import Text
+
+    from llmops_kernel.views.data_preview.marks import hidden_line, row_head, stretches
+
+    parts = [(f"  {row_head(row)}\n", "dim")]
+    for one in stretches(row.pieces):
+        style = f"{_STYLES[one.kind]} reverse" if one.special else _STYLES[one.kind]
+        parts.append((one.text, style))
+    if hidden := hidden_line(row):
+        parts.append((f"\n{hidden}", "dim"))
+    return Text.assemble(*parts)

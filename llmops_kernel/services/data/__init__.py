@@ -1,0 +1,1 @@
+"""`llmops data`: what the model will see of a config's data."""

@@ -1,0 +1,67 @@
+"""Shows the data of a training config before a run: figures of all of it, and rows as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.errors import ConfigError, DataError
+from llmops_kernel.services.data.process import run_job
+from llmops_kernel.services.submission import ConfigLike, combined, load
+from llmops_kernel.store.preview_job import DataPreview, PreviewJob, ShownRow, Side
+
+__all__ = ["MOST_ROWS", "TIMEOUT_S", "DataPreview", "PreviewJob", "ShownRow", "Side"]
+MOST_ROWS = 2000
+TIMEOUT_S = 300.0
+
+
+def job_of(
+    config: ConfigLike,
+    *,
+    overrides: Overrides = (),
+    settings: Mapping[str, Any] | None = None,
+    workspace: Path | str | None = None,
+    rows: int = MOST_ROWS,
+    side: Side = "train",
+) -> PreviewJob:
+    """Return what is to be looked at. Raises ConfigError with all mistakes of the config.
+
+    Relative paths start in `workspace`: by default the folder of the file, else the current one.
+    """
+    path = Path(config) if isinstance(config, str | Path) else None
+    root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
+    found = load(config, combined(overrides, settings or {}), workspace=root)
+    return job_of_config(found, name=str(path or "this config"), workspace=root).model_copy(
+        update={"max_rows": rows, "side": side}
+    )
+
+
+def job_of_config(config: Any, *, name: str, workspace: Path) -> PreviewJob:
+    """Return the job for a config that is read already. Raises ConfigError for other kinds."""
+    if not isinstance(config, TrainingConfig):
+        raise ConfigError(
+            f"{name} is not a training config: it names no training rows",
+            remedy="give a config such as lora.train.yaml",
+        )
+    values = config.model_dump(mode="json")
+    return PreviewJob(config=values, workspace=str(workspace.resolve()))
+
+
+def preview(job: PreviewJob, *, timeout_s: float = TIMEOUT_S) -> DataPreview:
+    """Look at the data in a process of its own. Raises DataError, HookError, ModelError."""
+    line = run_job(job, timeout_s=timeout_s)
+    if line.preview is None:
+        raise DataError("The preview has no result.", remedy="llmops doctor")
+    return line.preview
+
+
+def preview_row(job: PreviewJob, number: int, *, timeout_s: float = TIMEOUT_S) -> ShownRow:
+    """Return one row of the job's side, whole. Raises DataError, HookError, ModelError."""
+    alone = job.model_copy(update={"row": number, "max_tokens": None})
+    line = run_job(alone, timeout_s=timeout_s)
+    if line.row is None:
+        raise DataError("The preview has no result.", remedy="llmops doctor")
+    return line.row

@@ -1,0 +1,187 @@
+"""A look at the data of a config: what is asked of the process that looks, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Side = Literal["train", "eval"]
+Kind = Literal["loss", "context", "cut"]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class PreviewJob(_Answer):
+    """What to look at. Carries no secret: tokens come from the environment."""
+
+    config: dict[str, Any]
+    """A checked training config."""
+    workspace: str
+    """Folder that relative paths of the config start from."""
+    max_rows: int = 2000
+    """Rows of each source that are tokenised."""
+    num_shown: int = 5
+    side: Side = "train"
+    """Which rows are shown."""
+    row: int | None = None
+    """Show this one row whole, and look at no other."""
+    max_tokens: int | None = 400
+    """Tokens of each row that are shown; null: all of them."""
+
+
+class Piece(_Answer):
+    """A part of a row: the text of one token, or of several that make one character."""
+
+    text: str
+    ids: list[int]
+    kind: Kind
+    """`loss`: the model is trained to write it; `context`: it only reads it; `cut`: it is beyond
+    `max_length`."""
+    special: bool
+    """Whether the tokenizer put a token of its own there, such as the end of a turn."""
+
+
+class ShownRow(_Answer):
+    """One row as the model sees it."""
+
+    number: int | None
+    """Its number in the source, from 1; null where only a part of a large file was read."""
+    format: str
+    """Which format of rows it has."""
+    num_tokens: int
+    """Before the row is cut."""
+    num_loss: int
+    """Tokens that the loss counts."""
+    num_hidden: int
+    """Tokens at the end that are not among the pieces."""
+    pieces: list[Piece]
+
+
+class Bin(_Answer):
+    """Rows with a length above `above` and up to `up_to` tokens."""
+
+    above: int
+    up_to: int | None
+    """null: any length."""
+    rows: int
+
+
+class Lengths(_Answer):
+    """Tokens of a row, before it is cut."""
+
+    shortest: int
+    median: int
+    mean: float
+    longest: int
+    bins: list[Bin]
+
+
+class SourceReport(_Answer):
+    """What was found in the training or in the evaluation rows."""
+
+    source: str
+    total_rows: int | None
+    """Rows that a run uses; null where that is not known without reading all of them."""
+    is_estimate: bool
+    """Whether `total_rows` is estimated from the size of the file."""
+    num_compared: int
+    """Rows that were read, and compared with each other."""
+    num_rows: int
+    """Rows that were tokenised."""
+    where: str
+    """Which rows of a larger source these are, in words."""
+    formats: dict[str, int]
+    """Rows of each format."""
+    lengths: Lengths
+    num_cut: int
+    num_masked: int
+    """Rows in which no token counts for the loss; a run leaves them out."""
+    masked: list[int]
+    """Numbers of the first of these rows."""
+    num_tokens: int
+    """Tokens of the rows that are used, after the cut."""
+    num_loss: int
+    """Of these, tokens that the loss counts."""
+    num_duplicates: int
+    """Rows that repeat an earlier one."""
+    duplicates: list[list[int]]
+    """Row numbers of the first repeated rows; each list is one group."""
+
+    @property
+    def is_sample(self) -> bool:
+        return self.total_rows is None or self.num_rows < self.total_rows
+
+    @property
+    def num_used(self) -> int:
+        """Rows among the tokenised ones that a run trains on."""
+        return self.num_rows - self.num_masked
+
+
+class Leaks(_Answer):
+    """Evaluation rows that are also training rows."""
+
+    rows: int
+    of: int
+    """Evaluation rows that were compared."""
+    pairs: list[tuple[int, int]]
+    """Row numbers in the evaluation and the training rows, of the first few."""
+
+
+class Epoch(_Answer):
+    """What one pass over the training rows is."""
+
+    num_workers: int
+    micro_batch_size: int
+    accumulation_steps: int
+    global_batch_size: int
+    packing: bool
+    padding_free: bool
+    groups_by_length: bool
+    sequences: int | None
+    """Rows, or packed sequences, of one epoch; null where the number of rows is unknown."""
+    steps: int | None
+    """Optimizer steps of one epoch."""
+    tokens: int | None
+    """Tokens of one epoch, padding apart."""
+    is_estimate: bool
+    padding_cpu: float | None
+    """Share of the batches' positions that is padding, on workers without a GPU."""
+    padding_gpu: float | None
+    """The same on GPUs, where widths are multiples of 8; null where the config excludes GPUs."""
+    run_steps: int | None
+    """Optimizer steps of the whole run; null where it is unknown."""
+
+
+class DataPreview(_Answer):
+    """What the model will see of a config's data."""
+
+    model: str
+    max_length: int
+    loss_on: str
+    format: str
+    """`data.format` of the config."""
+    has_hook: bool
+    """Whether `format_example` of the hooks file makes the rows."""
+    train: SourceReport
+    eval: SourceReport | None
+    leaks: Leaks | None
+    """null without evaluation rows."""
+    epoch: Epoch
+    side: Side
+    rows: list[ShownRow]
+    took_s: float
+
+
+class PreviewLine(BaseModel):
+    """The one line that the process prints."""
+
+    kind: Literal["done", "row", "failed"]
+    preview: DataPreview | None = None
+    row: ShownRow | None = None
+    text: str = ""
+    remedy: str = ""
+    error: str = "DataError"
+    """Class name of `llmops_kernel.errors`."""

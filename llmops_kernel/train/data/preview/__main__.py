@@ -1,0 +1,56 @@
+"""The process that looks at data: a job on standard input, one JSON line on standard output.
+
+It ends when standard input is closed: a client that was killed leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+
+from llmops_kernel.errors import DataError, LLMOpsError
+from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
+
+
+def main() -> int:
+    """Do the job; return the exit code."""
+    lines = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # Libraries and hooks print to standard output as well.
+    job = PreviewJob.model_validate_json(sys.stdin.readline())
+    threading.Thread(target=_end_with_client, daemon=True).start()
+    line = _line(job)
+    print(line.model_dump_json(), file=lines, flush=True)
+    return int(line.kind == "failed")
+
+
+def _line(job: PreviewJob) -> PreviewLine:
+    try:
+        from llmops_kernel.train.data.preview.work import Preview
+
+        preview = Preview(job)
+        if job.row is not None:
+            return PreviewLine(kind="row", row=preview.row(job.row))
+        return PreviewLine(kind="done", preview=preview.all())
+    except LLMOpsError as error:
+        name = type(error).__name__
+        return PreviewLine(kind="failed", text=error.message, remedy=error.remedy, error=name)
+    except Exception as error:
+        traceback.print_exc()
+        first = (str(error).strip().splitlines() or [""])[0]
+        return PreviewLine(
+            kind="failed",
+            text=f"The data cannot be looked at: {type(error).__name__}: {first}",
+            remedy="LLMOPS_DEBUG=1 shows the traceback: set it and look again",
+            error=DataError.__name__,
+        )
+
+
+def _end_with_client() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

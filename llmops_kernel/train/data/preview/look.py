@@ -1,0 +1,162 @@
+"""Looks at rows as the workers will: format, template, tokens, what is cut and what counts."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.config.row_formats import recognised
+from llmops_kernel.errors import DataError, HookError
+from llmops_kernel.train.data.examples import (
+    Example,
+    cut,
+    num_counted,
+    prepare_row,
+    shape_row,
+    tokenise_row,
+)
+from llmops_kernel.train.data.preview.sample import Numbered
+from llmops_kernel.train.data.sources import Row
+from llmops_kernel.train.hooks import Hooks
+
+T = TypeVar("T")
+_MOST_CHARACTERS = 8_000_000
+"""Text that is tokenised: two to four seconds."""
+
+
+@dataclass(frozen=True)
+class Formatted:
+    """A row in its format, before it is tokenised."""
+
+    at: Numbered
+    format: str
+    row: Row
+    """`{"messages": [...]}` or `{"text": ...}`."""
+
+    @property
+    def characters(self) -> int:
+        if "text" in self.row:
+            return len(self.row["text"])
+        return sum(len(message["content"]) for message in self.row["messages"])
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is kept of a tokenised row: its tokens would need much memory."""
+
+    number: int | None
+    format: str
+    length: int
+    """Tokens before the cut."""
+    kept: int
+    """Tokens after the cut."""
+    counted: int
+    """Tokens that the loss counts."""
+
+
+class Reader:
+    """Formats and tokenises rows of one source. Raises DataError and HookError, with the row."""
+
+    def __init__(self, source: str, *, data: DataConfig, hooks: Hooks, tokenizer: Any) -> None:
+        self._source = source
+        self._data, self._hooks, self._tokenizer = data, hooks, tokenizer
+
+    def format(self, at: Numbered) -> Formatted:
+        """Return the row in its format, as a worker does before the chat template."""
+        return self._with_number(at, lambda number: self._format(at, number))
+
+    def tokenise(self, one: Formatted) -> tuple[Example, Example]:
+        """Return the whole row as tokens, and what is left of it after the cut."""
+        whole = self._with_number(
+            one.at, lambda number: tokenise_row(one.row, number, self._tokenizer, self._data)
+        )
+        return whole, cut(whole, self._data.max_length)
+
+    def measure(self, one: Formatted) -> Measured:
+        """Tokenise a row and keep its sizes."""
+        whole, kept = self.tokenise(one)
+        return Measured(
+            one.at.number,
+            one.format,
+            len(whole.input_ids),
+            len(kept.input_ids),
+            num_counted(kept),
+        )
+
+    def _format(self, at: Numbered, number: int) -> Formatted:
+        prepared = prepare_row(at.row, number, self._data, self._hooks)
+        shaped = shape_row(prepared, number, self._data)
+        return Formatted(at, recognised(prepared, self._data.format) or self._data.format, shaped)
+
+    def _with_number(self, at: Numbered, work: Callable[[int], T]) -> T:
+        """Do it; after an error once more, so that the message has the number of the row."""
+        try:
+            return work(at.number or 0)
+        except (DataError, HookError) as error:
+            if at.number is None and at.find_number is not None:
+                return self._again(work, at.find_number(), error)
+            raise self._named(error) from error
+
+    def _again(self, work: Callable[[int], T], number: int, error: Exception) -> T:
+        try:
+            work(number)
+        except (DataError, HookError) as again:
+            raise self._named(again) from error
+        raise error
+
+    def _named(self, error: DataError | HookError) -> DataError | HookError:
+        text = error.message
+        if text.startswith(self._source):
+            return error
+        return type(error)(f"{self._source}: {text}", remedy=error.remedy)
+
+
+def measured(reader: Reader, rows: Sequence[Formatted], *, count: int, seed: int) -> list[Measured]:
+    """Tokenise at most `count` rows from all over `rows`; fewer where they are long.
+
+    They are taken in an order that `seed` chooses, so that those before an end are from all over
+    as well. Returns them in the order of the source.
+    """
+    order = spread(len(rows), count, seed)
+    random.Random(seed).shuffle(order)
+    found: dict[int, Measured] = {}
+    characters = 0
+    for index in order:
+        found[index] = reader.measure(rows[index])
+        characters += rows[index].characters
+        if characters > _MOST_CHARACTERS:
+            break
+    return [found[index] for index in sorted(found)]
+
+
+def spread(size: int, count: int, seed: int) -> list[int]:
+    """Return at most `count` indices below `size`, one of each of as many equal pieces."""
+    if size <= count:
+        return list(range(size))
+    chance = random.Random(seed)
+    edges = [piece * size // count for piece in range(count + 1)]
+    return [low + int(chance.random() * (high - low)) for low, high in itertools.pairwise(edges)]
+
+
+def fingerprint(row: Row) -> bytes:
+    """Return 16 bytes that are equal for rows that differ only in case, spaces or Unicode form."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in _parts(row):
+        digest.update(" ".join(unicodedata.normalize("NFKC", part).casefold().split()).encode())
+        digest.update(b"\0")
+    return digest.digest()
+
+
+def _parts(row: Row) -> Iterator[str]:
+    if "text" in row:
+        yield row["text"]
+        return
+    for message in row["messages"]:
+        yield message["role"]
+        yield message["content"]

@@ -1,0 +1,111 @@
+"""Sums up what was found in the rows of a source."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from llmops_kernel.store.preview_job import Bin, Leaks, Lengths, SourceReport
+from llmops_kernel.train.data.preview.look import Formatted, Measured, fingerprint
+from llmops_kernel.train.data.preview.sample import Sample
+
+_BINS = 20
+_BEYOND = 4
+"""How many times `max_length` the histogram goes; longer rows are in one last bin."""
+_NAMED = 5
+"""Groups of duplicates, leaks and masked rows that are named."""
+
+
+def source_report(
+    source: str,
+    sample: Sample,
+    rows: Sequence[Formatted],
+    found: Sequence[Measured],
+    *,
+    max_length: int,
+) -> SourceReport:
+    """Return the figures of one source."""
+    used = [one for one in found if one.counted]
+    masked = [one for one in found if not one.counted]
+    groups = _groups(rows)
+    numbers = [[one.at.number for one in group] for group in groups if len(group) > 1]
+    return SourceReport(
+        source=source,
+        total_rows=sample.total,
+        is_estimate=sample.is_estimate,
+        num_compared=len(rows),
+        num_rows=len(found),
+        where=sample.where or ("" if len(found) == len(rows) else "from all over the source"),
+        formats=dict(Counter(one.format for one in rows).most_common()),
+        lengths=_lengths([one.length for one in found], max_length),
+        num_cut=sum(one.length > one.kept for one in found),
+        num_masked=len(masked),
+        masked=[one.number for one in masked if one.number is not None][:_NAMED],
+        num_tokens=sum(one.kept for one in used),
+        num_loss=sum(one.counted for one in used),
+        num_duplicates=len(rows) - len(groups),
+        duplicates=[[n for n in group if n is not None][:_NAMED] for group in numbers[:_NAMED]],
+    )
+
+
+def leaks(train: Sequence[Formatted], held_out: Sequence[Formatted]) -> Leaks:
+    """Return the evaluation rows that are training rows too."""
+    trained = {fingerprint(one.row): one.at.number for one in reversed(train)}
+    both = [one for one in held_out if fingerprint(one.row) in trained]
+    pairs = [(one.at.number, trained[fingerprint(one.row)]) for one in both]
+    named = [(mine, other) for mine, other in pairs if mine is not None and other is not None]
+    return Leaks(rows=len(both), of=len(held_out), pairs=named[:_NAMED])
+
+
+def _groups(rows: Sequence[Formatted]) -> list[list[Formatted]]:
+    """Return rows that are the same, together; in the order of their first."""
+    found: dict[bytes, list[Formatted]] = {}
+    for one in rows:
+        found.setdefault(fingerprint(one.row), []).append(one)
+    return list(found.values())
+
+
+def _lengths(lengths: Sequence[int], max_length: int) -> Lengths:
+    ordered = sorted(lengths)
+    return Lengths(
+        shortest=ordered[0],
+        median=ordered[len(ordered) // 2],
+        mean=sum(ordered) / len(ordered),
+        longest=ordered[-1],
+        bins=length_bins(ordered, max_length),
+    )
+
+
+def length_bins(ordered: Sequence[int], max_length: int) -> list[Bin]:
+    """Return about twenty bins; `max_length` is an edge where rows are longer."""
+    shortest, longest = ordered[0], ordered[-1]
+    if longest <= max_length:
+        width = _round_width((longest - shortest + 1) / _BINS)
+        first = max(0, (shortest - 1) // width * width)
+        edges = list(range(first, longest + width, width))
+    else:
+        below = max(5, round(_BINS * max_length / min(longest, _BEYOND * max_length)))
+        step = max_length / min(below, max_length)
+        count = math.ceil(min(longest, _BEYOND * max_length) / step)
+        edges = sorted({0, *(round(step * i) for i in range(1, count + 1))})
+    edges[0] = min(edges[0], shortest - 1)  # rows without any token
+    bins = [
+        Bin(above=low, up_to=high, rows=sum(low < one <= high for one in ordered))
+        for low, high in itertools.pairwise(edges)
+    ]
+    while len(bins) > 1 and not bins[0].rows:
+        del bins[0]
+    beyond = sum(one > edges[-1] for one in ordered)
+    return [*bins, Bin(above=edges[-1], up_to=None, rows=beyond)] if beyond else bins
+
+
+def _round_width(wanted: float) -> int:
+    """Return the next of 1, 2, 5, 10, 20 ..."""
+    size = 1
+    while True:
+        for digit in (1, 2, 5):
+            if digit * size >= wanted:
+                return digit * size
+        size *= 10

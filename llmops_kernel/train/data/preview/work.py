@@ -1,0 +1,133 @@
+"""Reads, tokenises and sums up the data of a config, with the functions that its workers use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import ConfigError
+from llmops_kernel.models.source import model_source
+from llmops_kernel.store.files import find
+from llmops_kernel.store.preview_job import DataPreview, PreviewJob, ShownRow, Side, SourceReport
+from llmops_kernel.train.data.preview.epoch import epoch
+from llmops_kernel.train.data.preview.look import Formatted, Measured, Reader, measured, spread
+from llmops_kernel.train.data.preview.pieces import shown_row
+from llmops_kernel.train.data.preview.report import leaks, source_report
+from llmops_kernel.train.data.preview.sample import (
+    MOST_COMPARED,
+    Numbered,
+    Wanted,
+    row_at,
+    sample,
+)
+from llmops_kernel.train.hooks import Hooks, load_hooks
+from llmops_kernel.train.model.tokenizer import load_tokenizer
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One source, looked at."""
+
+    reader: Reader
+    rows: Sequence[Formatted]
+    found: Sequence[Measured]
+    report: SourceReport
+
+
+class Preview:
+    """What a job asks for, with the tokenizer and the hooks of its config."""
+
+    def __init__(self, job: PreviewJob) -> None:
+        self._began_s = time.monotonic()
+        self._job = job
+        self._config = TrainingConfig.model_validate(job.config)
+        self._roots = (Path(job.workspace),)
+        self._hooks = _hooks(self._config, self._roots[0])
+        source = model_source(self._config.model.id, roots=self._roots, cache=None)
+        self._tokenizer: Any = load_tokenizer(source, self._config)
+
+    def row(self, number: int) -> ShownRow:
+        """Return one row whole. Raises DataError, HookError."""
+        wanted = self._wanted(self._job.side)
+        reader = self._reader(wanted)
+        return self._shown(reader, reader.format(Numbered(row_at(wanted, number), number)))
+
+    def all(self) -> DataPreview:
+        """Return the figures of all sources, and some rows. Raises DataError, HookError."""
+        config, data = self._config, self._config.data
+        train = self._look("train")
+        held_out = self._look("eval") if data.eval is not None else None
+        shown = self._chosen(train, held_out)
+        used = [one.kept for one in train.found if one.counted]
+        return DataPreview(
+            model=config.model.id,
+            max_length=data.max_length,
+            loss_on=data.loss_on,
+            format=data.format,
+            has_hook=self._hooks.format_example is not None,
+            train=train.report,
+            eval=held_out.report if held_out else None,
+            leaks=leaks(train.rows, held_out.rows) if held_out else None,
+            epoch=epoch(config, train.report, used),
+            side=self._job.side,
+            rows=[self._shown(shown.reader, one) for one in self._first_rows(shown)],
+            took_s=time.monotonic() - self._began_s,
+        )
+
+    def _chosen(self, train: _Source, held_out: _Source | None) -> _Source:
+        if self._job.side == "train":
+            return train
+        if held_out is None:
+            raise _no_eval()
+        return held_out
+
+    def _look(self, side: Side) -> _Source:
+        job, wanted = self._job, self._wanted(side)
+        read = sample(wanted, count=job.max_rows, seed=self._config.seed)
+        reader = self._reader(wanted)
+        compared = spread(len(read.rows), max(MOST_COMPARED, job.max_rows), self._config.seed)
+        rows = [reader.format(read.rows[index]) for index in compared]
+        found = measured(reader, rows, count=job.max_rows, seed=self._config.seed)
+        length = self._config.data.max_length
+        report = source_report(wanted.source, read, rows, found, max_length=length)
+        return _Source(reader, rows, found, report)
+
+    def _first_rows(self, source: _Source) -> list[Formatted]:
+        """Return the first row, and others from all over the source."""
+        chosen = spread(len(source.rows), self._job.num_shown, self._config.seed)
+        return [source.rows[index] for index in [0, *chosen[1:]][: self._job.num_shown]]
+
+    def _wanted(self, side: Side) -> Wanted:
+        data = self._config.data
+        if side == "train":
+            return Wanted(data.train, self._roots, data.train_split, data.max_rows)
+        if data.eval is None:
+            raise _no_eval()
+        return Wanted(data.eval, self._roots, data.eval_split, data.max_eval_rows)
+
+    def _reader(self, wanted: Wanted) -> Reader:
+        return Reader(
+            wanted.source, data=self._config.data, hooks=self._hooks, tokenizer=self._tokenizer
+        )
+
+    def _shown(self, reader: Reader, one: Formatted) -> ShownRow:
+        whole, kept = reader.tokenise(one)
+        most = self._job.max_tokens
+        return shown_row(one, whole, kept, tokenizer=self._tokenizer, most=most)
+
+
+def _hooks(config: TrainingConfig, workspace: Path) -> Hooks:
+    name = config.hooks.file
+    if name is None:
+        return Hooks()
+    return load_hooks(find(name, (workspace,)) or workspace / name)
+
+
+def _no_eval() -> ConfigError:
+    return ConfigError(
+        "The config names no evaluation rows.", remedy="set data.eval, or look at the training rows"
+    )

@@ -1,0 +1,1 @@
+"""A preview of data as sentences, plain text and HTML."""

@@ -1,0 +1,177 @@
+"""What was found in the data of a config, as one sentence a fact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from llmops_kernel.store.preview_job import DataPreview, Epoch, SourceReport
+from llmops_kernel.views import format as fmt
+
+Level = Literal["plain", "warning"]
+
+
+@dataclass(frozen=True)
+class Fact:
+    label: str
+    text: str
+    level: Level = "plain"
+    """`warning`: something that a user should look at before the run."""
+
+
+def facts(found: DataPreview) -> list[Fact]:
+    """Return the facts in the order in which they are read."""
+    return [*_source_facts(found, found.train), *_run_facts(found), *_eval_facts(found)]
+
+
+def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
+    yield Fact("rows", f"{of_rows(report)} of {report.source}{_where(report)}")
+    yield Fact("format", _format(found, report))
+    lengths = report.lengths
+    yield Fact(
+        "tokens a row",
+        f"{lengths.shortest:,} to {lengths.longest:,}, median {lengths.median:,},"
+        f" mean {lengths.mean:,.1f}{_sampled(report)}",
+    )
+    yield _cut(found, report)
+    yield Fact(
+        "loss",
+        f"{fmt.percent(_share(report.num_loss, report.num_tokens))} of the tokens count"
+        f" for the loss{_sampled(report)}",
+    )
+    yield _masked(report)
+    yield _duplicates(report)
+
+
+def _cut(found: DataPreview, report: SourceReport) -> Fact:
+    what = f"longer than max_length={found.max_length:,}"
+    if not report.num_cut:
+        return Fact("cut", f"none of {of_rows(report)} is {what}")
+    share = fmt.percent(report.num_cut / report.num_rows)
+    text = f"{report.num_cut:,} of {of_rows(report)} ({share}) are {what} and are truncated"
+    return Fact("cut", text, "warning")
+
+
+def _masked(report: SourceReport) -> Fact:
+    what = "no token that counts for the loss"
+    if not report.num_masked:
+        return Fact("no loss", f"none of {of_rows(report)} has {what}")
+    share = fmt.percent(report.num_masked / report.num_rows)
+    numbers = f": row {_numbers(report.masked)}" if report.masked else ""
+    text = f"{report.num_masked:,} of {of_rows(report)} ({share}) have {what} and are skipped"
+    return Fact("no loss", text + numbers, "warning")
+
+
+def _duplicates(report: SourceReport) -> Fact:
+    compared = of_rows(report, report.num_compared)
+    if not report.num_duplicates:
+        return Fact("duplicates", f"none among {compared}")
+    share = fmt.percent(report.num_duplicates / report.num_compared)
+    groups = [group for group in report.duplicates if len(group) > 1]
+    named = "; ".join(f"rows {_numbers(group)}" for group in groups)
+    text = f"{report.num_duplicates:,} of {compared} ({share}) repeat another one"
+    return Fact("duplicates", f"{text}: {named}" if named else text, "warning")
+
+
+def _run_facts(found: DataPreview) -> Iterator[Fact]:
+    one, about = found.epoch, "about " if found.epoch.is_estimate else ""
+    batch = _plural(one.micro_batch_size, "packed sequence" if one.packing else "row")
+    yield Fact("padding", f"{_padding(one)} in micro batches of {batch}{_batching(one)}")
+    if one.steps is None:
+        yield Fact("epoch", f"{fmt.DASH} (the number of rows is not known before all are read)")
+    else:
+        size = f"{_plural(one.global_batch_size, 'row')} a step"
+        packed = f"{fmt.count(one.sequences)} packed sequences, " if one.packing else ""
+        yield Fact(
+            "epoch",
+            f"{about}{fmt.count(one.steps)} steps, {packed}{fmt.count(one.tokens)} tokens;"
+            f" {size}: {_plural(one.micro_batch_size, 'row')} x"
+            f" {_plural(one.num_workers, 'worker')} x"
+            f" {_plural(one.accumulation_steps, 'accumulation step')}",
+        )
+    yield Fact("run", _run(one))
+
+
+def _run(one: Epoch) -> str:
+    if one.run_steps is None or not one.steps:
+        return f"{fmt.count(one.run_steps)} steps"
+    about = "about " if one.is_estimate else ""
+    epochs = one.run_steps / one.steps
+    return f"{one.run_steps:,} steps, {about}{epochs:.2f} epochs"
+
+
+def _padding(one: Epoch) -> str:
+    cpu, gpu = one.padding_cpu, one.padding_gpu
+    about = "about " if one.is_estimate and (cpu or gpu) else ""
+    if cpu is None or gpu is None or fmt.percent(cpu) == fmt.percent(gpu):
+        return about + fmt.percent(gpu if cpu is None else cpu)
+    return f"{about}{fmt.percent(cpu)} (on GPUs {fmt.percent(gpu)}: widths are multiples of 8)"
+
+
+def _batching(one: Epoch) -> str:
+    if one.padding_free:
+        return ", joined without padding"
+    return ", rows of like length together" if one.groups_by_length else ""
+
+
+def _eval_facts(found: DataPreview) -> Iterator[Fact]:
+    if found.eval is None or found.leaks is None:
+        yield Fact("evaluation", "no evaluation rows")
+        return
+    report, leaks = found.eval, found.leaks
+    yield Fact("evaluation", f"{of_rows(report)} of {report.source}{_where(report)}")
+    for fact in (_cut(found, report), _masked(report), _duplicates(report)):
+        if fact.level == "warning":
+            yield Fact(f"evaluation, {fact.label}", fact.text, fact.level)
+    train = of_rows(found.train, found.train.num_compared)
+    held_out = of_rows(report, report.num_compared)
+    if not leaks.rows:
+        yield Fact("leaks", f"none of {held_out} of evaluation is among {train} of training")
+        return
+    named = "; ".join(f"row {mine:,} is training row {other:,}" for mine, other in leaks.pairs)
+    text = f"{leaks.rows:,} of {held_out} of evaluation are among {train} of training"
+    yield Fact("leaks", f"{text}: {named}" if named else text, "warning")
+
+
+def of_rows(report: SourceReport, read: int | None = None) -> str:
+    """`762 rows`, `2,000 of 1,200,000 rows`, `2,000 of about 1.20 M rows`."""
+    seen = report.num_rows if read is None else read
+    if report.total_rows is None:
+        return f"the first {seen:,} rows"
+    if seen >= report.total_rows:
+        return _plural(seen, "row")
+    total = f"about {fmt.count(report.total_rows)}" if report.is_estimate else None
+    return f"{seen:,} of {total or f'{report.total_rows:,}'} rows"
+
+
+def _where(report: SourceReport) -> str:
+    known = report.total_rows is not None and report.where
+    return f" ({report.where})" if known and report.is_sample else ""
+
+
+def _sampled(report: SourceReport) -> str:
+    return f" (of {of_rows(report)})" if report.is_sample else ""
+
+
+def _format(found: DataPreview, report: SourceReport) -> str:
+    rows = sum(report.formats.values())
+    names = [
+        name if count == rows else f"{name} ({_plural(count, 'row')})"
+        for name, count in report.formats.items()
+    ]
+    if found.has_hook:
+        return ", ".join(names) + ", made by format_example"
+    return ", ".join(names) + (", chosen by format: auto" if found.format == "auto" else "")
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(f"{number:,}" for number in numbers)
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
