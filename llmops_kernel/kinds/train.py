@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from llmops_kernel.kinds.cost import cost_figure
+from llmops_kernel.kinds.experts import expert_columns, expert_figures
 from llmops_kernel.kinds.generic import START_WORDS
 from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Figure, RunKind
 from llmops_kernel.metrics.direction import lower_is_better
@@ -187,8 +188,9 @@ TRAIN = RunKind(
     config_file="llmops_kernel.config.assist.file_kinds:TRAIN",
     view=TrainingView,
     figures=FIGURES,
-    more_figures=more_figures,
+    more_figures=lambda view: (*expert_figures(view), *more_figures(view)),
     columns=COLUMNS,
+    more_columns=expert_columns,
     curve="loss",
     phases=PHASES,
     words=WORDS,

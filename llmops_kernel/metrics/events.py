@@ -141,7 +141,8 @@ class StepEvent(Event):
     host_memory_bytes: int | None = None
     """Resident set of rank 0's process."""
     values: dict[str, float] | None = None
-    """Further numbers that a script has reported with `track.log`."""
+    """Further numbers: what a script has reported with `track.log`, and of a mixture of experts how
+    its tokens are spread (`metrics.expert_load`)."""
 
 
 class ProgressEvent(Event):

@@ -25,6 +25,7 @@ from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.measure.device import PEAK_ENV_VAR, forget_cpu_peak
+from llmops_kernel.train.measure.expert_counts import ExpertCounts
 from llmops_kernel.train.measure.step_flops import Flops, StepFlops
 from llmops_kernel.train.measure.step_timer import StepCounts, StepTimer
 from llmops_kernel.warm.start_report import start_report
@@ -42,6 +43,7 @@ class JournalCallback(TrainerCallback):
         start: StartEvent,
         flops: StepFlops | None,
         guard: DivergenceGuard,
+        experts: ExpertCounts | None = None,
     ) -> None:
         self._context = context
         self._config = config
@@ -49,6 +51,8 @@ class JournalCallback(TrainerCallback):
         self._start = start
         self._flops = flops
         self._guard = guard
+        self._experts = experts
+        self._expert_load: dict[str, float] = {}
         self._counts: StepCounts | None = None
         self._begun = self._first_step_open = False
         self._process = psutil.Process()
@@ -85,6 +89,8 @@ class JournalCallback(TrainerCallback):
         """Decide, alike on all workers, whether to stop, save or evaluate after this step."""
         asked = self._context.is_main and self._context.stop_requested()
         self._counts = self._timer.reduce(device=args.device, stop=asked)
+        if self._experts is not None:
+            self._expert_load = self._experts.reduce(args.device)
         step, every = state.global_step, self._config.checkpoint.every_steps
         last = step >= state.max_steps
         if self._counts.stop and not last:
@@ -164,6 +170,7 @@ class JournalCallback(TrainerCallback):
                 torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
             ),
             host_memory_bytes=self._process.memory_info().rss,
+            values=self._expert_load or None,
         )
 
     def _utilization(self, flops: float | None, time_s: float) -> float | None:

@@ -28,6 +28,7 @@ from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.evaluate import Evaluator
 from llmops_kernel.train.hooks import Hooks, call, load_hooks
 from llmops_kernel.train.measure import device
+from llmops_kernel.train.measure.expert_counts import ExpertCounts
 from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.measure.versions import installed_versions
@@ -235,6 +236,8 @@ def _journal_callback(
         ),
         flops=flops,
         guard=guard,
+        # Hooks that count would break a compiled graph apart.
+        experts=None if config.performance.compile else ExpertCounts.of(parts.network),
     )
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.metrics.expert_load import IDLE, LOAD, WORST
 from llmops_kernel.store.journal.journal import FolderTail
 from tests.train.nan_hooks import write_nan_hooks
 from tests.train.strategy_pairs import Pairs, open_pairs
+from tests.train.test_loop import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(900)]
 
@@ -84,3 +86,43 @@ def test_a_nan_on_one_worker_is_skipped_by_both(
     _, losses = pairs.train(config, tmp_path / strategy, workspace)
     assert [math.isnan(loss) for loss in losses] == [False, False, True, False, False, False]
     assert losses[-1] < losses[0]
+
+
+MIXTURE = """
+import torch
+from transformers import MixtralConfig, MixtralForCausalLM
+
+def build_model(config):
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=261, hidden_size=32, intermediate_size=48, num_hidden_layers=2)
+    heads = dict(num_attention_heads=4, num_key_value_heads=2, num_local_experts=8)
+    model = MixtralForCausalLM(MixtralConfig(**sizes, **heads, pad_token_id=0))
+    for layer in model.model.layers:  # Routers that prefer some experts.
+        layer.mlp.gate.weight.data.normal_().mul_(torch.linspace(0.1, 2.0, 8)[:, None])
+    return model
+"""
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero3"])
+def test_the_load_of_experts_is_that_of_all_workers(
+    pairs: Pairs, make_config: Callable[..., Any], workspace: Path, tmp_path: Path, strategy: str
+) -> None:
+    """In the first step one worker, which sees the rows of both, sends the same tokens."""
+    (workspace / "hooks.py").write_text(MIXTURE)
+    loads = []
+    for name, workers in (("ddp", 1), (strategy, 2)):
+        config = make_config(
+            method="full",
+            hooks="hooks.py",
+            performance="off",
+            parallelism={"strategy": name, "num_workers": workers},
+            training={"max_steps": 2},
+        )
+        train = pairs.events if workers == 2 else run
+        events = train(config, tmp_path / str(workers), workspace)
+        loads.append([event.values for event in events if event.kind == "step"])
+    alone, both = loads
+    assert both[0] == pytest.approx(alone[0])
+    for values in (*alone, *both):
+        assert values.keys() == {LOAD, WORST, IDLE}
+        assert 1.2 < values[LOAD] <= values[WORST] <= 4

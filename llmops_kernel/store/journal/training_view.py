@@ -114,7 +114,7 @@ class TrainingView(RunView):
 
     @property
     def logged(self) -> tuple[str, ...]:
-        """Names of the numbers that a script has reported with `track.log`."""
+        """Names of the further numbers of all steps, such as those of `track.log`."""
         return tuple(self._folded().logged)
 
     @property
