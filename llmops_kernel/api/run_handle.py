@@ -146,9 +146,9 @@ class Run:
     def metrics(self) -> pd.DataFrame:
         """Return one row per optimizer step, indexed by `step`.
 
-        Columns as in `StepEvent`, in base units, and one for each number that a script has
-        reported with `track.log`. For a kind without steps one row per report, with the columns
-        of its charts.
+        Columns as in `StepEvent`, in base units, and one for each further number: what a script
+        has reported with `track.log`, the load of a mixture of experts. For a kind without steps
+        one row per report, with the columns of its charts.
         """
         view = self.view
         return _frame(view) if isinstance(view, TrainingView) else _reports(view)
