@@ -104,7 +104,7 @@ def test_adapters_and_checkpointing_change_no_share(targets: list[str] | None) -
     model(**batch(0))
     on_experts = {"target_parameters": [f"experts.{name}" for name in targets or ()]}
     adapted = with_lora(model_of("mixtral"), **on_experts if targets else {})
-    adapted.get_base_model().gradient_checkpointing_enable()
+    adapted.get_base_model().activation_checkpointing_enable()
     adapted.enable_input_require_grads()
     counts = ExpertCounts.of(adapted)
     assert counts is not None
