@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ def loading(config: TrainingConfig) -> dict[str, Any]:
     """Return what `from_pretrained` needs to quantise the weights while it loads them."""
     from transformers import BitsAndBytesConfig
 
+    # It warns that a kernel of the hub is missing, which `prepare` would not let it use anyway.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     method = config.method
     assert isinstance(method, QloraMethod)
     return {
