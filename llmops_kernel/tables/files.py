@@ -12,7 +12,17 @@ from typing import Any
 from llmops_kernel.errors import DataError, MissingDependencyError
 from llmops_kernel.store.files import find
 
-FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+FORMATS = {
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "text",
+    ".arrow": "arrow",
+}
+"""Format of a file by the end of its name. A `.json` may have a list, or an object in each line."""
 ARROW_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
 _PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
@@ -20,6 +30,7 @@ _PACKAGES = {
     **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
 }
 _GLOB = frozenset("*?[")
+_LOOKED_AT_BYTES = 1024
 _HASHED_BYTES = 256 * 1024**2
 """Hashing takes less than half a second up to here; a workspace may not be larger."""
 
@@ -31,7 +42,7 @@ class TableFile:
     url: str
     """A path that all nodes see, or a URL."""
     format: str
-    """`parquet` or `jsonl`."""
+    """A value of `FORMATS`."""
     size_bytes: int
     version: str
     """Changes when the file's content does, and only then: a hash of it, or an object's ETag. Of a
@@ -70,11 +81,13 @@ def _is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def table_files(path: str, *, roots: Sequence[Path], format_name: str = "auto") -> list[TableFile]:
+def table_files(
+    path: str, *, roots: Sequence[Path], format_name: str = "auto", split: str = ""
+) -> list[TableFile]:
     """Return the table's files, by name. Raises DataError if there are none or one is unknown.
 
     Relative paths are looked for below `roots`. What is no file and has the form `owner/name`
-    is a dataset of the hub.
+    is a dataset of the hub. `split` chooses one of a folder that `datasets` has saved.
     """
     url = _url_of(path, roots)
     files, inner = open_url(url)
@@ -87,15 +100,45 @@ def table_files(path: str, *, roots: Sequence[Path], format_name: str = "auto") 
             f"{path} cannot be read: {error}", remedy="check the URL and the nodes' credentials"
         ) from error
     root = inner.rpartition("/")[0] if _GLOB & set(inner) else inner
-    found = [_file(info, _full(files, url, info["name"]), format_name, root=root) for info in infos]
-    chosen = [file for file in found if file is not None]
+    infos = _saved(infos, root, split, path)
+    found = [_file(files, info, url, format_name, root=root) for info in infos]
+    chosen = _without_notes([file for file in found if file is not None])
     if not chosen:
         raise DataError(
-            f"{path} has no Parquet or JSONL files.",
-            remedy="check input.path; relative paths start at the workspace folder. Files are"
-            " recognised by .parquet and .jsonl; other names need input.format",
+            f"{path} has no tables.",
+            remedy="check the path; relative ones start at the workspace folder. Files are"
+            f" recognised by {', '.join(FORMATS)}; of a table to score, input.format can say"
+            " what they are",
         )
     return sorted(chosen, key=lambda file: file.url)
+
+
+def _saved(infos: list[dict[str, Any]], root: str, split: str, path: str) -> list[dict[str, Any]]:
+    """Return the tables of a folder that `datasets` has saved; of another folder all files."""
+    inside = {str(info["name"]).removeprefix(root).strip("/"): info for info in infos}
+    names = {PurePosixPath(name).name for name in inside}
+    if not names & {"state.json", "dataset_dict.json"}:
+        return infos
+    tables = {
+        name: info
+        for name, info in inside.items()
+        if name.endswith(".arrow") and not PurePosixPath(name).name.startswith("cache-")
+    }
+    splits = sorted({name.partition("/")[0] for name in tables if "/" in name})
+    if "dataset_dict.json" not in names or len(splits) < 2:
+        return list(tables.values())
+    if split not in splits:
+        raise DataError(
+            f"{path} has the splits {', '.join(splits)}, which are tables of their own.",
+            remedy=f"name one of them, as {path.rstrip('/')}/{splits[0]}",
+        )
+    return [info for name, info in tables.items() if name.startswith(f"{split}/")]
+
+
+def _without_notes(files: list[TableFile]) -> list[TableFile]:
+    """Leave out texts beside tables of other formats, such as a README.txt."""
+    tables = [file for file in files if file.format != "text"]
+    return tables or files
 
 
 def _url_of(path: str, roots: Sequence[Path]) -> str:
@@ -133,20 +176,34 @@ def _is_hidden(name: str, folder: str) -> bool:
     return any(part.startswith(("_", ".")) for part in parts)
 
 
-def _file(info: dict[str, Any], url: str, format_name: str, *, root: str) -> TableFile | None:
+def _file(
+    files: Any, info: dict[str, Any], below: str, format_name: str, *, root: str
+) -> TableFile | None:
     name = str(info["name"])
-    known = FORMATS.get(Path(name).suffix.lower())
-    chosen = known if format_name == "auto" else format_name
+    chosen = _format_of(files, name) if format_name == "auto" else format_name
     if chosen is None:
         return None
     size = int(info.get("size") or 0)
     return TableFile(
-        url=url,
+        url=_full(files, below, name),
         format=chosen,
         size_bytes=size,
         version=f"{size}-{_stamp(info, name)}",
         name=PurePosixPath(name).name if name == root else name.removeprefix(root).strip("/"),
     )
+
+
+def _format_of(files: Any, name: str) -> str | None:
+    known = FORMATS.get(PurePosixPath(name).suffix.lower())
+    if known != "json":
+        return known
+    try:
+        beginning: bytes = files.cat_file(name, start=0, end=_LOOKED_AT_BYTES)
+    except OSError as error:
+        raise DataError(
+            f"{name} cannot be read: {error}", remedy="check the file and the nodes' credentials"
+        ) from error
+    return "json" if beginning.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[" else "jsonl"
 
 
 def _full(files: Any, url: str, name: str) -> str:

@@ -61,10 +61,10 @@ def test_the_version_changes_with_the_file(tmp_path: Path) -> None:
 
 
 def test_other_names_need_a_format(tmp_path: Path) -> None:
-    (tmp_path / "rows.txt").write_text('{"a": 1}\n')
-    with pytest.raises(DataError, match=r"no Parquet or JSONL files"):
-        table_files("rows.txt", roots=[tmp_path])
-    (file,) = table_files("rows.txt", roots=[tmp_path], format_name="jsonl")
+    (tmp_path / "rows.data").write_text('{"a": 1}\n')
+    with pytest.raises(DataError, match=r"has no tables"):
+        table_files("rows.data", roots=[tmp_path])
+    (file,) = table_files("rows.data", roots=[tmp_path], format_name="jsonl")
     assert file.format == "jsonl"
 
 

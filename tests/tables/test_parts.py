@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile, table_files
-from llmops_kernel.tables.parts import divide
-from llmops_kernel.tables.rows import read_part
+from llmops_kernel.tables.reading import divide, read_part
 
 
 def _file(path: Path) -> list[TableFile]:

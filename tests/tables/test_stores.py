@@ -15,8 +15,7 @@ import pytest
 from llmops_kernel.errors import DataError
 from llmops_kernel.score.output.sink import Sink
 from llmops_kernel.tables.files import open_url, table_files
-from llmops_kernel.tables.parts import divide
-from llmops_kernel.tables.rows import read_part
+from llmops_kernel.tables.reading import divide, read_part
 from llmops_kernel.tables.stores import arrow_store, azure_options
 from llmops_kernel.train.data.sources import load_rows
 from tests.tables.servers import start

@@ -1,4 +1,4 @@
-"""A JSON file that is one list of objects. It is read in chunks, so it may be larger than memory."""
+"""A JSON file that is one list of objects. Read in chunks, so it may be larger than memory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from llmops_kernel.tables.rows import PartRows, TableRow
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},"]', re.DOTALL)
 
 
-def pieces(file: TableFile, part_rows: int) -> Iterator[Piece]:
+def pieces(file: TableFile, part_rows: int, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Piece]:
     first, rows, end, line, first_line = 0, 0, 0, 0, 0
     with opened(file.url) as source:
-        for begin, end, before, inside in _elements(source, file):
+        for begin, end, before, inside in _elements(source, file, chunk_bytes):
             if not rows:
                 first, first_line = begin, line + before
             line += before + inside
@@ -31,13 +31,15 @@ def pieces(file: TableFile, part_rows: int) -> Iterator[Piece]:
         yield Piece(first, rows, end - first, first_line)
 
 
-def _elements(source: Any, file: TableFile) -> Iterator[tuple[int, int, int, int]]:
+def _elements(
+    source: Any, file: TableFile, chunk_bytes: int
+) -> Iterator[tuple[int, int, int, int]]:
     """Yield begin, end and the lines before and inside of each element of the list.
 
     What is held is one element and a chunk. Raises DataError where the list does not end.
     """
     buffer, start, number = b"", 0, 0
-    while chunk := source.read(max(CHUNK_BYTES, len(buffer))):
+    while chunk := source.read(max(chunk_bytes, len(buffer))):
         buffer += chunk
         cut = 0
         for begin, end, is_last in _scan(buffer, in_list=bool(number)):

@@ -51,19 +51,22 @@ def json_row(text: bytes, number: int, where: str) -> TableRow:
     try:
         values = json.loads(text)
     except UnicodeDecodeError as error:
-        return TableRow(number, {}, f"row {number} is not UTF-8: {error.reason} ({where})", raw(text))
+        return _broken(text, number, where, f"is not UTF-8: {error.reason}")
     except ValueError as error:
-        return TableRow(number, {}, f"row {number} is not JSON: {error} ({where})", raw(text))
+        return _broken(text, number, where, f"is not JSON: {error}")
     except RecursionError:
-        return TableRow(number, {}, f"row {number} is nested too deeply ({where})", raw(text))
+        return _broken(text, number, where, "is nested too deeply")
     if isinstance(values, dict):
         return TableRow(number, values)
-    what = f"row {number} is a JSON {type(values).__name__}, not an object ({where})"
-    return TableRow(number, {}, what, raw(text))
+    return _broken(text, number, where, f"is a JSON {type(values).__name__}, not an object")
 
 
 def _text_row(text: bytes, number: int, where: str) -> TableRow:
     try:
         return TableRow(number, {TEXT: text.decode().removesuffix("\r")})
     except UnicodeDecodeError as error:
-        return TableRow(number, {}, f"row {number} is not UTF-8: {error.reason} ({where})", raw(text))
+        return _broken(text, number, where, f"is not UTF-8: {error.reason}")
+
+
+def _broken(text: bytes, number: int, where: str, what: str) -> TableRow:
+    return TableRow(number, {}, f"row {number} {what} ({where})", raw(text))

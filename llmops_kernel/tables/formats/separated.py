@@ -1,4 +1,4 @@
-"""CSV with a header, as RFC 4180 describes it; `.tsv` is separated by tabs. All values are texts."""
+"""CSV with a header, as in RFC 4180; `.tsv` is separated by tabs. All values are texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from io import BytesIO
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile
-from llmops_kernel.tables.formats.text import lines, opened, part_bytes, place
+from llmops_kernel.tables.formats.text import CHUNK_BYTES, lines, opened, part_bytes, place
 from llmops_kernel.tables.parts import Part, Piece
 from llmops_kernel.tables.rows import PartRows, TableRow
 
@@ -18,9 +18,9 @@ _MOST_FIELD_BYTES = 64 << 20
 _BOM = "\ufeff"
 
 
-def pieces(file: TableFile, part_rows: int) -> Iterator[Piece]:
+def pieces(file: TableFile, part_rows: int, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Piece]:
     with opened(file.url) as source:
-        reader = _Reader(lines(source), file.url, file.name)
+        reader = _Reader(lines(source, chunk_bytes), file.url, file.name)
         next(iter(reader), None)  # The header.
         begin, first_line, rows = reader.position, reader.line, 0
         for _ in reader:

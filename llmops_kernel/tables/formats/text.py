@@ -23,10 +23,10 @@ def opened(url: str) -> Iterator[Any]:
         raise unreadable(url, error) from error
 
 
-def lines(file: Any) -> Iterator[bytes]:
+def lines(file: Any, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
     """Yield the lines of a file, each with its end. A remote file's own iterator reads bytewise."""
     rest = b""
-    while chunk := file.read(CHUNK_BYTES):
+    while chunk := file.read(chunk_bytes):
         found = (rest + chunk).split(b"\n")
         rest = found.pop()
         for line in found:

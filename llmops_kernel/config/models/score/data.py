@@ -24,9 +24,11 @@ class ScoreInput(Section):
     shorthand: ClassVar[str | None] = "path"
 
     path: str
-    """Parquet or JSONL: a file, a folder, a pattern, a URL, or a hub id of a dataset."""
-    format: Literal["auto", "parquet", "jsonl"] = "auto"
-    """`auto`: by the files' names."""
+    """Parquet, Arrow, JSONL, JSON, CSV or text: a file, a folder, a pattern, a URL
+    (`s3://`, `gs://`, `az://`, `hdfs://`), or a hub id of a dataset."""
+    format: Literal["auto", "parquet", "arrow", "jsonl", "json", "csv", "text"] = "auto"
+    """`auto`: by the files' names. `json`: one list of objects; `text`: a row in
+    each line, with the column `text`; `csv`: with a header, all values are texts."""
     key: str = ""
     """Column that identifies a row; default: the number of the row, from 0."""
     limit: int | None = Field(default=None, ge=1)
