@@ -100,6 +100,7 @@ OWNED: dict[str, str] = {
     "metric_for_best_model": "return it from the hook compute_metrics",
     "resume_from_checkpoint": "retry the run: `llmops retry RUN`",
     "local_rank": "Ray Train sets it",
+    "train_sampling_strategy": "set data.shuffle, and performance.group_by_length",
 }
 """Transformers' arguments that this file has fields for -> what to set."""
 

@@ -75,9 +75,12 @@ def _last(name: str) -> Any:
 
 
 def more_figures(view: TrainingView) -> tuple[Figure, ...]:
-    """What the run has cost, and the best value of each evaluation metric but the loss."""
+    """What the run has cost, the best value of each evaluation metric but the loss, and the rows
+    that were skipped, if there are any.
+    """
     names = sorted(view.best_metrics.keys() - {"eval_loss"})
-    return (cost_figure(view), *(_metric_figure(name) for name in names))
+    skipped = (_SKIPPED,) if view.skipped_rows else ()
+    return (cost_figure(view), *(_metric_figure(name) for name in names), *skipped)
 
 
 def _metric_figure(name: str) -> Figure:
@@ -92,6 +95,14 @@ def _metric_figure(name: str) -> Figure:
     )
 
 
+_SKIPPED = Figure(
+    key="skipped_rows",
+    label="rows skipped",
+    unit="count",
+    better="lower",
+    hint="rows of the training data that could not be read or formatted; the warnings name some",
+    value=attrgetter("skipped_rows"),
+)
 LOSS = Figure(
     key="loss",
     label="loss",

@@ -82,12 +82,19 @@ def _is_installed(package: str) -> bool:
 
 
 def table_files(
-    path: str, *, roots: Sequence[Path], format_name: str = "auto", split: str = ""
+    path: str,
+    *,
+    roots: Sequence[Path],
+    format_name: str = "auto",
+    split: str = "",
+    hashed: bool = True,
 ) -> list[TableFile]:
     """Return the table's files, by name. Raises DataError if there are none or one is unknown.
 
     Relative paths are looked for below `roots`. What is no file and has the form `owner/name`
-    is a dataset of the hub. `split` chooses one of a folder that `datasets` has saved.
+    is a dataset of the hub. `split` chooses one of a folder that `datasets` has saved. Without
+    `hashed` the version of a local file is the time of its last change, so that nothing of it is
+    read.
     """
     url = _url_of(path, roots)
     files, inner = open_url(url)
@@ -101,7 +108,7 @@ def table_files(
         ) from error
     root = inner.rpartition("/")[0] if _GLOB & set(inner) else inner
     infos = _saved(infos, root, split, path)
-    found = [_file(files, info, url, format_name, root=root) for info in infos]
+    found = [_file(files, info, url, format_name, root=root, hashed=hashed) for info in infos]
     chosen = _without_notes([file for file in found if file is not None])
     if not chosen:
         raise DataError(
@@ -177,7 +184,7 @@ def _is_hidden(name: str, folder: str) -> bool:
 
 
 def _file(
-    files: Any, info: dict[str, Any], below: str, format_name: str, *, root: str
+    files: Any, info: dict[str, Any], below: str, format_name: str, *, root: str, hashed: bool
 ) -> TableFile | None:
     name = str(info["name"])
     chosen = _format_of(files, name) if format_name == "auto" else format_name
@@ -188,7 +195,7 @@ def _file(
         url=_full(files, below, name),
         format=chosen,
         size_bytes=size,
-        version=f"{size}-{_stamp(info, name)}",
+        version=f"{size}-{_stamp(info, name, hashed=hashed)}",
         name=PurePosixPath(name).name if name == root else name.removeprefix(root).strip("/"),
     )
 
@@ -216,12 +223,12 @@ def _full(files: Any, url: str, name: str) -> str:
     return f"{scheme}://{name.lstrip('/')}"
 
 
-def _stamp(info: dict[str, Any], name: str) -> str:
+def _stamp(info: dict[str, Any], name: str, *, hashed: bool) -> str:
     tag = info.get("ETag") or info.get("etag")
     if tag:
         return str(tag)
     local = Path(name)
-    if int(info.get("size") or 0) <= _HASHED_BYTES and local.is_file():
+    if hashed and int(info.get("size") or 0) <= _HASHED_BYTES and local.is_file():
         with local.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16]
     return str(info.get("mtime") or info.get("LastModified") or info.get("created") or "")

@@ -40,6 +40,7 @@ def _arguments(config: TrainingConfig, folder: Path, use_gpu: bool) -> dict[str,
         "disable_tqdm": True,
         "remove_unused_columns": False,
         "dataloader_pin_memory": use_gpu,
+        "train_sampling_strategy": "random" if config.data.shuffle else "sequential",
         **_schedule(config),
         **_performance(config),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
@@ -30,6 +30,9 @@ from llmops_kernel.train.measure.step_flops import Flops, StepFlops
 from llmops_kernel.train.measure.step_timer import StepCounts, StepTimer
 from llmops_kernel.warm.start_report import start_report
 
+if TYPE_CHECKING:
+    from llmops_kernel.train.data.stream.progress import StreamProgress
+
 
 class JournalCallback(TrainerCallback):
     """Writes start, steps and checkpoints; stops all workers in the same step."""
@@ -44,6 +47,7 @@ class JournalCallback(TrainerCallback):
         flops: StepFlops | None,
         guard: DivergenceGuard,
         experts: ExpertCounts | None = None,
+        stream: StreamProgress | None = None,
     ) -> None:
         self._context = context
         self._config = config
@@ -53,6 +57,7 @@ class JournalCallback(TrainerCallback):
         self._guard = guard
         self._experts = experts
         self._expert_load: dict[str, float] = {}
+        self._stream = stream
         self._counts: StepCounts | None = None
         self._begun = self._first_step_open = False
         self._process = psutil.Process()
@@ -75,6 +80,12 @@ class JournalCallback(TrainerCallback):
             "engine": self.engine(),
             "verified": verified,
         }
+        self._restart(update)
+        if self._stream is not None:
+            self._stream.begin(state.global_step)
+
+    def _restart(self, update: dict[str, Any]) -> None:
+        """Write the start event once more, with what is known by now."""
         self._start = self._start.model_copy(update=update)
         self._context.emit(self._start)
 
@@ -88,11 +99,16 @@ class JournalCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Decide, alike on all workers, whether to stop, save or evaluate after this step."""
         asked = self._context.is_main and self._context.stop_requested()
-        self._counts = self._timer.reduce(device=args.device, stop=asked)
+        step, every = state.global_step, self._config.checkpoint.every_steps
+        finished = self._stream is not None and self._stream.is_finished(step)
+        self._counts = self._timer.reduce(device=args.device, stop=asked, finished=finished)
         if self._experts is not None:
             self._expert_load = self._experts.reduce(args.device)
-        step, every = state.global_step, self._config.checkpoint.every_steps
         last = step >= state.max_steps
+        if self._stream is not None:
+            last = self._stream.end_step(state, control, finished=self._counts.finished)
+            if state.max_steps != self._start.total_steps:
+                self._restart({"total_steps": state.max_steps})
         if self._counts.stop and not last:
             self.stopped = control.should_save = control.should_training_stop = True
         elif every and step % every == 0 and not last:
@@ -120,6 +136,8 @@ class JournalCallback(TrainerCallback):
         self._guard.check_step(
             state.global_step, loss=logs["loss"], grad_norm=logs.get("grad_norm")
         )
+        if self._stream is not None and self._stream.is_due(state.global_step):
+            self._stream.report(state.global_step)
         if is_first:
             self._report_processes()
             self._check_flops()
@@ -191,12 +209,18 @@ class JournalCallback(TrainerCallback):
         )
         if self._start.peak_source.startswith("measured"):
             forget_cpu_peak(self._start.dtype, self._context.cache)
-        update = {"peak_flops": None, "peak_source": REJECTED_PEAK}
-        self._start = self._start.model_copy(update=update)
-        self._context.emit(self._start)
+        self._restart({"peak_flops": None, "peak_source": REJECTED_PEAK})
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write the ledger of the last steps."""
+        if self._stream is not None:
+            self._stream.report(state.global_step, is_end=True)
+            self._stream.rows.close()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Mark the checkpoint complete: all workers have written their part."""
+        if self._stream is not None:  # Before: a checkpoint that counts has its ledger.
+            self._stream.report(state.global_step)
         path = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         num_kept = self._config.checkpoint.keep
         event = complete_checkpoint(self._context, path, step=state.global_step, num_kept=num_kept)

@@ -109,7 +109,7 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     chosen = choose(
         config,
         parts.network,
-        parts.data.train,
+        parts.data.sample,
         products=parts.products,
         use_gpu=context.use_gpu,
     )
@@ -122,6 +122,7 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     if evaluator is not None:
         evaluator.accelerator = trainer.accelerator
     resume = resume_path(context)
+    _follow_rows(parts)
     parts.arguments.eval_on_start = bool(
         evaluator and config.evaluation.at_start and resume is None
     )
@@ -135,6 +136,15 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
         _save(config, context, parts, trainer, metrics)
     wait_for_hashes()
     return Outcome(last_step=step, stopped=journal.stopped)
+
+
+def _follow_rows(parts: _Parts) -> None:
+    """Give the steps and the order of the rows to the data, if they are streamed."""
+    if parts.data.stream is None:
+        return
+    parts.arguments.max_steps = parts.data.stream.total_steps
+    parts.arguments.train_sampling_strategy = "sequential"
+    parts.arguments.dataloader_num_workers = 0
 
 
 def _trainer(
@@ -181,7 +191,7 @@ def _save(
     history = [entry for entry in trainer.state.log_history if "loss" in entry]
     figures = {
         "steps": trainer.state.global_step,
-        "rows": len(parts.data.rows),
+        "rows": parts.data.num_rows,
         "last training loss": history[-1]["loss"] if history else None,
         **metrics,
     }
@@ -238,6 +248,7 @@ def _journal_callback(
         guard=guard,
         # Hooks that count would break a compiled graph apart.
         experts=None if config.performance.compile else ExpertCounts.of(parts.network),
+        stream=parts.data.stream.progress if parts.data.stream else None,
     )
 
 
@@ -261,9 +272,10 @@ def _start_event(
         peak_source=measured.peak_source if measured else "",
         num_params=counted.total,
         num_trainable=counted.trainable,
-        num_rows=len(parts.data.rows),
+        num_rows=parts.data.num_rows or 0,
         num_eval_rows=len(parts.data.eval),
-        num_tokens=parts.data.num_tokens,
+        num_tokens=parts.data.num_tokens or 0,
+        num_skipped=parts.data.num_skipped,
         node_ids=(context.node_id,) if context.node_id else (),
         hosts=(context.host,) if context.host else (),
         versions=installed_versions(),

@@ -40,7 +40,9 @@ class LoopTrainer(Trainer):
         batches = epoch_iterator
         if self._group is not None:
             batches = self._group.batches(epoch_iterator, num_batches)
-        return super().get_batch_samples(self._timer.timed(batches), num_batches, device)
+        batches, items = super().get_batch_samples(self._timer.timed(batches), num_batches, device)
+        # A step of blank rows only has a loss of 0 / 1 instead of 0 / 0.
+        return batches, items.clamp(min=1) if torch.is_tensor(items) else items
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Return 0: the journal has its own count.

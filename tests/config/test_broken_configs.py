@@ -127,6 +127,13 @@ CASES = [
          ("needs a GPU", "performance.fused_loss=false")),
     Case("logits at labels, compiled", "performance: {compile: true, logits: labels}\n", 3,
          ("does not work together with compile", "compile=false")),
+    Case("streaming and packing", "data: {train: x, streaming: true, packing: true}\nmodel: x\n",
+         1, ("data.packing is set", "remove data.packing"), ""),
+    Case("streaming and a few rows", "data: {train: x, streaming: true, max_rows: 9}\nmodel: x\n",
+         1, ("data.max_rows is set", "streaming=false"), ""),
+    Case("streaming and loader processes", "data: {train: x, streaming: true}\nmodel: x\n"
+         "training_arguments: {dataloader_num_workers: 2}\n",
+         3, ("does not work with data.streaming", "remove dataloader_num_workers"), ""),
     Case("no padding twice", "data: {train: x, packing: true}\nmodel: x\n"
          "performance: {padding_free: true}\n", 3, ("packed", "padding_free=false"), ""),
     Case("performance mode", "performance: fast\n", 3, ("must be one of auto, off",)),

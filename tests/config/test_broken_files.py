@@ -186,6 +186,20 @@ def test_only_three_broken_rows_are_shown_and_all_are_counted(tmp_path: Path):
     assert "12 of 13 rows are invalid; the first 3 are shown" in str(found[-1])
 
 
+def test_broken_rows_that_will_be_skipped_are_no_problem_unless_all_are(tmp_path: Path):
+    (tmp_path / "rows.jsonl").write_text(TEXT + "{}\n{\n")
+    skipping = {"train": "rows.jsonl", "on_error": "skip"}
+    assert check(tmp_path, data=skipping) == []
+    (tmp_path / "rows.jsonl").write_text("{}\n{\n")
+    assert [problem.line for problem in check(tmp_path, data=skipping)] == [1, 2]
+
+
+def test_a_pattern_may_name_the_files(tmp_path: Path):
+    (tmp_path / "rows.jsonl").write_text(TEXT)
+    assert check(tmp_path, data="*.jsonl") == []
+    assert "no such file" in str(only(check(tmp_path, data="*.parquet")))
+
+
 def test_only_the_rows_that_are_used_are_read(tmp_path: Path):
     (tmp_path / "rows.jsonl").write_text(TEXT + "{}\n")
     assert check(tmp_path, data={"train": "rows.jsonl", "max_rows": 1}) == []

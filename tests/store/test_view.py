@@ -12,6 +12,7 @@ from llmops_kernel.metrics.events import (
     CheckpointEvent,
     FailureEvent,
     OutputEvent,
+    RowsEvent,
     StepEvent,
     WarningEvent,
     parse_event,
@@ -95,6 +96,20 @@ def test_a_new_attempt_from_the_beginning_replaces_all_steps():
     view.apply([start(stream="2-worker-1", first_step=1), *steps(1, 2, stream="2-worker-1")])
     assert view.last_step == 2
     assert {event.attempt for event in view.steps} == {2}
+
+
+def test_rows_that_were_skipped_are_added_up_without_what_a_restart_has_undone():
+    first = start(stream=WORKER, first_step=1).model_copy(update={"num_skipped": 1})
+    events = [
+        first,
+        RowsEvent(step=10, num_skipped=2, stream=WORKER, seq=3, time_s=110),
+        RowsEvent(step=15, num_skipped=4, stream=WORKER, seq=4, time_s=115),
+    ]
+    assert TrainingView(events).skipped_rows == 7
+    resumed = first.model_copy(update={"stream": "1-worker-2", "first_step": 11})
+    again = RowsEvent(step=20, num_skipped=3, stream="1-worker-2", seq=2, time_s=170)
+    assert TrainingView([*events, resumed, again]).skipped_rows == 6
+    assert TrainingView([]).skipped_rows == 0
 
 
 def test_evaluations_and_checkpoints_follow_the_same_rule():

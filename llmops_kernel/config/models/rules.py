@@ -69,6 +69,28 @@ def _columns(config: TrainingFields) -> Iterator[Broken]:
             )
 
 
+def _streaming(config: TrainingFields) -> Iterator[Broken]:
+    data = config.data
+    if data.streaming is not True:
+        return
+    for name, is_set in (("packing", data.packing), ("max_rows", data.max_rows is not None)):
+        if is_set:
+            yield Broken(
+                "data.streaming",
+                f"streamed rows are trained on as they come, and data.{name} is set",
+                f"remove data.{name}, or set streaming=false to read all rows into memory",
+                (f"data.{name}",),
+            )
+    for name in ("dataloader_num_workers", "accelerator_config"):
+        if config.training_arguments.get(name):
+            yield Broken(
+                f"training_arguments.{name}",
+                "does not work with data.streaming, which reads and deals the rows by itself",
+                f"remove {name}, or set data.streaming=false",
+                ("data.streaming",),
+            )
+
+
 def _evaluation(config: TrainingFields) -> Iterator[Broken]:
     evaluation, data = config.evaluation, config.data
     if data.eval is None:
@@ -146,6 +168,7 @@ _RULES: tuple[Callable[[TrainingFields], Iterator[Broken]], ...] = (
     parallelism_rules.quantised,
     parallelism_rules.merging,
     _columns,
+    _streaming,
     _evaluation,
     speed_rules.attention,
     speed_rules.performance,

@@ -34,7 +34,7 @@ class DataConfig(Section):
     shorthand = "train"
 
     train: str
-    """Training rows: a JSONL or Parquet file, a folder saved by `datasets`, a hub dataset id, or an `s3://`, `gs://`, `hdfs://` URL."""
+    """Training rows: a JSONL or Parquet file, a folder of them or a pattern such as `data/*.parquet`, a folder saved by `datasets`, a hub dataset id, or an `s3://`, `gs://`, `az://`, `hdfs://` URL."""
     eval: str | None = None
     """Evaluation rows, from the same kinds of source. Required for evaluation."""
     train_split: str = "train"
@@ -57,6 +57,10 @@ class DataConfig(Section):
     """Use only this many rows of the evaluation data."""
     shuffle: bool = True
     """Shuffle the training rows each epoch with `seed`."""
+    streaming: Literal["auto"] | bool = "auto"
+    """Read and tokenise the training rows while the model trains, for data that does not fit in memory. Each worker reads a share of its own; rows are shuffled by parts of the files and among 32 MiB of them. `auto`: for JSONL and Parquet files of more than 64 MiB, unless `packing` or `max_rows` is set."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """A row that cannot be read or has not the shape of `format`: `stop` fails the run and names the file and the row; `skip` leaves it out and counts it."""
 
 
 class OptimizerConfig(Section):

@@ -15,6 +15,7 @@ from llmops_kernel.config.reading.rows import RowRules, check_rows
 
 _READ = {".jsonl", ".json", ".parquet"}
 _FILE_LIKE = {*_READ, ".txt", ".csv", ".tsv", ".gz", ".zst", ".xz", ".arrow"}
+_PATTERN = frozenset("*?[")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json")
 
 
@@ -53,17 +54,20 @@ def _check_data(
     formatted = formatted or _any_of(wrong, "hooks.file", "data.format", "data.columns")
     row_format = None if formatted else data.format
     generate = config.evaluation.generate
-    for name, source, limit, answers in (
-        ("data.train", data.train, data.max_rows, False),
-        ("data.eval", data.eval, data.max_eval_rows, generate),
+    skips = data.on_error == "skip"
+    for name, source, limit, answers, skip in (
+        ("data.train", data.train, data.max_rows, False, skips),
+        ("data.eval", data.eval, data.max_eval_rows, generate, False),
     ):
         if source is not None and "://" not in source and not _any_of(wrong, name):
             found = workspace / Path(source).expanduser()
-            rules = RowRules(row_format, limit, data.columns, answers)
+            rules = RowRules(row_format, limit, data.columns, skip, answers)
             yield from _check_source(name, source, found, rules)
 
 
 def _check_source(name: str, source: str, path: Path, rules: RowRules) -> Iterator[Problem]:
+    if _PATTERN & set(source) and any(path.parent.glob(path.name)):
+        return  # The workers read the files.
     if not path.exists():
         yield from _absent(name, source, path, kind="file")
     elif path.is_dir():

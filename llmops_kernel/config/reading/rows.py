@@ -38,6 +38,8 @@ class RowRules:
     """Rows that are used; what comes after them is not looked at."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """`data.columns`: field of the format, column of the data."""
+    skips: bool = False
+    """Broken rows are skipped in the run: only a file without a sound one is a problem."""
     answers: bool = False
     """Each chat must end with an answer, to compare a generated one with."""
 
@@ -62,6 +64,8 @@ def check_rows(name: str, source: str, path: Path, rules: RowRules) -> Iterator[
             if num_broken == 1 and _is_document(path):
                 yield _document(name, source)
                 return
+    if rules.skips and num_broken < num_rows:
+        return
     yield from broken
     if num_broken > _SHOWN:
         message = f"{num_broken:,} of {num_rows:,} rows are invalid; the first {_SHOWN} are shown"

@@ -16,6 +16,7 @@ from llmops_kernel.metrics.events import (
     EvalEvent,
     Event,
     RestartEvent,
+    RowsEvent,
     StartEvent,
     StepEvent,
 )
@@ -128,6 +129,22 @@ class TrainingView(RunView):
     @property
     def checkpoints(self) -> list[CheckpointEvent]:
         return self._folded().checkpoints
+
+    @property
+    def skipped_rows(self) -> int:
+        """Rows of the training data that were left out, without what a restart has undone."""
+        before = self.start.num_skipped if self.start else 0
+        firsts = [(key, generation.first_step) for key, generation in self._generations.items()]
+        return before + sum(
+            event.num_skipped
+            for event in self._of(RowsEvent)
+            if not any(
+                key > (event.attempt, folding.worker_group(event.stream))
+                and first is not None
+                and first <= event.step
+                for key, first in firsts
+            )
+        )
 
     @property
     def start(self) -> StartEvent | None:

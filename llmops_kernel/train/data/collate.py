@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from llmops_kernel.train.data.examples import IGNORED, Example, Packed, lay_out
+from llmops_kernel.train.data.examples import IGNORED, Blank, Example, Packed, lay_out
 from llmops_kernel.train.data.widths import padded_width
 
 COUNTS = "llmops_counts"
@@ -94,6 +94,8 @@ def join(rows: Sequence[Example | Packed]) -> Packed:
 
 
 def _counts(row: Example | Packed, label_logits: bool) -> tuple[int, int, int]:
+    if isinstance(row, Blank):
+        return 0, 0, 0
     lengths = row.lengths if isinstance(row, Packed) else [len(row.input_ids)]
     tokens = sum(lengths)
     logits = len(row.labels) - 1 - row.labels[1:].count(IGNORED) if label_logits else tokens

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.examples import (
     Example,
     Packed,
@@ -20,19 +21,31 @@ from llmops_kernel.train.data.examples import (
     prompts,
     tokenise,
 )
-from llmops_kernel.train.data.sources import Row, load_rows
+from llmops_kernel.train.data.skipped import skipped_warning
+from llmops_kernel.train.data.sources import load_rows
 from llmops_kernel.train.hooks import Hooks
+
+if TYPE_CHECKING:
+    from llmops_kernel.train.data.stream.dataset import StreamedRows
+    from llmops_kernel.train.data.stream.open import Stream
 
 
 @dataclass(frozen=True)
 class Dataset:
-    rows: Sequence[Row]
-    train: Sequence[Example | Packed]
+    train: Sequence[Example | Packed] | StreamedRows
+    sample: Sequence[Example | Packed]
+    """Rows to look at before training, the same on all workers."""
     eval: Sequence[Example]
     prompts: Sequence[Prompt]
     """Empty unless answers are to be generated."""
-    num_tokens: int
-    """Tokens of one epoch, padding apart."""
+    num_rows: int | None
+    """None: not counted."""
+    num_tokens: int | None
+    """Tokens of one epoch, padding apart; None for streamed rows."""
+    num_skipped: int = 0
+    """Broken rows that were left out."""
+    stream: Stream | None = None
+    """Set if the training rows are streamed."""
 
 
 def load_dataset(
@@ -41,9 +54,17 @@ def load_dataset(
     """Load the data. Raises `DataError` and `HookError`, each with the row."""
     data = config.data
     roots = (context.workspace, *context.fallback_workspaces)
-    rows = load_rows(data.train, roots=roots, split=data.train_split, limit=data.max_rows)
+    if is_streamed(data, roots):
+        return _streamed(config, tokenizer, hooks, context)
+    broken: list[str] | None = [] if data.on_error == "skip" else None
+    rows = load_rows(
+        data.train, roots=roots, split=data.train_split, limit=data.max_rows, broken=broken
+    )
     tokenised = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks)
+    broken = [*(broken or ()), *tokenised.broken]
     _warn(tokenised, data.train, config, context)
+    if broken:
+        context.emit(skipped_warning(data.train, len(broken), broken))
     examples = tokenised.examples
     train: Sequence[Example | Packed] = (
         pack(examples, max_length=data.max_length) if data.packing else examples
@@ -51,18 +72,40 @@ def load_dataset(
     _check_enough(len(train), config)
     held_out, generated = _load_eval(config, roots, tokenizer, hooks)
     return Dataset(
-        rows=rows,
         train=train,
+        sample=train,
         eval=held_out,
         prompts=generated,
+        num_rows=len(rows),
         num_tokens=sum(len(example.input_ids) for example in examples),
+        num_skipped=len(broken),
+    )
+
+
+def _streamed(
+    config: TrainingConfig, tokenizer: Any, hooks: Hooks, context: WorkerContext
+) -> Dataset:
+    from llmops_kernel.train.data.stream.open import open_stream
+
+    stream = open_stream(config, tokenizer=tokenizer, hooks=hooks, context=context)
+    roots = (context.workspace, *context.fallback_workspaces)
+    held_out, generated = _load_eval(config, roots, tokenizer, hooks)
+    return Dataset(
+        train=stream.rows,
+        sample=stream.sample,
+        eval=held_out,
+        prompts=generated,
+        num_rows=stream.num_rows,
+        num_tokens=None,
+        stream=stream,
     )
 
 
 def _load_eval(
     config: TrainingConfig, roots: Sequence[Path], tokenizer: Any, hooks: Hooks
 ) -> tuple[list[Example], list[Prompt]]:
-    data = config.data
+    # A skipped evaluation row would make the loss incomparable with that of other runs.
+    data = config.data.model_copy(update={"on_error": "stop"})
     if data.eval is None:
         return [], []
     rows = load_rows(data.eval, roots=roots, split=data.eval_split, limit=data.max_eval_rows)

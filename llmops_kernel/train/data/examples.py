@@ -25,6 +25,10 @@ class Example:
     """The id where the loss counts, IGNORED elsewhere; same length as `input_ids`."""
 
 
+class Blank(Example):
+    """Stands where there is no row: nothing in it counts, neither for the loss nor as a token."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """One held-out row for generation."""
@@ -42,14 +46,26 @@ class Tokenised:
     """Rows longer than max_length, cut."""
     num_empty: int
     """Rows left out because nothing in them counts for the loss."""
+    broken: tuple[str, ...] = ()
+    """What is wrong with each row that was skipped."""
 
 
 def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hooks) -> Tokenised:
-    """Tokenise each row. Raises `DataError` and `HookError`, with the row's number."""
+    """Tokenise each row. Raises `DataError` and `HookError`, with the row's number.
+
+    With `data.on_error: skip` rows that raise `DataError` are left out.
+    """
     examples: list[Example] = []
+    broken: list[str] = []
     num_cut = num_empty = 0
     for number, row in enumerate(rows, start=1):
-        whole = tokenise_row(format_row(row, number, data, hooks), number, tokenizer, data)
+        try:
+            whole = tokenise_row(format_row(row, number, data, hooks), number, tokenizer, data)
+        except DataError as error:
+            if data.on_error == "stop":
+                raise
+            broken.append(error.message)
+            continue
         example = cut(whole, data.max_length)
         num_cut += example is not whole
         if not num_counted(example):
@@ -58,10 +74,11 @@ def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Ho
         examples.append(example)
     if not examples:
         raise DataError(
-            f"Nothing is left to train on: in {num_empty} rows no token counts for the loss.",
+            f"Nothing is left to train on: in {num_empty} rows no token counts for the loss"
+            + (f", and {len(broken)} rows are broken ({broken[0]})." if broken else "."),
             remedy="raise data.max_length, or check that answers are not empty",
         )
-    return Tokenised(examples, num_cut, num_empty)
+    return Tokenised(examples, num_cut, num_empty, tuple(broken))
 
 
 def cut(example: Example, max_length: int) -> Example:
@@ -76,12 +93,12 @@ def num_counted(example: Example) -> int:
     return max(0, len(example.labels) - 1) - example.labels[1:].count(IGNORED)
 
 
-def format_row(row: Row, number: int, data: DataConfig, hooks: Hooks) -> Row:
+def format_row(row: Row, number: int | str, data: DataConfig, hooks: Hooks) -> Row:
     """The row as `{"messages": [...]}` or `{"text": ...}`, after `data.columns` and the hook."""
     return shape_row(prepare_row(row, number, data, hooks), number, data)
 
 
-def prepare_row(row: Row, number: int, data: DataConfig, hooks: Hooks) -> Row:
+def prepare_row(row: Row, number: int | str, data: DataConfig, hooks: Hooks) -> Row:
     """The row after `data.columns` and the hook: an object of any of the formats."""
     if data.columns:
         row = _sound(renamed(row, data.columns), number, data)
@@ -96,12 +113,12 @@ def prepare_row(row: Row, number: int, data: DataConfig, hooks: Hooks) -> Row:
     return row
 
 
-def shape_row(row: Row, number: int, data: DataConfig) -> Row:
+def shape_row(row: Row, number: int | str, data: DataConfig) -> Row:
     """A prepared row as `{"messages": [...]}` or `{"text": ...}`."""
     return _sound(shaped(row, data.format), number, data)
 
 
-def _sound(row: Row | Fault, number: int, data: DataConfig) -> Row:
+def _sound(row: Row | Fault, number: int | str, data: DataConfig) -> Row:
     if isinstance(row, Fault):
         raise DataError(
             f"Row {number}, read with format={data.format}: {row.message}.", remedy=row.hint
@@ -109,7 +126,7 @@ def _sound(row: Row | Fault, number: int, data: DataConfig) -> Row:
     return row
 
 
-def tokenise_row(row: Row, number: int, tokenizer: Any, data: DataConfig) -> Example:
+def tokenise_row(row: Row, number: int | str, tokenizer: Any, data: DataConfig) -> Example:
     """Tokenise a row of `format_row`, whole. Raises `DataError` with the row's number."""
     if "text" in row:
         ids = tokenizer(row["text"], add_special_tokens=True)["input_ids"]
@@ -120,7 +137,7 @@ def tokenise_row(row: Row, number: int, tokenizer: Any, data: DataConfig) -> Exa
 
 
 def _tokenise_chat(
-    messages: Sequence[dict[str, str]], number: int, tokenizer: Any, data: DataConfig
+    messages: Sequence[dict[str, str]], number: int | str, tokenizer: Any, data: DataConfig
 ) -> Example:
     """One pass over the whole chat; the answers' tokens are found by character offsets."""
     text, answers = _render(messages, number, tokenizer)
@@ -136,7 +153,7 @@ def _tokenise_chat(
 
 
 def _render(
-    messages: Sequence[dict[str, str]], number: int, tokenizer: Any
+    messages: Sequence[dict[str, str]], number: int | str, tokenizer: Any
 ) -> tuple[str, list[tuple[int, int]]]:
     """The chat as text, and the character spans of what the assistant writes."""
     answers = []

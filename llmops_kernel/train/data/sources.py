@@ -16,10 +16,18 @@ Row = dict[str, Any]
 
 
 def load_rows(
-    source: str, *, roots: Sequence[Path], split: str = "train", limit: int | None = None
+    source: str,
+    *,
+    roots: Sequence[Path],
+    split: str = "train",
+    limit: int | None = None,
+    broken: list[str] | None = None,
 ) -> list[Row]:
-    """All rows of a source (at most `limit`). Raises `DataError`, with the row's number."""
-    rows = list(islice(open_rows(source, roots=roots, split=split), limit))
+    """All rows of a source (at most `limit`). Raises `DataError`, with the row's number.
+
+    With a list `broken`, rows that cannot be read are left out and what is wrong is added to it.
+    """
+    rows = list(islice(open_rows(source, roots=roots, split=split, broken=broken), limit))
     if not rows:
         raise DataError(
             f"{source} has no rows.", remedy="check the file, or data.train in the config"
@@ -27,13 +35,18 @@ def load_rows(
     return rows
 
 
-def open_rows(source: str, *, roots: Sequence[Path], split: str) -> Iterator[Row]:
-    """The rows of a source, read as they are asked for. Raises `DataError`."""
+def open_rows(
+    source: str, *, roots: Sequence[Path], split: str, broken: list[str] | None = None
+) -> Iterator[Row]:
+    """The rows of a source, read as they are asked for. Raises `DataError`.
+
+    With a list `broken`, as `load_rows`.
+    """
     if "://" in source:
-        return _from_url(source)
+        return _from_url(source, broken)
     path = find(source, roots)
     if path is not None:
-        return _from_folder(path, split) if path.is_dir() else _from_file(path, source)
+        return _from_folder(path, split) if path.is_dir() else _from_file(path, source, broken)
     if _looks_like_file(source):
         looked = ", ".join(str(root) for root in roots)
         raise DataError(
@@ -53,33 +66,39 @@ def _looks_like_file(source: str) -> bool:
     }
 
 
-def _from_file(path: Path, source: str) -> Iterator[Row]:
+def _from_file(path: Path, source: str, broken: list[str] | None) -> Iterator[Row]:
     if path.suffix == ".parquet":
-        return _parquet_rows(path, source)
+        return _parquet_rows(path, source, broken)
     if path.suffix in {".jsonl", ".json"}:
-        return _file_rows(path, source)
+        return _file_rows(path, source, broken)
     raise DataError(
         f"{source}: files ending in {path.suffix or 'nothing'} are not read.",
         remedy="give rows as .jsonl (one JSON object per line) or .parquet",
     )
 
 
-def _file_rows(path: Path, source: str) -> Iterator[Row]:
+def _file_rows(path: Path, source: str, broken: list[str] | None) -> Iterator[Row]:
     with path.open("rb") as file:
-        yield from _json_rows(file, source)
+        yield from _json_rows(file, source, broken)
 
 
-def _json_rows(lines: Iterable[bytes], source: str) -> Iterator[Row]:
+def _json_rows(lines: Iterable[bytes], source: str, broken: list[str] | None) -> Iterator[Row]:
     for number, line in enumerate(lines, start=1):
-        if line.strip():
+        if not line.strip():
+            continue
+        try:
             yield json_row(line, number, source)
+        except DataError as error:
+            if broken is None:
+                raise
+            broken.append(error.message)
 
 
 def json_row(line: bytes, number: int, source: str) -> Row:
     """The row of a line of JSON. Raises `DataError` with its number."""
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{source}, row {number}: not valid JSON ({error}).",
             remedy="each line must be one JSON object; fix or delete that line",
@@ -92,18 +111,41 @@ def json_row(line: bytes, number: int, source: str) -> Row:
     return row
 
 
-def _parquet_rows(path: Any, source: str, filesystem: Any = None) -> Iterator[Row]:
+def _parquet_rows(
+    path: Any, source: str, broken: list[str] | None, filesystem: Any = None
+) -> Iterator[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    number = 1
     try:
         for batch in pq.ParquetFile(path, filesystem=filesystem).iter_batches():
-            yield from batch.to_pylist()
+            yield from _batch_rows(batch, number, source, broken)
+            number += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise DataError(
             f"{source} cannot be read as Parquet: {error}",
             remedy="check that the file is complete: `python -m pyarrow.parquet` or re-export it",
         ) from error
+
+
+def _batch_rows(batch: Any, first: int, source: str, broken: list[str] | None) -> list[Row]:
+    """Return the rows; one by one if some text is not UTF-8, which Parquet does not check."""
+    try:
+        rows: list[Row] = batch.to_pylist()
+    except UnicodeDecodeError:
+        rows = []
+        for number in range(batch.num_rows):
+            try:
+                rows += batch.slice(number, 1).to_pylist()
+            except UnicodeDecodeError as error:
+                message = (
+                    f"{source}, row {first + number}: text that is not UTF-8 ({error.reason})."
+                )
+                if broken is None:
+                    raise DataError(message, remedy="write the table's text as UTF-8") from error
+                broken.append(message)
+    return rows
 
 
 def _from_folder(path: Path, split: str) -> Iterator[Row]:
@@ -147,14 +189,14 @@ def _from_hub(source: str, split: str) -> Iterator[Row]:
         ) from error
 
 
-def _from_url(source: str) -> Iterator[Row]:
+def _from_url(source: str, broken: list[str] | None) -> Iterator[Row]:
     filesystem, path = open_url(source)
     try:
         if path.endswith(".parquet"):
-            yield from _parquet_rows(path, source, filesystem)
+            yield from _parquet_rows(path, source, broken, filesystem)
             return
         with filesystem.open(path, "rb") as file:
-            yield from _json_rows(file, source)
+            yield from _json_rows(file, source, broken)
     except OSError as error:
         raise DataError(
             f"{source} cannot be read: {error}",

@@ -23,6 +23,8 @@ class StepCounts:
     """Tokens whose logits are computed."""
     stop: bool
     """A worker was asked to stop; all workers see it in the same step."""
+    finished: bool = False
+    """All workers have trained on their last row."""
 
 
 class StepTimer:
@@ -55,17 +57,17 @@ class StepTimer:
     def now(self) -> float:
         return self._clock()
 
-    def reduce(self, *, device: torch.device, stop: bool) -> StepCounts:
-        """Sum over the workers, in the only collective that we add to a step (four integers)."""
-        totals = torch.zeros(4, dtype=torch.int64, device=device)
+    def reduce(self, *, device: torch.device, stop: bool, finished: bool = False) -> StepCounts:
+        """Sum over the workers, in the only collective that we add to a step (five integers)."""
+        totals = torch.zeros(5, dtype=torch.int64, device=device)
         for counts in self._counts:
             totals[:3] += counts.to(device)
         self._counts.clear()
-        totals[3] = int(stop)
+        totals[3], totals[4] = int(stop), int(not finished)
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             dist.all_reduce(totals)
-        tokens, squares, logits, stops = map(int, totals.tolist())
-        return StepCounts(tokens, squares, logits, bool(stops))
+        tokens, squares, logits, stops, others = map(int, totals.tolist())
+        return StepCounts(tokens, squares, logits, bool(stops), finished=not others)
 
 
 class _TimedBatches:

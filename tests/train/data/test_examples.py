@@ -177,3 +177,18 @@ def test_packing_keeps_every_token_once_and_every_row_whole(sizes: list[int]) ->
         for start, length in zip(starts, one.lengths, strict=True):
             row = one.input_ids[start : start + length]
             assert row == list(range(row[0], row[0] + length))
+
+
+def test_broken_rows_are_skipped_and_named_where_the_config_says_so(tokenizer: Any) -> None:
+    data = DataConfig(train="-", on_error="skip")
+    found = tokenise(
+        [{"text": "one"}, {"txt": "two"}, {"text": "three"}],
+        tokenizer=tokenizer,
+        data=data,
+        hooks=Hooks(),
+    )
+    assert len(found.examples) == 2
+    (broken,) = found.broken
+    assert broken.startswith("Row 2, ")
+    with pytest.raises(DataError, match=r"1 rows are broken \(Row 1"):
+        tokenise([{"a": 1}], tokenizer=tokenizer, data=data, hooks=Hooks())

@@ -74,3 +74,21 @@ def test_a_missing_split_names_those_there_are(sources: Path) -> None:
     with pytest.raises(DataError, match="no split 'validation'") as caught:
         load_rows("splits", roots=[sources], split="validation")
     assert "train, test" in caught.value.remedy
+
+
+def test_broken_rows_are_left_out_and_named_where_that_is_wanted(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{\n\n[2]\n{"a": 3}\n')
+    broken: list[str] = []
+    assert load_rows("rows.jsonl", roots=[tmp_path], broken=broken) == [{"a": 1}, {"a": 3}]
+    assert [text.partition(":")[0] for text in broken] == ["rows.jsonl, row 2", "rows.jsonl, row 4"]
+    texts = pa.array([b"one", b"\xff", b"three"]).view(pa.string())
+    pq.write_table(pa.table({"text": texts}), tmp_path / "rows.parquet")
+    broken = []
+    found = load_rows("rows.parquet", roots=[tmp_path], broken=broken)
+    assert (found, len(broken)) == ([{"text": "one"}, {"text": "three"}], 1)
+    assert "rows.parquet, row 2: text that is not UTF-8" in broken[0]
+    with pytest.raises(DataError, match="row 2: text that is not UTF-8"):
+        load_rows("rows.parquet", roots=[tmp_path])

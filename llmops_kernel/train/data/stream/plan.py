@@ -1,0 +1,169 @@
+"""What a stream reads: the files of a source and their parts, found without reading the rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.errors import DataError
+from llmops_kernel.store.files import private_folder, write_whole
+from llmops_kernel.tables.files import TableFile, open_url, table_files
+from llmops_kernel.tables.parts import unreadable
+from llmops_kernel.train.data.stream.order import StreamPart
+from llmops_kernel.train.data.stream.reader import read
+
+STREAMED = frozenset({"jsonl", "parquet"})
+"""Formats of which a part can be read without what is before it."""
+_MOST_PART_BYTES = 4 << 20
+_LEAST_PART_BYTES = 1 << 10
+_PARTS_OF_SMALL_DATA = 256
+"""Parts of data of less than 1 GB: so many that they can be dealt evenly to a few workers."""
+_SAMPLES = 16
+"""Parts from which the rows of JSONL files are estimated."""
+_READERS = 8
+"""Footers that are read at a time."""
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """All parts of one source; the same on all workers and in all attempts."""
+
+    source: str
+    files: tuple[TableFile, ...]
+    parts: tuple[StreamPart, ...]
+    fingerprint: str
+    """Of names and versions of the files."""
+
+
+def plan_stream(source: str, *, roots: Sequence[Path], cache: Path | None = None) -> StreamPlan:
+    """Return the parts of a source. Reads the footers of Parquet files, and nothing of JSONL.
+
+    Raises DataError.
+    """
+    files = tuple(table_files(source, roots=roots, hashed=False))
+    for file in files:
+        if file.format not in STREAMED:
+            raise DataError(
+                f"{file.name} of {source} is not JSONL or Parquet, and is not streamed.",
+                remedy="write it as Parquet, or set data.streaming=false",
+            )
+    known = [[file.name, file.format, file.version] for file in files]
+    mark = hashlib.sha256(json.dumps([1, known]).encode()).hexdigest()[:16]
+    groups = _load(cache, mark, "groups") if cache else None
+    if groups is None:
+        groups = _footers(files)
+        if cache and groups:
+            _save(cache, mark, "groups", groups)
+    parts = tuple(_parts(files, groups))
+    if not parts:
+        raise DataError(f"{source} has no rows.", remedy="check data.train in the config")
+    return StreamPlan(source, files, parts, mark)
+
+
+def _footers(files: Sequence[TableFile]) -> dict[str, list[list[int]]]:
+    """Return rows and bytes of each row group, by the number of the Parquet file."""
+    parquet = [number for number, file in enumerate(files) if file.format == "parquet"]
+    if not parquet:
+        return {}
+    with ThreadPoolExecutor(_READERS) as pool:
+        found = pool.map(lambda number: _row_groups(files[number]), parquet)
+        return {str(number): groups for number, groups in zip(parquet, found, strict=True)}
+
+
+def _row_groups(file: TableFile) -> list[list[int]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files, path = open_url(file.url)
+    try:
+        with files.open(path, "rb") as opened:
+            footer = pq.read_metadata(opened)
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(file.url, error) from error
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    return [[group.num_rows, group.total_byte_size] for group in groups]
+
+
+def _parts(files: Sequence[TableFile], groups: Mapping[str, Any]) -> Iterator[StreamPart]:
+    size = part_bytes(sum(file.size_bytes for file in files if file.format == "jsonl"))
+    index = 0
+    for number, file in enumerate(files):
+        first_row = 0
+        if file.format == "jsonl":
+            for offset in range(0, file.size_bytes, size):
+                num_bytes = min(size, file.size_bytes - offset)
+                yield StreamPart(index, number, offset, num_bytes)
+                index += 1
+            continue
+        for group, (num_rows, num_bytes) in enumerate(groups[str(number)]):
+            yield StreamPart(index, number, group, num_bytes, num_rows, first_row)
+            first_row += num_rows
+            index += 1
+
+
+def part_bytes(total: int) -> int:
+    """Return the size of the parts of JSONL files of `total` bytes."""
+    return min(_MOST_PART_BYTES, max(_LEAST_PART_BYTES, total // _PARTS_OF_SMALL_DATA))
+
+
+def load_counts(plan: StreamPlan, cache: Path) -> dict[int, int]:
+    """Return the rows of those JSONL parts that an earlier run or attempt has read, by part."""
+    known = _load(cache, plan.fingerprint, "counts") or {}
+    return {int(part): rows for part, rows in known.items()}
+
+
+def save_counts(plan: StreamPlan, counts: Mapping[int, int], cache: Path) -> None:
+    """Keep the rows of JSONL parts for the next attempt or run; an error is ignored."""
+    _save(cache, plan.fingerprint, "counts", dict(counts))
+
+
+def estimated_rows(plan: StreamPlan, counts: MutableMapping[int, int]) -> tuple[int, bool]:
+    """Return the rows of an epoch, and whether their number is exact.
+
+    Lines that were not counted are estimated from their bytes, by parts all over the data, whose
+    rows are added to `counts`. Raises DataError.
+    """
+    unknown = [one for one in plan.parts if one.num_rows is None and one.index not in counts]
+    sampled = _spread(unknown, _SAMPLES)
+    with ThreadPoolExecutor(_READERS) as pool:
+        for part, rows in zip(
+            sampled, pool.map(lambda part: len(read(plan.files, part)), sampled), strict=True
+        ):
+            counts[part.index] = rows
+    known = sum(
+        counts.get(one.index, 0) if one.num_rows is None else one.num_rows for one in plan.parts
+    )
+    if len(sampled) == len(unknown):
+        return known, True
+    mean = sum(counts[part.index] for part in sampled) / sum(part.num_bytes for part in sampled)
+    rest = sum(part.num_bytes for part in unknown if part.index not in counts)
+    return known + round(mean * rest), False
+
+
+def _spread(parts: Sequence[StreamPart], count: int) -> list[StreamPart]:
+    if len(parts) <= count:
+        return list(parts)
+    return [parts[(2 * n + 1) * len(parts) // (2 * count)] for n in range(count)]
+
+
+def _file(cache: Path, mark: str, what: str) -> Path:
+    return cache / "streams" / f"{mark}-{what}.json"
+
+
+def _load(cache: Path, mark: str, what: str) -> Any:
+    with suppress(OSError, ValueError):
+        return json.loads(_file(cache, mark, what).read_bytes())
+    return None
+
+
+def _save(cache: Path, mark: str, what: str, value: Any) -> None:
+    path = _file(cache, mark, what)
+    with suppress(OSError):
+        private_folder(path.parent)
+        write_whole(path, json.dumps(value).encode())

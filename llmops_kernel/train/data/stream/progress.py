@@ -1,0 +1,139 @@
+"""What a stream adds to the steps: when its rows end, the epoch, and the ledger in the journal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.metrics.events import RankRows, RowsEvent, WarningEvent
+from llmops_kernel.train.collectives import gather
+from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.data.skipped import SHOWN, skipped_warning
+from llmops_kernel.train.data.stream.dataset import Seen, StreamedRows
+from llmops_kernel.train.data.stream.ledger import rank_rows
+from llmops_kernel.train.data.stream.plan import save_counts
+
+_REPORT_STEPS = 500
+"""The ledger is written at least so often."""
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One rank's part of a report."""
+
+    rows: RankRows
+    broken: tuple[str, ...]
+    """What is wrong with the first of the skipped rows."""
+    num_broken: int
+    counts: dict[int, int]
+    seen: Seen
+
+
+@dataclass
+class StreamProgress:
+    """Follows the rows of one worker; all workers call its methods alike."""
+
+    context: WorkerContext
+    rows: StreamedRows
+    rows_per_step: int
+    """Of this worker."""
+    ends_with_rows: bool
+    """The training ends with the rows, however many steps that takes; else with the steps."""
+    max_length: int
+    cache: Path
+    _reported: int = 0
+    """Step up to which the ledger is written."""
+    _saved: dict[int, int] = field(default_factory=dict)
+
+    def begin(self, step: int) -> None:
+        """Begin after a step: 0, or that of the checkpoint."""
+        self._reported = step
+        self._saved = dict(self.rows.walk.counts)
+
+    def is_finished(self, step: int) -> bool:
+        """Return whether this worker has trained on its last row."""
+        return self.ends_with_rows and self.rows.is_finished(step * self.rows_per_step)
+
+    def end_step(self, state: Any, control: Any, *, finished: bool) -> bool:
+        """Set epoch, total and end of the training after a step; return whether it was the last.
+
+        Until lines have been counted the total is an estimate, which the end need not meet.
+        """
+        step = state.global_step
+        state.epoch = self.rows.epoch_at(step * self.rows_per_step)
+        if not self.ends_with_rows:
+            return bool(step >= state.max_steps)
+        control.should_training_stop = finished
+        if finished:
+            state.max_steps = step
+        elif step >= state.max_steps:
+            state.max_steps = step + math.ceil(step / 100)
+        return finished
+
+    def is_due(self, step: int) -> bool:
+        """Return whether to report after this step; the same on all workers."""
+        return step % _REPORT_STEPS == 0
+
+    def report(self, step: int, *, is_end: bool = False) -> None:
+        """Write the ledger up to a step. Call it on all ranks."""
+        if step == self._reported:
+            return
+        shares = gather(self._share(step))
+        if self.context.is_main:
+            self._emit(step, shares, is_end=is_end)
+        self._reported = step
+
+    def _share(self, step: int) -> _Share:
+        begin, end = (number * self.rows_per_step for number in (self._reported, step))
+        broken = self.rows.trained(end)
+        counts = dict(self.rows.walk.counts)
+        found = {part: rows for part, rows in counts.items() if part not in self._saved}
+        self._saved |= found
+        return _Share(
+            rank_rows(self.rows.walk, begin=begin, end=end),
+            tuple(one.message for one in broken[:SHOWN]),
+            len(broken),
+            found,
+            self.rows.seen,
+        )
+
+    def _emit(self, step: int, shares: Sequence[_Share], *, is_end: bool) -> None:
+        plan, num_broken = self.rows.walk.plan, sum(share.num_broken for share in shares)
+        self.context.emit(
+            RowsEvent(
+                step=step,
+                plan=plan.fingerprint,
+                ranks=tuple(share.rows for share in shares),
+                num_skipped=num_broken,
+            )
+        )
+        if num_broken:
+            first = [text for share in shares for text in share.broken][:SHOWN]
+            self.context.emit(skipped_warning(plan.source, num_broken, first))
+        if is_end:
+            self._warn_lengths(plan.source, [share.seen for share in shares])
+        for share in shares:
+            self._saved |= share.counts
+        if any(share.counts for share in shares):
+            save_counts(plan, self._saved, self.cache)
+
+    def _warn_lengths(self, source: str, seen: Sequence[Seen]) -> None:
+        if num_cut := sum(one.num_cut for one in seen):
+            self.context.emit(
+                WarningEvent(
+                    message=f"{num_cut:,} rows of {source} are longer than"
+                    f" max_length={self.max_length} and were truncated.",
+                    remedy="raise data.max_length if the truncated part matters",
+                )
+            )
+        if num_empty := sum(one.num_empty for one in seen):
+            self.context.emit(
+                WarningEvent(
+                    message=f"{num_empty:,} rows of {source} have no token that counts for the"
+                    " loss: nothing was learned from them.",
+                    remedy="raise data.max_length, or check for empty answers",
+                )
+            )

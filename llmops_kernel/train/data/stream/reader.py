@@ -1,0 +1,155 @@
+"""Reads a part's rows: they are decoded one by one, when they are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from llmops_kernel.errors import DataError
+from llmops_kernel.tables.files import TableFile, open_url
+from llmops_kernel.tables.parts import unreadable
+from llmops_kernel.train.data.stream.order import StreamPart
+
+_TAIL_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 22
+
+Row = dict[str, Any]
+
+
+class PartRows(Protocol):
+    """The rows of a part, in their order in the file."""
+
+    def __len__(self) -> int: ...
+
+    def row(self, number: int, label: str) -> Row:
+        """Return a row. Raises DataError, which calls the row by its label."""
+        ...
+
+
+def read(files: Sequence[TableFile], part: StreamPart) -> PartRows:
+    """Read a part. Raises DataError if its file is gone or is broken as a whole."""
+    file = files[part.file]
+    if file.format == "jsonl":
+        return _Lines([line for line in _text(file, part)[1].split(b"\n") if not _is_blank(line)])
+    return _Table(_row_group(file, part))
+
+
+def place(files: Sequence[TableFile], part: StreamPart, row: int) -> str:
+    """Return where a row is, for people: `train.jsonl, row 17`. Blank lines count, as in editors.
+
+    Lines before it are counted in local files; elsewhere its first byte is named.
+    """
+    file = files[part.file]
+    if file.format != "jsonl":
+        number = part.first_row + row + 1
+        return f"{file.name}, row {number:,} (row group {part.offset})"
+    begin, text = _text(file, part)
+    lines = text.split(b"\n")
+    found = [number for number, line in enumerate(lines) if not _is_blank(line)][row]
+    local = Path(file.url)
+    if local.is_file():
+        return f"{file.name}, row {_newlines(local, begin) + found + 1:,}"
+    return f"{file.name}, the row at byte {begin + sum(len(line) + 1 for line in lines[:found]):,}"
+
+
+def _is_blank(line: bytes) -> bool:
+    return not line or line.isspace()
+
+
+def _newlines(path: Path, end: int) -> int:
+    """Return the number of line ends before a byte of a local file."""
+    found, left = 0, end
+    with path.open("rb") as file:
+        while left and (chunk := file.read(min(_CHUNK_BYTES, left))):
+            found += chunk.count(b"\n")
+            left -= len(chunk)
+    return found
+
+
+def _text(file: TableFile, part: StreamPart) -> tuple[int, bytes]:
+    """Return the lines that begin in a part, and the first one's place in the file."""
+    files, path = open_url(file.url)
+    begin = max(0, part.offset - 1)
+    end = min(part.offset + part.num_bytes, file.size_bytes)
+    try:
+        data: bytes = files.cat_file(path, start=begin, end=end)
+        if part.offset:
+            # The byte before tells whether a line begins with the part.
+            first = data.find(b"\n") + 1
+            if not first:
+                return end, b""
+            begin, data = begin + first, data[first:]
+        while data and not data.endswith(b"\n") and end < file.size_bytes:
+            more = files.cat_file(path, start=end, end=min(end + _TAIL_BYTES, file.size_bytes))
+            if not more:
+                break
+            data += more[: more.find(b"\n") + 1] or more
+            end += len(more)
+    except OSError as error:
+        raise unreadable(file.url, error) from error
+    return begin, data
+
+
+class _Lines:
+    def __init__(self, lines: list[bytes]) -> None:
+        self._lines = lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def row(self, number: int, label: str) -> Row:
+        try:
+            row = json.loads(self._lines[number])
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f"Row {label} is not valid JSON ({error}).",
+                remedy="each line must be one JSON object; fix or delete that line",
+            ) from error
+        if not isinstance(row, dict):
+            raise DataError(
+                f"Row {label} is a {type(row).__name__} where an object is needed.",
+                remedy='write the row as {"field": value, ...}',
+            )
+        return row
+
+
+class _Table:
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def row(self, number: int, label: str) -> Row:
+        try:
+            row: Row = self._table.slice(number, 1).to_pylist()[0]
+        except UnicodeDecodeError as error:  # Parquet does not check it.
+            raise DataError(
+                f"Row {label} has text that is not UTF-8 ({error.reason}).",
+                remedy="write the table's text as UTF-8",
+            ) from error
+        return row
+
+
+def _row_group(file: TableFile, part: StreamPart) -> Any:
+    import pyarrow as pa
+
+    try:
+        return _open_parquet(file.url).read_row_group(part.offset, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{file.name}, row group {part.offset} (rows {part.first_row + 1:,} to"
+            f" {part.first_row + (part.num_rows or 0):,}) cannot be read: {error}",
+            remedy="check that the file is whole, and that the cluster's nodes may read it",
+        ) from error
+
+
+@lru_cache(maxsize=4)
+def _open_parquet(url: str) -> Any:
+    import pyarrow.parquet as pq
+
+    files, path = open_url(url)
+    return pq.ParquetFile(files.open(path, "rb"), pre_buffer="://" in url)

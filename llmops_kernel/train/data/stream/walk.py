@@ -1,0 +1,168 @@
+"""Walks through the rows of one worker in their order, from any position on."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+
+from llmops_kernel.errors import DataError
+from llmops_kernel.train.data.stream.order import Piece, Window, order, row_order, windows
+from llmops_kernel.train.data.stream.plan import StreamPlan
+from llmops_kernel.train.data.stream.reader import PartRows, Row, read
+
+
+@dataclass(frozen=True)
+class Span:
+    """A window at its place among all rows that the worker trains on."""
+
+    window: Window
+    sizes: tuple[int, ...]
+    """Rows of each piece."""
+    start: int
+    """Rows of the worker before it, in all epochs."""
+    epoch_share: tuple[float, float]
+    """Share of the worker's epoch before and after it, by bytes."""
+
+    @cached_property
+    def count(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        return tuple(accumulate(self.sizes))
+
+    def place(self, row: int) -> tuple[int, int]:
+        """Return the piece of a row of the window, unshuffled, and the row's number in its part."""
+        piece = bisect_right(self._ends, row)
+        before = self._ends[piece - 1] if piece else 0
+        return piece, self.window.pieces[piece].begin + row - before
+
+
+@dataclass(frozen=True)
+class Located:
+    """A row that is yet to be decoded."""
+
+    rows: PartRows
+    number: int
+    """In its part."""
+    part: int
+    position: int
+    """Among all rows of the worker, in all epochs."""
+
+    def decode(self) -> Row:
+        return self.rows.row(self.number, self.label)
+
+    @property
+    def label(self) -> str:
+        """What errors call it, until somebody looks up its place in the file."""
+        return f"{self.part}:{self.number}"
+
+
+@dataclass
+class Walk:
+    """One worker's way through the data."""
+
+    plan: StreamPlan
+    rank: int
+    world: int
+    seed: int
+    shuffle: bool = True
+    num_epochs: int | None = None
+    """None: without end."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """Rows of JSONL parts that are known; more are added while they are read."""
+    spans: list[Span] = field(default_factory=list)
+    """The windows from the first one on, as far as they are known."""
+    end: int | None = None
+    """Rows of the worker in all epochs; None until the last window is known."""
+
+    def reset(self) -> None:
+        """Forget where the rows were, before walking again."""
+        self.spans, self.end = [], None
+
+    def rows(self, start: int = 0) -> Iterator[Located]:
+        """Yield the worker's rows from a position on. Nothing before it is decoded.
+
+        Windows before it are not read either, except JSONL whose lines are yet to be counted.
+        Raises DataError.
+        """
+        position = 0
+        for window, share in self._windows():
+            loaded: list[PartRows] | None = None
+            sizes = self._known_sizes(window)
+            if sizes is None:
+                loaded = self._load(window)
+                sizes = self._sizes(window, loaded)
+            span = Span(window, tuple(sizes), position, share)
+            self.spans.append(span)
+            if span.end > start:
+                yield from self._shuffled(span, loaded or self._load(window), start)
+            position = span.end
+        self.end = position
+
+    def _windows(self) -> Iterator[tuple[Window, tuple[float, float]]]:
+        epoch = before = 0
+        while self.num_epochs is None or epoch < self.num_epochs:
+            plan = self.plan
+            pieces = order(
+                plan.parts, seed=self.seed, epoch=epoch, world=self.world, shuffle=self.shuffle
+            )[self.rank]
+            total, passed = sum(self._bytes(piece) for piece in pieces) or 1, 0
+            for window in windows(pieces, plan.parts, epoch=epoch):
+                begin = passed
+                passed += sum(self._bytes(piece) for piece in window.pieces)
+                yield window, (begin / total, passed / total)
+            known = self.spans[-1].end if self.spans else 0
+            if known == before:
+                self._too_few()
+            before = known
+            epoch += 1
+
+    def _too_few(self) -> None:
+        raise DataError(
+            f"{self.plan.source} has too few rows to be divided among {self.world} workers:"
+            f" worker {self.rank} has none.",
+            remedy="set data.streaming=false, or fewer workers in parallelism.num_workers",
+        )
+
+    def _bytes(self, piece: Piece) -> int:
+        part = self.plan.parts[piece.part]
+        if piece.end is None or not part.num_rows:
+            return part.num_bytes
+        return part.num_bytes * (piece.end - piece.begin) // part.num_rows
+
+    def _known_sizes(self, window: Window) -> list[int] | None:
+        sizes = []
+        for piece in window.pieces:
+            end = self.counts.get(piece.part) if piece.end is None else piece.end
+            if end is None:
+                return None
+            sizes.append(end - piece.begin)
+        return sizes
+
+    def _load(self, window: Window) -> list[PartRows]:
+        plan = self.plan
+        return [read(plan.files, plan.parts[piece.part]) for piece in window.pieces]
+
+    def _sizes(self, window: Window, loaded: list[PartRows]) -> list[int]:
+        for piece, rows in zip(window.pieces, loaded, strict=True):
+            if piece.end is None:
+                self.counts[piece.part] = len(rows)
+        return self._known_sizes(window) or []
+
+    def _shuffled(self, span: Span, loaded: list[PartRows], start: int) -> Iterator[Located]:
+        """Yield the rows of a window from a position on; what is read is held until the end."""
+        chosen = row_order(
+            span.window, span.count, seed=self.seed, rank=self.rank, shuffle=self.shuffle
+        )
+        for position in range(max(span.start, start), span.end):
+            piece, number = span.place(chosen[position - span.start])
+            part = span.window.pieces[piece].part
+            yield Located(loaded[piece], number, part, position)

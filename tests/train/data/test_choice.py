@@ -1,0 +1,56 @@
+"""Which training data is streamed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.errors import DataError
+from llmops_kernel.train.data.choice import LARGE_BYTES, is_streamed
+
+
+def sparse(path: Path, size: int) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+def chosen(tmp_path: Path, source: str, **more: Any) -> bool:
+    return is_streamed(DataConfig(train=source, **more), [tmp_path])
+
+
+def test_large_files_are_streamed_unless_the_rows_are_needed_together(tmp_path: Path) -> None:
+    sparse(tmp_path / "small.jsonl", LARGE_BYTES)
+    sparse(tmp_path / "large.parquet", LARGE_BYTES + 1)
+    sparse(tmp_path / "folder" / "a.jsonl", LARGE_BYTES)
+    sparse(tmp_path / "folder" / "b.txt", LARGE_BYTES)
+    assert not chosen(tmp_path, "small.jsonl")
+    assert chosen(tmp_path, "large.parquet")
+    assert not chosen(tmp_path, "folder")
+    sparse(tmp_path / "folder" / "c.jsonl", 1)
+    assert chosen(tmp_path, "folder")
+    assert chosen(tmp_path, "folder/*.jsonl")
+    assert not chosen(tmp_path, "absent.jsonl")
+    assert not chosen(tmp_path, "some/hub-id")
+    for other in ({"packing": True}, {"max_rows": 9}, {"streaming": False}):
+        assert not chosen(tmp_path, "large.parquet", **other)
+    assert chosen(tmp_path, "small.jsonl", streaming=True)
+
+
+@pytest.mark.parametrize("name", ["state.json", "dataset_dict.json"])
+def test_arrow_folders_are_not_streamed(tmp_path: Path, name: str) -> None:
+    sparse(tmp_path / "saved" / "data.jsonl", LARGE_BYTES + 1)
+    (tmp_path / "saved" / name).touch()
+    assert not chosen(tmp_path, "saved")
+    with pytest.raises(DataError, match="Arrow files") as caught:
+        chosen(tmp_path, "saved", streaming=True)
+    assert "to_parquet" in caught.value.remedy
+
+
+def test_a_hub_id_is_not_streamed(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="hub ids are not streamed") as caught:
+        chosen(tmp_path, "some/hub-id", streaming=True)
+    assert "hf://datasets" in caught.value.remedy
