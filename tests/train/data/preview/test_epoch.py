@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.config.models.train import TrainingConfig
@@ -57,6 +57,7 @@ def report(rows: int, total: int | None = None) -> SourceReport:
 
 
 @given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
+@settings(deadline=None)
 def test_steps_are_those_of_accelerates_sampler(
     rows: int, micro: int, workers: int, accumulation: int
 ) -> None:

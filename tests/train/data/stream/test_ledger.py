@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.metrics.events import AnyEvent, RowsEvent, StartEvent, parse_event
@@ -33,6 +33,7 @@ def plan(tmp_path: Path) -> StreamPlan:
 
 
 @given(st.sets(st.integers(0, 200)))
+@settings(deadline=None)
 def test_ranges_are_read_back(numbers: set[int]) -> None:
     assert numbers_of(ranges(numbers)) == sorted(numbers)
 
