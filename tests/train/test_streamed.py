@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import AnyEvent, StepEvent
 from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.journal.training_view import TrainingView
@@ -18,6 +19,7 @@ from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.reader import read
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet
 from tests.train.strategy_pairs import Pairs, open_pairs
+from tests.train.test_loop import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -149,12 +151,12 @@ def test_steps_are_given_or_come_from_the_rows(
 
 
 def test_broken_rows_are_skipped_counted_and_named(
-    pairs: Pairs, make_config: Callable[..., Any], data: Path, tmp_path: Path
+    make_config: Callable[..., Any], data: Path, tmp_path: Path
 ) -> None:
     lines = [*map(json.dumps, rows(30)), "{", *map(json.dumps, rows(20, 30)), '{"a": 1}']
     write_jsonl(data / "data" / "a.jsonl", lines)
-    skipping = make_config(**settings(on_error="skip"))
-    events = pairs.events(skipping, tmp_path / "skip", data)
+    one = {**settings(on_error="skip"), "hooks": {}, "parallelism": {"num_workers": 1}}
+    events = run(make_config(**one), tmp_path / "skip", data)
     view = TrainingView(events)
     assert view.skipped_rows == 2
     (warning,) = [event for event in events if event.kind == "warning"]
@@ -163,7 +165,6 @@ def test_broken_rows_are_skipped_counted_and_named(
     assert "a.jsonl, row 52" in warning.message
     losses = [event.loss for event in events if isinstance(event, StepEvent)]
     assert all(loss is not None and 0 < loss < 10 for loss in losses)
-    folder = tmp_path / "stop"
-    assert pairs.run(make_config(**settings()), folder, data) != [0, 0]
-    logs = "".join((folder / f"{rank}.log").read_text() for rank in range(2))
-    assert "a.jsonl, row 31 is not valid JSON" in logs
+    one["data"]["on_error"] = "stop"
+    with pytest.raises(DataError, match=r"^a\.jsonl, row 31 is not valid JSON"):
+        run(make_config(**one), tmp_path / "stop", data)
