@@ -83,8 +83,8 @@ def ray_cluster() -> Iterator[ClusterInfo]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put tests without Ray first, so that a broken import fails at once.
 
-    With several processes (pytest-xdist) all that use Ray are in one of them: they take longest,
-    so they come first.
+    With several processes (pytest-xdist) those that use Ray stay together (tests/groups.py). They
+    take longest, so they come first.
     """
     is_distributed = hasattr(config, "workerinput")  # Set by xdist in its processes.
     items.sort(key=lambda item: _uses_ray(item) != is_distributed)

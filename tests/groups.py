@@ -12,15 +12,18 @@ _USES_RAY = re.compile(r"\bmark\.ray\b")
 
 
 class ByFile(LoadScopeScheduling):
-    """Keeps the tests of a file in one process, and all files with tests that use Ray.
+    """Keeps the tests of a file in one process, and so all files with tests that use Ray.
 
+    Those with Ray in pods, which wait most of the time, are together too, apart from the others.
     `--dist loadgroup` does neither with pytest 9.2, without a word: xdist 3.8.0 writes a test's
     group into an attribute that is no longer read (pytest-xdist, issue 1386).
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "ray" if uses_ray(self.config.rootpath / file) else file
+        if not uses_ray(self.config.rootpath / file):
+            return file
+        return "pods" if file.startswith("tests/k8s/") else "ray"
 
 
 @lru_cache

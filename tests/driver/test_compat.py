@@ -103,6 +103,7 @@ def train(spec: RunSpec, *missing: str) -> dict[str, Any]:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.beside
 @pytest.mark.timeout(300)
 def test_the_stock_trainer_trains_where_a_private_name_is_missing(spec: RunSpec) -> None:
     report = train(spec, "ray.train.v2._internal.execution.failure_handling")
@@ -113,6 +114,7 @@ def test_the_stock_trainer_trains_where_a_private_name_is_missing(spec: RunSpec)
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.beside
 @pytest.mark.timeout(300)
 def test_our_trainer_trains_where_none_is_missing(spec: RunSpec) -> None:
     report = train(spec)

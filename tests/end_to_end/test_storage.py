@@ -20,7 +20,7 @@ from tests.end_to_end.conftest import until
 from tests.end_to_end.script_runs import write
 from tests.end_to_end.test_scripts import STEPS
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

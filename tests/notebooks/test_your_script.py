@@ -18,6 +18,7 @@ def test_it_has_a_parameters_cell_and_no_outputs() -> None:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.beside
 def test_it_runs_and_ends_with_pictures_and_numbers(tmp_path: Path) -> None:
     cells = run_notebook(NAME, PARAMETERS, tmp_path / "notebooks")
     for source in ("run.wait()", "again.wait()", "ray_run.wait()"):

@@ -208,7 +208,7 @@ async def test_no_pattern_holds_a_search_for_long(api: Fetch, pattern: str) -> N
         answer = await api(url, request_timeout=30)
         assert answer.code in (200, 422), (answer.code, answer.body[:300])
         assert harmless(answer)
-        assert time.monotonic() - began_s < 10
+        assert time.monotonic() - began_s < 25
 
 
 async def test_a_search_without_a_text_is_reported(api: Fetch) -> None:

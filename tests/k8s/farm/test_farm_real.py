@@ -14,7 +14,7 @@ from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.manifests import RAYCLUSTERS, group, raycluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 MERGE = {"Content-Type": "application/merge-patch+json"}
 PROXY = "/api/v1/namespaces/{}/services/real-head-svc:dashboard/proxy{}"
 

@@ -14,10 +14,11 @@ from tests.k8s.product.test_end_to_end import HOOKS, config, farm, until
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1200)]
 __all__ = ["config", "farm"]
-AWAY_S = 60.0
-STEPS, STEP_S = 110, 0.8
+AWAY_S = 30.0
+"""A follower survives a whole minute in tests/jobs/test_over_proxy.py."""
+STEPS, STEP_S = 66, 0.8
 """Long enough to keep training while the API server is away."""
 
 
@@ -26,7 +27,7 @@ def run(farm: Farm, config: Path) -> llmops.Run:
     (config.parent / "hooks.py").write_text(HOOKS.replace("0.3", str(STEP_S)))
     cluster = llmops.up("kind-cpu").wait(timeout_s=400)
     run = cluster.submit(config, overrides=[f"training.max_steps={STEPS}"])
-    until(lambda: steps(run) >= 5, timeout_s=240)
+    until(lambda: steps(run) >= 5, timeout_s=400)
     return run
 
 
@@ -42,7 +43,7 @@ def gaps(run: llmops.Run) -> list[str]:
     return [name for name, seqs in streams.items() if sorted(seqs) != [*range(1, len(seqs) + 1)]]
 
 
-def test_an_api_server_that_is_away_for_a_minute(run: llmops.Run, standin: StandIn) -> None:
+def test_an_api_server_that_is_away_for_half_a_minute(run: llmops.Run, standin: StandIn) -> None:
     record = run.record
     standin.fault("away", seconds=AWAY_S)
     gone_s = time.monotonic()
@@ -72,7 +73,7 @@ def test_a_head_pod_that_is_killed(run: llmops.Run, farm: Farm, namespace: str) 
     seen = [event.step for event in run.events() if isinstance(event, StepEvent)]
     head = next(p for p in farm.pods(namespace) if "head" in p["metadata"]["name"])
     farm.kill_pod(head["metadata"]["name"], namespace=namespace)
-    until(lambda: run.state == "FAILED", timeout_s=180)
+    until(lambda: run.state == "FAILED", timeout_s=400)
     # What the user reads: what happened, where it was, that nothing read so far is lost.
     assert "kind-cpu" in run.view.message
     assert "step" in run.view.message

@@ -15,7 +15,7 @@ from tests.k8s.standin.process import StandIn
 from tests.k8s.support.user_namespace import of_this_process
 from tests.providers.handshake import lets_in
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 TEMPLATE = """\
 provider: kuberay
 image: rayproject/ray:2.60.0-py311-cpu
