@@ -141,7 +141,9 @@ class StoreError(LLMOpsError):
 
 
 class TrainingError(LLMOpsError):
-    """Raised on a worker while a run is being prepared or trained."""
+    """Raised on a worker while a run is being prepared or trained, or by a preview of its data."""
+
+    status = 422
 
 
 class DataError(TrainingError):

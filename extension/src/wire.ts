@@ -355,6 +355,75 @@ export interface ConfigHover {
   text: string;
 }
 
+/** A training config whose data is looked at. Nothing is saved or started. */
+export interface DataBody {
+  kind?: string | null;
+  path?: string | null;
+  text: string;
+  /** Rows of each source that are tokenised. */
+  rows?: number;
+  /** Whose rows are shown. */
+  side?: 'train' | 'eval';
+}
+
+/** One row of a config's data, by its number from 1. */
+export interface DataRowBody {
+  kind?: string | null;
+  path?: string | null;
+  text: string;
+  side?: 'train' | 'eval';
+  row: number;
+}
+
+/** What the model will see of a config's data. */
+export interface ConfigData {
+  side: 'train' | 'eval';
+  has_eval: boolean;
+  facts: DataFact[];
+  /** Of which rows the histogram is. */
+  lengths: string;
+  bins: DataBin[];
+  rows: DataRow[];
+  took_s: number;
+}
+
+/** One finding. */
+export interface DataFact {
+  label: string;
+  text: string;
+  /** `warning`: something to look at before a run. */
+  level: 'plain' | 'warning';
+}
+
+/** A line of the histogram of lengths. */
+export interface DataBin {
+  label: string;
+  /** null: the line is `max_length` itself. */
+  rows: number | null;
+  /** Longer than `max_length`. */
+  is_beyond: boolean;
+}
+
+/** One row as the model sees it. */
+export interface DataRow {
+  /** null where only a part of a large file was read. */
+  number: number | null;
+  /** What it is, in one line. */
+  head: string;
+  /** Tokens at its end that are not among `tokens`. */
+  hidden: number;
+  tokens: DataToken[];
+}
+
+/** The text of one token, or of several that make one character. */
+export interface DataToken {
+  /** With control characters and line ends made visible. */
+  text: string;
+  ids: number[];
+  kind: 'loss' | 'context' | 'cut';
+  special: boolean;
+}
+
 /** One run in a list. */
 export interface RunRow {
   run_id: string;

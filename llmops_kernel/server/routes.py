@@ -8,6 +8,7 @@ from llmops_kernel.server import handshake
 from llmops_kernel.server.base import NotFoundHandler
 from llmops_kernel.server.chat import routes as chat_routes
 from llmops_kernel.server.clusters import routes as cluster_routes
+from llmops_kernel.server.configs import data as data_routes
 from llmops_kernel.server.configs import routes as config_routes
 from llmops_kernel.server.dashboard import proxy, view_routes
 from llmops_kernel.server.live import websocket as live
@@ -28,6 +29,7 @@ def all_routes() -> list[tuple[str, Any]]:
         log_routes,
         scored_rows,
         config_routes,
+        data_routes,
         proxy,
         view_routes,
     )

@@ -30,6 +30,8 @@ class PreviewJob(_Answer):
     """Show this one row whole, and look at no other."""
     max_tokens: int | None = 400
     """Tokens of each row that are shown; null: all of them."""
+    light: bool = False
+    """Load the tokenizer's library without torch, unless the hooks have imported it."""
 
 
 class Piece(_Answer):

@@ -24,7 +24,7 @@ import { ClusterChoice } from './choice';
 import { ClusterChooser } from './chooser';
 import { configExtension, marks } from './editor';
 import { Findings } from './findings';
-import { submitIcon } from './icons';
+import { dataIcon, submitIcon } from './icons';
 import { Kinds } from './kinds';
 import { offsetAt } from './positions';
 import { check } from './requests';
@@ -42,6 +42,7 @@ export interface IEditorServices {
   trans: TranslationBundle;
   localPath: (path: string) => string;
   onSubmit: (editor: AssistedEditor) => void;
+  onData: (path: string) => void;
   onStart: (path: string) => void;
   onNewCluster: () => void;
 }
@@ -166,6 +167,9 @@ export class AssistedEditor {
       );
       return;
     }
+    if (kind.name === 'train') {
+      this.addToToolbar('llmops-data', this.dataButton());
+    }
     this.addToToolbar(
       'llmops-cluster',
       new ClusterChooser(choice, trans, onNewCluster)
@@ -180,6 +184,19 @@ export class AssistedEditor {
         onClick: () => onSubmit(this)
       })
     );
+  }
+
+  private dataButton(): ToolbarButton {
+    const { trans, onData } = this.services;
+    return new ToolbarButton({
+      className: 'llmops-configs-button',
+      icon: dataIcon,
+      label: trans.__('Data'),
+      tooltip: trans.__(
+        'Show the rows as the model will see them, without starting anything'
+      ),
+      onClick: () => onData(this.path)
+    });
   }
 
   async save(): Promise<void> {

@@ -25,24 +25,28 @@ import { ISubmissions } from './tokens';
 /** Editors of config files, by the id of their widget. */
 export type IEditors = Map<string, AssistedEditor>;
 
-interface IServices {
+/** Where a command finds the file that it is about. */
+export interface ITargets {
   app: JupyterFrontEnd;
-  llmops: ILLMOps;
   submissions: ISubmissions;
   browser: IDefaultFileBrowser | null;
   tracker: IEditorTracker;
   editors: IEditors;
+}
+
+interface IServices extends ITargets {
+  llmops: ILLMOps;
   trans: TranslationBundle;
   submit: (editor: AssistedEditor) => void;
 }
 
 type Args = ReadonlyPartialJSONObject;
 
-const FROM_BROWSER = { from: 'browser' };
-const FILE = '.jp-DirListing-item[data-isdir="false"]';
+export const FROM_BROWSER = { from: 'browser' };
+export const FILE = '.jp-DirListing-item[data-isdir="false"]';
 // A folder's line, or the empty space below all lines.
 const FOLDER = '.jp-DirListing-content';
-const PATH_ARGS = {
+export const PATH_ARGS = {
   type: 'object',
   properties: {
     path: { type: 'string', description: 'The file, in the file browser' },
@@ -150,14 +154,14 @@ function checkCommand(services: IServices): IFileCommand {
   };
 }
 
-function currentEditor(services: IServices): AssistedEditor | null {
+function currentEditor(services: ITargets): AssistedEditor | null {
   const id = services.tracker.currentWidget?.id ?? '';
   return services.editors.get(id) ?? null;
 }
 
 /** The local path of what a command is about; null when it is no such config. */
-function target(
-  services: IServices,
+export function target(
+  services: ITargets,
   args: Args,
   isRun: boolean | null
 ): string | null {
@@ -178,8 +182,11 @@ function target(
     : null;
 }
 
-async function textOf(services: IServices, path: string): Promise<string> {
-  const { contents } = services.app.serviceManager;
+export async function textOf(
+  app: JupyterFrontEnd,
+  path: string
+): Promise<string> {
+  const { contents } = app.serviceManager;
   const options = { type: 'file', format: 'text', content: true } as const;
   const model = await contents.get(path, options);
   return String(model.content);
@@ -188,7 +195,7 @@ async function textOf(services: IServices, path: string): Promise<string> {
 async function checkFile(services: IServices, path: string): Promise<void> {
   const { app, llmops, trans } = services;
   try {
-    const text = await textOf(services, path);
+    const text = await textOf(app, path);
     const body = { path, text, with_files: true };
     const check = await requests.check(llmops, body);
     if (await showFindings(PathExt.basename(path), check, trans)) {
@@ -200,7 +207,7 @@ async function checkFile(services: IServices, path: string): Promise<void> {
 }
 
 async function askAndSubmit(services: IServices, path: string): Promise<void> {
-  const { llmops, submissions, trans, editors } = services;
+  const { app, llmops, submissions, trans, editors } = services;
   try {
     // What is submitted is the file: an open editor's changes go into it first.
     const open = [...editors.values()].filter(editor => editor.path === path);
@@ -212,7 +219,7 @@ async function askAndSubmit(services: IServices, path: string): Promise<void> {
   const decision = await submissions.ask({
     title: trans.__('Submit %1', PathExt.basename(path)),
     check: async (overrides, signal) => {
-      const text = await textOf(services, path);
+      const text = await textOf(app, path);
       const body = { path, text, overrides, with_files: true };
       return requests.check(llmops, body, signal);
     }

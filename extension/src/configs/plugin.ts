@@ -1,4 +1,5 @@
 import {
+  ILayoutRestorer,
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
@@ -20,6 +21,7 @@ import { AssistedEditor } from './assisted';
 import { addCellCommand } from './cell';
 import { ClusterChoice } from './choice';
 import { addConfigCommands, IEditors } from './configCommands';
+import { addDataCommand } from './data/command';
 import { addEditorCommands } from './editorCommands';
 import { Kinds } from './kinds';
 import { addScriptCommand } from './scriptCommand';
@@ -69,7 +71,13 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Helps to write and submit training configs.',
   autoStart: true,
   requires: [ILLMOps, ISubmissions, IPreferences, IEditorTracker],
-  optional: [IDefaultFileBrowser, ICommandPalette, ILauncher, ITranslator],
+  optional: [
+    IDefaultFileBrowser,
+    ICommandPalette,
+    ILauncher,
+    ITranslator,
+    ILayoutRestorer
+  ],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
@@ -79,7 +87,8 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
     browser: IDefaultFileBrowser | null,
     palette: ICommandPalette | null,
     launcher: ILauncher | null,
-    translator: ITranslator | null
+    translator: ITranslator | null,
+    restorer: ILayoutRestorer | null
   ) => {
     const trans = (translator ?? nullTranslator).load('llmops');
     const submit = (editor: AssistedEditor) =>
@@ -88,10 +97,12 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
     const editors = assistEditors({ ...shared, submit });
     const services = { app, llmops, submissions, browser, tracker, editors };
     addConfigCommands({ ...services, trans, submit });
+    addDataCommand({ ...services, trans, restorer });
     addEditorCommands({ app, tracker, editors, trans });
     addScriptCommand({ app, llmops, submissions, browser, tracker, trans });
     [
       CommandIDs.checkConfig,
+      CommandIDs.showData,
       CommandIDs.submitConfig,
       CommandIDs.submitScript,
       CommandIDs.startTemplate,
@@ -141,6 +152,7 @@ function assistEditors(services: {
       choice,
       localPath: path => contents.localPath(path),
       onSubmit: submit,
+      onData: path => void app.commands.execute(CommandIDs.showData, { path }),
       onStart: path => void submitter.start(path),
       onNewCluster: submitter.newCluster
     });

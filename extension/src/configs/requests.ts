@@ -3,9 +3,13 @@ import {
   CheckBody,
   ConfigCheck,
   ConfigCompletion,
+  ConfigData,
   ConfigHover,
   ConfigText,
   CursorBody,
+  DataBody,
+  DataRow,
+  DataRowBody,
   OperationInfo
 } from '../wire';
 
@@ -24,6 +28,22 @@ export function check(
   signal?: AbortSignal
 ): Promise<ConfigCheck> {
   return post(llmops, 'configs/check', body, signal);
+}
+
+export function data(
+  llmops: ILLMOps,
+  body: DataBody,
+  signal?: AbortSignal
+): Promise<ConfigData> {
+  return post(llmops, 'configs/data', body, signal);
+}
+
+export function dataRow(
+  llmops: ILLMOps,
+  body: DataRowBody,
+  signal?: AbortSignal
+): Promise<DataRow> {
+  return post(llmops, 'configs/data/row', body, signal);
 }
 
 export function complete(

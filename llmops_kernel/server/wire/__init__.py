@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from llmops_kernel.server.wire import chat, clusters, common, configs, live, runs, scoring
+from llmops_kernel.server.wire import chat, clusters, common, configs, data, live, runs, scoring
 
 WIRE_MODELS: tuple[type[BaseModel], ...] = (
     *common.WIRE_MODELS,
     *clusters.WIRE_MODELS,
     *configs.WIRE_MODELS,
+    *data.WIRE_MODELS,
     *runs.WIRE_MODELS,
     *scoring.WIRE_MODELS,
     *chat.WIRE_MODELS,

@@ -9,6 +9,8 @@ from typing import Any
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.errors import ConfigError, DataError
+from llmops_kernel.kinds import reading
+from llmops_kernel.kinds.registry import is_registered, kind_named
 from llmops_kernel.services.data.process import run_job
 from llmops_kernel.services.submission import ConfigLike, combined, load
 from llmops_kernel.store.preview_job import DataPreview, PreviewJob, ShownRow, Side
@@ -39,29 +41,59 @@ def job_of(
     )
 
 
+def job_of_text(text: str, kind: str, name: str, workspace: Path) -> PreviewJob:
+    """Return the job for a text that need not be saved; `name` is what messages call it.
+
+    Raises ConfigError with all mistakes.
+    """
+    if not is_registered(kind):
+        raise _no_rows(name)
+    config = reading.from_text(kind_named(kind), text, name=name, workspace=workspace)
+    return job_of_config(config, name=name, workspace=workspace)
+
+
 def job_of_config(config: Any, *, name: str, workspace: Path) -> PreviewJob:
     """Return the job for a config that is read already. Raises ConfigError for other kinds."""
     if not isinstance(config, TrainingConfig):
-        raise ConfigError(
-            f"{name} is not a training config: it names no training rows",
-            remedy="give a config such as lora.train.yaml",
-        )
+        raise _no_rows(name)
     values = config.model_dump(mode="json")
     return PreviewJob(config=values, workspace=str(workspace.resolve()))
 
 
 def preview(job: PreviewJob, *, timeout_s: float = TIMEOUT_S) -> DataPreview:
     """Look at the data in a process of its own. Raises DataError, HookError, ModelError."""
+    _check_side(job)
     line = run_job(job, timeout_s=timeout_s)
     if line.preview is None:
         raise DataError("The preview has no result.", remedy="llmops doctor")
     return line.preview
 
 
-def preview_row(job: PreviewJob, number: int, *, timeout_s: float = TIMEOUT_S) -> ShownRow:
-    """Return one row of the job's side, whole. Raises DataError, HookError, ModelError."""
-    alone = job.model_copy(update={"row": number, "max_tokens": None})
+def preview_row(
+    job: PreviewJob, number: int, *, timeout_s: float = TIMEOUT_S, max_tokens: int | None = None
+) -> ShownRow:
+    """Return one row of the job's side, whole or up to `max_tokens`.
+
+    Raises DataError, HookError, ModelError.
+    """
+    _check_side(job)
+    alone = job.model_copy(update={"row": number, "max_tokens": max_tokens})
     line = run_job(alone, timeout_s=timeout_s)
     if line.row is None:
         raise DataError("The preview has no result.", remedy="llmops doctor")
     return line.row
+
+
+def _check_side(job: PreviewJob) -> None:
+    if job.side == "eval" and job.config["data"].get("eval") is None:
+        raise ConfigError(
+            "The config names no evaluation rows.",
+            remedy="set data.eval, or look at the training rows",
+        )
+
+
+def _no_rows(name: str) -> ConfigError:
+    return ConfigError(
+        f"{name} is not a training config: it names no training rows",
+        remedy="give a config such as lora.train.yaml",
+    )

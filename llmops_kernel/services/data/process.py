@@ -18,7 +18,7 @@ from typing import IO
 from pydantic import ValidationError
 
 from llmops_kernel import errors
-from llmops_kernel.errors import DataError, LLMOpsError, MissingDependencyError
+from llmops_kernel.errors import DataError, HookError, LLMOpsError, MissingDependencyError
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
 
 _WORK = "llmops_kernel.train.data.preview"
@@ -36,6 +36,16 @@ def run_job(job: PreviewJob, *, timeout_s: float) -> PreviewLine:
 
     The process is ended with all that it started: after `timeout_s`, and by Ctrl-C.
     """
+    line = _run(job.model_copy(update={"light": True}), timeout_s)
+    if line.kind == "failed" and line.error == HookError.__name__:
+        # A hook that asks Transformers for models needs torch, which only costs time.
+        line = _run(job, timeout_s)
+    if line.kind == "failed":
+        raise _error(line)
+    return line
+
+
+def _run(job: PreviewJob, timeout_s: float) -> PreviewLine:
     if find_spec("transformers") is None:
         raise MissingDependencyError(
             "The tokenizer needs transformers, which is not installed here.",
@@ -62,8 +72,6 @@ def run_job(job: PreviewJob, *, timeout_s: float) -> PreviewLine:
             _close(process)
         if line is None:
             raise _too_slow(timeout_s) if late.is_set() else _died(process.returncode, log)
-    if line.kind == "failed":
-        raise _error(line)
     return line
 
 

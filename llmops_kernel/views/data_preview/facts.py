@@ -56,7 +56,7 @@ def _cut(found: DataPreview, report: SourceReport) -> Fact:
 def _masked(report: SourceReport) -> Fact:
     what = "no token that counts for the loss"
     if not report.num_masked:
-        return Fact("no loss", f"none of {of_rows(report)} has {what}")
+        return Fact("no loss", f"each of {of_rows(report)} has tokens that count for the loss")
     share = fmt.percent(report.num_masked / report.num_rows)
     numbers = f": row {_numbers(report.masked)}" if report.masked else ""
     text = f"{report.num_masked:,} of {of_rows(report)} ({share}) have {what} and are skipped"

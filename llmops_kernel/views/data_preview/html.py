@@ -9,6 +9,7 @@ from llmops_kernel.store.preview_job import DataPreview, Kind, ShownRow
 from llmops_kernel.views.data_preview.facts import facts
 from llmops_kernel.views.data_preview.histogram import Line, lines
 from llmops_kernel.views.data_preview.marks import row_head, stretches
+from llmops_kernel.views.data_preview.text import shown_report
 
 # Jupyter's own colours, which follow its theme; the second is for pages without them.
 _LOSS = "var(--jp-success-color1, #2e7d32)"
@@ -68,7 +69,7 @@ def _facts(found: DataPreview) -> str:
 
 
 def _histogram(found: DataPreview) -> str:
-    report = found.train if found.side == "train" or found.eval is None else found.eval
+    report = shown_report(found)
     most = max((one.rows for one in report.lengths.bins), default=0)
     body = "".join(_bin(one, most) for one in lines(report.lengths, found.max_length))
     head = f"tokens a row, of {report.num_rows:,} rows of {escape(report.source)}"

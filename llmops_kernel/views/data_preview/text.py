@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from llmops_kernel.store.preview_job import DataPreview, ShownRow
+from llmops_kernel.store.preview_job import DataPreview, ShownRow, SourceReport
 from llmops_kernel.views.data_preview.facts import Fact, facts
 from llmops_kernel.views.data_preview.histogram import text_lines
 from llmops_kernel.views.data_preview.marks import LEGEND, hidden_line, plain_tokens, row_head
@@ -34,9 +34,14 @@ def fact_lines(found: Sequence[Fact], *, width: int) -> Iterator[str]:
 
 def histogram_lines(found: DataPreview) -> Iterator[str]:
     """Yield a heading and the histogram of the side whose rows are shown."""
-    report = found.train if found.side == "train" or found.eval is None else found.eval
+    report = shown_report(found)
     yield f"  tokens a row, of {report.num_rows:,} rows of {report.source}"
     yield from (f"  {line}" for line in text_lines(report.lengths, found.max_length))
+
+
+def shown_report(found: DataPreview) -> SourceReport:
+    """Return the figures of the side whose rows are shown."""
+    return found.train if found.side == "train" or found.eval is None else found.eval
 
 
 def row_lines(rows: Sequence[ShownRow]) -> Iterator[str]:

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Llmops
+from tests.conftest import CACHE_VARIABLE
 
 CONFIG = "model: tiny-llama\ndata: {train: rows.jsonl, max_length: 40}\n"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llmops: Llmops) -> Path:
+    monkeypatch.setenv("LLMOPS_CACHE", os.environ[CACHE_VARIABLE])  # the tiny model is made once
     place = tmp_path / "workspace"
     place.mkdir()
     monkeypatch.chdir(place)

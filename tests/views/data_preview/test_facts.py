@@ -28,7 +28,7 @@ def test_a_sound_data_set_has_no_warnings() -> None:
         "tokens a row": "3 to 20, median 12, mean 11.5",
         "cut": "none of 84 rows is longer than max_length=16",
         "loss": "25.0 % of the tokens count for the loss",
-        "no loss": "none of 84 rows has no token that counts for the loss",
+        "no loss": "each of 84 rows has tokens that count for the loss",
         "duplicates": "none among 84 rows",
         "padding": "25.0 % (on GPUs 50.0 %: widths are multiples of 8) in micro batches of 4 rows",
         "epoch": "11 steps, 900 tokens; 8 rows a step: 4 rows x 2 workers x 1 accumulation step",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import DataPreview, PreviewJob, ShownRow, Side, SourceReport
 from llmops_kernel.train.data.preview.epoch import epoch
+from llmops_kernel.train.data.preview.light import without_torch
 from llmops_kernel.train.data.preview.look import Formatted, Measured, Reader, measured, spread
 from llmops_kernel.train.data.preview.pieces import shown_row
 from llmops_kernel.train.data.preview.report import leaks, source_report
@@ -48,7 +50,10 @@ class Preview:
         self._roots = (Path(job.workspace),)
         self._hooks = _hooks(self._config, self._roots[0])
         source = model_source(self._config.model.id, roots=self._roots, cache=None)
-        self._tokenizer: Any = load_tokenizer(source, self._config)
+        # After the hooks, which may import torch themselves.
+        light = job.light and not self._config.model.trust_remote_code
+        with without_torch() if light else nullcontext():
+            self._tokenizer: Any = load_tokenizer(source, self._config)
 
     def row(self, number: int) -> ShownRow:
         """Return one row whole. Raises DataError, HookError."""

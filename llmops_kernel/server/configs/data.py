@@ -1,0 +1,110 @@
+"""Routes that show the data of a training config as the model will see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from llmops_kernel.server.base import LLMOpsHandler, protected
+from llmops_kernel.server.configs.routes import ConfigHandler
+from llmops_kernel.server.wire.configs import ConfigTarget
+from llmops_kernel.server.wire.data import (
+    ConfigData,
+    DataBin,
+    DataBody,
+    DataFact,
+    DataRow,
+    DataRowBody,
+    DataToken,
+)
+from llmops_kernel.services.data import preview as service
+from llmops_kernel.views.data_preview.facts import facts
+from llmops_kernel.views.data_preview.histogram import lines
+from llmops_kernel.views.data_preview.marks import row_head, visible
+from llmops_kernel.views.data_preview.text import shown_report
+
+TIMEOUT_S = 60.0
+_AT_ONCE: Final = 2
+"""Previews of all users of this server; each is a process with a tokenizer. Others wait."""
+_MOST_TOKENS = 8000
+_GATE = "llmops_data_gate"
+T = TypeVar("T")
+
+
+class _PreviewHandler(ConfigHandler):
+    """Looks at data in a process of its own, with a limit of time."""
+
+    async def look(self, work: Callable[..., T], *args: Any) -> T:
+        gate = self.settings.setdefault(_GATE, asyncio.Semaphore(_AT_ONCE))
+        async with gate:
+            return await self.ask(work, *args)
+
+    async def job(self, body: ConfigTarget) -> service.PreviewJob:
+        kind, folder = self.kind(body), await self.run(self.folder, body)
+        name = body.path or kind.new_file
+        workspace = folder or Path(self.manager.root_dir)
+        return await self.run(service.job_of_text, body.text, kind.name, name, workspace)
+
+
+class DataHandler(_PreviewHandler):
+    @protected
+    async def post(self) -> None:
+        body = self.body(DataBody)
+        job = await self.job(body)
+        job = job.model_copy(update={"max_rows": body.rows, "side": body.side})
+        found = await self.look(lambda: service.preview(job, timeout_s=TIMEOUT_S))
+        self.reply(_data(found))
+
+
+class DataRowHandler(_PreviewHandler):
+    @protected
+    async def post(self) -> None:
+        body = self.body(DataRowBody)
+        job = await self.job(body)
+        job = job.model_copy(update={"side": body.side})
+        found = await self.look(
+            lambda: service.preview_row(job, body.row, timeout_s=TIMEOUT_S, max_tokens=_MOST_TOKENS)
+        )
+        self.reply(_row(found))
+
+
+def _data(found: service.DataPreview) -> ConfigData:
+    report = shown_report(found)
+    return ConfigData(
+        side=found.side,
+        has_eval=found.eval is not None,
+        facts=[DataFact(label=f.label, text=f.text, level=f.level) for f in facts(found)],
+        lengths=f"{report.num_rows:,} rows of {report.source}",
+        bins=[
+            DataBin(
+                label=one.label,
+                rows=None if one.bin is None else one.bin.rows,
+                is_beyond=one.is_beyond,
+            )
+            for one in lines(report.lengths, found.max_length)
+        ],
+        rows=[_row(row) for row in found.rows],
+        took_s=found.took_s,
+    )
+
+
+def _row(row: service.ShownRow) -> DataRow:
+    return DataRow(
+        number=row.number,
+        head=row_head(row),
+        hidden=row.num_hidden,
+        tokens=[
+            DataToken(
+                text=visible(piece.text), ids=piece.ids, kind=piece.kind, special=piece.special
+            )
+            for piece in row.pieces
+        ],
+    )
+
+
+ROUTES: list[tuple[str, type[LLMOpsHandler]]] = [
+    (r"configs/data", DataHandler),
+    (r"configs/data/row", DataRowHandler),
+]
