@@ -20,6 +20,7 @@ def test_it_has_a_parameters_cell_and_no_outputs() -> None:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.beside
 def test_it_overlays_the_methods_and_says_what_was_measured(tmp_path: Path) -> None:
     cells = run_notebook(NAME, PARAMETERS, tmp_path / "notebooks")
     for source in ("runs[method].wait()", "plt.subplots(", "llmops.compare("):

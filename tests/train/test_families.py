@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tests.train.measure.families import FAMILIES, build
 from tests.train.test_loop import of, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
 
 @pytest.fixture

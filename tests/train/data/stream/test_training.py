@@ -21,7 +21,7 @@ from tests.train.data.stream.files import rows, write_jsonl, write_parquet
 from tests.train.strategy_pairs import Pairs, open_pairs
 from tests.train.test_loop import run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
 
 COUNT = 200
 # Notes which rows each worker formats, in each attempt; kills worker 1 once, where that is asked.
