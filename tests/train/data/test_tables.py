@@ -1,0 +1,65 @@
+"""Training rows of all formats of tables, of patterns and of folders behind a URL."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+
+from llmops_kernel.errors import DataError
+from llmops_kernel.train.data.sources import load_rows
+
+ROWS = [{"prompt": "soup", "completion": "1"}, {"prompt": "pie, ü", "completion": "2"}]
+
+
+def _write(folder: Path, rows: list[dict[str, Any]] = ROWS) -> None:
+    folder.mkdir(exist_ok=True)
+    lines = [f"{row['prompt']!r},{row['completion']}".replace("'", '"') for row in rows]
+    (folder / "rows.csv").write_text("\n".join(["prompt,completion", *lines]))
+    (folder / "rows.tsv").write_text(
+        "\n".join("\t".join(row) for row in [ROWS[0].keys(), *(row.values() for row in rows)])
+    )
+    (folder / "rows.json").write_text(json.dumps(rows, indent=1))
+    (folder / "rows.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = pa.Table.from_pylist(rows)
+    with pa.OSFile(str(folder / "rows.arrow"), "wb") as out:
+        with pa.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "json", "ndjson", "arrow"])
+def test_rows_of_other_formats(tmp_path: Path, ending: str) -> None:
+    _write(tmp_path)
+    assert load_rows(f"rows.{ending}", roots=[tmp_path]) == ROWS
+    memory = fsspec.filesystem("memory")
+    memory.pipe(f"/formats/rows.{ending}", (tmp_path / f"rows.{ending}").read_bytes())
+    assert load_rows(f"memory://formats/rows.{ending}", roots=[], limit=1) == ROWS[:1]
+
+
+def test_lines_of_a_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text("one\n\ntwo\n")
+    assert load_rows("rows.txt", roots=[tmp_path]) == [{"text": "one"}, {"text": "two"}]
+
+
+def test_a_pattern_and_a_folder_behind_a_url(tmp_path: Path) -> None:
+    for name in ("1.jsonl", "2.jsonl"):
+        (tmp_path / name).write_text(json.dumps({"text": name}) + "\n")
+        fsspec.filesystem("memory").pipe(f"/several/{name}", (tmp_path / name).read_bytes())
+    both = [{"text": "1.jsonl"}, {"text": "2.jsonl"}]
+    assert load_rows("*.jsonl", roots=[tmp_path]) == both
+    assert load_rows("memory://several", roots=[]) == both
+    assert load_rows("memory://several/*.jsonl", roots=[]) == both
+
+
+def test_a_broken_row_is_named_or_skipped(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,n\none,1\ntwo\nthree,3\n")
+    with pytest.raises(DataError, match=r"row 1 has 1 values.*rows\.csv, line 3"):
+        load_rows("rows.csv", roots=[tmp_path])
+    broken: list[str] = []
+    rows = load_rows("rows.csv", roots=[tmp_path], broken=broken)
+    assert [row["text"] for row in rows] == ["one", "three"]
+    assert len(broken) == 1
