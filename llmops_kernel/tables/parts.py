@@ -29,7 +29,7 @@ class Part:
     url: str
     format: str
     first_row: int
-    """Number of the first row among all rows of the table."""
+    """Number of its first row among all rows of the table."""
     num_rows: int
     offset: int
     """As of `Piece`."""

@@ -44,9 +44,12 @@ def divide(
     *,
     part_rows: int,
     limit: int | None = None,
+    first_row: int = 0,
     counted: Callable[[int], None] = lambda _: None,
 ) -> Plan:
     """Return the parts of a table; `counted` gets the rows found so far.
+
+    `first_row` is the number of the first row.
 
     Parquet and Arrow files state their rows; those of a text are counted by reading it once. A
     last line without a line end counts, empty lines do not make rows. Raises DataError.
@@ -63,7 +66,7 @@ def divide(
                     index=len(parts),
                     url=file.url,
                     format=file.format,
-                    first_row=row,
+                    first_row=first_row + row,
                     num_rows=taken,
                     offset=piece.offset,
                     num_bytes=piece.num_bytes,

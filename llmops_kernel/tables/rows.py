@@ -11,7 +11,7 @@ class TableRow:
     """One row of the table."""
 
     number: int
-    """Its number among all rows of the table, from 0."""
+    """Its number among all rows of the table, from 0 unless `divide` was asked for another."""
     values: dict[str, Any]
     error: str = ""
     """Why it could not be read, and where it is."""

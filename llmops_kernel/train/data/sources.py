@@ -10,7 +10,8 @@ from typing import Any
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.store.files import find
-from llmops_kernel.tables.files import open_url
+from llmops_kernel.tables.files import FORMATS, open_url
+from llmops_kernel.train.data.tables import is_table, table_rows
 
 Row = dict[str, Any]
 
@@ -42,9 +43,11 @@ def open_rows(
 
     With a list `broken`, as `load_rows`.
     """
+    path = None if "://" in source else find(source, roots)
+    if is_table(source, path):
+        return table_rows(source, roots=roots, split=split, broken=broken)
     if "://" in source:
         return _from_url(source, broken)
-    path = find(source, roots)
     if path is not None:
         return _from_folder(path, split) if path.is_dir() else _from_file(path, source, broken)
     if _looks_like_file(source):
@@ -57,23 +60,17 @@ def open_rows(
 
 
 def _looks_like_file(source: str) -> bool:
-    return source.startswith(("/", ".", "~")) or Path(source).suffix in {
-        ".jsonl",
-        ".json",
-        ".parquet",
-        ".txt",
-        ".csv",
-    }
+    return source.startswith(("/", ".", "~")) or Path(source).suffix in FORMATS
 
 
 def _from_file(path: Path, source: str, broken: list[str] | None) -> Iterator[Row]:
     if path.suffix == ".parquet":
         return _parquet_rows(path, source, broken)
-    if path.suffix in {".jsonl", ".json"}:
+    if path.suffix in {".jsonl", ".ndjson", ".json"}:
         return _file_rows(path, source, broken)
     raise DataError(
         f"{source}: files ending in {path.suffix or 'nothing'} are not read.",
-        remedy="give rows as .jsonl (one JSON object per line) or .parquet",
+        remedy=f"give rows as one of: {', '.join(FORMATS)}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Training rows of other formats than JSONL and Parquet, of patterns and of folders behind a URL."""
+"""Training rows of other formats than JSONL and Parquet, of patterns, of folders behind a URL."""
 
 from __future__ import annotations
 
@@ -7,28 +7,34 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.tables.files import FORMATS, table_files
-from llmops_kernel.tables.reading import divide, read_part
+from llmops_kernel.tables.files import FORMATS, open_url, table_files
 
 _PART_ROWS = 1000
 _GLOB = frozenset("*?[")
+_ELSEWHERE = frozenset({".jsonl", ".ndjson", ".parquet"})
+"""`sources` reads single files of these without a look at all of their lines first."""
 
 
 def is_table(source: str, path: Path | None) -> bool:
-    """Return whether `table_rows` reads a source; `path` is where it is on this node."""
-    if _GLOB & set(source) and path is None:
+    """Return whether `table_rows` reads a source; `path` is where it is on this node.
+
+    Raises DataError, MissingDependencyError.
+    """
+    is_url = "://" in source
+    if path is None and not is_url:
+        return bool(_GLOB & set(source))
+    if _GLOB & set(source) and is_url:
         return True
     suffix = PurePosixPath(source).suffix.lower()
+    if suffix in _ELSEWHERE or (path is not None and path.is_dir()):
+        return False
     if suffix == ".json":
-        return _is_list(source if path is None else str(path))
-    if "://" in source:
-        return suffix not in {".jsonl", ".ndjson", ".parquet"}
-    return path is not None and path.is_file() and suffix in FORMATS.keys() - {".jsonl", ".parquet"}
-
-
-def _is_list(url: str) -> bool:
-    (file,) = table_files(url, roots=[])
-    return file.format == "json"
+        files = table_files(source if path is None else str(path), roots=[], hashed=False)
+        return any(file.format == "json" for file in files)
+    if suffix in FORMATS or not is_url:
+        return suffix in FORMATS
+    files, inner = open_url(source)
+    return bool(files.isdir(inner))
 
 
 def table_rows(
@@ -38,8 +44,11 @@ def table_rows(
 
     With a list `broken`, rows that cannot be read are left out and what is wrong is added to it.
     """
-    files = table_files(source, roots=roots, split=split)
-    for part in divide(files, part_rows=_PART_ROWS).parts:
+    # Here, for most runs read JSONL and would wait for the import.
+    from llmops_kernel.tables.reading import divide, read_part
+
+    files = table_files(source, roots=roots, split=split, hashed=False)
+    for part in divide(files, part_rows=_PART_ROWS, first_row=1).parts:
         for row in read_part(part).rows:
             if not row.error:
                 yield row.values

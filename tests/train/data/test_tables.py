@@ -26,9 +26,8 @@ def _write(folder: Path, rows: list[dict[str, Any]] = ROWS) -> None:
     (folder / "rows.json").write_text(json.dumps(rows, indent=1))
     (folder / "rows.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
     table = pa.Table.from_pylist(rows)
-    with pa.OSFile(str(folder / "rows.arrow"), "wb") as out:
-        with pa.ipc.new_file(out, table.schema) as writer:
-            writer.write_table(table)
+    with pa.ipc.new_file(str(folder / "rows.arrow"), table.schema) as writer:
+        writer.write_table(table)
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "json", "ndjson", "arrow"])
@@ -57,7 +56,7 @@ def test_a_pattern_and_a_folder_behind_a_url(tmp_path: Path) -> None:
 
 def test_a_broken_row_is_named_or_skipped(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,n\none,1\ntwo\nthree,3\n")
-    with pytest.raises(DataError, match=r"row 1 has 1 values.*rows\.csv, line 3"):
+    with pytest.raises(DataError, match=r"row 2 has 1 values.*rows\.csv, line 3"):
         load_rows("rows.csv", roots=[tmp_path])
     broken: list[str] = []
     rows = load_rows("rows.csv", roots=[tmp_path], broken=broken)

@@ -64,7 +64,7 @@ def sample(wanted: Wanted, *, count: int, seed: int) -> Sample:
             return _of_parquet(path, wanted, count)
         if path.stat().st_size <= WHOLE_BYTES:
             return _whole(wanted)
-        if path.suffix in {".jsonl", ".json"} and not _is_quick(wanted):
+        if path.suffix in {".jsonl", ".ndjson"} and not _is_quick(wanted):
             return _of_lines(path, wanted, count, seed)
     return _first(wanted, wanted.limit if _is_quick(wanted) else count)
 
