@@ -236,8 +236,38 @@ def test_good_rows_pass(rows: str, tmp_path: Path):
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path):
-    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
-    assert "files ending in .csv are not read" in str(only(check(tmp_path, data="rows.csv")))
+    (tmp_path / "rows.xlsx").write_text("a,b\n1,2\n")
+    assert "files ending in .xlsx are not read" in str(only(check(tmp_path, data="rows.xlsx")))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.csv", "prompt,completion\na,b\n"),
+        ("rows.tsv", "text\tn\na\t1\n"),
+        ("rows.txt", "a\nb\n"),
+        ("rows.json", '\n[{"text": "a"},\n{"text": "b"}]'),
+        ("rows.json", '{"text": "a"}\n{"text": "b"}\n'),
+        ("rows.ndjson", '{"text": "a"}\n'),
+    ],
+)
+def test_other_formats_of_tables_pass(tmp_path: Path, name: str, content: str):
+    (tmp_path / name).write_text(content)
+    assert check(tmp_path, data=name) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("rows.csv", "a,b\n1,2\n", "has only the columns"),
+        ("rows.json", '[{"text": "a"}, {"b": 1}]', "row 2"),
+        ("rows.json", '[{"text": "a"}, 7]', "row 2: a number where an object is needed"),
+        ("rows.json", '[{"text": "a"}, {"text": ]', "the list is not JSON"),
+    ],
+)
+def test_what_is_wrong_in_other_formats(tmp_path: Path, name: str, content: str, says: str):
+    (tmp_path / name).write_text(content)
+    assert says in str(only(check(tmp_path, data=name)))
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path):

@@ -13,8 +13,8 @@ from llmops_kernel.config.reading.check import overlap
 from llmops_kernel.config.reading.hook_file import check_hooks, defined_hooks
 from llmops_kernel.config.reading.rows import RowRules, check_rows
 
-_READ = {".jsonl", ".json", ".parquet"}
-_FILE_LIKE = {*_READ, ".txt", ".csv", ".tsv", ".gz", ".zst", ".xz", ".arrow"}
+_READ = {".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv", ".txt", ".arrow"}
+_FILE_LIKE = {*_READ, ".gz", ".zst", ".xz"}
 _PATTERN = frozenset("*?[")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json")
 
@@ -73,7 +73,7 @@ def _check_source(name: str, source: str, path: Path, rules: RowRules) -> Iterat
     elif path.is_dir():
         yield from _check_folder(name, source, path)
     elif path.suffix not in _READ:
-        hint = "give rows as .jsonl (one JSON object per line) or .parquet"
+        hint = "give rows as .jsonl (one JSON object per line), .parquet, .csv, .txt or .arrow"
         yield _problem(
             name, source, f"files ending in {path.suffix or 'nothing'} are not read", hint
         )

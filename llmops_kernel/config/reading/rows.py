@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from llmops_kernel.config.row_formats import (
 
 _SHOWN = 3
 _MOST_BYTES = 512 * 1024 * 1024  # about five seconds of reading
+_MOST_LIST_BYTES = 64 * 1024 * 1024  # a list is held in memory as a whole
 _REMEDY = "correct or delete these rows"
 _NO_ANSWER = "end held-out chats with the answer, or set evaluation.generate=false"
 
@@ -45,14 +47,21 @@ class RowRules:
 
 
 def check_rows(name: str, source: str, path: Path, rules: RowRules) -> Iterator[Problem]:
-    """Yield the problems of a JSONL or Parquet file; `name` is the field that names it."""
+    """Yield the problems of a data file; `name` is the field that names it."""
     if path.suffix == ".parquet":
         yield from _check_parquet(name, source, path, rules)
         return
+    if path.suffix in {".csv", ".tsv", ".txt", ".arrow"}:
+        yield from _check_header(name, source, path, rules)
+        return
+    is_list = path.suffix == ".json" and _begins_list(path)
+    if is_list and path.stat().st_size > _MOST_LIST_BYTES:
+        return  # the workers check it
     broken: list[Problem] = []
     num_broken = num_rows = 0
     with path.open("rb") as file:
-        for number, row, fault in islice(_parsed(file), rules.limit):
+        parsed = _listed(file) if is_list else _parsed(file)
+        for number, row, fault in islice(parsed, rules.limit):
             num_rows += 1
             fault = fault or _shape_fault(row, rules)
             if fault is None:
@@ -60,8 +69,9 @@ def check_rows(name: str, source: str, path: Path, rules: RowRules) -> Iterator[
             num_broken += 1
             if num_broken <= _SHOWN:
                 message, hint = fault
-                broken.append(_problem(name, source, f"row {number}: {message}", hint, number))
-            if num_broken == 1 and _is_document(path):
+                line = None if is_list else number
+                broken.append(_problem(name, source, f"row {number}: {message}", hint, line))
+            if num_broken == 1 and not is_list and _is_document(path):
                 yield _document(name, source)
                 return
     if rules.skips and num_broken < num_rows:
@@ -95,6 +105,39 @@ def _parsed(lines: Iterator[bytes] | Any) -> Iterator[tuple[int, Any, Fault | No
         else:
             message = f"{kind(row)} where an object is needed"
             yield number, row, Fault(message, 'write {"field": value, ...}')
+
+
+def _listed(file: Any) -> Iterator[tuple[int, Any, Fault | None]]:
+    """As `_parsed`, of a file that is one list."""
+    try:
+        rows = json.loads(file.read())
+    except (ValueError, RecursionError) as error:
+        yield 1, None, Fault(f"the list is not JSON: {error}", "write the file again, or as JSONL")
+        return
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, dict):
+            yield number, row, None
+        else:
+            message = f"{kind(row)} where an object is needed"
+            yield number, row, Fault(message, 'write {"field": value, ...}')
+
+
+def _begins_list(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
+
+
+def _check_header(name: str, source: str, path: Path, rules: RowRules) -> Iterator[Problem]:
+    """Check the columns of a CSV or a text; the workers check the rows, and Arrow files."""
+    if path.suffix == ".arrow":
+        return
+    columns: dict[str, Any] = {"text": ""}
+    if path.suffix != ".txt":
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            separator = "\t" if path.suffix == ".tsv" else ","
+            columns = dict.fromkeys(next(csv.reader(file, delimiter=separator), ()))
+    if fault := _columns_fault(columns, rules):
+        yield _problem(name, source, *fault)
 
 
 def _json_fault(line: bytes, error: Exception) -> Fault:
