@@ -34,7 +34,7 @@ class DataConfig(Section):
     shorthand = "train"
 
     train: str
-    """Training rows: a JSONL or Parquet file, a folder of them or a pattern such as `data/*.parquet`, a folder saved by `datasets`, a hub dataset id, or an `s3://`, `gs://`, `az://`, `hdfs://` URL."""
+    """Training rows: a JSONL, JSON, CSV, text, Parquet or Arrow file, a folder of them or a pattern such as `data/*.parquet`, a folder saved by `datasets`, a hub dataset id, or an `s3://`, `gs://`, `az://`, `hdfs://` URL."""
     eval: str | None = None
     """Evaluation rows, from the same kinds of source. Required for evaluation."""
     train_split: str = "train"

@@ -135,7 +135,12 @@ def _check_header(name: str, source: str, path: Path, rules: RowRules) -> Iterat
     if path.suffix != ".txt":
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             separator = "\t" if path.suffix == ".tsv" else ","
-            columns = dict.fromkeys(next(csv.reader(file, delimiter=separator), ()))
+            try:
+                columns = dict.fromkeys(next(csv.reader(file, delimiter=separator), ()))
+            except csv.Error as error:
+                what = f"the first line is not a header of columns ({error})"
+                yield _problem(name, source, what, "write the names of the columns there")
+                return
     if fault := _columns_fault(columns, rules):
         yield _problem(name, source, *fault)
 
