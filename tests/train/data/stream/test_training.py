@@ -23,7 +23,7 @@ from tests.train.test_loop import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
 
-COUNT = 200
+COUNT = 120
 # Notes which rows each worker formats, in each attempt; kills worker 1 once, where that is asked.
 HOOKS = """
 import os, signal
@@ -56,9 +56,9 @@ def pairs() -> Iterator[Pairs]:
 
 @pytest.fixture
 def data(workspace: Path) -> Path:
-    """A folder with JSONL and Parquet: 200 rows with their numbers in them."""
-    write_jsonl(workspace / "data" / "a.jsonl", rows(100), blank_every=9)
-    write_parquet(workspace / "data" / "b.parquet", rows(100, 100), group=30)
+    """A folder with JSONL and Parquet: 120 rows with their numbers in them."""
+    write_jsonl(workspace / "data" / "a.jsonl", rows(60), blank_every=9)
+    write_parquet(workspace / "data" / "b.parquet", rows(60, 60), group=20)
     (workspace / "hooks.py").write_text(HOOKS)
     return workspace
 
@@ -141,7 +141,7 @@ def test_steps_are_given_or_come_from_the_rows(
     sections = settings()
     config = make_config(**sections, checkpoint={"every_steps": 4})
     sections["training"] = {**sections["training"], "max_steps": 7}
-    for number, (wanted, expected) in enumerate(((config, 25), (make_config(**sections), 7))):
+    for number, (wanted, expected) in enumerate(((config, 15), (make_config(**sections), 7))):
         events = pairs.events(wanted, tmp_path / f"run-{number}", data)
         steps = [event.step for event in events if isinstance(event, StepEvent)]
         assert len(steps) in ({expected, expected + 1} if number == 0 else {expected})
