@@ -215,7 +215,6 @@ class JournalCallback(TrainerCallback):
         """Write the ledger of the last steps."""
         if self._stream is not None:
             self._stream.report(state.global_step, is_end=True)
-            self._stream.rows.close()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Mark the checkpoint complete: all workers have written their part."""

@@ -77,7 +77,13 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     with context.phase("model_load"):
         network = model.load_model(source, config, hooks)
     _check_stop(context, arguments.device)
-    outcome = _fit(config, context, _Parts(hooks, tokenizer, data, network, arguments, products))
+    try:
+        outcome = _fit(
+            config, context, _Parts(hooks, tokenizer, data, network, arguments, products)
+        )
+    finally:
+        if data.stream is not None:  # Its thread must not outlive the interpreter.
+            data.stream.rows.close()
     if context.is_main and not context.use_gpu:
         device.raise_cpu_peak(config.model.dtype, context.cache)
     return outcome

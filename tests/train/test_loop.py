@@ -210,3 +210,14 @@ def test_every_setting_trains_and_counts_the_same_work(
     # Recomputation and precision do not change the work that is needed.
     flops = [step.flops for step in of(events, "step")]
     assert flops == [step.flops for step in of(reference, "step")]
+
+
+@pytest.mark.parametrize(("shuffle", "order"), [(True, "random"), (False, "sequential")])
+def test_rows_are_shuffled_as_the_config_says(
+    make_config: Config, tmp_path: Path, shuffle: bool, order: str
+) -> None:
+    from llmops_kernel.train.arguments import training_arguments
+
+    config = make_config(data={"shuffle": shuffle})
+    arguments = training_arguments(config, folder=tmp_path, use_gpu=False)
+    assert arguments.train_sampling_strategy == order
