@@ -5,7 +5,7 @@
 Half JSONL, half Parquet, each in files of a quarter GB at most that are hard links of one another:
 the workers read them all, and the disk holds one of each kind. A tiny model is trained by two
 workers through Ray on a local cluster, until the minutes are over, then the run is stopped. Beside
-it, on the same cluster, the first 50 MB are trained on from memory (`--no-memory` leaves that out).
+it, on the same cluster, the first 10 MB are trained on from memory (`--no-memory` leaves that out).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import psutil
 
 _MIB = 1 << 20
 _FILE_BYTES = 256 * _MIB
-_MEMORY_BYTES = 50_000_000
+_MEMORY_BYTES = 10_000_000
 _WORKER = "RayTrainWorker"
 _QUARTERS = (0.1, 0.25, 0.5, 0.75, 1.0)
 _START_S = 600
