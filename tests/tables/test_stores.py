@@ -18,6 +18,8 @@ from llmops_kernel.tables.files import open_url, table_files
 from llmops_kernel.tables.reading import divide, read_part
 from llmops_kernel.tables.stores import arrow_store, azure_options
 from llmops_kernel.train.data.sources import load_rows
+from llmops_kernel.train.data.stream.plan import plan_stream
+from llmops_kernel.train.data.stream.walk import Walk
 from tests.tables.servers import start
 
 ROWS = [{"n": n, "text": f"dish {n}"} for n in range(50)]
@@ -70,6 +72,16 @@ def test_a_pattern_names_objects(store: start.Store) -> None:
 def test_training_rows_are_read(store: start.Store) -> None:
     for name, wanted in (("a.jsonl", ROWS[:20]), ("deep/b.parquet", ROWS[20:])):
         assert load_rows(f"{store.scheme}://bucket/rows/{name}", roots=[]) == wanted
+
+
+def test_two_workers_stream_each_row_once_an_epoch(store: start.Store) -> None:
+    plan = plan_stream(f"{store.scheme}://bucket/rows", roots=[])
+    walks = [Walk(plan, rank, 2, seed=1, num_epochs=2) for rank in range(2)]
+    found = [[row.decode()["n"] for row in walk.rows()] for walk in walks]
+    assert sorted(found[0] + found[1]) == sorted([*range(50), *range(50)])
+    assert min(map(len, found)) > 20
+    again = Walk(plan, 1, 2, seed=1, num_epochs=2)
+    assert [row.decode()["n"] for row in again.rows(17)] == found[1][17:]
 
 
 def test_a_range_of_bytes_is_read_from_the_beginning_and_from_the_middle(

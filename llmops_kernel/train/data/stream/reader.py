@@ -138,7 +138,7 @@ def _row_group(file: TableFile, part: StreamPart) -> Any:
     import pyarrow as pa
 
     try:
-        return _open_parquet(file.url).read_row_group(part.offset, use_threads=False)
+        return _open_parquet(file).read_row_group(part.offset, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise DataError(
             f"{file.name}, row group {part.offset} (rows {part.first_row + 1:,} to"
@@ -148,8 +148,8 @@ def _row_group(file: TableFile, part: StreamPart) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _open_parquet(url: str) -> Any:
+def _open_parquet(file: TableFile) -> Any:
     import pyarrow.parquet as pq
 
-    files, path = open_url(url)
-    return pq.ParquetFile(files.open(path, "rb"), pre_buffer="://" in url)
+    files, path = open_url(file.url)
+    return pq.ParquetFile(files.open(path, "rb"), pre_buffer="://" in file.url)
