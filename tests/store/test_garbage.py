@@ -191,10 +191,11 @@ def test_a_folder_stays_while_a_forked_process_may_use_it(
     remove_abandoned("board")
     assert (folder / "value").exists()
     os.kill(child, signal.SIGKILL)
-    assert maker.stdout is not None
-    assert maker.stdout.read() == ""  # It has ended: the pipe is closed.
-    remove_abandoned("board")
-    assert not folder.exists()
+    deadline_s = time.monotonic() + 60
+    while folder.exists():
+        assert time.monotonic() < deadline_s
+        remove_abandoned("board")
+        time.sleep(0.01)
 
 
 def test_nothing_else_is_removed(temp: Path) -> None:
