@@ -111,6 +111,10 @@ class SourceReport(_Answer):
     """Rows that repeat an earlier one."""
     duplicates: list[list[int]]
     """Row numbers of the first repeated rows; each list is one group."""
+    num_broken: int = 0
+    """Rows that could not be read; the run leaves them out (`data.on_error: skip`)."""
+    broken: list[str] = []
+    """What is wrong with the first of them."""
 
     @property
     def is_sample(self) -> bool:

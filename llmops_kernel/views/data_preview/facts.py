@@ -27,6 +27,9 @@ def facts(found: DataPreview) -> list[Fact]:
 
 def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
     yield Fact("rows", f"{of_rows(report)} of {report.source}{_where(report)}")
+    if report.num_broken:
+        what = f"{_plural(report.num_broken, 'row')} cannot be read and are skipped"
+        yield Fact("broken", f"{what}: {'; '.join(report.broken)}", "warning")
     yield Fact("format", _format(found, report))
     lengths = report.lengths
     yield Fact(

@@ -89,12 +89,12 @@ class Reader:
             num_counted(kept),
         )
 
-    def _format(self, at: Numbered, number: int) -> Formatted:
+    def _format(self, at: Numbered, number: int | str) -> Formatted:
         prepared = prepare_row(at.row, number, self._data, self._hooks)
         shaped = shape_row(prepared, number, self._data)
         return Formatted(at, recognised(prepared, self._data.format) or self._data.format, shaped)
 
-    def _with_number(self, at: Numbered, work: Callable[[int], T]) -> T:
+    def _with_number(self, at: Numbered, work: Callable[[int | str], T]) -> T:
         """Do it; after an error once more, so that the message has the number of the row."""
         try:
             return work(at.number or 0)
@@ -103,11 +103,12 @@ class Reader:
                 return self._again(work, at.find_number(), error)
             raise self._named(error) from error
 
-    def _again(self, work: Callable[[int], T], number: int, error: Exception) -> T:
+    def _again(self, work: Callable[[int | str], T], number: int | str, error: Exception) -> T:
         try:
             work(number)
         except (DataError, HookError) as again:
-            raise self._named(again) from error
+            # A label of several files names the file already.
+            raise (again if isinstance(number, str) else self._named(again)) from error
         raise error
 
     def _named(self, error: DataError | HookError) -> DataError | HookError:

@@ -12,11 +12,15 @@ from typing import Any
 from llmops_kernel.errors import DataError
 from llmops_kernel.store.files import find
 from llmops_kernel.train.data.sources import Row, json_row, load_rows, open_rows
+from llmops_kernel.train.data.stream.order import StreamPart
+from llmops_kernel.train.data.stream.plan import StreamPlan, estimated_rows, plan_stream
+from llmops_kernel.train.data.stream.reader import PartRows, place, read
 
 WHOLE_BYTES = 16 * 1024**2
 """A file up to here is read whole: a fraction of a second."""
 MOST_COMPARED = 50_000
 _GROUPS = 16
+_PARTS = 40
 _CHUNK_BYTES = 1 << 22
 
 
@@ -25,8 +29,8 @@ class Numbered:
     row: Row
     number: int | None
     """From 1; None where it is not known."""
-    find_number: Callable[[], int] | None = None
-    """Finds it out, which may take seconds."""
+    find_number: Callable[[], int | str] | None = None
+    """Finds it out, or its file too, which may take seconds."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +53,18 @@ class Wanted:
     roots: Sequence[Path]
     split: str
     limit: int | None
+    is_streamed: bool = False
+    """Whether the run streams them: they may be several files."""
+    broken: list[str] | None = None
+    """What is wrong with rows that cannot be read, if the run leaves them out."""
 
 
 def sample(wanted: Wanted, *, count: int, seed: int) -> Sample:
     """Return all rows of a small source, else about `count` of it. Raises DataError.
 
     Of a large JSONL file lines are read at places that `seed` chooses, one in each of `count`
-    equal pieces; of a large Parquet file the first rows of some row groups; of anything else the
-    first rows.
+    equal pieces; of a large Parquet file the first rows of some row groups; of other streamed
+    rows the first ones of some parts; of anything else the first rows.
     """
     path = find(wanted.source, wanted.roots) if "://" not in wanted.source else None
     if path is not None and path.is_file():
@@ -66,11 +74,19 @@ def sample(wanted: Wanted, *, count: int, seed: int) -> Sample:
             return _whole(wanted)
         if path.suffix in {".jsonl", ".ndjson"} and not _is_quick(wanted):
             return _of_lines(path, wanted, count, seed)
+    elif wanted.is_streamed:
+        return _of_parts(wanted, count)
     return _first(wanted, wanted.limit if _is_quick(wanted) else count)
 
 
 def row_at(wanted: Wanted, number: int) -> Row:
     """Return one row of a source by its number, from 1. Raises DataError."""
+    local = find(wanted.source, wanted.roots) if "://" not in wanted.source else None
+    if wanted.is_streamed and (local is None or local.is_dir()):
+        raise DataError(
+            f"Rows of {wanted.source}, which are streamed, have no numbers.",
+            remedy="name one of its files: `llmops data CONFIG data.train=FILE --row N`",
+        )
     rows = islice(open_rows(wanted.source, roots=wanted.roots, split=wanted.split), wanted.limit)
     last = 0
     for last, row in enumerate(rows, start=1):
@@ -87,7 +103,9 @@ def _is_quick(wanted: Wanted) -> bool:
 
 
 def _load(wanted: Wanted, limit: int | None) -> list[Numbered]:
-    rows = load_rows(wanted.source, roots=wanted.roots, split=wanted.split, limit=limit)
+    rows = load_rows(
+        wanted.source, roots=wanted.roots, split=wanted.split, limit=limit, broken=wanted.broken
+    )
     return [Numbered(row, number) for number, row in enumerate(rows, start=1)]
 
 
@@ -116,7 +134,8 @@ def _of_lines(path: Path, wanted: Wanted, count: int, seed: int) -> Sample:
     if wanted.limit is not None and wanted.limit < total:
         total = wanted.limit
         lines = [(at, line) for at, line in lines if at < wanted.limit * mean]
-    rows = [_numbered(path, wanted.source, at, line) for at, line in lines]
+    found = (_numbered(path, wanted, at, line) for at, line in lines)
+    rows = [one for one in found if one is not None]
     return Sample(rows, total, is_estimate=True, where="from all over the file")
 
 
@@ -140,14 +159,17 @@ def _spread_lines(
                 yield place, line
 
 
-def _numbered(path: Path, source: str, at: int, line: bytes) -> Numbered:
+def _numbered(path: Path, wanted: Wanted, at: int, line: bytes) -> Numbered | None:
     def number() -> int:
         return 1 if at == 0 else _row_number(path, at)
 
     try:
-        row = json_row(line, 1, source)
-    except DataError:
-        row = json_row(line, number(), source)  # raises again, with the right number
+        row = json_row(line, 1, wanted.source)
+    except DataError as error:
+        if wanted.broken is not None:
+            wanted.broken.append(error.message)
+            return None
+        row = json_row(line, number(), wanted.source)  # raises again, with the right number
     return Numbered(row, 1 if at == 0 else None, number)
 
 
@@ -159,6 +181,38 @@ def _row_number(path: Path, at: int) -> int:
             number += chunk.count(b"\n")
             left -= len(chunk)
     return number
+
+
+def _of_parts(wanted: Wanted, count: int) -> Sample:
+    plan = plan_stream(wanted.source, roots=wanted.roots)
+    total, is_exact = estimated_rows(plan, {})
+    used = min(_PARTS, len(plan.parts))
+    chosen = [plan.parts[piece * len(plan.parts) // used] for piece in range(used)]
+    rows: list[Numbered] = []
+    for part in chosen:
+        found = read(plan.files, part)
+        for index in range(min(len(found), -(-count // used))):
+            one = _of_part(plan, part, found, index, wanted.broken)
+            rows += [] if one is None else [one]
+    files = "1 file" if len(plan.files) == 1 else f"{len(plan.files):,} files"
+    where = "" if len(rows) == total else f"from all over {files}"
+    return Sample(rows, total, is_estimate=not is_exact, where=where)
+
+
+def _of_part(
+    plan: StreamPlan, part: StreamPart, found: PartRows, index: int, broken: list[str] | None
+) -> Numbered | None:
+    def label() -> str:
+        return place(plan.files, part, index)
+
+    try:
+        return Numbered(found.row(index, "?"), None, label)
+    except DataError:
+        if broken is None:
+            found.row(index, label())  # raises again, with its place
+            raise
+        broken.append(f"{label()} cannot be read")
+        return None
 
 
 def _of_parquet(path: Path, wanted: Wanted, count: int) -> Sample:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.errors import ConfigError
+from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import DataPreview, PreviewJob, ShownRow, Side, SourceReport
+from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.preview.epoch import epoch
 from llmops_kernel.train.data.preview.light import without_torch
 from llmops_kernel.train.data.preview.look import Formatted, Measured, Reader, measured, spread
@@ -95,10 +96,12 @@ class Preview:
         read = sample(wanted, count=job.max_rows, seed=self._config.seed)
         reader = self._reader(wanted)
         compared = spread(len(read.rows), max(MOST_COMPARED, job.max_rows), self._config.seed)
-        rows = [reader.format(read.rows[index]) for index in compared]
+        rows = _formatted(reader, [read.rows[index] for index in compared], wanted)
         found = measured(reader, rows, count=job.max_rows, seed=self._config.seed)
         length = self._config.data.max_length
-        report = source_report(wanted.source, read, rows, found, max_length=length)
+        report = source_report(wanted.source, read, rows, found, max_length=length).model_copy(
+            update={"num_broken": len(wanted.broken or ()), "broken": (wanted.broken or [])[:3]}
+        )
         return _Source(reader, rows, found, report)
 
     def _first_rows(self, source: _Source) -> list[Formatted]:
@@ -109,7 +112,14 @@ class Preview:
     def _wanted(self, side: Side) -> Wanted:
         data = self._config.data
         if side == "train":
-            return Wanted(data.train, self._roots, data.train_split, data.max_rows)
+            return Wanted(
+                data.train,
+                self._roots,
+                data.train_split,
+                data.max_rows,
+                is_streamed=is_streamed(data, self._roots),
+                broken=[] if data.on_error == "skip" else None,
+            )
         if data.eval is None:
             raise _no_eval()
         return Wanted(data.eval, self._roots, data.eval_split, data.max_eval_rows)
@@ -123,6 +133,24 @@ class Preview:
         whole, kept = reader.tokenise(one)
         most = self._job.max_tokens
         return shown_row(one, whole, kept, tokenizer=self._tokenizer, most=most)
+
+
+def _formatted(reader: Reader, rows: Sequence[Numbered], wanted: Wanted) -> list[Formatted]:
+    """Return the rows in their format, without those that the run leaves out."""
+    found = []
+    for one in rows:
+        try:
+            found.append(reader.format(one))
+        except DataError as error:
+            if wanted.broken is None:
+                raise
+            wanted.broken.append(error.message)
+    if not found:
+        raise DataError(
+            f"All rows of {wanted.source} that were read are broken: {(wanted.broken or ['?'])[0]}",
+            remedy="check data.format, data.columns and the file",
+        )
+    return found
 
 
 def _hooks(config: TrainingConfig, workspace: Path) -> Hooks:

@@ -167,3 +167,33 @@ def test_evaluation_rows_are_shown_when_asked_for(
     assert (found.eval.total_rows, found.train.total_rows) == (1, 64)
     with pytest.raises(ConfigError, match="names no evaluation rows"):
         looked_at(make_config(), workspace, side="eval")
+
+
+def test_broken_rows_that_a_run_skips_are_counted(
+    tiny_llama: Path, workspace: Path, make_config: Make
+) -> None:
+    lines = ['{"text": "fine"}', '{"text": ', '{"messages": 3}', '{"text": "too"}']
+    (workspace / "train.jsonl").write_text("\n".join(lines) + "\n")
+    train = looked_at(make_config(data={"on_error": "skip"}), workspace).train
+    assert (train.num_rows, train.num_broken) == (2, 2)
+    assert "row 2: not valid JSON" in train.broken[0]
+    (workspace / "train.jsonl").write_text('{"messages": 3}\n')
+    with pytest.raises(DataError, match=r"All rows of train\.jsonl that were read are broken"):
+        looked_at(make_config(data={"on_error": "skip"}), workspace)
+
+
+def test_several_files_are_looked_at_as_the_run_streams_them(
+    tiny_llama: Path, workspace: Path, make_config: Make
+) -> None:
+    for name in ("a", "b"):
+        write(workspace, f"part-{name}.jsonl", [{"text": f"{name} {n}"} for n in range(30)])
+    config = make_config(data={"train": "part-*.jsonl"})
+    found = looked_at(config, workspace, num_shown=60)
+    assert (found.train.total_rows, found.train.num_rows) == (60, 60)
+    texts = {"".join(piece.text for piece in row.pieces) for row in found.rows}
+    assert {"a 0<|end|>", "b 29<|end|>"} <= texts
+    (workspace / "part-b.jsonl").write_text('{"text": "fine"}\n{"text": 3}\n')
+    with pytest.raises(DataError, match=r"^Row part-b\.jsonl, row 2\b.*`text` is a number"):
+        looked_at(config, workspace)
+    with pytest.raises(DataError, match="have no numbers"):
+        Preview(job(config, workspace)).row(1)
