@@ -66,10 +66,11 @@ class StreamProgress:
         state.epoch = self.rows.epoch_at(step * self.rows_per_step)
         if not self.ends_with_rows:
             return bool(step >= state.max_steps)
-        control.should_training_stop = finished
         if finished:
+            control.should_training_stop = True
             state.max_steps = step
-        elif step >= state.max_steps:
+        elif step >= state.max_steps:  # Upstream has asked to stop here.
+            control.should_training_stop = False
             state.max_steps = step + math.ceil(step / 100)
         return finished
 
