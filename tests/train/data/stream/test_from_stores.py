@@ -1,0 +1,74 @@
+"""Two workers train from each kind of object store: every row once, no file copied to a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.metrics.events import StepEvent
+from llmops_kernel.store.journal.journal import FolderTail
+from llmops_kernel.train.data.stream.ledger import lineage, trained_rows
+from llmops_kernel.train.data.stream.plan import plan_stream
+from llmops_kernel.train.data.stream.reader import read
+from tests.tables.servers import start
+from tests.train.data.stream.files import rows, write_jsonl, write_parquet
+from tests.train.strategy_pairs import Pairs, open_pairs
+
+pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
+
+COUNT = 64
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Iterator[Pairs]:
+    with open_pairs() as pairs:
+        yield pairs
+
+
+@pytest.fixture(params=["s3", "gcs", "azure"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[start.Store]:
+    (tmp_path / "server").mkdir()
+    with getattr(start, request.param)(tmp_path / "server") as store:
+        jsonl = write_jsonl(tmp_path / "a.jsonl", rows(30), blank_every=9)
+        parquet = write_parquet(tmp_path / "b.parquet", rows(COUNT - 30, 30), group=11)
+        for path in (jsonl, parquet):
+            store.put(f"train/{path.name}", path.read_bytes())
+        yield store
+
+
+def test_each_row_is_trained_on_once(
+    pairs: Pairs,
+    make_config: Callable[..., Any],
+    store: start.Store,
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = f"{store.scheme}://{start.BUCKET}/train"
+    config = make_config(
+        data={"train": url, "streaming": True, "format": "text"},
+        parallelism={"num_workers": 2},
+        training={"micro_batch_size": 2, "global_batch_size": 8, "max_steps": None},
+    )
+    folder = tmp_path / "run"
+    codes = pairs.run(config, folder, workspace, env=store.env)
+    assert codes == [0, 0], (folder / "0.log").read_text()[-3000:]
+    events = FolderTail(folder / "journal").read()
+    losses = [event.loss for event in events if isinstance(event, StepEvent)]
+    assert len(losses) >= COUNT // 8
+    assert all(loss is not None and 0 < loss < 10 for loss in losses)
+    for name, value in store.env.items():
+        monkeypatch.setenv(name, value)
+    plan = plan_stream(url, roots=[])
+    parts = [read(plan.files, part) for part in plan.parts]
+    found = trained_rows(lineage(events), [len(part) for part in parts], seed=config.seed)
+    texts = [parts[part].row(row, "")["text"] for part, row, _ in found[0]]
+    assert sorted(int(text.split()[0]) for text in texts) == [*range(COUNT)]
+    assert {owner for _, _, owner in found[0]} == {0, 1}
+    # Credentials are in the environment only.
+    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    secrets = [value for name, value in store.env.items() if "SECRET" in name or "CONN" in name]
+    assert not [secret for secret in secrets if secret.encode() in written]
