@@ -159,6 +159,8 @@ class Epoch(_Answer):
     """The same on GPUs, where widths are multiples of 8; null where the config excludes GPUs."""
     run_steps: int | None
     """Optimizer steps of the whole run; null where it is unknown."""
+    has_max_steps: bool = False
+    """Whether the config gives them."""
 
 
 class DataPreview(_Answer):

@@ -101,7 +101,9 @@ def _run(one: Epoch) -> str:
         return f"{fmt.count(one.run_steps)} steps"
     about = "about " if one.is_estimate else ""
     epochs = one.run_steps / one.steps
-    return f"{one.run_steps:,} steps, {about}{epochs:.2f} epochs"
+    if one.has_max_steps:
+        return f"{one.run_steps:,} steps, {about}{epochs:.2f} epochs"
+    return f"{about}{fmt.count(one.run_steps)} steps, {epochs:.2f} epochs"
 
 
 def _padding(one: Epoch) -> str:

@@ -75,6 +75,9 @@ def test_figures_of_a_sample_say_so(changes: dict[str, Any], words: str) -> None
         assert words in shown[label], label
     assert shown["padding"].startswith("about 25.0 %")
     assert shown["epoch"].startswith("about 11 steps")
+    assert shown["run"] == "about 22 steps, 2.00 epochs"
+    given = epoch(is_estimate=True, has_max_steps=True)
+    assert texts(preview(epoch=given))["run"] == "22 steps, about 2.00 epochs"
 
 
 def test_unknown_numbers_are_dashes() -> None:

@@ -44,6 +44,7 @@ def epoch(config: TrainingConfig, report: SourceReport, lengths: Sequence[int]) 
         padding_cpu=None if use_gpu is True else cpu,
         padding_gpu=None if use_gpu is False else gpu,
         run_steps=_run_steps(config, steps),
+        has_max_steps=training.max_steps is not None,
     )
 
 
