@@ -99,3 +99,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register the magics `%%train` and `%llmops`: `%load_ext llmops_kernel`."""
+    import_module("llmops_kernel.magics.load").load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Remove the magics: `%unload_ext llmops_kernel`."""
+    import_module("llmops_kernel.magics.load").unload(shell)

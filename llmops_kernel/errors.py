@@ -16,6 +16,7 @@
     + RunStateError         the action is not possible in the run's state
     + SubmissionError       Ray refused the job
     + ExportError           a run's result cannot be handed over
+  * QueryError              a filter, an order or a column of a list of runs is wrong
   * StoreError              the run store cannot be read or written (disk full)
   * TrainingError           raised on a worker
     + DataError             a data source is missing, empty or broken (with the row)
@@ -52,6 +53,14 @@ class ConfigError(LLMOpsError):
     status = 422
     problems: tuple[Any, ...] = ()
     """Each mistake as a `llmops_kernel.config.problems.Problem`."""
+
+
+class QueryError(LLMOpsError):
+    """A filter, an order or a column that a list of runs cannot use."""
+
+    status = 422
+    position: int | None = None
+    """The character of the text that is wrong, from 0; None where it is not one place."""
 
 
 class WorkspaceError(LLMOpsError):

@@ -171,6 +171,8 @@ def test_comparison_shows_curves_and_differences(past_run):
     comparison = llmops.compare(newer, "demo-a")
     assert [run.id for run in comparison.runs] == ["demo-a", "demo-b"]
     assert "optimizer.learning_rate" in comparison.text()
+    assert comparison.names["demo-b"] == "lr 5e-4"
+    assert "lr 5e-4 (demo-b)" in comparison.text()
     assert comparison.to_png().startswith(b"\x89PNG")
     with pytest.raises(LLMOpsError, match="1 run"):
         llmops.compare(older)

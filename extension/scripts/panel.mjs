@@ -5,13 +5,30 @@ const STATIC = new URL('../../llmops_kernel/widgets/static/', import.meta.url);
 const SOURCE = new URL('../src/generated/panel.ts', import.meta.url);
 const STYLE = new URL('../style/generated/panel.css', import.meta.url);
 const EXPORTS = [
+  'AXIS_COLUMNS',
   'Columns',
+  'KEYS',
+  'Shown',
+  'atSteps',
   'axis',
+  'chartSettings',
   'cssColor',
+  'followMouse',
   'h',
+  'logRange',
+  'panned',
+  'positive',
+  'pressed',
   'shortNumber',
+  'smoothed',
+  'ticksOf',
+  'toCsv',
   'uPlot',
-  'UNITS'
+  'UNITS',
+  'valueAt',
+  'xValues',
+  'zoomed',
+  'zoomIntoSelection'
 ];
 
 const read = name => readFileSync(new URL(name, STATIC), 'utf8');

@@ -35,6 +35,8 @@ export namespace CommandIDs {
 
   // runs/
   export const showRuns = 'llmops:show-runs';
+  // runTable/ {where?, sort?, group?}
+  export const showRunTable = 'llmops:show-run-table';
 
   // configs/ {path?}
   export const checkConfig = 'llmops:check-config';
@@ -46,6 +48,9 @@ export namespace CommandIDs {
   export const newConfig = 'llmops:new-config';
   export const showConfigProblems = 'llmops:show-config-problems';
   export const completeConfig = 'llmops:complete-config';
+
+  // help/
+  export const help = 'llmops:help';
 }
 
 export const CATEGORY = 'LLM Training';

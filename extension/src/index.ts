@@ -9,8 +9,10 @@ import {
 } from './clusters/plugin';
 import { connectionPlugin, operationsPlugin } from './connection';
 import { dashboardPlugin, layoutPlugin } from './dashboard/plugin';
+import { helpPlugin } from './help/plugin';
 import { preferencesPlugin } from './preferences';
 import { runPlugin } from './run/plugin';
+import { runTablePlugin } from './runTable/plugin';
 import { runsModelPlugin, runsPanelPlugin } from './runs/plugin';
 import { notifyPlugin } from './status/notify';
 import { statusPlugin } from './status/plugin';
@@ -27,12 +29,14 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   layoutPlugin,
   runsModelPlugin,
   runsPanelPlugin,
+  runTablePlugin,
   runPlugin,
   submissionsPlugin,
   configsPlugin,
   cellPlugin,
   notifyPlugin,
-  statusPlugin
+  statusPlugin,
+  helpPlugin
 ];
 
 export default plugins;

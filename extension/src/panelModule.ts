@@ -38,6 +38,7 @@ export function renderPanel(model: IPanelModel, el: HTMLElement): () => void {
 export interface IPlot {
   setData(data: PlotData): void;
   setSize(size: { width: number; height: number }): void;
+  setScale(key: string, range: { min: number; max: number }): void;
   redraw(): void;
   destroy(): void;
 }

@@ -3,9 +3,12 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { PartialJSONObject } from '@lumino/coreutils';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { IPreferences } from './tokens';
+import { IChartSettings, IPreferences, Json } from './tokens';
+
+const KEEP_AFTER_MS = 500;
 
 class Preferences implements IPreferences {
   get notifyOnEnd(): 'all' | 'failed' | 'never' {
@@ -37,6 +40,25 @@ class Preferences implements IPreferences {
     return this._settings?.composite.defaultLayout ?? {};
   }
 
+  get charts(): IChartSettings {
+    return {
+      // Until the settings are kept there, what was chosen meanwhile.
+      read: () => this._charts ?? this._settings?.composite.charts ?? {},
+      keep: value => this.keepCharts(value)
+    } as IChartSettings;
+  }
+
+  /** A slider gives many values a second; a setting is written when it rests. */
+  private keepCharts(value: Json): void {
+    this._charts = value;
+    clearTimeout(this._keeping);
+    this._keeping = setTimeout(() => {
+      this._settings
+        ?.set('charts', value as PartialJSONObject)
+        .catch(error => console.error('llmops: charts are not kept', error));
+    }, KEEP_AFTER_MS);
+  }
+
   get changed(): ISignal<IPreferences, void> {
     return this._changed;
   }
@@ -52,6 +74,8 @@ class Preferences implements IPreferences {
     return typeof value === typeof otherwise ? (value as T) : otherwise;
   }
 
+  private _charts: Json | null = null;
+  private _keeping: ReturnType<typeof setTimeout> | undefined;
   private _settings: ISettingRegistry.ISettings | null = null;
   private _changed = new Signal<IPreferences, void>(this);
 }

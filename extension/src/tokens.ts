@@ -166,7 +166,16 @@ export interface IPreferences {
   readonly checkWhileTyping: boolean;
   /** As it is written there, unchecked: a `ILayoutPlan` when it is right. */
   readonly defaultLayout: unknown;
+  readonly charts: IChartSettings;
   readonly changed: ISignal<IPreferences, void>;
+}
+
+/**
+ * What a user has chosen for the charts of all runs; the charts check it.
+ */
+export interface IChartSettings {
+  read(): Json;
+  keep(value: Json): void;
 }
 
 export const IPreferences = new Token<IPreferences>(

@@ -432,13 +432,17 @@ export interface RunRow {
   name: string;
   /** The title that a user gave it; empty without one. */
   title: string;
+  /** What differs from the other runs of its config: `lr 2e-3 · r 16`; empty for nothing. */
+  differs: string;
   starred: boolean;
   cluster: string;
   created_s: number;
   /** Run of a benchmark or a self-test; lists show it only when asked. */
   hidden: boolean;
-  state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
+  state: 'PENDING' | 'QUEUED' | 'RUNNING' | 'RESTARTING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
   attempt: number;
+  /** What it waits for or why it starts again; empty where the state says all, and at its end. */
+  reason: string;
   /** Why it ended; empty until it has ended. */
   message: string;
   remedy: string;
@@ -509,7 +513,7 @@ export interface RunAttempt {
   submitted_s: number;
   ended_s: number | null;
   /** Final state; null while it is not known. */
-  state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED' | null;
+  state: 'PENDING' | 'QUEUED' | 'RUNNING' | 'RESTARTING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED' | null;
   message: string;
   resumed_from: string | null;
   /** Null when this machine does not have its log. */
@@ -529,7 +533,7 @@ export interface RunOutput {
 /** What deleting a run would remove. */
 export interface RunPreview {
   run_id: string;
-  state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
+  state: 'PENDING' | 'QUEUED' | 'RUNNING' | 'RESTARTING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
   folder: string;
   size_bytes: number;
   num_files: number;
@@ -646,6 +650,149 @@ export interface CodeChange {
   unified_diff: string;
 }
 
+/** Which runs, in what order, with which columns. */
+export interface RunTableQuery {
+  /** Such as `method.r > 8 and eval_loss < 0.4`. */
+  where?: string;
+  /** Column names with commas between them; a minus begins with the largest. */
+  sort?: string;
+  /** Empty for the usual ones: state, progress, figures and what differs. */
+  columns?: string[];
+  /** Column names; empty for no groups. */
+  group?: string;
+  /** Keys of groups whose runs are not shown. */
+  closed?: string[];
+  /** Also runs of benchmarks and self-tests. */
+  hidden?: boolean;
+  /** A column; empty for the colours that users gave. */
+  colour_by?: string;
+  first?: number;
+  count?: number;
+}
+
+/** A window of the table. */
+export interface RunTableAnswer {
+  /** Changes when any row has changed. */
+  version: number;
+  total: number;
+  matched: number;
+  /** Runs and heads of groups, without the runs of closed groups. */
+  num_lines: number;
+  first: number;
+  lines: RunTableLine[];
+  columns: RunTableColumn[];
+  /** True while runs are still being read: there may be more. */
+  reading: boolean;
+}
+
+/** One line: the head of a group, or a run. */
+export interface RunTableLine {
+  group: RunTableGroup | null;
+  run: RunTableRun | null;
+}
+
+/** The head of a group. */
+export interface RunTableGroup {
+  key: string;
+  text: string;
+  count: number;
+  is_closed: boolean;
+}
+
+/** One run of the window. */
+export interface RunTableRun {
+  run_id: string;
+  /** Its title, or what differs from the others: no other run of the table has it. */
+  label: string;
+  state: 'PENDING' | 'QUEUED' | 'RUNNING' | 'RESTARTING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
+  has_ended: boolean;
+  starred: boolean;
+  tags: string[];
+  /** The colour that a user gave it; empty without one. */
+  colour: string;
+  /** Where its value of the column that colours the table is among all, 0..1. */
+  tone: number | null;
+  /** A text for each column. */
+  cells: string[];
+}
+
+/** One column. */
+export interface RunTableColumn {
+  /** What a user writes in a filter. */
+  name: string;
+  label: string;
+  source: 'run' | 'figure' | 'config';
+  type: 'text' | 'number' | 'time' | 'yes/no' | 'list';
+  better: 'lower' | 'higher' | null;
+  /** Whether its values differ between the runs that match. */
+  differs: boolean;
+}
+
+/** Every column that can be shown, filtered and sorted by. */
+export interface RunTableColumns {
+  columns: RunTableColumn[];
+}
+
+/** Parallel coordinates over the table's columns. */
+export interface RunTableRays {
+  axes: RunTableAxis[];
+  rays: RunTableRay[];
+  /** Runs that match but are not drawn because there are too many. */
+  left_out: number;
+}
+
+/** One axis of the parallel coordinates: a number's range, or the values of a text. */
+export interface RunTableAxis {
+  name: string;
+  label: string;
+  low: number | null;
+  high: number | null;
+  is_log: boolean;
+  /** Of a text, from the top; empty for numbers. */
+  values: string[];
+}
+
+/** A run as a line over the axes. */
+export interface RunTableRay {
+  run_id: string;
+  label: string;
+  tone: number | null;
+  /** Where it meets each axis, 0 (bottom) to 1; null where its value is unknown. */
+  at: (number | null)[];
+}
+
+/** The runs of an action. */
+export interface RunIdsBody {
+  run_ids: string[];
+}
+
+/** Changes of the tags and the colour of runs. */
+export interface RunTagsBody {
+  run_ids: string[];
+  add?: string[];
+  remove?: string[];
+  /** Null leaves the colour as it is. */
+  colour?: '' | 'blue' | 'orange' | 'green' | 'purple' | 'teal' | 'pink' | 'brown' | 'grey' | null;
+}
+
+/** The runs that match. */
+export interface RunIds {
+  run_ids: string[];
+}
+
+/** What deleting runs would remove. */
+export interface RunLosses {
+  num_runs: number;
+  /** For people: `1.5 GiB`. */
+  size: string;
+  num_checkpoints: number;
+  num_with_output: number;
+  starred: string[];
+  /** Cannot be deleted before they are stopped. */
+  not_ended: string[];
+  missing: string[];
+}
+
 /** What differs between the outputs of two scorings, the older run first. */
 export interface ScoreComparison {
   /** Run id. */
@@ -739,7 +886,7 @@ export interface ChatTurn {
   id: string;
   /** The training run whose model is asked. */
   run_id: string;
-  state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
+  state: 'PENDING' | 'QUEUED' | 'RUNNING' | 'RESTARTING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
   is_over: boolean;
   /** What happens while no model has answered; empty after that. */
   line: string;
@@ -846,7 +993,9 @@ export interface PanelState {
   name: string;
   cluster: string;
   what: string;
-  state: 'PENDING' | 'RUNNING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
+  state: 'PENDING' | 'QUEUED' | 'RUNNING' | 'RESTARTING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
+  /** What it waits for or why it starts again; empty where the state says all, and at its end. */
+  state_text: string;
   attempt: number;
   ended: boolean;
   kind: string;
@@ -868,6 +1017,8 @@ export interface PanelState {
   processes: string;
   /** Step and evaluation loss; null for a kind without evaluations. */
   evals: [number, number][] | null;
+  /** The further metrics of the evaluations, without values that are not finite. */
+  eval_curves: PanelCurve[];
   /** One row an evaluation. */
   eval_rows: PanelTable;
   samples: PanelSamples;
@@ -877,6 +1028,12 @@ export interface PanelState {
   saves: string;
   warnings: PanelWarning[];
   restarts: string[];
+  /** The step that each restart resumed from; 0 is the beginning. */
+  restart_steps: number[];
+  /** First step of those whose loss is not a number, up to the last one. */
+  nan_since: number | null;
+  /** False where rows were left out, as in a saved notebook. */
+  every_row: boolean;
   failures: PanelFailure[];
   outputs: PanelOutput[];
 }
@@ -917,6 +1074,14 @@ export interface PanelBar {
   text: string;
   running: boolean;
   interrupted: boolean;
+}
+
+/** A metric of the evaluations as a curve. */
+export interface PanelCurve {
+  name: string;
+  label: string;
+  /** Step and value. */
+  points: [number, number][];
 }
 
 /** A table of texts. */

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.api.cluster_handle import Cluster
 from llmops_kernel.api.cluster_list import ClusterList
@@ -19,7 +20,8 @@ from llmops_kernel.services import templates
 from llmops_kernel.services.backend import current
 from llmops_kernel.services.configs import check, init, schema
 from llmops_kernel.services.guard import guard_once
-from llmops_kernel.views.summary import list_runs
+from llmops_kernel.services.run_table.listing import list_rows, newest
+from llmops_kernel.views.run_query.query import Query
 
 if TYPE_CHECKING:
     from llmops_kernel.jobs.guard import Report as GuardReport
@@ -122,7 +124,10 @@ def guard(name: str, *, force: bool = False) -> GuardReport:
 
 
 def runs(
+    where: str = "",
     *,
+    sort: str = "",
+    columns: Sequence[str] | None = None,
     name: str | None = None,
     cluster: str | None = None,
     limit: int | None = 20,
@@ -131,13 +136,17 @@ def runs(
 ) -> RunList:
     """Return the runs of this home folder, newest first.
 
-    `all` includes those of benchmarks and `doctor`.
+    `where` filters by figures, config fields and facts: `"method.r > 8 and eval_loss < 0.4"`; a
+    run whose value is unknown never matches. `sort="-eval_loss,created"` begins with the largest
+    loss. `columns` are the ones that the table and `to_pandas()` have. `all` includes runs of
+    benchmarks and `doctor`. Raises QueryError for a column that no run has.
     """
     backend = current()
-    found = list_runs(
-        backend.store, name=name, cluster=cluster, starred=starred, hidden=all, limit=limit
-    )
-    return RunList(backend, found)
+    named: dict[str, Any] = {"name": name, "cluster": cluster, "starred": starred, "limit": limit}
+    if where or sort or columns is not None:
+        query = Query(where=where, sort=sort, columns=tuple(columns or ()), hidden=all)
+        return RunList(backend, list_rows(backend.store, query, **named))
+    return RunList(backend, newest(backend.store, hidden=all, **named))
 
 
 def attach(ref: str = "last") -> Run:

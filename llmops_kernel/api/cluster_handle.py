@@ -26,10 +26,10 @@ from llmops_kernel.providers.protocol import (
 from llmops_kernel.services import submission, templates
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.run_table.listing import newest
 from llmops_kernel.services.scoring import standing
 from llmops_kernel.services.scoring.engine import ensure_engine
 from llmops_kernel.services.submission import ConfigLike
-from llmops_kernel.views.summary import list_runs
 
 
 class Cluster:
@@ -123,7 +123,7 @@ class Cluster:
 
     def runs(self, *, limit: int | None = 20, all: bool = False) -> RunList:
         """Runs that were submitted to this cluster, newest first; `all` includes hidden ones."""
-        found = list_runs(self._backend.store, cluster=self.name, hidden=all, limit=limit)
+        found = newest(self._backend.store, cluster=self.name, hidden=all, limit=limit)
         return RunList(self._backend, found)
 
     def engines(self) -> tuple[EngineInfo, ...] | None:

@@ -11,6 +11,7 @@ from llmops_kernel.api.run_handle import Run
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services import comparison
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.run_table.names import labels_of
 from llmops_kernel.store.diff import RunDiff
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views.score_comparison import RowKind, RowsPage, ScoreDifference
@@ -73,8 +74,15 @@ class Comparison:
         """Whether these are two scorings, whose rows can be compared."""
         return comparison.has_rows(self._store, [run.id for run in self.runs])
 
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """A name of each run by its id, made from what differs: `lr 2e-3 · r 16`."""
+        return labels_of(self._store, [run.id for run in self.runs])
+
     def _named(self) -> list[tuple[str, RunView]]:
-        return [(run.id, run.view) for run in self.runs]
+        """What differs before each id: an id alone says nothing in a legend."""
+        names = self.names
+        return [(f"{names[run.id]} ({run.id})", run.view) for run in self.runs]
 
     def to_png(self) -> bytes:
         """Loss, speed and start-up phases as a picture."""

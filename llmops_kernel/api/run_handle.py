@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -27,9 +28,10 @@ from llmops_kernel.store.deletion import DeletionPreview
 from llmops_kernel.store.diff import RunDiff
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.logs.run_lines import last_lines
 from llmops_kernel.store.logs.text import LogText
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.notes import RunNotes
+from llmops_kernel.store.record.notes import RunNotes, change_tags
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.views.columns import columns_of
 
@@ -112,7 +114,7 @@ class Run:
 
     @property
     def notes(self) -> RunNotes:
-        """Return title, star and note, which every user may change at any time."""
+        """Return title, star, note, tags and colour, which every user may change at any time."""
         return self._store.notes(self.id)
 
     @property
@@ -139,6 +141,10 @@ class Run:
     def unstar(self) -> None:
         self._store.annotate(self.id, starred=False)
 
+    def tag(self, *tags: str, remove: Sequence[str] = ()) -> tuple[str, ...]:
+        """Add tags, remove others, and return all; `llmops.runs("'best' in tags")` finds them."""
+        return change_tags(self.folder, add=tags, remove=remove).tags
+
     def events(self) -> list[AnyEvent]:
         """The whole journal, by time."""
         return self._store.events(self.id)
@@ -162,13 +168,14 @@ class Run:
         rows = [{"num_rows": e.num_rows, "duration_s": e.duration_s, **e.metrics} for e in evals]
         return pd.DataFrame(rows, index=pd.Index([e.step for e in evals], name="step"))
 
-    def logs(self, *, tail: int | None = None) -> str:
+    def logs(self, *, tail: int | None = None, all_lines: bool = False) -> str:
         """The last lines of what the driver and the workers wrote, of the newest attempt.
 
+        Ray's own lines of level INFO and its entrypoint are left out without `all_lines`.
         Raises a ClusterError when the run has not ended and its cluster does not answer.
         """
         lines = LOG_LINES if tail is None else tail
-        return self.log().tail(lines) if lines > 0 else ""
+        return last_lines(self.log(), lines, all_lines=all_lines)
 
     def log(self, attempt: int | None = None) -> LogText:
         """The log of an attempt (default the newest), to be read in parts and searched.

@@ -22,3 +22,10 @@ def templates(incomplete: str) -> list[str]:
     from llmops_kernel.services.names import template_names
 
     return [name for name in template_names() if name.startswith(incomplete)]
+
+
+def examples(incomplete: str) -> list[str]:
+    """Return names of examples that `llmops init` can write."""
+    from llmops_kernel.services.gallery.examples import EXAMPLES
+
+    return [name for name in EXAMPLES if name.startswith(incomplete)]

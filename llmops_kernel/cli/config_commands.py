@@ -9,24 +9,48 @@ from typing import Annotated
 import typer
 
 from llmops_kernel.cli.app import CONFIGS, command
+from llmops_kernel.cli.complete import examples as complete_example
 
 
 @command(CONFIGS, example="llmops init my.train.yaml --model tiny-llama --method full")
 def init(
-    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("lora.train.yaml"),
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            help="File to write, `lora.train.yaml` by default; with --example also a folder.",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[str, typer.Option(help="Catalogue name, folder or hub id.")] = (
         "SmolLM2-135M-Instruct"
     ),
     data: Annotated[str, typer.Option(help="Training rows.")] = "data/train.jsonl",
     method: Annotated[str, typer.Option(help="`lora`, `qlora` or `full`.")] = "lora",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    example: Annotated[
+        str | None,
+        typer.Option(
+            help="Write a complete example with its data: `chat`, `alpaca`, "
+            "`continued-pretraining`, `zero3-offload` or `script`.",
+            autocompletion=complete_example,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
 ) -> None:
-    """Write a config with every field explained: a training config, or x.script.yaml, ..."""
+    """Write a config with every field explained: a training config, or x.script.yaml, ...
+
+    With --example: a config that trains as it is, with its data.
+    """
     from llmops_kernel.cli.console import out
     from llmops_kernel.services import configs
 
-    configs.init(path, model=model, data=data, method=method, force=force)
-    out().print(f"Wrote {path}. Next: llmops check {path}")
+    if example is None:
+        written = configs.init(path, model=model, data=data, method=method, force=force)
+        out().print(f"Wrote {written}. Next: llmops check {written}")
+        return
+    answers = {"model": model, "train": data, "method": method}
+    files = configs.init_example(example, path, answers=answers, force=force)
+    out().print(f"Wrote {', '.join(map(str, (files.config, *files.others)))}.")
+    out().print(f"Next: llmops check {files.config}, then llmops submit {files.config} --follow")
 
 
 @command(CONFIGS, example="llmops schema > train.schema.json")

@@ -26,6 +26,8 @@ STATE_COLORS = {
     "RUNNING": "cyan",
     "STARTING": "yellow",
     "PENDING": "yellow",
+    "QUEUED": "yellow",
+    "RESTARTING": "yellow",
     "STOPPING": "yellow",
     "STOPPED": "yellow",
     "FAILED": "red",

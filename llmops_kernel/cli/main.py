@@ -12,10 +12,10 @@ from llmops_kernel.cli import config_commands, data, machine_commands  # noqa: F
 from llmops_kernel.cli.app import app, join_help_lines
 from llmops_kernel.cli.bench import commands as bench_commands  # noqa: F401
 from llmops_kernel.cli.bench import score_commands  # noqa: F401
-from llmops_kernel.cli.clusters import actions, engines, group, guard  # noqa: F401
+from llmops_kernel.cli.clusters import actions, engines, group, guard, rights  # noqa: F401
 from llmops_kernel.cli.clusters import commands as cluster_commands  # noqa: F401
 from llmops_kernel.cli.console import show_error, show_unexpected
-from llmops_kernel.cli.runs import chat, export, notes, score, submit  # noqa: F401
+from llmops_kernel.cli.runs import chat, export, listing, notes, score, submit  # noqa: F401
 from llmops_kernel.cli.runs import commands as run_commands  # noqa: F401
 from llmops_kernel.errors import LLMOpsError
 

@@ -45,7 +45,7 @@ def shaped(row: Row, row_format: str) -> Row | Fault:
     """Return the row as `{"messages": [...]}` or `{"text": ...}`."""
     name = recognised(row, row_format)
     if name is None:
-        return Fault(f"has only the keys {keys(row)}", wanted(row_format))
+        return Fault(f"has only the keys {keys(row)}" if row else "has no keys", wanted(row_format))
     return _FORMATS[name].read(row)
 
 

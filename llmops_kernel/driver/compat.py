@@ -113,6 +113,19 @@ CORE: dict[str, PrivateName] = {
         "the journal can be read over a shared folder only",
     ),
 }
+QUEUE: dict[str, PrivateName] = {
+    "global_state": PrivateName(
+        "ray._private.state:state",
+        "its accessor reads the placement groups, actors and jobs of the whole cluster",
+        "a run that waits for resources is shown as pending or running, without what it waits for",
+    ),
+    "gcs_pb2": PrivateName(
+        "ray.core.generated.gcs_pb2",
+        "the format of what that accessor reads",
+        "a run that waits for resources is shown as pending or running, without what it waits for",
+    ),
+}
+"""Of a driver whose workers have no resources yet."""
 SCRIPT: dict[str, PrivateName] = {
     "global_worker": PrivateName(
         "ray._private.worker:global_worker",
@@ -171,8 +184,8 @@ def resolve(path: str, *, load: Load = importlib.import_module) -> Any:
 
 @functools.cache
 def get(name: str) -> Any:
-    """Return one private object by its key in TRAIN, CORE or SCRIPT."""
-    return resolve({**TRAIN, **CORE, **SCRIPT}[name].path)
+    """Return one private object by its key in TRAIN, CORE, QUEUE or SCRIPT."""
+    return resolve({**TRAIN, **CORE, **QUEUE, **SCRIPT}[name].path)
 
 
 def is_lost_worker(error: object) -> bool:

@@ -21,6 +21,7 @@ from llmops_kernel.metrics.events import (
     ProcessEvent,
     WarningEvent,
 )
+from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.warm.start_report import start_report
 
@@ -32,6 +33,7 @@ class DriverReport:
         """`logs`: Ray's log folder of this node."""
         self._spec = spec
         self._journal = open_journal(spec, "driver", logs=logs)
+        self._lines = RunLines()
         target = visible_journal(spec, logs=logs)
         # In the background: the start must not wait for the storage.
         self._recall = threading.Thread(target=recall, args=(spec, target), daemon=True)
@@ -39,6 +41,7 @@ class DriverReport:
 
     def emit(self, event: Event) -> None:
         self._journal.emit(event)
+        self._lines.take(event)
 
     def phase(
         self, name: str, state: Literal["begin", "end"], *, time_s: float = 0.0, detail: str = ""

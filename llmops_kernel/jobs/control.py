@@ -12,6 +12,7 @@ from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.journal.view import STOP_PHASE, RunView
 from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record.submitting import submitting
 from llmops_kernel.store.store import RunStore
 
 
@@ -56,10 +57,11 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
         submitted_s=time.time(),
         resumed_from=view.checkpoints[-1].path if view.checkpoints else None,
     )
-    store.add_attempt(run_id, attempt)
     handover = Handover(store=store, record=record, attempt=attempt, cluster=cluster)
-    with handover.journal() as journal:
-        hand_over(handover, packages=packages, client=client, journal=journal)
+    with submitting(store.root, run_id):
+        store.add_attempt(run_id, attempt)
+        with handover.journal() as journal:
+            hand_over(handover, packages=packages, client=client, journal=journal)
     return attempt
 
 

@@ -19,12 +19,15 @@ from llmops_kernel.providers.protocol import ClusterProvider, ClusterState
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.files import write_whole
 from llmops_kernel.store.record.record import Attempt
+from llmops_kernel.store.record.submitting import was_abandoned
 from llmops_kernel.store.store import RunStore
 
 GRACE_S = 2.0
 """How long to wait for the last lines of a journal after the job has ended."""
 SUBMIT_LIMIT_S = 900.0
 """A client that has not submitted its run to Ray after this time has died."""
+ABANDONED_S = 15.0
+"""A job that a client posted and did not live to hear of is in Ray's list after this time."""
 CHECK_PERIOD_S = 5.0
 DRIVER_EXIT_S = 5.0
 """A driver still writes a few lines of log after its end event."""
@@ -162,19 +165,24 @@ class Observer:
 
     def _unknown_job(self, attempt: Attempt) -> EndEvent | None:
         view = self._follower.view
-        phases = {span.name: span.end_s for span in view.phases(attempt.number)}
-        handed_over = phases.get("pending") is not None
-        if not handed_over and self._clock() - attempt.submitted_s < SUBMIT_LIMIT_S:
-            return None  # Its client may be uploading.
-        if not handed_over:
-            return _never(self._run_id, view.last_step)
+        phases = {span.name: span for span in view.phases(attempt.number)}
+        if "pending" not in phases or phases["pending"].end_s is None:
+            begun_s = max([attempt.submitted_s, *(span.begin_s for span in phases.values())])
+            # Its client may be uploading.
+            return _never(self._run_id, view.last_step) if self._is_left(begun_s) else None
         return self._gone(attempt, what="was restarted")
 
     def _never_handed_over(self) -> EndEvent | None:
-        record = self._store.record(self._run_id)
-        if self._clock() - record.created_s < SUBMIT_LIMIT_S:
+        if not self._is_left(self._store.record(self._run_id).created_s):
             return None
         return self._journal(_never(self._run_id, None), attempt=1)
+
+    def _is_left(self, last_s: float) -> bool:
+        """Return whether the client that wrote its last word at `last_s` is gone."""
+        silent_s = self._clock() - last_s
+        if silent_s < ABANDONED_S:
+            return False
+        return silent_s >= SUBMIT_LIMIT_S or was_abandoned(self._store.root, self._run_id)
 
     def _client(self, attempt: Attempt) -> JobsClient:
         return JobsClient(self._provider.connect(attempt.full_name), cluster=attempt.cluster)

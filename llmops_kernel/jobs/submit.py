@@ -29,6 +29,7 @@ from llmops_kernel.store.paths import cache
 from llmops_kernel.store.record.git import read_git
 from llmops_kernel.store.record.record import Attempt, RunRecord, new_run_id
 from llmops_kernel.store.record.spec import DRIVER_METADATA, RunSpec
+from llmops_kernel.store.record.submitting import submitting
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.version import VERSION
 
@@ -153,11 +154,12 @@ def submit_run(
         **_snapshot_fields(snapshot, packages),
         **_surroundings(cluster),
     )
-    store.create(record, config_yaml=request.config_yaml, git_diff=difference)
-    handover = _first_attempt(store, record, cluster=cluster, env_vars=env_vars)
-    with handover.journal() as journal:
-        _report_snapshot(journal, num_files=len(snapshot.files), begun_s=begun_s)
-        hand_over(handover, packages=package_files(packages), client=client, journal=journal)
+    with submitting(store.root, record.run_id):
+        store.create(record, config_yaml=request.config_yaml, git_diff=difference)
+        handover = _first_attempt(store, record, cluster=cluster, env_vars=env_vars)
+        with handover.journal() as journal:
+            _report_snapshot(journal, num_files=len(snapshot.files), begun_s=begun_s)
+            hand_over(handover, packages=package_files(packages), client=client, journal=journal)
     return record, handover.attempt
 
 

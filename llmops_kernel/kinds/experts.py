@@ -29,6 +29,7 @@ _LOAD = _column(LOAD, "busiest expert / mean", "number")
 _WORST = _column(WORST, "busiest expert / mean, worst layer", "number")
 _IDLE = _column(IDLE, "idle experts", "fraction")
 _COLUMNS = (_LOAD, _WORST, _IDLE)
+EXPERT_NAMES = frozenset(column.name for column in _COLUMNS)
 _FIGURES = (
     _figure(
         _LOAD,

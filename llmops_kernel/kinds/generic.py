@@ -12,6 +12,7 @@ START_WORDS = {
     "runtime_env": "Preparing the runtime environment",
     "supervisor": "Starting the job's supervisor",
     "driver": "Starting the driver",
+    "queue": "Waiting for resources",
 }
 """Phases from submit to the start of the driver, which all kinds share."""
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
-from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Program, RunKind
-from llmops_kernel.kinds.train import COLUMNS, FIGURES, more_figures
+from llmops_kernel.kinds.kind import ALL_ACTIONS, Program, RunKind
+from llmops_kernel.kinds.train import COLUMNS, FIGURES, logged_columns, more_figures
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record.record import RunRecord
 
@@ -21,21 +19,6 @@ def describe(record: RunRecord) -> str:
     line = f"{config.get('script', '')} {shown}".strip()
     workers = config.get("num_workers")
     return f"{line} · {workers} worker{'' if workers == 1 else 's'}" if workers else line
-
-
-def logged_columns(view: TrainingView) -> tuple[Column, ...]:
-    """A column for each number that the script has reported with `track.log`."""
-    return tuple(_logged_column(name) for name in view.logged)
-
-
-@functools.cache
-def _logged_column(name: str) -> Column:
-    return Column(
-        name=name,
-        label=name.replace("_", " "),
-        unit="number",
-        value=lambda event: (event.values or {}).get(name),
-    )
 
 
 PYTHON = Program(config="llmops_kernel.kinds.script_config:values_of", arguments="args")

@@ -10,6 +10,7 @@ from typing import Any
 
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.template import new_file
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.config.problems import Problem, no_such_file
 
@@ -64,10 +65,10 @@ def effect(config: ScriptConfig) -> list[str]:
     if config.workers is None:
         return [f"Runs {line} once, as `python {config.script}` would."]
     gpus = config.resources.gpus
-    each = "1 GPU where the cluster has GPUs" if gpus == "auto" else f"{gpus:g} GPU(s)"
+    each = "1 GPU where the cluster has GPUs" if gpus == "auto" else counted(gpus, "GPU")
     return [
-        f"Runs {line} on {config.workers} worker(s), as `torchrun` would.",
-        f"Each worker reserves {config.resources.cpus:g} CPU(s) and {each}.",
+        f"Runs {line} on {counted(config.workers, 'worker')}, as `torchrun` would.",
+        f"Each worker reserves {counted(config.resources.cpus, 'CPU')} and {each}.",
     ]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Collection
 from operator import attrgetter
 from typing import Any
 
 from llmops_kernel.kinds.cost import cost_figure
-from llmops_kernel.kinds.experts import expert_columns, expert_figures
+from llmops_kernel.kinds.experts import EXPERT_NAMES, expert_columns, expert_figures
 from llmops_kernel.kinds.generic import START_WORDS
 from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Figure, RunKind
 from llmops_kernel.metrics.direction import lower_is_better
@@ -20,6 +22,7 @@ WORDS = {
     "imports": "Importing the training stack",
     "compile": "Compiling DeepSpeed's CPU optimizer, usually 1 to 3 minutes, once per machine",
     "process_group": "Connecting the workers",
+    "hub": "Contacting the Hugging Face Hub",
     "data": "Preparing the data",
     "model_load": "Loading the model",
     "engine": "Building optimizer and engine",
@@ -182,6 +185,7 @@ FIGURES = (
         live=False,
     ),
 )
+DAY_S = 86_400
 COLUMNS = (
     Column.of_field("step", "step", "count"),
     Column.of_field("loss", "loss", "loss"),
@@ -190,7 +194,30 @@ COLUMNS = (
     Column.of_field("peak_memory_bytes", "peak memory", "bytes"),
     Column.of_field("host_memory_bytes", "host memory", "bytes"),
     Column.of_field("step_time_s", "step time", "seconds"),
+    Column.of_field("learning_rate", "learning rate", "exponent"),
+    Column.of_field("grad_norm", "gradient norm", "number"),
+    # What the charts can have on their x axis; a column of 32 bits cannot hold seconds since 1970.
+    Column.of_field("epoch", "epoch", "number"),
+    Column.of_field("tokens", "tokens", "count"),
+    Column(name="utc_day", label="day", unit="count", value=lambda row: row.time_s // DAY_S),
+    Column(name="utc_second", label="second", unit="seconds", value=lambda row: row.time_s % DAY_S),
 )
+
+
+def logged_columns(view: TrainingView, *, but: Collection[str] = ()) -> tuple[Column, ...]:
+    """A column for each number that was reported with `track.log`, without those of `but`."""
+    return tuple(_logged_column(name) for name in view.logged if name not in but)
+
+
+@functools.cache
+def _logged_column(name: str) -> Column:
+    return Column(
+        name=name,
+        label=name.replace("_", " "),
+        unit="number",
+        value=lambda event: (event.values or {}).get(name),
+    )
+
 
 TRAIN = RunKind(
     name="train",
@@ -201,7 +228,10 @@ TRAIN = RunKind(
     figures=FIGURES,
     more_figures=lambda view: (*expert_figures(view), *more_figures(view)),
     columns=COLUMNS,
-    more_columns=expert_columns,
+    more_columns=lambda view: (
+        *expert_columns(view),
+        *logged_columns(view, but=EXPERT_NAMES),
+    ),
     curve="loss",
     phases=PHASES,
     words=WORDS,

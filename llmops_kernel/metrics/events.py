@@ -24,6 +24,7 @@ PHASES = (
     "imports",
     "compile",
     "process_group",
+    "hub",
     "data",
     "model_load",
     "engine",
@@ -34,8 +35,9 @@ PHASES = (
 snapshot, upload, pending: the client, until Ray has accepted the job. runtime_env: until the
 job's supervisor process exists. supervisor: until the driver process exists. driver: its own
 start. workers: Ray Train's processes and their process group. imports, compile (DeepSpeed's
-operations for CPUs, once per machine), process_group (DeepSpeed's and Accelerate's), data,
-model_load, engine (optimizer, sharding): inside the worker loop.
+operations for CPUs, once per machine), process_group (DeepSpeed's and Accelerate's), hub (the
+first answer for a model that is not on disk), data, model_load, engine (optimizer, sharding):
+inside the worker loop.
 
 A run may journal further phases by other names ("evaluate", "generate", "save")."""
 
@@ -257,6 +259,22 @@ class RestartEvent(Event):
     failures_left: int | None = None
 
 
+class QueueEvent(Event):
+    """The driver's workers have no resources yet, or (`end`) have them or are not wanted any more.
+
+    A `begin` replaces the one before: what is waited for changes while other runs end.
+    """
+
+    kind: Literal["queue"] = "queue"
+    state: Literal["begin", "end"]
+    reason: str = ""
+    """"needs 2 CPUs; 2 of 2 CPUs are used by run lora-2a4c"."""
+    place: int | None = None
+    """1 for the request that Ray received first; None where Ray does not say."""
+    length: int | None = None
+    """How many Ray jobs wait, this one included."""
+
+
 class OutputEvent(Event):
     kind: Literal["output"] = "output"
     path: str
@@ -302,7 +320,11 @@ class AnswerEvent(Event):
     """From the first token to the last; None for fewer than two."""
 
 
-RunState = Literal["PENDING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"]
+RunState = Literal[
+    "PENDING", "QUEUED", "RUNNING", "RESTARTING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"
+]
+"""PENDING: the driver has not reported yet. QUEUED: Ray has no free resources for the workers.
+RESTARTING: a worker was lost, and the next worker group has not reported yet."""
 TERMINAL: frozenset[str] = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 
@@ -326,6 +348,7 @@ AnyEvent = Annotated[
     | WarningEvent
     | FailureEvent
     | RestartEvent
+    | QueueEvent
     | OutputEvent
     | HoldEvent
     | AnswerEvent

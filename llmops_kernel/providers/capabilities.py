@@ -95,6 +95,48 @@ class SupportsEdit(Protocol):
         """
 
 
+# Rights: what a user may do
+
+
+class RightState(BaseModel):
+    """One right that a template's clusters need, and whether this user has it."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    verb: str
+    resource: str
+    group: str = ""
+    name: str = ""
+    """The only object that it is needed for; empty for all in the namespace."""
+    rule: int | None = None
+    """Number of the rule in rbac.yaml; None for what only the optional ClusterRole grants."""
+    is_cluster_wide: bool = False
+    is_granted: bool | None = None
+    """None: the server did not answer."""
+    off: str = ""
+    """What does not work without it."""
+
+
+@runtime_checkable
+class SupportsRights(Protocol):
+    """A provider whose server grants rights to users."""
+
+    def rights(
+        self, template: AnyTemplate, *, namespace: str | None = None
+    ) -> tuple[Sequence[RightState], str]:
+        """Return the rights that the template needs, and where the server was asked."""
+
+    def roles(
+        self,
+        template: AnyTemplate,
+        *,
+        subject: str,
+        namespace: str | None = None,
+        cluster_wide: bool = False,
+    ) -> str:
+        """Return the manifests that grant these rights to `subject`, without asking a server."""
+
+
 # Guarding: suspending or deleting what is idle
 
 
@@ -177,6 +219,16 @@ def editor_of(provider: ClusterProvider) -> SupportsEdit:
         return provider
     raise ClusterStateError(
         f"Provider {provider.name} has no manifests: its templates cannot be rendered or applied",
+        remedy="use a template of provider kuberay: `llmops cluster init NAME --kind kuberay`",
+    )
+
+
+def rights_of(provider: ClusterProvider) -> SupportsRights:
+    """Return the provider's part about rights. Raises ClusterStateError where it has none."""
+    if isinstance(provider, SupportsRights):
+        return provider
+    raise ClusterStateError(
+        f"Provider {provider.name} needs no rights: its clusters are processes of this user",
         remedy="use a template of provider kuberay: `llmops cluster init NAME --kind kuberay`",
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.nodes.holds import NodeHolds
+from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage
 from llmops_kernel.errors import RunError, StoreError
@@ -66,6 +67,7 @@ class Scoring:
         self._report, self._stop, self._unit = report, stop, unit
         self._words, self._holds = "", holds
         self._fleet: Fleet | None = None
+        self._queue = QueueWatch(report.emit)
 
     def run(self) -> Scored:
         """Return when all rows are scored, or a stop was requested. Raises LLMOpsError."""
@@ -93,6 +95,7 @@ class Scoring:
             # Whatever happens: what is finished is not done again.
             with suppress(StoreError):
                 ledger.flush()
+            self._queue.end()
             self._fleet.end()
             self._holds.use(())
 
@@ -123,6 +126,7 @@ class Scoring:
     def _start(self, setup: ScorerSetup) -> Fleet:
         engine = self._config.engine
         self._report.phase("engine", "begin", detail=self._words)
+        self._queue.begin()
         return Fleet(
             setup,
             replicas=engine.replicas,
@@ -138,6 +142,7 @@ class Scoring:
         under_way = 0
         while left or under_way:
             for scorer in fleet.poll():
+                self._queue.end()
                 live.loaded(fleet.ready[-1])
                 for number in range(PARTS_AT_ONCE):
                     pool.push(Slot(scorer, number))

@@ -15,6 +15,7 @@ from llmops_kernel.server.dashboard.clients import DashboardClients
 from llmops_kernel.server.dashboard.views import Views
 from llmops_kernel.server.live.hub import Hub
 from llmops_kernel.server.live.operations import Operations, OperationsFeed
+from llmops_kernel.server.run_table.live import LiveTable
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
 from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.output_comparisons import OutputComparisons
@@ -52,8 +53,9 @@ class Manager:
         self.store = store
         self.followers = Followers(self.backend)
         self.run_rows = RunRows(store, self.followers)
+        self.run_table = LiveTable(store, self.run_rows)
         self.output_comparisons = OutputComparisons(store)
-        self.hub.register("runs", lambda _: RunsFeed(self.run_rows))
+        self.hub.register("runs", self._runs_feed)
         self.hub.register("run/", partial(RunFeed, followers=self.followers, store=store))
         self.hub.register("chat/", partial(ChatFeed, backend=self.backend))
         self.hub.register("clusters", self._clusters_feed)
@@ -72,6 +74,10 @@ class Manager:
         else:
             if gone:
                 _LOG.info("llmops: removed %d leftovers (`llmops gc` shows them)", len(gone))
+
+    def _runs_feed(self, _: str) -> RunsFeed:
+        self.run_table.warm()
+        return RunsFeed(self.run_rows)
 
     def _clusters_feed(self, _: str) -> ClustersFeed:
         return ClustersFeed(self.operations, providers=self.backend.providers)

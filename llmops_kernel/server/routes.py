@@ -12,6 +12,7 @@ from llmops_kernel.server.configs import data as data_routes
 from llmops_kernel.server.configs import routes as config_routes
 from llmops_kernel.server.dashboard import proxy, view_routes
 from llmops_kernel.server.live import websocket as live
+from llmops_kernel.server.run_table import routes as run_table_routes
 from llmops_kernel.server.runs import log_routes, scored_rows
 from llmops_kernel.server.runs import routes as run_routes
 
@@ -25,6 +26,7 @@ def all_routes() -> list[tuple[str, Any]]:
         live,
         cluster_routes,
         run_routes,
+        run_table_routes,
         chat_routes,
         log_routes,
         scored_rows,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.problems import config_error
@@ -13,6 +14,9 @@ from llmops_kernel.kinds import files
 from llmops_kernel.kinds.registry import USUAL
 from llmops_kernel.services.new_file import write_new
 from llmops_kernel.services.submission import ConfigLike, kind_of, load
+
+if TYPE_CHECKING:
+    from llmops_kernel.services.gallery.examples import Written
 
 _ANSWERS: Final = {
     "model": "SmolLM2-135M-Instruct",
@@ -53,8 +57,9 @@ def schema(kind: str = USUAL) -> dict[str, Any]:
 
 
 def init(
-    path: str | Path = "lora.train.yaml",
+    path: str | Path | None = None,
     *,
+    example: str | None = None,
     model: str = _ANSWERS["model"],
     data: str = _ANSWERS["train"],
     method: str = _ANSWERS["method"],
@@ -62,12 +67,38 @@ def init(
 ) -> Path:
     """Write a config with every field explained, of the kind of its name; return its path.
 
-    `model`, `data` and `method` are of a training config. Raises ConfigError if the file exists,
-    unless `force`.
+    The default is `lora.train.yaml`; `model`, `data` and `method` are of a training config. Or
+    write an `example` with its data: `chat`, `alpaca`, `continued-pretraining`, `zero3-offload`
+    or `script`; then `path` may be a folder. Raises ConfigError if a file exists, unless `force`.
     """
+    answers = {"model": model, "train": data, "method": method}
+    if example is not None:
+        return init_example(example, path, answers=answers, force=force).config
+    return _new_config(Path(path or "lora.train.yaml"), answers, force=force)
+
+
+def init_example(
+    name: str,
+    path: str | Path | None = None,
+    *,
+    answers: Mapping[str, str] = _ANSWERS,
+    force: bool = False,
+) -> Written:
+    """Write an example; return its files. Raises ConfigError for `answers` of a new config."""
+    from llmops_kernel.services.gallery.examples import write_example
+
+    if answers != _ANSWERS:
+        raise ConfigError(
+            f"The example {name} has its own model, data and method.",
+            remedy="edit its config, or change a value when you submit it: model=tiny-llama",
+        )
+    return write_example(name, path, force=force)
+
+
+def _new_config(path: Path, answers: Mapping[str, str], *, force: bool) -> Path:
     from llmops_kernel.config.assist.template import training_template
 
-    kind, answers = file_kind_of(path), {"model": model, "train": data, "method": method}
+    kind = file_kind_of(path)
     if kind is None or kind.name == USUAL:
         text = training_template(**answers)
     elif answers != _ANSWERS:
@@ -77,5 +108,5 @@ def init(
         )
     else:
         text = kind.template()
-    write_new(Path(path), text, force=force)
-    return Path(path)
+    write_new(path, text, force=force)
+    return path

@@ -40,6 +40,14 @@ def demo_config(workspace: Path | None = None, *, package: Path = PACKAGE) -> Pa
     return _copied(package / "demo_workspace", home() / "demo")
 
 
+def menu_data(*, package: Path = PACKAGE) -> Path:
+    """Return the folder of the shipped menu data. Raises ConfigError where it is missing."""
+    clone = package.parent / "notebooks" / "data"
+    folder = clone if clone.is_dir() else package / "demo_workspace" / "data"
+    _existing(folder / "menu-train.jsonl")
+    return folder
+
+
 def submit_demo(
     config: Path, *, cluster: ClusterAccess, store: RunStore, max_steps: int | None = None
 ) -> RunRecord:

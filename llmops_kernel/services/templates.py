@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,12 @@ from llmops_kernel.config.reading.templates import (
 )
 from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.providers.capabilities import EditEffect, editor_of
+from llmops_kernel.providers.capabilities import (
+    EditEffect,
+    RightState,
+    editor_of,
+    rights_of,
+)
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess
@@ -53,6 +59,29 @@ def render(
     else:
         made, where = editor.render(loaded, namespace=namespace), ""
     return Rendered(made.to_yaml(with_companions=with_companions), where)
+
+
+def rights(
+    template: str | Path, *, namespace: str | None = None, backend: Backend | None = None
+) -> tuple[Sequence[RightState], str]:
+    """Return the rights that the clusters of a template need, and where they were asked for."""
+    loaded = load_cluster_template(template)
+    provider = rights_of((backend or current()).provider_for(loaded))
+    return provider.rights(loaded, namespace=namespace)
+
+
+def roles(
+    template: str | Path,
+    *,
+    subject: str,
+    namespace: str | None = None,
+    cluster_wide: bool = False,
+    backend: Backend | None = None,
+) -> str:
+    """Return the manifests that grant these rights. Asks no server. Raises ConfigError."""
+    loaded = load_cluster_template(template)
+    provider = rights_of((backend or current()).provider_for(loaded))
+    return provider.roles(loaded, subject=subject, namespace=namespace, cluster_wide=cluster_wide)
 
 
 def cluster_of(template: str | Path, *, backend: Backend | None = None) -> ClusterAccess:

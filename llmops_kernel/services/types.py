@@ -6,7 +6,7 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.jobs.guard import Report as GuardReport
 from llmops_kernel.jobs.history import Way as StopWay
 from llmops_kernel.metrics.events import AnyEvent, EvalEvent, FailureEvent
-from llmops_kernel.providers.capabilities import EditEffect
+from llmops_kernel.providers.capabilities import EditEffect, RightState
 from llmops_kernel.providers.protocol import ActionPreview, ClusterInfo, Progress
 from llmops_kernel.services.export.options import Export
 from llmops_kernel.store.deletion import DeletionPreview
@@ -30,6 +30,7 @@ __all__ = [
     "GuardReport",
     "PhaseSpan",
     "Progress",
+    "RightState",
     "RunRecord",
     "RunSummary",
     "RunView",

@@ -6,7 +6,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -25,6 +25,10 @@ CREATE TABLE IF NOT EXISTS runs_v2 (
     summary TEXT NOT NULL
 )
 """
+_RECORDS = """
+CREATE TABLE IF NOT EXISTS records_v1 (run_id TEXT PRIMARY KEY, text TEXT NOT NULL)
+"""
+"""What was read from a run's record, which never changes: `RunIndex.texts`."""
 _LOCK_WAIT_S = 10.0
 _BROKEN = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
 
@@ -57,13 +61,21 @@ class RunIndex:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def rows(self) -> dict[str, IndexRow]:
+    def rows(self, *, summaries: bool = True) -> dict[str, IndexRow]:
+        """Return all rows by run id; without `summaries` those are empty, which is faster."""
+        shown = [name if summaries or name != "summary" else "''" for name in _COLUMNS]
+
         def read(db: sqlite3.Connection) -> dict[str, IndexRow]:
-            rows = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs_v2")
+            rows = db.execute(f"SELECT {', '.join(shown)} FROM runs_v2")
             named = (dict(zip(_COLUMNS, values, strict=True)) for values in rows)
             return {values["run_id"]: _row(values) for values in named}
 
         return self._with_db(read, {})
+
+    def summaries(self) -> list[tuple[str, str, str]]:
+        """Return (run id, fingerprint, summary) of all rows, faster than `rows`."""
+        columns = "run_id, fingerprint, summary"
+        return self._with_db(lambda db: list(db.execute(f"SELECT {columns} FROM runs_v2")), [])
 
     def put(self, rows: Iterable[IndexRow]) -> None:
         values = [tuple(getattr(row, name) for name in _COLUMNS) for row in rows]
@@ -72,7 +84,17 @@ class RunIndex:
         self._change(f"INSERT OR REPLACE INTO runs_v2 ({columns}) VALUES ({marks})", values)
 
     def remove(self, run_ids: Iterable[str]) -> None:
-        self._change("DELETE FROM runs_v2 WHERE run_id = ?", [(run_id,) for run_id in run_ids])
+        gone = [(run_id,) for run_id in run_ids]
+        self._change("DELETE FROM runs_v2 WHERE run_id = ?", gone)
+        self._change("DELETE FROM records_v1 WHERE run_id = ?", gone)
+
+    def texts(self) -> dict[str, str]:
+        """Return what `put_texts` has kept, by run id."""
+        return self._with_db(lambda db: dict(db.execute("SELECT run_id, text FROM records_v1")), {})
+
+    def put_texts(self, texts: Mapping[str, str]) -> None:
+        """Keep a text about each run's record for the next process."""
+        self._change("INSERT OR REPLACE INTO records_v1 VALUES (?, ?)", list(texts.items()))
 
     def _change(self, statement: str, values: Sequence[tuple[object, ...]]) -> None:
         def write(db: sqlite3.Connection) -> None:
@@ -103,6 +125,7 @@ class RunIndex:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
             db.execute(_SCHEMA)
+            db.execute(_RECORDS)
         except BaseException:
             db.close()
             raise

@@ -10,7 +10,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from llmops_kernel.store.journal.journal import Deduplicator, FolderTail
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.paths import RunFolder, home
+from llmops_kernel.store.presence import RunFolders
 from llmops_kernel.store.record.notes import RunNotes, read_notes, write_notes
 from llmops_kernel.store.record.record import Attempt, RunRecord
 
@@ -41,7 +42,10 @@ class RunStore:
     def __init__(self, root: Path | None = None) -> None:
         self.root = home() if root is None else Path(root).absolute()
         self._runs = self.root / "runs"
-        self._index = RunIndex(self.root / "runs.sqlite")
+        self.index = RunIndex(self.root / "runs.sqlite")
+        self._folders = RunFolders(self._runs, is_id=lambda name: bool(_RUN_ID.match(name)))
+        self._listed: dict[str, IndexRow] = {}
+        self._broken: dict[str, int] = {}
         self._deleted = self.root / "deleted-runs"
 
     @property
@@ -67,7 +71,7 @@ class RunStore:
             if is_new:
                 shutil.rmtree(folder.root, ignore_errors=True)
             raise
-        self._index.put([_row(record)])
+        self.index.put([_row(record)])
         return folder
 
     def _write_run(
@@ -98,7 +102,7 @@ class RunStore:
             if position < len(shown):
                 return shown[position]
             raise _not_found(ref, f"there are {len(shown)} runs", shown[:5])
-        run_ids = [row.run_id for row in self._rows()]
+        run_ids = self.ids()
         found = [run_id for run_id in run_ids if ref and run_id.startswith(ref)]
         if len(found) == 1:
             return found[0]
@@ -109,7 +113,7 @@ class RunStore:
 
     def run_ids(self, *, hidden: bool = False) -> _list[str]:
         """Return all run ids, newest first; `hidden` includes the hidden runs."""
-        return [row.run_id for row in self._rows() if hidden or not row.hidden]
+        return [row.run_id for row in self._rows(summaries=False) if hidden or not row.hidden]
 
     def folder(self, ref: str) -> RunFolder:
         return RunFolder(self._runs / self.resolve(ref))
@@ -174,13 +178,13 @@ class RunStore:
             summaries.append(summary)
             if row.fingerprint != fingerprint:
                 changed.append(_row_of(summary, fingerprint))
-        self._index.put(changed)
+        self.index.put(changed)
         return summaries
 
-    def cached_summaries(self) -> dict[str, RunSummary]:
-        """Return the summaries that are still up to date; reads no journal."""
-        summaries = {}
-        for row in self._rows():
+    def cached_summaries(self, run_ids: Collection[str]) -> dict[str, RunSummary]:
+        """Return the summaries of these runs that are still up to date; reads no journal."""
+        summaries, rows = {}, self.index.rows()
+        for row in (rows[run_id] for run_id in run_ids if run_id in rows):
             summary = _cached(row, self.fingerprint(row.run_id)) if row.summary else None
             if summary is not None:
                 summaries[row.run_id] = summary
@@ -192,7 +196,7 @@ class RunStore:
 
     def cache_summary(self, summary: RunSummary, *, fingerprint: str) -> None:
         """Cache a summary for `list`; `fingerprint` is from before the journal was read."""
-        self._index.put([_row_of(summary, fingerprint)])
+        self.index.put([_row_of(summary, fingerprint)])
 
     def events(self, run_id: str) -> _list[AnyEvent]:
         """The whole journal, all streams, by time; each event once."""
@@ -209,13 +213,16 @@ class RunStore:
     def _notes(self, run_id: str) -> RunNotes:
         return read_notes(RunFolder(self._runs / run_id))
 
-    def annotate(self, ref: str, **changes: str | bool) -> RunNotes:
-        """Change `title`, `starred` or `note`; the rest stays. Any process may."""
+    def annotate(self, ref: str, **changes: str | bool | Sequence[str]) -> RunNotes:
+        """Change `title`, `starred`, `note`, `tags` or `colour`; the rest stays.
+
+        Any process may.
+        """
         return write_notes(self.folder(ref), **changes)
 
     def ids(self) -> _list[str]:
         """All runs, newest first; reads no journal."""
-        return [row.run_id for row in self._rows()]
+        return [row.run_id for row in self._rows(summaries=False)]
 
     def children(self, run_id: str) -> _list[str]:
         """Runs that were re-submitted from a run, newest first."""
@@ -234,7 +241,7 @@ class RunStore:
         gone = self._runs / f"{DELETED_PREFIX}{run_id}-{secrets.token_hex(2)}"
         with store_errors("delete", folder):
             folder.rename(gone)
-            self._index.remove([run_id])
+            self.index.remove([run_id])
             with self._deleted.open("a", encoding="utf-8") as file:
                 file.write(f"{run_id}\n")
             remove_tree(gone)
@@ -248,34 +255,38 @@ class RunStore:
         except OSError:
             return False
 
-    def _rows(self) -> _list[IndexRow]:
+    def _rows(self, *, summaries: bool = True) -> _list[IndexRow]:
         """Return one row per run folder, newest first; updates the index."""
         with store_errors("read", self._runs):
-            present = self._present()
-        known = self._index.rows()
-        self._index.remove(known.keys() - present)
+            present = self._folders.names()
+        known = self._listed
+        broken = {run_id for run_id, at in self._broken.items() if at == self._record_ns(run_id)}
+        if summaries or present - known.keys() - broken:
+            known = self.index.rows(summaries=summaries)
+        self.index.remove(known.keys() - present)
         rows = [known[run_id] for run_id in present & known.keys()]
-        added = [row for run_id in present - known.keys() if (row := self._read_row(run_id))]
-        self._index.put(added)
-        return sorted(rows + added, key=lambda row: (row.created_s, row.run_id), reverse=True)
-
-    def _present(self) -> set[str]:
-        try:
-            entries = os.scandir(self._runs)
-        except FileNotFoundError:
-            return set()
-        with entries:
-            return {
-                entry.name
-                for entry in entries
-                if _RUN_ID.match(entry.name) and RunFolder(Path(entry.path)).record.exists()
-            }
+        new = present - known.keys() - broken
+        added = [row for run_id in new if (row := self._read_row(run_id))]
+        self.index.put(added)
+        rows = sorted(rows + added, key=lambda row: (row.created_s, row.run_id), reverse=True)
+        if not summaries:
+            # What is in them without a summary never changes: the next call reads no database.
+            self._listed = {row.run_id: row for row in rows}
+        return rows
 
     def _read_row(self, run_id: str) -> IndexRow | None:
+        written_ns = self._record_ns(run_id)
         try:
             return _row(self.record(run_id))
         except (StoreError, RunNotFoundError):
+            self._broken[run_id] = written_ns  # Read again when it has been written again.
             return None
+
+    def _record_ns(self, run_id: str) -> int:
+        try:
+            return RunFolder(self._runs / run_id).record.stat().st_mtime_ns
+        except OSError:
+            return 0
 
 
 def remove_tree(folder: Path) -> None:

@@ -113,6 +113,9 @@ def log(**numbers: Number) -> None:
     Each name becomes a chart and a column of `run.metrics()`. A number or a tensor of one
     element; what is reported twice before a step counts once, with its last value. `loss`,
     `learning_rate`, `grad_norm`, `epoch` and `data_wait_s` are those of `step`.
+
+    Works in the hooks `callbacks` and `compute_metrics` of a training config too, where the loop
+    reports the steps. The numbers of rank 0 are reported: reduce what is to be of all workers.
     """
     tracker = session.tracker()
     if tracker is not None:

@@ -5,10 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from llmops_kernel.track.tracker import Tracker
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from llmops_kernel.track.steps import Number
+
+
+class Reports(Protocol):
+    """What takes the reports of this process: a script's tracker, or the training loop."""
+
+    def start(self, *args: Any, **kwargs: Any) -> None: ...
+    def step(self, *args: Any, **kwargs: Any) -> None: ...
+    def log(self, numbers: Mapping[str, Number]) -> None: ...
+    def evaluation(self, *args: Any, **kwargs: Any) -> None: ...
+    def checkpoint(self, *args: Any, **kwargs: Any) -> None: ...
+    def resume_checkpoint(self) -> Path | None: ...
+    def should_stop(self, *args: Any, **kwargs: Any) -> bool: ...
+
 
 SPEC_ENV_VAR = "LLMOPS_RUN_SPEC"
 """The run's spec, encoded; set in a process that runs a script, inherited by its children."""
@@ -20,16 +36,16 @@ SPEC_METADATA = "llmops_spec"
 # Named as a string: the training stack is on the workers only.
 _OPEN = ("llmops_kernel.train.script.tracking", "open_tracker")
 
-_tracker: Tracker | None = None
+_tracker: Reports | None = None
 _is_known = False
 
 
-def tracker() -> Tracker | None:
+def tracker() -> Reports | None:
     """Return this process's tracker; None outside a run."""
     return _tracker if _is_known else _look()
 
 
-def use(value: Tracker | None) -> None:
+def use(value: Reports | None) -> None:
     """Set the tracker of this process."""
     global _tracker, _is_known
     _tracker, _is_known = value, True
@@ -41,7 +57,7 @@ def forget() -> None:
     _tracker, _is_known = None, False
 
 
-def _look() -> Tracker | None:
+def _look() -> Reports | None:
     text = os.environ.get(SPEC_ENV_VAR) or _from_ray_job()
     use(_opened(text) if text else None)
     return _tracker

@@ -28,6 +28,7 @@ from llmops_kernel.train.measure.device import PEAK_ENV_VAR, forget_cpu_peak
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
 from llmops_kernel.train.measure.step_flops import Flops, StepFlops
 from llmops_kernel.train.measure.step_timer import StepCounts, StepTimer
+from llmops_kernel.train.own_numbers import OwnNumbers
 from llmops_kernel.warm.start_report import start_report
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class JournalCallback(TrainerCallback):
         start: StartEvent,
         flops: StepFlops | None,
         guard: DivergenceGuard,
+        numbers: OwnNumbers,
         experts: ExpertCounts | None = None,
         stream: StreamProgress | None = None,
     ) -> None:
@@ -55,6 +57,7 @@ class JournalCallback(TrainerCallback):
         self._start = start
         self._flops = flops
         self._guard = guard
+        self._numbers = numbers
         self._experts = experts
         self._expert_load: dict[str, float] = {}
         self._stream = stream
@@ -188,7 +191,7 @@ class JournalCallback(TrainerCallback):
                 torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
             ),
             host_memory_bytes=self._process.memory_info().rss,
-            values=self._expert_load or None,
+            values={**self._numbers.take(), **self._expert_load} or None,
         )
 
     def _utilization(self, flops: float | None, time_s: float) -> float | None:

@@ -49,6 +49,8 @@ class WorkerContext:
     """Converted models and measured peaks; default the user's cache."""
     journal: JournalWriter | None = None
     """Set on rank 0 only."""
+    say: Callable[[Event], object] = field(default=lambda _: None)
+    """Called on rank 0 with each event, for a line in the log; must be cheap."""
     node_id: str = ""
     host: str = ""
     resume: bool = True
@@ -64,6 +66,7 @@ class WorkerContext:
         """Write the event to the journal on rank 0; do nothing on other ranks."""
         if self.journal is not None:
             self.journal.emit(event)
+            self.say(event)
 
     @contextmanager
     def phase(self, name: str, detail: str = "") -> Iterator[None]:

@@ -34,6 +34,7 @@ from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.measure.versions import installed_versions
 from llmops_kernel.train.model import load as model
 from llmops_kernel.train.model.tokenizer import load_tokenizer
+from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import Chosen, choose, choose_products
 from llmops_kernel.train.performance.grouping import Grouping
@@ -70,17 +71,18 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
         strategy(config).join(arguments)
     _check_stop(context, arguments.device)
     source = model_source(config.model.id, roots=_roots(context), cache=context.cache)
+    tokenizer = _from_hub(source, config, context)
     with context.phase("data"):
-        tokenizer = load_tokenizer(source, config)
+        tokenizer = tokenizer or load_tokenizer(source, config)
         data = load_dataset(config, tokenizer=tokenizer, hooks=hooks, context=context)
     _check_stop(context, arguments.device)
     with context.phase("model_load"):
         network = model.load_model(source, config, hooks)
     _check_stop(context, arguments.device)
     try:
-        outcome = _fit(
-            config, context, _Parts(hooks, tokenizer, data, network, arguments, products)
-        )
+        with own_numbers(is_main=context.is_main, warn=context.emit) as numbers:
+            parts = _Parts(hooks, tokenizer, data, network, arguments, products, numbers)
+            outcome = _fit(config, context, parts)
     finally:
         if data.stream is not None:  # Its thread must not outlive the interpreter.
             data.stream.rows.close()
@@ -107,6 +109,7 @@ class _Parts:
     arguments: Any
     products: str
     """What computes matrix products, and why; empty: PyTorch's own kernels."""
+    numbers: OwnNumbers
 
 
 def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outcome:
@@ -252,6 +255,7 @@ def _journal_callback(
         ),
         flops=flops,
         guard=guard,
+        numbers=parts.numbers,
         # Hooks that count would break a compiled graph apart.
         experts=None if config.performance.compile else ExpertCounts.of(parts.network),
         stream=parts.data.stream.progress if parts.data.stream else None,
@@ -286,6 +290,14 @@ def _start_event(
         hosts=(context.host,) if context.host else (),
         versions=installed_versions(),
     )
+
+
+def _from_hub(source: str, config: TrainingConfig, context: WorkerContext) -> Any:
+    """Load the tokenizer of a model on the hub, which may take minutes to answer; else None."""
+    if Path(source).is_dir():
+        return None
+    with context.phase("hub"):
+        return load_tokenizer(source, config)
 
 
 def _roots(context: WorkerContext) -> tuple[Path, ...]:

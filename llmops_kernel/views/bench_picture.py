@@ -17,7 +17,7 @@ BAR, DOTS = 0.5, 0.42
 # One a start-up phase; neighbours in the bar differ in hue as well as in tone.
 _PALETTE = (
     *("#1565c0", "#ef6c00", "#2e7d32", "#c62828", "#6a1b9a", "#00838f", "#9e9d24"),
-    *("#4e342e", "#37474f", "#ad1457", "#0288d1", "#f9a825", "#558b2f", "#5e35b1"),
+    *("#4e342e", "#37474f", "#ad1457", "#00c853", "#0288d1", "#f9a825", "#558b2f", "#5e35b1"),
 )
 _NARROW = 0.035
 """Fraction of the axes' width; a narrower phase does not show its seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -36,24 +36,29 @@ class RunTable:
         return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def run_table(summaries: Sequence[RunSummary], *, now_s: float) -> RunTable:
+def run_table(
+    summaries: Sequence[RunSummary], *, now_s: float, names: Mapping[str, str] | None = None
+) -> RunTable:
     """One line a run. The columns are the listed figures of all kinds in the list, the most
-    important ones first; a run whose kind lacks one shows a dash.
+    important ones first; a run whose kind lacks one shows a dash. `names` are by run id.
     """
+    called = names or {}
     kinds = {summary.kind for summary in summaries}
     labels = _figure_labels(summaries)
-    names = ["run", *(["kind"] if len(kinds) > 1 else []), STATE_COLUMN, "progress"]
-    names += [*labels, "cluster", "age", "attempt"]
+    head = ["run", *(["name"] if called else []), *(["kind"] if len(kinds) > 1 else [])]
+    head += [STATE_COLUMN, "progress", *labels, "cluster", "age", "attempt"]
     rows = []
     for summary in summaries:
         texts = {figure.label: figure.text for figure in summary.figures}
-        row = [summary.run_id, *([summary.kind] if len(kinds) > 1 else [])]
+        row = [summary.run_id]
+        row += [called.get(summary.run_id, fmt.DASH)] if called else []
+        row += [summary.kind] if len(kinds) > 1 else []
         row += [summary.state.capitalize(), progress_cell(summary.progress)]
         row += [texts.get(label, fmt.DASH) for label in labels]
         row += [summary.cluster, fmt.seconds(now_s - summary.created_s), str(summary.attempt)]
         rows.append(tuple(row))
     numbers = ("progress", *labels, "age", "attempt")
-    return RunTable(names=tuple(names), rows=tuple(rows), numbers=numbers)
+    return RunTable(names=tuple(head), rows=tuple(rows), numbers=numbers)
 
 
 def _figure_labels(summaries: Sequence[RunSummary]) -> list[str]:

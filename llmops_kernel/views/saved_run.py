@@ -16,8 +16,8 @@ from llmops_kernel.views.snapshot import snapshot
 
 MIME_TYPE = "application/vnd.llmops.run+json"
 VERSION = 1
-MAX_ROWS = 2_000
-"""About 75 KB in the notebook's file, however long the run was."""
+MAX_ROWS = 1_500
+"""About 105 KB in the notebook's file, however long the run was."""
 
 
 def saved_run(view: RunView, record: RunRecord, *, now_s: float) -> dict[str, Any]:
@@ -25,7 +25,10 @@ def saved_run(view: RunView, record: RunRecord, *, now_s: float) -> dict[str, An
     columns = columns_of(view)
     rows = thinned(view)
     panel = {
-        "state": snapshot(view, record, now_s=now_s),
+        "state": {
+            **snapshot(view, record, now_s=now_s),
+            "every_row": len(rows) == len(view.rows),
+        },
         "columns": base64.b64encode(pack(rows, columns)).decode(),
         "num_rows": len(rows),
         "num_steps": len(view.rows),

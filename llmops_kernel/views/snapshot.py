@@ -15,6 +15,7 @@ from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import column_names, columns_of, curve_of
 from llmops_kernel.views.figures import live_figures
 from llmops_kernel.views.panel_tables import member_table, sample_table
+from llmops_kernel.views.run_text.state_text import state_text
 
 Json = dict[str, Any]
 
@@ -31,6 +32,7 @@ def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
         "ended": view.is_terminal,
         "kind": record.kind,
         "no_steps": view.is_terminal and not view.rows,
+        "state_text": "" if view.is_terminal else state_text(view),
         "message": view.message,
         "remedy": view.remedy,
         "progress": view.progress.fraction if view.progress else None,
@@ -44,13 +46,13 @@ def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
         "curve": curve_of(view)[0],
         "waterfall": waterfall(view, now_s=now_s),
         "processes": processes_text(view),
-        "evals": [list(p) for p in eval_points(view)] if has_evals(view) else None,
         "eval_rows": eval_rows(view),
         "samples": sample_table(view),
         "members": member_table(view),
         "saves": kind_named(view.kind).saves,
         "warnings": warnings(view),
         "restarts": [restart_text(r.from_step, r.cause, r.failures_left) for r in view.restarts],
+        **beside_rows(view),
         "failures": [failure(f) for f in view.failures],
         "outputs": [
             {"what": o.what.replace("_", " "), "path": o.path, "size": fmt.byte_size(o.size_bytes)}
@@ -104,6 +106,10 @@ def waiting_text(view: RunView) -> str:
         return ""
     if view.is_terminal:
         return "" if view.rows else kind_named(view.kind).no_progress
+    if view.state == "QUEUED":  # What for stands in `state_text`.
+        return "Waiting for resources…"
+    if view.state == "RESTARTING":
+        return "Restarting…"
     running = [span for span in view.phases() if span.end_s is None]
     if not running:
         return "Waiting for the first event of this run…"
@@ -131,11 +137,41 @@ def eval_points(view: RunView) -> list[tuple[int, float]]:
     return [(step, loss) for step, loss in points if loss is not None and fmt.known(loss)]
 
 
+def beside_rows(view: RunView) -> Json:
+    """Return what charts show beside the rows: evaluations, restarts, and since when the loss
+    is NaN.
+    """
+    return {
+        "evals": [list(p) for p in eval_points(view)] if has_evals(view) else None,
+        "eval_curves": eval_curves(view),
+        "restart_steps": [restart.from_step for restart in view.restarts],
+        "nan_since": view.nan_since if isinstance(view, TrainingView) else None,
+        "every_row": True,
+    }
+
+
+def eval_curves(view: RunView) -> list[Json]:
+    """Return the points of each evaluation metric but the loss, which stands in `eval_points`."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for event in evals_of(view):
+        for name, value in event.metrics.items():
+            if name != "eval_loss" and fmt.known(value):
+                points.setdefault(name, []).append((event.step, value))
+    return [
+        {"name": name, "label": _metric_label(name), "points": [list(p) for p in found]}
+        for name, found in points.items()
+    ]
+
+
+def _metric_label(name: str) -> str:
+    return name.removeprefix("eval_").replace("_", " ")
+
+
 def eval_rows(view: RunView) -> Json:
     """Return one row per evaluation and one column per metric, without `eval_` in the names."""
     names = list(dict.fromkeys(name for e in evals_of(view) for name in e.metrics))
     return {
-        "columns": ["step", *(name.removeprefix("eval_").replace("_", " ") for name in names)],
+        "columns": ["step", *map(_metric_label, names)],
         "rows": [
             [f"{e.step:,}", *(fmt.number(e.metrics.get(name)) for name in names)]
             for e in evals_of(view)

@@ -23,6 +23,7 @@ from llmops_kernel.views.columns import (
 )
 from llmops_kernel.views.figures import compared_figures, figures
 from llmops_kernel.views.panel_tables import sample_table
+from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.snapshot import (
     elapsed_s,
     eval_points,
@@ -190,12 +191,14 @@ def rows(view: RunView, record: RunRecord | None = None) -> list[tuple[str, str]
     lines = [("state", view.state.capitalize())]
     if record is not None:
         lines = [("run", record.run_id), *lines]
+    if not view.is_terminal and state_text(view):
+        lines.append(("reason", state_text(view)))
     if view.attempt > 1:
         lines.append(("attempt", str(view.attempt)))
     lines += [("progress", progress_text(view) or fmt.DASH)]
     took_s = elapsed_s(view)
     if took_s is not None:
-        lines.append(("took", fmt.seconds(took_s)))
+        lines.append(("duration", fmt.seconds(took_s)))
     lines.append(("processes", processes_text(view) or fmt.DASH))
     lines += [(figure.label, figure.text) for figure in compared_figures(view)]
     lines += [(o.what.replace("_", " "), o.path) for o in view.outputs]
@@ -284,7 +287,9 @@ def one_line(view: RunView, *, now_s: float | None = None) -> str:
     """`Running, step 40 of 225, loss 1.2345`: what a log or an empty output cell shows."""
     now_s = time.time() if now_s is None else now_s
     parts: list[Any] = [view.state.capitalize()]
-    if view.rows:
+    if view.state in ("QUEUED", "RESTARTING"):
+        parts.append(state_text(view))
+    elif view.rows:
         parts += [progress_text(view)]
         parts += [_short(figure) for figure in figures(view) if _is_known_and_short(figure)]
         left_s = view.eta_s(now_s)

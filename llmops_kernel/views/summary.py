@@ -12,6 +12,7 @@ from llmops_kernel.store.journal.view import RunView, finite
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.figures import figures
+from llmops_kernel.views.run_text.state_text import state_text
 
 CURVE_POINTS = 60
 
@@ -32,6 +33,7 @@ def summarise(record: RunRecord, view: RunView, attempts: Sequence[Attempt]) -> 
         figures=figures(view),
         curve=curve(view),
         parent=record.parent,
+        reason=state_text(view) if has_reported and not view.is_terminal else "",
         message=view.message if has_reported else "",
         remedy=view.remedy if has_reported else "",
     )

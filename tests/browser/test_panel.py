@@ -208,3 +208,51 @@ def test_hundred_thousand_steps_open_quickly(
     opened.shot("panel-100000-steps", panel_only=True)
     assert time.monotonic() - begin_s < 30
     assert errors == []
+
+
+@pytest.fixture
+def charts(notebook: Any, tmp_path: Path, lab_page: Any) -> Any:
+    """The panel of a run that is over, on the page."""
+    Simulation(RunFolder(tmp_path / "charts"), steps=150).whole()
+    notebook("charts.ipynb", source(tmp_path / "charts")).run_all()
+    wait_for_steps(lab_page, 150)
+    return lab_page.locator(".llmops-run").first
+
+
+def test_charts_are_smoothed_zoomed_and_read_by_keys(
+    charts: Any, lab_page: Any, errors: list[str]
+) -> None:
+    assert not charts.locator(".llmops-waterfall").is_visible()  # Folded after the first step.
+    charts.get_by_label("smoothing").fill("0.9")
+    curve = charts.locator(".llmops-plot").first
+    curve.get_by_text("loss, smoothed").wait_for()
+    charts.get_by_label("log scale").check()
+    curve.locator("canvas").wait_for()
+    show_all = charts.get_by_role("button", name="Show all")
+    assert show_all.is_disabled()
+    curve.focus()
+    lab_page.keyboard.press("+")
+    assert show_all.is_enabled()
+    lab_page.keyboard.press("0")
+    assert show_all.is_disabled()
+    at = curve.locator(".u-value").first
+    lab_page.keyboard.press("ArrowRight")
+    first = int(at.inner_text())
+    lab_page.keyboard.press("ArrowRight")
+    assert int(at.inner_text()) == first + 1
+    assert errors == []
+
+
+def test_charts_are_added_and_downloaded(charts: Any, lab_page: Any, errors: list[str]) -> None:
+    charts.get_by_text("Charts", exact=True).click()
+    charts.get_by_label("Learning rate", exact=True).check()
+    assert charts.locator(".llmops-plot").count() == 3
+    with lab_page.expect_download() as csv:
+        charts.get_by_role("button", name="CSV").click()
+    lines = Path(csv.value.path()).read_text().splitlines()
+    assert lines[0].startswith("step,loss,mfu,")
+    assert len(lines) == 151
+    with lab_page.expect_download() as png:
+        charts.get_by_role("button", name="Download Loss as PNG").click()
+    assert Path(png.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert errors == []

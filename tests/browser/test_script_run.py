@@ -127,7 +127,7 @@ class ScriptStory(RunPage):
         before = self.run_ids()
         self.tab.command("llmops:resubmit-run")
         dialog = self.page.locator(".jp-Dialog")
-        dialog.get_by_text("Runs train.py --steps 400 on 1 worker(s)").wait_for(timeout=30_000)
+        dialog.get_by_text("Runs train.py --steps 400 on 1 worker").wait_for(timeout=30_000)
         self.tab.shots("script-5-resubmit", NARROW)
         line = dialog.locator(".cm-line").filter(has_text="'400'")
         line.click()
@@ -151,7 +151,7 @@ def story(work: Lab, chromium: Any) -> Iterator[ScriptStory]:
 
 def test_a_script_is_a_run(story: ScriptStory) -> None:
     fill = {"Workers": "1", "Arguments": "--steps 400"}
-    first = story.submit("train.py", fill, expect="Runs train.py --steps 400 on 1 worker(s)")
+    first = story.submit("train.py", fill, expect="Runs train.py --steps 400 on 1 worker")
     story.watch()
     story.tab.shots("script-1-live", NARROW)
     stopped_at = story.stop()
@@ -223,7 +223,7 @@ def test_a_python_file_is_submitted_to_the_chosen_cluster(lab: Lab, lab_page: An
     dialog.get_by_label("Arguments").fill("--note 'two words")
     dialog.get_by_text("no closing quotation").wait_for(timeout=20_000)
     dialog.get_by_label("Arguments").press_sequentially("'")
-    dialog.get_by_text("Runs hello.py --note 'two words' on 2 worker(s)").wait_for(timeout=20_000)
+    dialog.get_by_text("Runs hello.py --note 'two words' on 2 workers").wait_for(timeout=20_000)
     tab.shots("submit-script-form")
     lab_page.keyboard.press("Enter")
     lab_page.get_by_text("not today").first.wait_for(timeout=20_000)

@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-@pytest.mark.parametrize("name", ["render", "init", "diff", "apply", "guard"])
+@pytest.mark.parametrize("name", ["render", "init", "diff", "apply", "guard", "rights", "rbac"])
 def test_help_with_an_example_that_is_understood(
     name: str, llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -36,6 +36,15 @@ def test_help_with_an_example_that_is_understood(
     group = typer.main.get_command(app).commands["cluster"]  # type: ignore[attr-defined]
     with group.make_context("cluster", words[2:]) as context:
         group.get_command(context, name).make_context(name, words[3:], parent=context)
+
+
+def test_a_role_is_rendered_without_any_cluster(
+    llmops: Llmops, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("cluster", "rbac", "gcp-h100", "--for", "user:ann", "--namespace", "ml") == 0
+    role, binding = yaml.safe_load_all(capsys.readouterr().out)
+    assert (role["kind"], role["metadata"]["namespace"]) == ("Role", "ml")
+    assert binding["subjects"][0]["name"] == "ann"
 
 
 @pytest.mark.parametrize("kind", ["kuberay", *sorted(shipped())])

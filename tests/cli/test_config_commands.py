@@ -9,6 +9,7 @@ import pytest
 
 from llmops_kernel.cli.runs.submit import print_advice
 from llmops_kernel.config.reading.load import training_config_from_dict
+from llmops_kernel.services.gallery.examples import EXAMPLES
 from tests.cli.conftest import Llmops
 
 
@@ -115,3 +116,18 @@ def test_submit_prints_the_same_warning(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_schema_is_json(llmops: Llmops, capsys: pytest.CaptureFixture[str]) -> None:
     assert llmops("schema") == 0
     assert "learning_rate" in json.dumps(json.loads(capsys.readouterr().out))
+
+
+def test_an_example_says_what_it_wrote_and_what_comes_next(
+    folder: Path, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("init", "--example", "script") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Wrote train.script.yaml, train.py, data/menu-train.txt." in shown
+    assert "llmops submit train.script.yaml --follow" in shown
+    assert (folder / "data" / "menu-train.txt").is_file()
+    assert llmops("init", "--example", "chat", "--model", "tiny-llama") == 1
+    assert "its own model" in capsys.readouterr().err
+    assert llmops("init", "--help") == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in EXAMPLES)

@@ -15,7 +15,7 @@ from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds import score_config as score_files
 from llmops_kernel.kinds.reading import from_path
 from llmops_kernel.kinds.registry import kind_named
-from llmops_kernel.services.demo import FILES, demo_config, score_config
+from llmops_kernel.services.demo import FILES, demo_config, menu_data, score_config
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -49,6 +49,14 @@ def test_an_installed_package_copies_the_demo_and_it_is_complete(
     (config.parent / "menu_hooks.py").unlink()
     assert demo_config(package=installed).read_text().endswith("# changed\n")
     assert (config.parent / "menu_hooks.py").exists()
+
+
+def test_the_menu_data_of_examples_comes_with_the_package(installed: Path) -> None:
+    assert menu_data() == NOTEBOOKS / "data"
+    assert menu_data(package=installed) == installed / "demo_workspace" / "data"
+    (installed / "demo_workspace" / "data" / "menu-train.jsonl").unlink()
+    with pytest.raises(ConfigError, match=r"menu-train\.jsonl does not exist"):
+        menu_data(package=installed)
 
 
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:

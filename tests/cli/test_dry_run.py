@@ -27,7 +27,7 @@ def test_a_dry_run_lists_what_would_be_uploaded_and_what_stays(
     said = capsys.readouterr()
     listed = [line.split()[0] for line in said.out.splitlines()[:-1]]
     assert listed == ["rows.jsonl", "train.py"]
-    assert f"2 file(s), 1.38 KiB, would be uploaded from {project}" in said.out
+    assert f"2 files, 1.38 KiB, would be uploaded from {project}" in said.out
     assert "hold secrets: .git-credentials, .ssh/." in said.err
     assert not list(home.rglob("*.zip"))
 

@@ -261,6 +261,7 @@ def test_other_formats_of_tables_pass(tmp_path: Path, name: str, content: str):
     [
         ("rows.csv", "a,b\n1,2\n", "has only the columns"),
         ("rows.csv", "a" * 140_000, "is not a header of columns"),
+        ("rows.csv", "a" * 2_000, "is not a header of columns (a name with 2,000 characters)"),
         ("rows.json", '[{"text": "a"}, {"b": 1}]', "row 2"),
         ("rows.json", '[{"text": "a"}, 7]', "row 2: a number where an object is needed"),
         ("rows.json", '[{"text": "a"}, {"text": ]', "the list is not JSON"),

@@ -31,13 +31,23 @@ def without(module: str) -> compat.Load:
 
 def test_this_ray_has_every_private_name_that_we_use() -> None:
     assert compat.CHECKED_ON == SUPPORTED_RAY
-    every = [*compat.TRAIN.values(), *compat.CORE.values(), *compat.SCRIPT.values()]
+    every = [
+        *compat.TRAIN.values(),
+        *compat.CORE.values(),
+        *compat.QUEUE.values(),
+        *compat.SCRIPT.values(),
+    ]
     assert compat.missing(every) == []
     assert compat.get(JOB_CONFIG_ENV_VAR) == JOB_CONFIG_ENV_VAR
 
 
 def test_each_name_says_what_it_is_for_and_what_happens_without_it() -> None:
-    for name in (*compat.TRAIN.values(), *compat.CORE.values(), *compat.SCRIPT.values()):
+    for name in (
+        *compat.TRAIN.values(),
+        *compat.CORE.values(),
+        *compat.QUEUE.values(),
+        *compat.SCRIPT.values(),
+    ):
         assert name.use
         assert name.without
 

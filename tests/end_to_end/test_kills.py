@@ -19,6 +19,8 @@ import pytest
 
 import llmops_kernel as llmops
 from llmops_kernel.store.journal.journal import Deduplicator
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.views.run_text.state_text import state_text
 from tests.end_to_end.conftest import at_step, processes, until, workers
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -51,6 +53,10 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_undisturbed(submit:
     assert "was killed" in restart.cause
     assert restart.failures_left == 0
     assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-3)
+    # Until the new workers report, the run is shown as restarting, with the cause.
+    so_far = [event for event in run.events() if event.time_s <= restart.time_s]
+    assert TrainingView(so_far).state == "RESTARTING"
+    assert restart.cause in state_text(TrainingView(so_far))
     # What had been journalled before the kill is still in the journal.
     journalled = {e.step for e in run.events() if e.kind == "step" and "worker-1" in e.stream}
     assert set(before) <= journalled

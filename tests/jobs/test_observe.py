@@ -4,23 +4,49 @@ import multiprocessing
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from llmops_kernel.jobs.observe import SUBMIT_LIMIT_S, Observer
+from llmops_kernel.jobs.observe import ABANDONED_S, SUBMIT_LIMIT_S, Observer
 from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.metrics.events import EndEvent, StepEvent
 from llmops_kernel.providers.protocol import ClusterState, Connection
 from llmops_kernel.store.journal.journal import read_lines
+from llmops_kernel.store.record.submitting import submitting
 from tests.jobs.conftest import start, step
 from tests.jobs.fake_provider import FakeProvider
+from tests.store.record.test_submitting import killed_client
 
 HOUR_S = 3600.0
 
 
 def ends(store, run_id: str) -> list[EndEvent]:
     return [event for event in store.events(run_id) if isinstance(event, EndEvent)]
+
+
+class NoJobs(BaseHTTPRequestHandler):
+    """A dashboard of a Ray that has taken no job."""
+
+    def do_GET(self) -> None:
+        self.send_response(404)
+        self.end_headers()
+        self.wfile.write(b"Job run-1-1 does not exist")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def ray_without_jobs() -> Iterator[Connection]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), NoJobs) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield Connection(dashboard_url=f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+        thread.join()
 
 
 def observer(store, run_id: str, provider: FakeProvider) -> Observer:
@@ -128,6 +154,40 @@ def test_a_client_that_died_before_it_wrote_an_attempt(store, make_run, age_s, s
     run_id = make_run(age_s=age_s, num_attempts=0)
     observer(store, run_id, FakeProvider()).check()
     assert store.view(run_id).state == state
+
+
+@pytest.mark.parametrize("num_attempts", [0, 1])
+@pytest.mark.parametrize(
+    ("age_s", "state"), [(ABANDONED_S / 3, "PENDING"), (ABANDONED_S + 5, "FAILED")]
+)
+def test_a_client_that_was_killed_while_it_submitted(
+    store, make_run, ray_without_jobs, num_attempts, age_s, state
+):
+    """Such a run stood for 15 minutes as one that is about to begin."""
+    killed_client(store.root)
+    run_id = make_run("run-1", num_attempts=num_attempts, handed_over=False)
+    later = Observer(
+        store,
+        run_id,
+        provider=FakeProvider(connection=ray_without_jobs),
+        grace_s=0.1,
+        clock=lambda: time.time() + age_s,
+    )
+    later.check()
+    assert store.view(run_id).state == state
+    assert ("before it had submitted" in store.view(run_id).message) == (state == "FAILED")
+
+
+def test_a_client_that_is_still_submitting_has_its_time(store, make_run, ray_without_jobs):
+    run_id = make_run("run-1", handed_over=False)
+    provider = FakeProvider(connection=ray_without_jobs)
+    states = []
+    with submitting(store.root, "run-1"):
+        clocks = [lambda: time.time() + 60, lambda: time.time() + SUBMIT_LIMIT_S + 1]
+        for clock in clocks:
+            Observer(store, run_id, provider=provider, grace_s=0.1, clock=clock).check()
+            states.append(store.view(run_id).state)
+    assert states == ["PENDING", "FAILED"]
 
 
 def test_nudge_returns_at_once_and_checks_in_the_background(store, make_run, worker):

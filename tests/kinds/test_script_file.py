@@ -42,7 +42,7 @@ def test_it_is_recognised_by_its_name() -> None:
 def test_the_effect_quotes_arguments_as_a_shell_would() -> None:
     text = "script: train.py\nnum_workers: 2\nargs: --note 'two words'\n"
     assert SCRIPT_FILE.effect(examine(SCRIPT_FILE, text).config)[0] == (
-        "Runs train.py --note 'two words' on 2 worker(s), as `torchrun` would."
+        "Runs train.py --note 'two words' on 2 workers, as `torchrun` would."
     )
 
 
@@ -69,8 +69,8 @@ def test_check_prints_what_a_script_config_does(
     (tmp_path / "train.py").touch()
     assert command("check", str(path), "resources.cpus=0.5") == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Runs train.py --lr 1e-4 --fast no on 2 worker(s), as `torchrun` would." in shown
-    assert "0.5 CPU(s)" in shown
+    assert "Runs train.py --lr 1e-4 --fast no on 2 workers, as `torchrun` would." in shown
+    assert "0.5 CPUs" in shown
     assert isinstance(check(path), ScriptConfig)
 
 

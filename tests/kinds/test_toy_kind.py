@@ -61,7 +61,7 @@ def test_a_list_has_its_figures_beside_those_of_training_runs(store: RunStore) -
     assert table.rows[0][3:5] == ("100 of 200 documents", "160")
     assert table.rows[1][4] == "–"
     assert "documents/s" in table.html()
-    assert "100 of 200 documents" in shown(runs_table([index, lora]))
+    assert "100 of 200 documents" in shown(runs_table(table))
 
 
 def test_the_panel_gets_its_columns_words_and_figures(store: RunStore) -> None:

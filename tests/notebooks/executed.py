@@ -39,7 +39,7 @@ def check_template(name: str, parameters: Collection[str]) -> None:
 
 def run_notebook(name: str, parameters: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     """Run a copy in `folder`, which is made; return its code cells with their outputs."""
-    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns("my-workspace"))
+    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns("my-*"))
     given = [word for name, value in parameters.items() for word in ("-p", name, str(value))]
     command = [sys.executable, "-m", "papermill", name, "result.ipynb", *given]
     done = subprocess.run(

@@ -92,7 +92,8 @@ async def test_notes_change_one_by_one(ask: Ask, store: RunStore) -> None:
     make_run(store, "r-1")
     assert (await ask("runs/r-1", "PATCH", title="mine"))[0] == 200
     code, reported = await ask("runs/r-1", "PATCH", starred=True, note="so far so good")
-    assert (code, reported) == (200, {"title": "mine", "starred": True, "note": "so far so good"})
+    expected = {"title": "mine", "starred": True, "note": "so far so good"}
+    assert (code, reported) == (200, {**expected, "tags": [], "colour": ""})
     assert (await ask("runs"))[1][0]["title"] == "mine"
     assert (await ask("runs/r-1", "PATCH", titel="x"))[0] == 422
     assert (await ask("runs/r-1", "PATCH", title="x" * 201))[0] >= 400

@@ -32,7 +32,7 @@ def train(user: User) -> None:
     mark, steps = user.new_mark(), user.random.randint(2, 4)
     (user.work / f"{mark}.train.yaml").write_text(TRAIN.format(name=mark, steps=steps))
     # It writes no truth: its steps are known from its config.
-    user.runs[mark] = Expected(mark, user.truth / mark, steps)
+    user.runs[mark] = Expected(mark, user.truth / mark, steps, saves_a_result=True)
     user.llmops("submit", str(user.work / f"{mark}.train.yaml"))
     (user.work / f"{mark}.train.yaml").unlink()
 
@@ -110,6 +110,8 @@ def full_disk(user: User) -> None:
     run = _long(user, {"SUCCEEDED"}, steps=60)
     if run is None:
         return
+    for other in _active(user):
+        other.states |= {"FAILED"} if other.saves_a_result else set()
     ballast = user.home / "disk" / "ballast"
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while True:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import yaml
 
 from tests.k8s.standin.farm import Farm
@@ -90,7 +91,7 @@ class SharedCluster:
         """Identity and wishes of all objects of the cluster, without their status."""
         found = {}
         for kind, path in _KINDS.items():
-            answer = self.farm.http.get(path.format(NAMESPACE))
+            answer = self._get(path.format(NAMESPACE))
             for item in answer.json()["items"]:
                 meta = item["metadata"]
                 text = json.dumps(
@@ -102,9 +103,20 @@ class SharedCluster:
                     found[f"{kind}/{meta['name']}"] = [meta["uid"], labels, wishes]
         return found
 
+    def _get(self, path: str) -> httpx.Response:
+        """Ask as an administrator; the other user may just have made the server go away."""
+        deadline_s = time.monotonic() + 30
+        while True:
+            try:
+                return self.farm.http.get(path)
+            except httpx.TransportError:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.2)
+
     def state(self, user: User) -> str:
         path = f"{_KINDS['RayCluster'].format(NAMESPACE)}/{self.name(user)}"
-        answer = self.farm.http.get(path)
+        answer = self._get(path)
         if answer.status_code != 200:
             return "absent"
         return "suspended" if answer.json()["spec"].get("suspend") else "up"

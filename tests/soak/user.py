@@ -68,6 +68,8 @@ class Expected:
     """Also while it is being deleted."""
     may_lose_lines: bool = False
     """It ended while its disk took nothing."""
+    saves_a_result: bool = False
+    """It fails if its disk takes nothing at its end."""
     checksum: str = ""
     """Of its record and journal since it was first seen ended."""
 

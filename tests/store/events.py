@@ -6,6 +6,7 @@ from llmops_kernel.metrics.events import (
     EndEvent,
     EvalEvent,
     PhaseEvent,
+    QueueEvent,
     RestartEvent,
     StartEvent,
     StepEvent,
@@ -43,6 +44,12 @@ def restart(from_step: int, *, time_s: float, seq: int, stream: str = "1-driver"
     return RestartEvent(
         from_step=from_step, cause="worker died", time_s=time_s, seq=seq, **_place(stream)
     )
+
+
+def queue(
+    state: str, time_s: float, *, stream: str = "1-driver", seq: int = 101, **fields
+) -> QueueEvent:
+    return QueueEvent(state=state, time_s=time_s, seq=seq, **_place(stream), **fields)
 
 
 def evaluation(number: int, *, stream: str, seq: int, time_s: float, **metrics) -> EvalEvent:

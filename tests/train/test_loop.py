@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.errors import ModelError
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 
@@ -79,6 +80,17 @@ def test_a_step_says_all_that_is_known_of_it(
     assert (process.rank, process.warm) == (0, False)
     assert "not started through" in process.reason
     assert 10 * 2**20 < process.private_bytes < steps[-1].host_memory_bytes * 2
+
+
+def test_a_model_that_is_not_on_disk_shows_that_the_hub_is_asked(
+    make_config: Config, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelError):
+        run(make_config(model="nobody/has-this"), tmp_path / "run", workspace)
+    read = FolderTail(tmp_path / "run").read()
+    assert of(read, "phase")[-1].name == "hub"
+    assert of(read, "phase")[-1].state == "begin"
 
 
 def test_a_peak_that_a_step_exceeds_is_never_shown_as_an_mfu_above_one(
@@ -174,6 +186,32 @@ def test_evaluation_is_weighted_by_tokens_and_calls_the_users_measure(
     # An untrained model knows nothing: its loss is close to that of a guess among all tokens.
     assert evals[0].metrics["eval_loss"] == pytest.approx(math.log(261), rel=0.05)
     assert evals[2].metrics["eval_loss"] < evals[0].metrics["eval_loss"]
+
+
+def test_numbers_of_a_users_callback_and_measure_stand_in_the_steps(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    (workspace / "hooks.py").write_text(
+        "from transformers import TrainerCallback\n"
+        "from llmops_kernel import track\n"
+        "class Own(TrainerCallback):\n"
+        "    def on_step_end(self, args, state, control, **kwargs):\n"
+        "        track.log(doubled=2.0 * state.global_step)\n"
+        "def callbacks():\n"
+        "    return [Own()]\n"
+        "def compute_metrics(predictions, references, rows):\n"
+        "    track.log(measured=len(rows))\n"
+        "    return {'seen': 1}\n"
+    )
+    config = make_config(
+        data={"eval": "train.jsonl", "max_eval_rows": 2},
+        evaluation={"generate": True, "max_new_tokens": 1, "every_steps": 3},
+        hooks="hooks.py",
+    )
+    steps = of(run(config, tmp_path / "run", workspace), "step")
+    assert [event.values["doubled"] for event in steps] == [2.0 * e.step for e in steps]
+    # An evaluation follows its step: the next one takes its numbers along.
+    assert [e.step for e in steps if "measured" in e.values] == [4]
 
 
 def test_a_folder_and_url_receive_the_result(

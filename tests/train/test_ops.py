@@ -55,6 +55,13 @@ def test_only_what_the_training_will_ask_for(parallelism, use_gpu: bool, count: 
     assert len(needed(training_config_from_dict(data), use_gpu=use_gpu)) == count
 
 
+def _wait_for_release(cache: Path, seconds: float = 30.0) -> None:
+    """The compiler's processes hold the lock as well, and end a moment after the first one."""
+    deadline_s = time.monotonic() + seconds
+    while compiling_since_s(folder=cache) is not None and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+
+
 def _start(folder: Path) -> subprocess.Popen[bytes]:
     # A session of its own: the compiler dies with its parent, as on a cluster that is stopped.
     env = {key: value for key, value in os.environ.items() if key != "TORCH_EXTENSIONS_DIR"}
@@ -77,6 +84,7 @@ def test_a_killed_compilation_does_not_block_the_next_which_is_a_phase_of_its_ru
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
     assert marked_s
+    _wait_for_release(cache)
     assert compiling_since_s(folder=cache) is None
     assert list(cache.glob("*/lock"))
     assert not list(cache.glob("*/*.so"))

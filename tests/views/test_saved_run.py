@@ -43,6 +43,7 @@ def test_a_short_run_is_kept_whole() -> None:
     assert table[:, 0].tolist() == [1, 2, 3]
     assert table[:, 1].tolist() == [3.0, 2.0, 1.0]
     assert (bundle["last_step"], bundle["loss"], bundle["version"]) == (3, 1.0, 1)
+    assert bundle["panel"]["state"]["every_row"] is True
 
 
 def test_a_long_run_stays_small_and_keeps_its_spike() -> None:
@@ -51,6 +52,7 @@ def test_a_long_run_stays_small_and_keeps_its_spike() -> None:
     bundle = saved_run(TrainingView(_steps(losses)), RECORD, now_s=10.0)
     assert bundle["panel"]["num_rows"] <= 2000
     assert bundle["panel"]["num_steps"] == 100_000
+    assert bundle["panel"]["state"]["every_row"] is False
     rows = np.frombuffer(base64.b64decode(bundle["panel"]["columns"]), dtype="<f4")
     assert rows.reshape(-1, len(COLUMNS))[:, 1].max() == 99.0
     assert len(json.dumps(bundle)) < 120_000

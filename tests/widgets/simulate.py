@@ -146,7 +146,8 @@ class Simulation:
             if name == until:
                 self.writer_of(name).emit(PhaseEvent(name=name, state="begin"))
                 return
-            if name != "compile":  # Only the first run on a machine has it.
+            # The first run on a machine, and one whose model is not on disk.
+            if name not in ("compile", "hub"):
                 self.phase(name)
 
     def start(self, first_step: int = 1) -> None:

@@ -10,6 +10,7 @@ import { pages } from '../dashboard/pages';
 import { clustersIcon } from '../icons';
 import { IClusterModel, IOperations } from '../tokens';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
+import { moveByArrows } from '../ui/arrows';
 import { useNow } from '../ui/hooks';
 import { openAt, rowMenu } from '../ui/menu';
 import { OperationInfo } from '../wire';
@@ -148,7 +149,11 @@ function List({ model, commands, trans }: IProps): JSX.Element {
     );
   }
   return (
-    <ul className="llmops-clusters-list" aria-label={trans.__('Ray clusters')}>
+    <ul
+      className="llmops-clusters-list"
+      aria-label={trans.__('Ray clusters')}
+      onKeyDown={event => moveByArrows(event, '.llmops-clusters-open')}
+    >
       {model.clusters.map(row => (
         <Row
           key={row.name}

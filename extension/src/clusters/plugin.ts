@@ -95,6 +95,14 @@ export const clusterCommandsPlugin: JupyterFrontEndPlugin<void> = {
     const actions = new ClusterActions(llmops, model, operations, trans);
     const shared = { app, palette, trans };
     addActionCommands({ ...shared, model, actions, notebooks, consoles });
-    addNewClusterCommand({ ...shared, llmops, actions, editors, launcher });
+    addNewClusterCommand({
+      ...shared,
+      llmops,
+      clusters: model,
+      actions,
+      operations,
+      editors,
+      launcher
+    });
   }
 };

@@ -2,7 +2,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
-import { ILLMOps, IRunsModel } from '../tokens';
+import { IChartSettings, ILLMOps, IRunsModel } from '../tokens';
 import { Busy, EmptyState, TroubleBox } from '../ui/parts';
 import { RunDetail, RunRow, Trouble } from '../wire';
 import { CompareModel } from './compare/model';
@@ -20,6 +20,7 @@ interface IProps {
   models: RunModels;
   runs: IRunsModel;
   trans: TranslationBundle;
+  charts: IChartSettings;
 }
 
 /**
@@ -187,7 +188,7 @@ function Shown(props: IProps & { model: CompareModel }): JSX.Element {
           trans={trans}
         />
       ))}
-      <Curves model={model} trans={trans} open={open} />
+      <Curves model={model} trans={trans} charts={props.charts} open={open} />
     </>
   );
 }

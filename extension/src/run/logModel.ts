@@ -2,12 +2,23 @@ import { ISignal, Signal } from '@lumino/signaling';
 
 import { asTrouble } from '../api';
 import { LogMatches, LogWindow, Trouble } from '../wire';
+import {
+  countMatches,
+  ICount,
+  isBackground,
+  matchText,
+  Pattern,
+  shown,
+  unmarked
+} from './logLines';
 import { ILogPlace, ILogSearch } from './requests';
 
 export interface ILogLine {
   /** Of its first byte in the log. */
   offset: number;
   text: string;
+  /** One of Ray's own. */
+  isBackground: boolean;
 }
 
 /**
@@ -20,7 +31,6 @@ export interface ILogSource {
 
 const MAX_LINES = 20_000;
 const CONTEXT_BYTES = 16 * 1024;
-const ANSI = /\u001b\[[0-9;?]*[A-Za-z]/g;
 const encoder = new TextEncoder();
 
 /**
@@ -29,8 +39,31 @@ const encoder = new TextEncoder();
 export class LogModel {
   constructor(private source: ILogSource) {}
 
+  /** The loaded lines that are shown. */
   get lines(): readonly ILogLine[] {
-    return this._lines;
+    this._shown ??= this._showsAll
+      ? this._lines
+      : this._lines.filter(line => !line.isBackground);
+    return this._shown;
+  }
+
+  /** Whether some of the loaded lines are not shown. */
+  get hasHidden(): boolean {
+    return this.lines.length < this._lines.length;
+  }
+
+  /** Whether Ray's own lines are shown too. */
+  get showsAll(): boolean {
+    return this._showsAll;
+  }
+
+  set showsAll(value: boolean) {
+    this._showsAll = value;
+    this._shown = null;
+    this._count = null;
+    this._found = null;
+    this._searched = '';
+    this._changed.emit();
   }
 
   /** The last line while it has no line end. */
@@ -69,7 +102,13 @@ export class LogModel {
 
   /** What came of the last search, for people. */
   get searched(): string {
-    return this._searched;
+    const found = this._found?.offset;
+    return this._searched || matchText(this._count, found, this._wrapped);
+  }
+
+  /** What was searched for last. */
+  get pattern(): Pattern | null {
+    return this._pattern;
   }
 
   get following(): boolean {
@@ -97,8 +136,9 @@ export class LogModel {
 
   choose(attempt: number | undefined): Promise<void> {
     this._attempt = attempt;
-    this._lines = [];
+    this.keep([]);
     this._found = null;
+    this._count = null;
     this._isKnown = false;
     return this.toEnd();
   }
@@ -154,12 +194,19 @@ export class LogModel {
     from: number
   ): Promise<void> {
     this._following = false;
+    this._pattern = what;
     return this.work(async signal => {
-      const hit =
-        (await this.findOnce(what, from, signal)) ??
-        (await this.findOnce(what, what.backwards ? this._size : 0, signal));
+      let hit = await this.findOnce(what, from, signal);
+      this._wrapped = '';
+      if (!hit) {
+        const otherEnd = what.backwards ? this._size : 0;
+        hit = await this.findOnce(what, otherEnd, signal);
+        this._wrapped = what.backwards
+          ? 'continued from the end'
+          : 'continued from the beginning';
+      }
       this._searched = hit ? '' : 'No line matches';
-      this._found = hit ? { offset: hit.offset, text: hit.text } : null;
+      this._found = hit ? lineOf(hit.offset, hit.text) : null;
       this._foundEnd = hit?.end ?? 0;
       if (hit && (hit.offset < this._start || hit.offset >= this._end)) {
         const window = await this.read({ offset: hit.offset }, signal);
@@ -167,7 +214,32 @@ export class LogModel {
         const before = { before: window.offset, limit: CONTEXT_BYTES };
         this.prepend(await this.read(before, signal));
       }
+      if (hit) {
+        void this.count(what, signal);
+      }
     });
+  }
+
+  /** `3 of 17`; counted in the background, the match is in sight before. */
+  private async count(what: Pattern, signal: AbortSignal): Promise<void> {
+    const { text, regex, ignore_case } = what;
+    const key = JSON.stringify([text, regex, ignore_case, this._size]);
+    if (this._count?.key === key) {
+      return;
+    }
+    try {
+      const ask = { text, regex, ignore_case, attempt: this._attempt };
+      const counted = await countMatches(
+        search => this.source.search(search, signal),
+        ask,
+        line => this._showsAll || !isBackground(line),
+        signal
+      );
+      this._count = { ...counted, key };
+      this._changed.emit();
+    } catch {
+      // The match is there; only its number is not known.
+    }
   }
 
   /** Where the next search begins. */
@@ -197,10 +269,11 @@ export class LogModel {
     while (start !== null && !signal.aborted) {
       const ask = { ...what, attempt: this._attempt, start };
       const found: LogMatches = await this.source.search(ask, signal);
-      if (found.matches.length > 0) {
-        return found.matches[0];
+      const [hit] = found.matches;
+      if (hit && (this._showsAll || !isBackground(hit.text))) {
+        return hit;
       }
-      start = found.next;
+      start = hit ? nextStart(hit, what.backwards) : found.next;
       if (start !== null && this._size > 0) {
         this._searched = `Searching: ${Math.round((100 * start) / this._size)} %`;
         this._changed.emit();
@@ -235,7 +308,7 @@ export class LogModel {
   }
 
   private replace(window: LogWindow): void {
-    this._lines = linesOf(window);
+    this.keep(linesOf(window));
     this._start = window.offset;
     this.takeEnd(window);
   }
@@ -246,7 +319,7 @@ export class LogModel {
       return;
     }
     const lines = [...this._lines, ...linesOf(window)];
-    this._lines = lines.slice(-MAX_LINES);
+    this.keep(lines.slice(-MAX_LINES));
     this._start = this._lines[0]?.offset ?? window.offset;
     this.takeEnd(window);
   }
@@ -258,19 +331,29 @@ export class LogModel {
       this._end = lines[MAX_LINES].offset;
       this._partial = '';
     }
-    this._lines = lines.slice(0, MAX_LINES);
+    this.keep(lines.slice(0, MAX_LINES));
     this._size = window.size;
   }
 
   private takeEnd(window: LogWindow): void {
     this._end = window.end;
-    this._partial = shown(window.partial);
+    this._partial = unmarked(shown(window.partial));
     this._size = window.size;
     this._isKnown = true;
   }
 
+  private keep(lines: ILogLine[]): void {
+    this._lines = lines;
+    this._shown = null;
+  }
+
   private _attempt: number | undefined;
   private _lines: ILogLine[] = [];
+  private _shown: ILogLine[] | null = null;
+  private _showsAll = false;
+  private _pattern: Pattern | null = null;
+  private _count: (ICount & { key: string }) | null = null;
+  private _wrapped = '';
   private _partial = '';
   private _start = 0;
   private _end = 0;
@@ -287,6 +370,19 @@ export class LogModel {
   private _changed = new Signal<LogModel, void>(this);
 }
 
+function lineOf(offset: number, text: string): ILogLine {
+  const plain = shown(text);
+  return { offset, text: unmarked(plain), isBackground: isBackground(text) };
+}
+
+/** Where a search goes on behind a hit in a line that is not shown. */
+function nextStart(
+  hit: LogMatches['matches'][number],
+  backwards: boolean
+): number | null {
+  return backwards ? (hit.offset > 0 ? hit.offset : null) : hit.end;
+}
+
 function linesOf(window: LogWindow): ILogLine[] {
   let offset = window.offset;
   const texts = window.text.split('\n');
@@ -294,14 +390,8 @@ function linesOf(window: LogWindow): ILogLine[] {
     texts.pop();
   }
   return texts.map(text => {
-    const line = { offset, text: shown(text) };
+    const line = lineOf(offset, text);
     offset += encoder.encode(text).length + 1;
     return line;
   });
-}
-
-/** As a terminal shows it: colours left out, a progress bar's last state only. */
-export function shown(text: string): string {
-  const plain = text.replace(ANSI, '').replace(/\r+$/, '');
-  return plain.slice(plain.lastIndexOf('\r') + 1);
 }

@@ -11,7 +11,8 @@ import * as React from 'react';
 import { bytes } from '../ui/format';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
 import { useChanges } from '../ui/hooks';
-import { LogModel } from './logModel';
+import { hitIn } from './logLines';
+import { ILogLine, LogModel } from './logModel';
 
 const LINE_PX = 18;
 const MARGIN_LINES = 40;
@@ -101,8 +102,16 @@ function Lines(
     const index = lines.findIndex(line => line.offset === foundAt);
     if (box && foundAt !== undefined && index >= 0) {
       box.scrollTop = Math.max(0, index * LINE_PX - box.clientHeight / 3);
+      setTop(box.scrollTop);
     }
   }, [foundAt]);
+
+  // A match may be far to the right in a long line.
+  React.useLayoutEffect(() => {
+    scroller.current
+      ?.querySelector('.llmops-logview-found mark')
+      ?.scrollIntoView({ block: 'nearest', inline: 'center' });
+  }, [foundAt, top]);
 
   const scrolled = (box: HTMLDivElement) => {
     const index = Math.floor(box.scrollTop / LINE_PX);
@@ -126,6 +135,13 @@ function Lines(
     }
   };
 
+  if (count === 0 && model.hasHidden) {
+    return (
+      <EmptyState title={trans.__('No lines of the run yet')}>
+        {trans.__("“All lines” shows Ray's own lines.")}
+      </EmptyState>
+    );
+  }
   if (count === 0) {
     return (
       <EmptyState title={trans.__('The log is empty')}>
@@ -157,13 +173,34 @@ function Lines(
               key={line.offset}
               className={line.offset === foundAt ? 'llmops-logview-found' : ''}
             >
-              {line.text || ' '}
+              {line.offset === foundAt ? (
+                <Found line={line} model={model} />
+              ) : (
+                line.text || ' '
+              )}
             </div>
           ))}
           {model.partial && last === count && <div>{model.partial}</div>}
         </pre>
       </div>
     </div>
+  );
+}
+
+/** The line that a search has found, with the match marked. */
+function Found(props: { line: ILogLine; model: LogModel }): JSX.Element {
+  const { text } = props.line;
+  const { pattern } = props.model;
+  const hit = pattern && hitIn(text, pattern);
+  if (!hit) {
+    return <>{text || ' '}</>;
+  }
+  return (
+    <>
+      {text.slice(0, hit[0])}
+      <mark>{text.slice(...hit)}</mark>
+      {text.slice(hit[1])}
+    </>
   );
 }
 
@@ -243,6 +280,18 @@ function Tools(props: IProps): JSX.Element {
           ))}
         </select>
       )}
+      <label
+        title={trans.__(
+          "Show Ray's own lines too: those of level INFO, and the entrypoint"
+        )}
+      >
+        <input
+          type="checkbox"
+          checked={model.showsAll}
+          onChange={event => (model.showsAll = event.target.checked)}
+        />
+        {trans.__('All lines')}
+      </label>
       <label title={trans.__('Scroll to new lines')}>
         <input
           type="checkbox"

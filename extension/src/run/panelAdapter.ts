@@ -1,6 +1,6 @@
 import { asTrouble } from '../api';
 import { IPanelModel, PanelCallback } from '../panelModule';
-import { Json } from '../tokens';
+import { IChartSettings, Json } from '../tokens';
 import { Trouble } from '../wire';
 import { RunModel } from './model';
 
@@ -10,7 +10,8 @@ import { RunModel } from './model';
 export class PanelAdapter implements IPanelModel {
   constructor(
     private model: RunModel,
-    private stop: () => Promise<void>
+    private stop: () => Promise<void>,
+    private charts: IChartSettings
   ) {
     model.changed.connect(this.onChanged, this);
     model.rowsChanged.connect(this.onRows, this);
@@ -26,6 +27,8 @@ export class PanelAdapter implements IPanelModel {
         };
       case 'columns':
         return this.model.rows.view();
+      case 'chart_settings':
+        return this.charts.read();
       case 'notice':
         // The tab shows when the data may be out of date.
         return this._refusal ?? {};
@@ -48,6 +51,8 @@ export class PanelAdapter implements IPanelModel {
       this.onRows(this.model, 0);
     } else if (content.kind === 'stop') {
       void this.askForStop();
+    } else if (content.kind === 'chart_settings') {
+      this.charts.keep(content.value as Json);
     }
   }
 

@@ -80,6 +80,7 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
       models: new RunModels(llmops.live),
       runs,
       trans,
+      charts: preferences.charts,
       stop: runId => actions.stopNow(runId),
       showPath: (path, contentsPath) =>
         void actions.showPath(path, contentsPath),
@@ -176,7 +177,7 @@ function addCompare(context: IContext): void {
     if (!widget) {
       const { llmops, models } = services;
       const model = new CompareModel(llmops, models, runIds);
-      widget = new CompareWidget(model, trans, runId => {
+      widget = new CompareWidget(model, trans, services.charts, runId => {
         void app.commands.execute(CommandIDs.openRun, { runId });
       });
       void tracker.add(widget);

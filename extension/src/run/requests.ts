@@ -140,6 +140,7 @@ export interface ILogSearch {
   ignore_case: boolean;
   start: number;
   backwards: boolean;
+  limit?: number;
 }
 
 export function searchLog(

@@ -2,7 +2,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
-import { ILLMOps, IOperations, IRunsModel } from '../tokens';
+import { IChartSettings, ILLMOps, IOperations, IRunsModel } from '../tokens';
 import { Busy, TroubleBox } from '../ui/parts';
 import { useChanges } from '../ui/hooks';
 import { RunAttempt, RunDetail, Trouble } from '../wire';
@@ -22,6 +22,7 @@ export interface IRunViewServices {
   models: RunModels;
   runs: IRunsModel;
   trans: TranslationBundle;
+  charts: IChartSettings;
   stop: (runId: string) => Promise<void>;
   showPath: (path: string, contentsPath: string | null) => void;
   openJob: (attempt: RunAttempt) => void;
@@ -58,7 +59,11 @@ export function RunView(props: IProps): JSX.Element {
   const tabs = TABS.filter(name => name !== 'chat' || canChat(model.state));
   const content: Record<Tab, () => JSX.Element> = {
     live: () => (
-      <LiveSection model={model} stop={() => props.stop(model.runId)} />
+      <LiveSection
+        model={model}
+        stop={() => props.stop(model.runId)}
+        charts={props.charts}
+      />
     ),
     log: () => <LogSection {...props} isShown={tab === 'log'} />,
     config: () => <DetailSection {...props} kind="config" />,

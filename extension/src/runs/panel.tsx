@@ -1,12 +1,13 @@
 import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
-import { checkIcon } from '@jupyterlab/ui-components';
+import { checkIcon, tableRowsIcon } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
 import * as React from 'react';
 
 import { CommandIDs } from '../commands';
 import { compareIcon, runsIcon, starIcon } from '../icons';
 import { IRunsModel } from '../tokens';
+import { moveByArrows } from '../ui/arrows';
 import { useNow } from '../ui/hooks';
 import { openAt, rowMenu } from '../ui/menu';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
@@ -65,7 +66,16 @@ function Runs(props: IProps): JSX.Element {
     <>
       <div className="llmops-runs-head">
         <h2>{trans.__('Runs')}</h2>
-        <CompareButton {...props} />
+        <span className="llmops-runs-compare">
+          <CompareButton {...props} />
+          <IconButton
+            icon={tableRowsIcon}
+            label={trans.__('All runs as a table')}
+            onClick={() =>
+              void props.commands.execute(CommandIDs.showRunTable, {})
+            }
+          />
+        </span>
       </div>
       <div className="llmops-runs-filter">
         <input
@@ -158,7 +168,10 @@ function List(
     );
   }
   return (
-    <div className="llmops-runs-groups">
+    <div
+      className="llmops-runs-groups"
+      onKeyDown={event => moveByArrows(event, '.llmops-runs-open')}
+    >
       {grouped(shown).map(({ cluster, runs }) => (
         <details key={cluster} open>
           <summary>

@@ -12,6 +12,10 @@ import { hasEnded, knownFigures } from './model';
 /** `-2a4c`: ids of one config differ in their last part. */
 const TAIL = 5;
 
+function tailOf(text: string): number {
+  return text.length > 2 * TAIL ? text.length - TAIL : text.length;
+}
+
 export interface IRowProps {
   run: RunRow;
   nowS: number;
@@ -27,7 +31,9 @@ export interface IRowProps {
  */
 export function Row(props: IRowProps): JSX.Element {
   const { run, trans, execute } = props;
-  const shown = run.title || run.run_id;
+  // An id is never the only name: what differs comes before it.
+  const shown = run.title || run.differs || run.run_id;
+  const from = shown === run.run_id ? tailOf(shown) : shown.length;
   const open = (event: React.MouseEvent) => {
     if (event.ctrlKey || event.metaKey) {
       props.select(run.run_id, !props.isSelected);
@@ -55,11 +61,14 @@ export function Row(props: IRowProps): JSX.Element {
         title={tooltip(run, trans)}
         onClick={open}
       >
-        <Name
-          className="llmops-runs-name"
-          text={shown}
-          from={shown.length > 2 * TAIL ? shown.length - TAIL : shown.length}
-        />
+        <Name className="llmops-runs-name" text={shown} from={from} />
+        {shown !== run.run_id && (
+          <Name
+            className="llmops-runs-id"
+            text={run.run_id}
+            from={tailOf(run.run_id)}
+          />
+        )}
         <span className="llmops-runs-line">
           <span className="llmops-runs-facts">
             <StateBadge state={run.state} />
@@ -77,6 +86,11 @@ export function Row(props: IRowProps): JSX.Element {
             <span key={text}>{text}</span>
           ))}
         </span>
+        {why(run) && (
+          <span className="llmops-runs-why" data-state={run.state}>
+            {why(run)}
+          </span>
+        )}
         {!hasEnded(run) && <Progress run={run} trans={trans} />}
       </button>
       <Actions {...props} />
@@ -147,7 +161,14 @@ export function figures(run: RunRow, trans: TranslationBundle): string[] {
     ? [`${fmt.steps(progress.done, progress.total)} ${progress.unit}`]
     : [];
   const parts = [...done, ...knownFigures(run, { listed: true })];
-  return parts.length || hasEnded(run) ? parts : [trans.__('no progress yet')];
+  return parts.length || hasEnded(run) || run.reason
+    ? parts
+    : [trans.__('no progress yet')];
+}
+
+/** What a run waits for, why it starts again, why it has failed; else empty. */
+export function why(run: RunRow): string {
+  return run.state === 'FAILED' ? run.message : run.reason;
 }
 
 /** `2 min left` when that is known, `12 s so far` before; `3 h ago` after the end. */
@@ -170,6 +191,7 @@ function tooltip(run: RunRow, trans: TranslationBundle): string {
   const lines = [
     run.title ? `${run.title} (${run.run_id})` : run.run_id,
     `${run.state.toLowerCase()}, ${trans.__('attempt')} ${run.attempt}, ${trans.__('cluster')} ${run.cluster}`,
+    run.reason,
     run.message,
     run.remedy && `${trans.__('Try:')} ${run.remedy}`,
     ...knownFigures(run)

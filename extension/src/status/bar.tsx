@@ -6,7 +6,9 @@ import * as React from 'react';
 import { hasEnded } from '../runs/model';
 import { IClusterModel, ILive, IRunsModel } from '../tokens';
 import * as fmt from '../ui/format';
-import { ClusterRow } from '../wire';
+import { ClusterRow, RunRow } from '../wire';
+
+const LOCAL = 'local';
 
 /**
  * One line about all of it: `local · GPUs 3/8 · 2 runs`.
@@ -35,11 +37,11 @@ export class StatusItem extends ReactWidget {
 
   protected override render(): JSX.Element {
     const { clusters, runs, trans } = this;
-    const running = runs.runs.filter(run => !hasEnded(run)).length;
+    const active = runs.runs.filter(run => !hasEnded(run));
     const known = clusters.isKnown && runs.isKnown;
     const text =
       this.live.isConnected && known
-        ? statusText(clusters.clusters, running, trans)
+        ? statusText(clusters.clusters, active, trans)
         : this.live.isConnected
           ? trans.__('Ray: …')
           : trans.__('Ray: not connected');
@@ -69,16 +71,16 @@ export class StatusItem extends ReactWidget {
  */
 export function statusText(
   rows: readonly ClusterRow[],
-  running: number,
+  active: readonly Pick<RunRow, 'state'>[],
   trans: TranslationBundle
 ): string {
   const up = rows.filter(row => row.info?.state === 'ready');
-  const jobs = trans._n('%1 run', '%1 runs', running);
+  const jobs = runsText(active, trans);
   if (up.length === 0 && rows.some(row => row.info?.state === 'starting')) {
     return trans.__('Ray: starting');
   }
   if (up.length === 0) {
-    return running > 0
+    return active.length > 0
       ? `${trans.__('Ray: no cluster')} · ${jobs}`
       : trans.__('Ray: no cluster');
   }
@@ -86,9 +88,33 @@ export function statusText(
     up.length === 1 ? up[0].name : trans.__('%1 clusters', up.length);
   const hasGpus = up.some(row => (row.info?.num_gpus ?? 0) > 0);
   const used = sum(up.map(r => r.info?.[hasGpus ? 'gpus_used' : 'cpus_used']));
-  const total = sum(up.map(r => r.info?.[hasGpus ? 'num_gpus' : 'num_cpus']));
+  const total = sumOfMachines(up, hasGpus ? 'num_gpus' : 'num_cpus');
   const what = hasGpus ? 'GPUs' : 'CPUs';
   return `${name} · ${what} ${fmt.amount(used)}/${fmt.amount(total)} · ${jobs}`;
+}
+
+/** `2 runs`, `3 runs (1 queued)`. */
+export function runsText(
+  active: readonly Pick<RunRow, 'state'>[],
+  trans: TranslationBundle
+): string {
+  const all = trans._n('%1 run', '%1 runs', active.length);
+  const queued = active.filter(run => run.state === 'QUEUED').length;
+  return queued ? trans.__('%1 (%2 queued)', all, queued) : all;
+}
+
+/** All local clusters are on one machine, which is counted once: by the largest of them. */
+function sumOfMachines(
+  rows: readonly ClusterRow[],
+  field: 'num_cpus' | 'num_gpus'
+): number | null {
+  const isLocal = (row: ClusterRow) => row.provider === LOCAL;
+  const value = (row: ClusterRow) => row.info?.[field];
+  const local = rows.filter(isLocal).map(value);
+  const largest =
+    sum(local) === null ? null : Math.max(0, ...local.map(one => one ?? 0));
+  const others = rows.filter(row => !isLocal(row)).map(value);
+  return sum([largest, ...others]);
 }
 
 /** Of parts that are not all known the sum is not known. */

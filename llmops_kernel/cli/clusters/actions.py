@@ -26,18 +26,22 @@ def suspend(name: ClusterName = "local", yes: Yes = False, force: Force = False)
     cluster = find(name)
     _confirm(cluster.preview("suspend"), yes=yes)
     _stop(cluster, "suspend", force=force)
-    out().print(f"Cluster {name} is stopped. Next: llmops resume {name}")
+    stopped = "is being stopped" if cluster.info.state == "stopping" else "is stopped"
+    out().print(f"Cluster {name} {stopped}. Next: llmops resume {name}")
 
 
 @command(CLUSTERS, example="llmops resume local")
 def resume(name: ClusterName = "local", yes: Yes = False) -> None:
-    """Start a stopped or dead cluster again as it was defined. Stops nothing, so never asks."""
+    """Start a stopped or dead cluster again as it was defined."""
     from llmops_kernel.cli.clusters.details import details
     from llmops_kernel.cli.clusters.progress import progress_on
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.services.clusters import find
 
     cluster, console = find(name), out(stderr=True)
+    if cluster.info.queue is not None:
+        # In a queue without elastic jobs the head of a cluster without workers is replaced.
+        _confirm_what_stops(cluster.preview("resume"), yes=yes)
     with console.status(f"Resuming cluster {plain(name)} ...") as line:
         info = cluster.resume(progress=progress_on(console, line))
     out().print(details(info))
@@ -109,6 +113,11 @@ def _numbers(texts: list[str]) -> dict[str, int]:
             raise typer.BadParameter(f"{text!r} is not GROUP=NUMBER", param_hint="--workers")
         numbers[group.strip()] = int(count)
     return numbers
+
+
+def _confirm_what_stops(preview: ActionPreview, *, yes: bool) -> None:
+    if preview.stops:
+        _confirm(preview, yes=yes)
 
 
 def _confirm(preview: ActionPreview, *, yes: bool) -> None:

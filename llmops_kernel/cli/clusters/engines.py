@@ -8,6 +8,7 @@ import typer
 
 from llmops_kernel.cli.app import CLUSTERS, command
 from llmops_kernel.cli.clusters.commands import AsJson, ClusterName
+from llmops_kernel.config.counted import counted
 
 
 @command(CLUSTERS, example="llmops engines local --stop")
@@ -35,7 +36,7 @@ def engines(
         if as_json:
             return print_json({"ended": found.ended, "busy": found.busy})
         stays = f"; {len(found.busy)} with work stay" if found.busy else ""
-        return out().print(f"Ended {len(found.ended)} idle engine(s){stays}.")
+        return out().print(f"Ended {counted(len(found.ended), 'idle engine')}{stays}.")
     known = cluster.ready_info().engines
     if as_json:
         return print_json(None if known is None else [one.model_dump() for one in known])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmops_kernel.cli.console import out, plain, print_json
 from llmops_kernel.cli.runs.live_parts import waterfall_table
+from llmops_kernel.config.counted import counted
 from llmops_kernel.services.doctor.findings import Finding, Level
 from llmops_kernel.services.doctor.report import DoctorReport, examine
 
@@ -50,6 +51,6 @@ def _verdict(report: DoctorReport, *, with_run: bool) -> str:
         names = ", ".join(finding.name for finding in failed)
         return f"\n[red]{len(failed)} failed:[/] {plain(names)}. Fix these first."
     warned = sum(finding.level is Level.WARN for finding in report.findings)
-    close = f" {warned} warning(s) above." if warned else ""
+    close = f" {counted(warned, 'warning')} above." if warned else ""
     advice = "" if with_run else " To test a training run: llmops doctor --run"
     return f"\n[green]This machine is ready.[/]{close}{advice}"

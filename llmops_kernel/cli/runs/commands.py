@@ -1,4 +1,4 @@
-"""`llmops runs | show | compare | diff | stop | retry | resubmit`: runs that exist."""
+"""`llmops show | compare | diff | stop | retry | resubmit`: runs that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llmops_kernel.cli.app import RUNS, command
-from llmops_kernel.cli.complete import clusters as complete_cluster
 from llmops_kernel.cli.complete import runs as complete_run
 from llmops_kernel.cli.runs.submit import Overrides, RunRef, RunRefs, follow_run
 
@@ -27,35 +26,6 @@ MetricOfRows = Annotated[
     str | None, typer.Option(help="The metric that says what is better or worse.")
 ]
 Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")]
-
-
-@command(RUNS, example="llmops runs --limit 5")
-def runs(
-    name: Annotated[str | None, typer.Option(help="Only runs of this config name.")] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(help="Only runs of this cluster.", autocompletion=complete_cluster),
-    ] = None,
-    limit: Annotated[int, typer.Option(help="Maximum number of runs.", min=1)] = 20,
-    starred: Annotated[bool, typer.Option("--starred", help="Only runs with a star.")] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Also runs of `llmops bench` and `llmops doctor`.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List runs, newest first."""
-    from llmops_kernel import api
-    from llmops_kernel.cli.console import out, print_json
-    from llmops_kernel.cli.runs.tables import runs_table
-
-    only = True if starred else None
-    found = api.runs(name=name, cluster=cluster, starred=only, all=every, limit=limit).summaries
-    if as_json:
-        print_json([summary.model_dump(mode="json") for summary in found])
-    elif not found:
-        out().print("No run yet. Submit one: llmops submit CONFIG.train.yaml")
-    else:
-        out().print(runs_table(found))
 
 
 @command(RUNS, example="llmops show last --json")
@@ -102,7 +72,7 @@ def compare(
     if rows is not None:
         print_rows(console, compared.page(rows, metric=metric, offset=offset, limit=limit))
         return
-    console.print(compare_table(targets))
+    console.print(compare_table(targets, compared.names))
     if compared.has_rows:
         print_scores(console, compared)
     if png is not None:

@@ -10,6 +10,7 @@ from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services.types import AnyEvent, RunView
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.log_lines import LogLines
+from llmops_kernel.views.run_text.state_text import queue_text
 from llmops_kernel.views.snapshot import describe, restart_text
 from llmops_kernel.widgets.source import LiveRun, Source
 
@@ -110,7 +111,7 @@ def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
 
     say(f"{run.id}: {describe(run.record)}")
     progress = LogLines(now_s=loop.clock())
-    shown_trouble, shown_start = "", ""
+    shown_trouble, shown_start, shown_state = "", "", ""
     while True:
         events = loop.next()
         unit = progressed.unit if (progressed := loop.source.view.progress) else "steps"
@@ -119,6 +120,10 @@ def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
         if (start := _how_started(loop.source.view)) != shown_start:
             shown_start = start
             say(f"processes: {start}")
+        if (why := _why(loop.source.view)) != shown_state:
+            shown_state = why
+            if why:
+                say(why)
         if loop.trouble != shown_trouble:
             shown_trouble = loop.trouble
             say(shown_trouble or "The cluster is reachable again.")
@@ -131,6 +136,11 @@ def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
 
 def _how_started(view: RunView) -> str:
     return view.warmth.text if view.warmth else ""
+
+
+def _why(view: RunView) -> str:
+    """`Queued. Place 1 of 2 in the queue: needs 2 CPUs ...`; the other states have events."""
+    return f"Queued. {queue_text(view)}" if view.state == "QUEUED" else ""
 
 
 def line_of(event: AnyEvent, *, unit: str = "steps") -> str:

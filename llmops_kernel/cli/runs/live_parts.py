@@ -20,6 +20,7 @@ from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import curve_of, points_of
 from llmops_kernel.views.figures import compared_figures, live_figures
 from llmops_kernel.views.panel_tables import member_table, sample_table
+from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.snapshot import (
     describe,
     elapsed_s,
@@ -57,6 +58,8 @@ def screen(view: RunView, record: RunRecord, *, now_s: float, trouble: str = "")
         parts += [*member_lines(view), *samples(view, shown=SHOWN_SAMPLES)]
     if not view.rows or view.is_outdated:
         parts += [phase_list(view, now_s=now_s), Text(waiting_text(view), style="dim")]
+    if not view.is_terminal and state_text(view):
+        parts.append(Text(state_text(view), style="yellow"))
     parts += processes_line(view)
     if trouble:
         parts.append(Text(trouble, style="yellow"))
@@ -260,7 +263,7 @@ def figure_table(view: RunView) -> Table:
     table.show_header = False
     took_s = elapsed_s(view)
     table.add_row("progress", Text(progress_text(view) or fmt.DASH))
-    table.add_row("took", fmt.seconds(took_s))
+    table.add_row("duration", fmt.seconds(took_s))
     for figure in compared_figures(view):
         table.add_row(Text(figure.label), Text.assemble(figure.text, (f"  {figure.hint}", "dim")))
     return table

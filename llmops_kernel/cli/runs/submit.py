@@ -145,15 +145,18 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep printing new lines until the run ends.")
     ] = False,
+    all_lines: Annotated[
+        bool, typer.Option("--all", help="Include Ray's own lines of level INFO.")
+    ] = False,
 ) -> None:
-    """Print the output of the run's driver and workers."""
+    """Print the steps, evaluations, phases and warnings of a run, and what its code prints."""
     from llmops_kernel import api
 
     target = api.attach(run)
-    text = target.logs(tail=lines)
+    text = target.logs(tail=lines, all_lines=all_lines)
     _write(text)
     if follow:
-        _follow_logs(target, shown=text)
+        _follow_logs(target, shown=text, all_lines=all_lines)
 
 
 def follow_run(run: Run, *, timeout_s: float | None = None) -> None:
@@ -200,11 +203,11 @@ def _wait_quietly(run: Run, *, timeout_s: float | None) -> None:
     raise typer.Exit(EXIT_CODES.get(run.state, 124))
 
 
-def _follow_logs(run: Run, *, shown: str) -> None:
+def _follow_logs(run: Run, *, shown: str, all_lines: bool) -> None:
     with detached(run.id):
         while True:
             ended = run.state in EXIT_CODES
-            text = run.logs()
+            text = run.logs(all_lines=all_lines)
             _write(unseen(shown, text))
             shown = text or shown
             if ended:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from llmops_kernel.cli.console import facts, plain, state, table
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.figures import compared_figures
-from llmops_kernel.views.run_table import STATE_COLUMN, progress_cell, run_table
+from llmops_kernel.views.run_table import STATE_COLUMN, RunTable, progress_cell
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from llmops_kernel.api import Run
     from llmops_kernel.cli.fitting_table import FittingTable
-    from llmops_kernel.services.types import RunSummary
 
 
-def runs_table(summaries: Sequence[RunSummary]) -> FittingTable:
+def runs_table(runs: RunTable) -> FittingTable:
     """Return one line a run; a narrow terminal gets fewer figures."""
-    runs = run_table(summaries, now_s=time.time())
     at = runs.names.index(STATE_COLUMN)
     rows = [
-        [*map(plain, row[:at]), state(summary.state), *map(plain, row[at + 1 :])]
-        for row, summary in zip(runs.rows, summaries, strict=True)
+        [*map(plain, row[:at]), state(row[at]), *map(plain, row[at + 1 :])] for row in runs.rows
     ]
     figures = [name for name in runs.numbers if name not in ("progress", "age", "attempt")]
     # The first figure stays; the less important ones are left out first.
@@ -33,6 +30,12 @@ def runs_table(summaries: Sequence[RunSummary]) -> FittingTable:
     return table(
         [*map(plain, runs.names)], rows, right=[*map(plain, runs.numbers)], optional=optional
     )
+
+
+def chosen_table(runs: RunTable) -> FittingTable:
+    """Return exactly the columns that the user chose."""
+    rows = [[*map(plain, row)] for row in runs.rows]
+    return table([*map(plain, runs.names)], rows, right=[*map(plain, runs.numbers)])
 
 
 def print_run(console: Console, run: Run) -> None:
@@ -65,14 +68,15 @@ def _code(run: Run) -> str:
     return f"{code}, git {git.revision[:12]}{' with changes (git.diff)' if git.dirty else ''}"
 
 
-def compare_table(runs: Sequence[Run]) -> FittingTable:
-    """Return one column per run: figures first, then each config value that differs."""
+def compare_table(runs: Sequence[Run], names: Mapping[str, str]) -> FittingTable:
+    """Return one column per run: its name, its figures, then each config value that differs."""
     from llmops_kernel.config.reading.load import flatten
 
     views = [run.view for run in runs]
     figures = [{f.label: f.text for f in compared_figures(view)} for view in views]
     labels = dict.fromkeys(label for mine in figures for label in mine)
-    rows = [["state", *(state(view.state) for view in views)]]
+    rows = [["name", *(plain(names[run.id]) for run in runs)]]
+    rows += [["state", *(state(view.state) for view in views)]]
     rows.append(["progress", *(plain(progress_cell(view.progress)) for view in views)])
     rows += [
         [plain(label), *(plain(mine.get(label, fmt.DASH)) for mine in figures)] for label in labels

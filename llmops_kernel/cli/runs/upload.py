@@ -13,6 +13,7 @@ def print_upload(
     config: Path, changes: Sequence[str] | None, *, workspace: Path | None, settings: dict[str, Any]
 ) -> None:
     """Print each file that a submission would upload; nothing is written or sent."""
+    from llmops_kernel.config.counted import counted
     from llmops_kernel.services import submission
     from llmops_kernel.views.format import byte_size
 
@@ -27,7 +28,7 @@ def print_upload(
     for name, entry in found.files.items():
         typer.echo(f"{name:{width}}  {byte_size(entry.size_bytes)}")
     count, size = len(found.files), byte_size(found.size_bytes)
-    typer.echo(f"{count} file(s), {size}, would be uploaded from {found.root}")
+    typer.echo(f"{counted(count, 'file')}, {size}, would be uploaded from {found.root}")
     print_left_out(found.left_out)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.describe import compact
 from llmops_kernel.config.models.train import TrainingConfig
 
@@ -9,21 +10,22 @@ from llmops_kernel.config.models.train import TrainingConfig
 def training_effect(config: TrainingConfig) -> list[str]:
     """Describe what is trained on what, the batch size, and for how long."""
     model, training = config.model, config.training
+    restarts = f"; {counted(training.max_failures, 'restart')} after a lost worker"
     return [
         f"Trains {model.id} in {model.dtype} on {config.data.train}: {config.method.describe()}.",
         f"Global batch size {batch_words(config)}.",
         f"{_length(config)}, {config.parallelism.strategy}, learning rate "
         f"{compact(config.optimizer.learning_rate)} ({config.optimizer.lr_scheduler_type})"
-        + (f"; {training.max_failures} restart(s) after a lost worker." if training.max_failures
-           else "."),
-    ]  # fmt: skip
+        f"{restarts if training.max_failures else ''}.",
+    ]
 
 
 def batch_words(config: TrainingConfig) -> str:
-    """`16 = 4 sequence(s) x 2 worker(s) x 2 accumulation step(s)`."""
+    """`16 = 4 sequences x 2 workers x 2 accumulation steps`."""
     micro, workers = config.training.micro_batch_size, config.parallelism.num_workers
     total, passes = config.training.global_batch_size, config.gradient_accumulation_steps
-    return f"{total} = {micro} sequence(s) x {workers} worker(s) x {passes} accumulation step(s)"
+    parts = ((micro, "sequence"), (workers, "worker"), (passes, "accumulation step"))
+    return f"{total} = " + " x ".join(counted(number, noun) for number, noun in parts)
 
 
 def training_facts(config: TrainingConfig) -> dict[str, str]:
@@ -40,5 +42,5 @@ def training_facts(config: TrainingConfig) -> dict[str, str]:
 def _length(config: TrainingConfig) -> str:
     training = config.training
     if training.max_steps is not None:
-        return f"{training.max_steps} step(s)"
-    return f"{training.num_epochs:g} epoch(s)"
+        return counted(training.max_steps, "step")
+    return counted(training.num_epochs, "epoch")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import AfterValidator, Field
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.section import NAME_PATTERN, AnyTemplate, Price, WarmSettings
 from llmops_kernel.errors import MissingDependencyError
 
@@ -57,8 +58,8 @@ class ClusterTemplate(AnyTemplate):
     anew at each start. The dashboard stays on http."""
 
     def effect(self) -> list[str]:
-        cpus = "all CPUs" if self.num_cpus is None else f"{self.num_cpus} CPU(s)"
-        gpus = "all GPUs" if self.num_gpus is None else f"{self.num_gpus} GPU(s)"
+        cpus = "all CPUs" if self.num_cpus is None else counted(self.num_cpus, "CPU")
+        gpus = "all GPUs" if self.num_gpus is None else counted(self.num_gpus, "GPU")
         price = f" The machine costs {self.price.words}." if self.price.words else ""
         return [
             f"Cluster {self.name}: a Ray head on this machine with {cpus} and {gpus},"

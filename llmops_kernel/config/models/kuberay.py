@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.kuberay_fields import KubeRayFields
 from llmops_kernel.config.models.kuberay_pods import WorkerGroup
 from llmops_kernel.config.models.kuberay_rules import broken_rules
@@ -38,16 +39,16 @@ def _where(template: KubeRayFields) -> str:
 
 
 def _group(group: WorkerGroup) -> str:
-    """`h100: 2 pods, at most 4, each with 191 CPUs, 1722Gi and 8 GPU(s) on a3-highgpu-8g`."""
-    pods = f"{group.replicas} pod(s)"
+    """`h100: 2 pods, at most 4, each with 191 CPUs, 1722Gi and 8 GPUs on a3-highgpu-8g`."""
+    pods = counted(group.replicas, "pod")
+    cpus = f"{group.pod_cpus} CPU{'' if group.pod_cpus == '1' else 's'}"
     most = f", at most {group.highest}" if group.highest != group.replicas else ""
-    gpus = f" and {group.pod_gpus} GPU(s)" if group.pod_gpus else ""
+    gpus = f" and {counted(group.pod_gpus, 'GPU')}" if group.pod_gpus else ""
     host = f" on {group.host_type}" if group.host_type else ""
     spot = ", on spot machines" if group.spot else ""
     price = f", {group.price.words} each" if group.price.words else ""
     return (
-        f"{group.name}: {pods}{most}, each with {group.pod_cpus} CPU(s), {group.pod_memory}{gpus}"
-        f"{host}{spot}{price}"
+        f"{group.name}: {pods}{most}, each with {cpus}, {group.pod_memory}{gpus}{host}{spot}{price}"
     )
 
 
@@ -66,7 +67,8 @@ def _conditions(template: KubeRayFields) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    for unit, size in (("day(s)", 86400), ("h", 3600), ("min", 60)):
+    for unit, size in (("day", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
+            number = seconds / size
+            return counted(number, unit) if unit == "day" else f"{number:g} {unit}"
     return f"{seconds:g} s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
@@ -24,6 +24,7 @@ from llmops_kernel.config.row_formats import (
 )
 
 _SHOWN = 3
+_LONGEST_COLUMN = 1000
 _MOST_BYTES = 512 * 1024 * 1024  # about five seconds of reading
 _MOST_LIST_BYTES = 64 * 1024 * 1024  # a list is held in memory as a whole
 _REMEDY = "correct or delete these rows"
@@ -136,13 +137,23 @@ def _check_header(name: str, source: str, path: Path, rules: RowRules) -> Iterat
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             separator = "\t" if path.suffix == ".tsv" else ","
             try:
-                columns = dict.fromkeys(next(csv.reader(file, delimiter=separator), ()))
+                columns = _header(file, separator)
             except csv.Error as error:
                 what = f"the first line is not a header of columns ({error})"
                 yield _problem(name, source, what, "write the names of the columns there")
                 return
     if fault := _columns_fault(columns, rules):
         yield _problem(name, source, *fault)
+
+
+def _header(file: Iterable[str], separator: str) -> dict[str, Any]:
+    """Return the columns that the first line names. Raises csv.Error."""
+    columns: dict[str, Any] = dict.fromkeys(next(csv.reader(file, delimiter=separator), ()))
+    longest = max(map(len, columns), default=0)
+    # The module's own limit is one of the whole process: a reader of long values has raised it.
+    if longest > _LONGEST_COLUMN:
+        raise csv.Error(f"a name with {longest:,} characters")
+    return columns
 
 
 def _json_fault(line: bytes, error: Exception) -> Fault:

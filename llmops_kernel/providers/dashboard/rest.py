@@ -63,6 +63,8 @@ class Dashboard:
         self._http = open_http(connection, timeout=timeout_s, **more)
         self.trouble = ""
         """Why the last request was not answered."""
+        self.error: ClusterError | None = None
+        """What the route said about it, if it was the route."""
 
     def __enter__(self) -> Dashboard:
         return self
@@ -158,13 +160,16 @@ class Dashboard:
     def _get(self, path: str) -> Any:
         import httpx
 
+        self.error = None
         try:
             answer = self._http.get(path)
             self.trouble = "" if answer.is_success else f"HTTP {answer.status_code}"
             return answer.json() if answer.status_code == httpx.codes.OK else None
         except (httpx.HTTPError, ValueError, ClusterError) as error:
-            # ClusterError: a route has no credentials.
-            self.trouble = str(error) or type(error).__name__
+            # ClusterError: a route has no credentials, or lacks a right.
+            self.error = error if isinstance(error, ClusterError) else None
+            said = error.message if isinstance(error, ClusterError) else str(error)
+            self.trouble = said or type(error).__name__
             return None
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from llmops_kernel.providers.capabilities import (
     EditEffect,
     GuardedCluster,
     RenderedTemplate,
+    RightState,
     require_possible,
 )
 from llmops_kernel.providers.kuberay.state import scopes as scopes
@@ -34,9 +34,6 @@ from llmops_kernel.providers.registry import names_before
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
-
-_GET_S = 0.9
-"""Timeout for questions about a cluster that were never asked before: a kernel must not hang."""
 
 
 class KubeRayProvider(ClusterProvider):
@@ -89,10 +86,10 @@ class KubeRayProvider(ClusterProvider):
 
     def get(self, name: str) -> ClusterInfo:
         """Return the cluster's info. Raises ClusterNotFoundError, KubeError."""
-        from llmops_kernel.providers.kuberay.state.info import info_of
+        from llmops_kernel.providers.kuberay.state.info import info_of, latest_s
 
         located = self._find(name)
-        return info_of(located, until_s=time.monotonic() + _GET_S)
+        return info_of(located, until_s=latest_s(located))
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all clusters. Raises KubeError when no namespace can be asked."""
@@ -317,6 +314,28 @@ class KubeRayProvider(ClusterProvider):
         from llmops_kernel.providers.kuberay.render import dry_run
 
         return dry_run.accepted(_own(template), namespace=namespace)
+
+    def rights(
+        self, template: AnyTemplate, *, namespace: str | None = None
+    ) -> tuple[Sequence[RightState], str]:
+        """Return the rights that its clusters need, and where they were asked for."""
+        from llmops_kernel.providers.kuberay.access.review import rights_for
+
+        return rights_for(_own(template), namespace=namespace)
+
+    def roles(
+        self,
+        template: AnyTemplate,
+        *,
+        subject: str,
+        namespace: str | None = None,
+        cluster_wide: bool = False,
+    ) -> str:
+        """Return a Role, or the optional ClusterRole, and its binding to `subject`."""
+        from llmops_kernel.providers.kuberay.access.roles import roles_for
+
+        own = _own(template)
+        return roles_for(own, subject=subject, namespace=namespace, cluster_wide=cluster_wide)
 
     def effect(self, template: AnyTemplate, *, name: str | None = None) -> EditEffect:
         """Return what `apply` would do. Raises ClusterNotFoundError, KubeError."""

@@ -18,6 +18,7 @@ from llmops_kernel.server.wire.runs import (
     RunDifference,
 )
 from llmops_kernel.services import comparison
+from llmops_kernel.services.run_table.names import labels_of
 from llmops_kernel.store.diff import Difference, RunDiff
 from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
@@ -39,8 +40,10 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
         ordered = [watched[run_id] for run_id in compared.run_ids]
         for item in ordered:
             stack.enter_context(item.lock)
+        names = labels_of(followers.store, compared.run_ids)
+        rows = [read_row(item, followers.store) for item in ordered]
         return Comparison(
-            runs=[read_row(item, followers.store) for item in ordered],
+            runs=[row.model_copy(update={"differs": names[row.run_id]}) for row in rows],
             figures=figures([item.view for item in ordered]),
             differences=[_difference(diff) for diff in compared.diffs],
             has_rows=comparison.has_rows(followers.store, compared.run_ids),
@@ -52,7 +55,7 @@ def figures(views: Sequence[RunView]) -> list[ComparedFigure]:
     by_run = [{figure.key: figure for figure in compared_figures(view)} for view in views]
     keys = dict.fromkeys(key for mine in by_run for key in mine)
     compared = [_figure([mine.get(key) for mine in by_run]) for key in keys]
-    compared.append(_seconds("took", [elapsed_s(view) for view in views]))
+    compared.append(_seconds("duration", [elapsed_s(view) for view in views]))
     phases = [phase_seconds(view) for view in views]
     for name in phase_names([("", view) for view in views]):
         took = [mine.get(name) for mine in phases]

@@ -14,6 +14,7 @@ from llmops_kernel.metrics.events import TERMINAL, RunState
 from llmops_kernel.server.runs.followers import Followers, Watched
 from llmops_kernel.server.runs.kept_panels import forget
 from llmops_kernel.server.wire.runs import RunProgress, RunRow
+from llmops_kernel.services.run_table.names import FamilyNames, Named
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.notes import RunNotes
@@ -44,6 +45,8 @@ class RunRows:
         self._known: dict[str, _Known] = {}
         self._removed: dict[str, int] = {}
         self._users = 0
+        self._names = FamilyNames(store)
+        self._differs: dict[str, str] = {}
         self.version = 0
         """Counts looks; 0 before the first."""
         self.read_version = 0
@@ -55,7 +58,7 @@ class RunRows:
             ids = self._store.ids()[:MAX_RUNS]
             self.version += 1
             self._forget(set(ids))
-            kept = self._store.cached_summaries() if len(self._known) < len(ids) else {}
+            kept = self._store.cached_summaries(ids) if len(self._known) < len(ids) else {}
             until_s = time.monotonic() + LOOK_S
             for run_id in ids:
                 if run_id in self._known or run_id in kept or time.monotonic() < until_s:
@@ -63,12 +66,18 @@ class RunRows:
                 else:
                     self.read_version = self.version + 1  # The rest comes with a later look.
             self.read_version = self.read_version or self.version
+            self._name()
 
     def rows(self, *, hidden: bool = True) -> list[RunRow]:
         """Newest first; `hidden` includes runs of benchmarks and self-tests."""
         with self._lock:
             rows = [known.row for known in self._known.values() if hidden or not known.row.hidden]
         return sorted(rows, key=lambda row: (row.created_s, row.run_id), reverse=True)
+
+    def known_ids(self) -> frozenset[str]:
+        """The runs whose rows are kept up to date: none while nobody uses the rows."""
+        with self._lock:
+            return frozenset(self._known) if self._users else frozenset()
 
     def since(self, version: int) -> tuple[list[RunRow], list[str], int]:
         """Rows that changed after `version`, ids that went, and the version now."""
@@ -98,6 +107,20 @@ class RunRows:
             forget(run_id)
             self._removed[run_id] = self.version
 
+    def _name(self) -> None:
+        """Say what each run differs in; a new run may change what its family is called by."""
+        if self._differs.keys() == self._known.keys():
+            return
+        rows = (known.row for known in self._known.values())
+        self._differs = self._names.words(
+            [Named(row.run_id, row.name, row.kind, row.cluster, row.created_s) for row in rows]
+        )
+        for known in self._known.values():
+            differs = self._differs[known.row.run_id]
+            if known.row.differs != differs:
+                known.row = known.row.model_copy(update={"differs": differs})
+                known.version = self.version
+
     def _let_go(self, known: _Known) -> None:
         if known.watched is not None:
             self._followers.give_back(known.watched)
@@ -118,6 +141,7 @@ class RunRows:
                 row, watched = self._read(run_id, known.watched if known else None)
         except (LLMOpsError, OSError):
             return  # Being deleted, or broken: opening it by name reports the reason.
+        row = row.model_copy(update={"differs": self._differs.get(run_id, "")})
         version = known.version if known is not None and known.row == row else self.version
         self._known[run_id] = _Known(row=row, stamp=stamp, version=version, watched=watched)
 
@@ -152,12 +176,13 @@ def row_of(summary: RunSummary, store: RunStore, *, eta_s: float | None = None) 
     run_id = summary.run_id
     attempts = store.attempts(run_id)
     shared = {"run_id", "kind", "name", "cluster", "created_s", "hidden", "state", "attempt"}
-    shared |= {"message", "remedy", "figures", "curve", "parent"}
+    shared |= {"reason", "message", "remedy", "figures", "curve", "parent"}
     kind, progress = kind_named(summary.kind), summary.progress
     column = kind.column(kind.curve)
     return RunRow(
         **summary.model_dump(include=shared),
         **_notes(store.notes(run_id)),
+        differs="",
         progress=RunProgress(**asdict(progress)) if progress else None,
         fraction=progress.fraction if progress else None,
         eta_s=eta_s,

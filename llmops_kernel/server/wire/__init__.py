@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from llmops_kernel.server.wire import chat, clusters, common, configs, data, live, runs, scoring
+from llmops_kernel.server.wire import (
+    chat,
+    clusters,
+    common,
+    configs,
+    data,
+    live,
+    run_table,
+    runs,
+    scoring,
+)
 
 WIRE_MODELS: tuple[type[BaseModel], ...] = (
     *common.WIRE_MODELS,
@@ -12,6 +22,7 @@ WIRE_MODELS: tuple[type[BaseModel], ...] = (
     *configs.WIRE_MODELS,
     *data.WIRE_MODELS,
     *runs.WIRE_MODELS,
+    *run_table.WIRE_MODELS,
     *scoring.WIRE_MODELS,
     *chat.WIRE_MODELS,
     *live.WIRE_MODELS,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import ConfigDict
 
+from llmops_kernel.metrics.events import RunState
 from llmops_kernel.server.wire.common import Wire
 from llmops_kernel.server.wire.runs import RunColumn
 
@@ -92,6 +91,15 @@ class PanelOutput(PanelPart):
     size: str
 
 
+class PanelCurve(PanelPart):
+    """A metric of the evaluations as a curve."""
+
+    name: str
+    label: str
+    points: list[tuple[float, float]]
+    """Step and value."""
+
+
 class PanelState(PanelPart):
     """Everything that the panel shows but the rows of the charts and the log."""
 
@@ -99,7 +107,9 @@ class PanelState(PanelPart):
     name: str
     cluster: str
     what: str
-    state: Literal["PENDING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"]
+    state: RunState
+    state_text: str
+    """What it waits for or why it starts again; empty where the state says all, and at its end."""
     attempt: int
     ended: bool
     kind: str
@@ -121,6 +131,8 @@ class PanelState(PanelPart):
     processes: str
     evals: list[tuple[float, float]] | None
     """Step and evaluation loss; null for a kind without evaluations."""
+    eval_curves: list[PanelCurve]
+    """The further metrics of the evaluations, without values that are not finite."""
     eval_rows: PanelTable
     """One row an evaluation."""
     samples: PanelSamples
@@ -130,5 +142,11 @@ class PanelState(PanelPart):
     """What it saves when it is stopped: `a checkpoint`."""
     warnings: list[PanelWarning]
     restarts: list[str]
+    restart_steps: list[int]
+    """The step that each restart resumed from; 0 is the beginning."""
+    nan_since: int | None
+    """First step of those whose loss is not a number, up to the last one."""
+    every_row: bool
+    """False where rows were left out, as in a saved notebook."""
     failures: list[PanelFailure]
     outputs: list[PanelOutput]

@@ -39,6 +39,8 @@ class RunRow(Wire):
     name: str
     title: str
     """The title that a user gave it; empty without one."""
+    differs: str
+    """What differs from the other runs of its config: `lr 2e-3 · r 16`; empty for nothing."""
     starred: bool
     cluster: str
     created_s: float
@@ -46,6 +48,8 @@ class RunRow(Wire):
     """Run of a benchmark or a self-test; lists show it only when asked."""
     state: RunState
     attempt: int
+    reason: str
+    """What it waits for or why it starts again; empty where the state says all, and at its end."""
     message: str
     """Why it ended; empty until it has ended."""
     remedy: str

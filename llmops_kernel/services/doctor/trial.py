@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, cast
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import ClusterAccess, read_template, up
@@ -130,7 +131,8 @@ def _up(home: Path, backend: Backend, *, report: OnPart) -> ClusterAccess | None
         report(fail("cluster", error.message, error.remedy))
         return None
     took = fmt.seconds(time.monotonic() - began_s)
-    report(ok("cluster", f"ready after {took}: {info.num_nodes} node(s), {info.num_cpus:g} CPUs"))
+    nodes, cpus = counted(info.num_nodes, "node"), counted(info.num_cpus, "CPU")
+    report(ok("cluster", f"ready after {took}: {nodes}, {cpus}"))
     return ClusterAccess(info.name, provider=backend.provider_for(loaded))
 
 

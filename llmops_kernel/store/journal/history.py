@@ -37,10 +37,14 @@ class Generation:
     """Number of its first step, kept so that the steps need not be searched."""
     first_done_s: float | None = None
     """When it made its earliest step."""
+    last_done_s: float | None = None
+    """When it made its latest step."""
 
     def add_steps(self, events: Sequence[StepEvent]) -> None:
         numbers = [event.step for event in events]
         first, first_s = min(numbers), min([event.time_s for event in events])
+        last_s = max([event.time_s for event in events])
+        self.last_done_s = last_s if self.last_done_s is None else max(self.last_done_s, last_s)
         self.first_done = first if self.first_done is None else min(self.first_done, first)
         self.first_done_s = (
             first_s if self.first_done_s is None else min(self.first_done_s, first_s)

@@ -53,6 +53,8 @@ class RunSummary(BaseModel):
     curve: tuple[float | None, ...] = ()
     """Values of the kind's curve from the first to the last row, evenly spread."""
     parent: str | None = None
+    reason: str = ""
+    """What it waits for or why it starts again; empty where the state says all, and at its end."""
     message: str = ""
     """Why it ended; empty while it runs."""
     remedy: str = ""

@@ -155,6 +155,20 @@ class TrainingView(RunView):
         return None
 
     @property
+    def restarting(self) -> RestartEvent | None:
+        mine = [event for event in self.restarts if event.attempt == self.attempt]
+        if not mine:
+            return None
+        reported = [
+            time_s
+            for (attempt, _), generation in self._generations.items()
+            if attempt == self.attempt
+            for time_s in [*(one.time_s for one in generation.starts), generation.last_done_s]
+            if time_s is not None
+        ]
+        return mine[-1] if max(reported, default=0.0) <= mine[-1].time_s else None
+
+    @property
     def last_step(self) -> int | None:
         if self.steps:
             return self.steps[-1].step

@@ -23,6 +23,7 @@ from llmops_kernel.metrics.events import (
     PhaseEvent,
     ProcessEvent,
     ProgressEvent,
+    QueueEvent,
     RestartEvent,
     RunState,
     StartEvent,
@@ -49,6 +50,7 @@ _FROM_DRIVER = (
     OutputEvent,
     AnswerEvent,
 )
+_QUEUE_FIELDS = ("reason", "place", "length")
 
 E = TypeVar("E", bound=Event)
 
@@ -196,7 +198,22 @@ class RunView:
             return end.state
         if any(event.name == STOP_PHASE for event in self._phase_events(self.attempt)):
             return "STOPPING"
+        if self.queue is not None:
+            return "QUEUED"
+        if self.restarting is not None:
+            return "RESTARTING"
         return "RUNNING" if self.has_begun else "PENDING"
+
+    @property
+    def queue(self) -> QueueEvent | None:
+        """What the newest attempt waits for; None unless Ray has no resources for its workers."""
+        reported = [event for event in self._of(QueueEvent) if event.attempt == self.attempt]
+        return reported[-1] if reported and reported[-1].state == "begin" else None
+
+    @property
+    def restarting(self) -> RestartEvent | None:
+        """The restart that has not led to a new worker group yet; None for most of the time."""
+        return None
 
     @property
     def has_begun(self) -> bool:
@@ -297,10 +314,11 @@ class RunView:
 
     def summary(self) -> dict[str, Any]:
         """Return the view as JSON-able numbers and words, base units; unknown and NaN as None."""
-        warmth = self.warmth
+        warmth, queue = self.warmth, self.queue
         return {
             "state": self.state,
             "attempt": self.attempt,
+            "queue": None if queue is None else {n: getattr(queue, n) for n in _QUEUE_FIELDS},
             "message": self.message,
             "remedy": self.remedy,
             "progress": None if self.progress is None else asdict(self.progress),

@@ -1,13 +1,21 @@
-"""The title, star and note that users add to a run."""
+"""The title, star, note, tags and colour that users add to a run."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
 
 from llmops_kernel.errors import StoreError
 from llmops_kernel.store.files import store_errors, write_whole
@@ -15,6 +23,10 @@ from llmops_kernel.store.paths import RunFolder
 
 MAX_TITLE = 200
 MAX_NOTE = 100_000
+MAX_TAGS = 50
+Tag = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=60)]
+Colour = Literal["", "blue", "orange", "green", "purple", "teal", "pink", "brown", "grey"]
+"""A run's own colour in lists; empty for none."""
 
 
 class RunNotes(BaseModel):
@@ -27,6 +39,14 @@ class RunNotes(BaseModel):
     starred: bool = False
     note: str = Field("", max_length=MAX_NOTE)
     """Free text."""
+    tags: tuple[Tag, ...] = Field((), max_length=MAX_TAGS)
+    """Each once, in the order in which they were added."""
+    colour: Colour = ""
+
+    @field_validator("tags")
+    @classmethod
+    def _once(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(tags))
 
 
 def read_notes(folder: RunFolder) -> RunNotes:
@@ -37,17 +57,34 @@ def read_notes(folder: RunFolder) -> RunNotes:
         return RunNotes()
 
 
-def write_notes(folder: RunFolder, **changes: str | bool) -> RunNotes:
+def write_notes(folder: RunFolder, **changes: str | bool | Sequence[str]) -> RunNotes:
     """Change some of the notes. Raises StoreError when a text is too long or the disk refuses."""
+    return _rewrite(folder, lambda _: changes)
+
+
+def change_tags(
+    folder: RunFolder, *, add: Sequence[str] = (), remove: Sequence[str] = ()
+) -> RunNotes:
+    """Add and remove tags; those that another process adds meanwhile stay. Raises StoreError."""
+
+    def changed(known: RunNotes) -> Mapping[str, object]:
+        gone = {tag.strip() for tag in remove}
+        return {"tags": [tag for tag in (*known.tags, *add) if tag.strip() not in gone]}
+
+    return _rewrite(folder, changed)
+
+
+def _rewrite(folder: RunFolder, change: Callable[[RunNotes], Mapping[str, object]]) -> RunNotes:
     with store_errors("write", folder.notes), _locked(folder):
         known = read_notes(folder)
         try:
-            notes = RunNotes.model_validate({**known.model_dump(), **changes})
+            notes = RunNotes.model_validate({**known.model_dump(), **change(known)})
         except ValidationError as error:
             first = error.errors()[0]
             raise StoreError(
                 f"Cannot save the notes: {first['loc'][0]}: {first['msg']}",
-                remedy=f"a title has at most {MAX_TITLE} characters, a note {MAX_NOTE:,}",
+                remedy=f"a title has at most {MAX_TITLE} characters, a note {MAX_NOTE:,}, a tag 60;"
+                f" a run has at most {MAX_TAGS} tags",
             ) from None
         write_whole(folder.notes, notes.model_dump_json(indent=2).encode())
     return notes

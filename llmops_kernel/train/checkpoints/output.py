@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver import checkpoint_folders as checkpoint
 from llmops_kernel.driver.disk import is_disk_full, reason
@@ -114,8 +115,9 @@ def model_card(config: TrainingConfig, figures: Mapping[str, Any], *, run_id: st
         f" (run `{run_id}`).\n\n"
         f"Learning rate {optimizer.learning_rate:g} ({optimizer.lr_scheduler_type}), global batch"
         f" size {training.global_batch_size}, {config.parallelism.strategy} on"
-        f" {config.parallelism.num_workers} worker(s), {config.model.dtype}. The whole config is in"
-        f" `config.train.yaml`.\n\n| figure | measured |\n|---|---|\n{rows}\n"
+        f" {counted(config.parallelism.num_workers, 'worker')}, {config.model.dtype}."
+        " The whole config is in `config.train.yaml`."
+        f"\n\n| figure | measured |\n|---|---|\n{rows}\n"
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import WarningEvent
@@ -140,7 +141,7 @@ def _check_enough(num_sequences: int, config: TrainingConfig) -> None:
     workers = config.parallelism.num_workers
     if num_sequences < workers:
         raise DataError(
-            f"{num_sequences} sequence(s) cannot be divided among {workers} workers.",
+            f"{counted(num_sequences, 'sequence')} cannot be divided among {workers} workers.",
             remedy=f"set parallelism.num_workers={max(1, num_sequences)}, give more rows"
             + (", or turn data.packing off" if config.data.packing else ""),
         )

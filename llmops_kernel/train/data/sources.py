@@ -11,6 +11,7 @@ from typing import Any
 from llmops_kernel.errors import DataError
 from llmops_kernel.store.files import find
 from llmops_kernel.tables.files import FORMATS, open_url
+from llmops_kernel.tables.formats.not_json import not_json
 from llmops_kernel.train.data.tables import is_table, table_rows
 
 Row = dict[str, Any]
@@ -96,10 +97,8 @@ def json_row(line: bytes, number: int, source: str) -> Row:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"{source}, row {number}: not valid JSON ({error}).",
-            remedy="each line must be one JSON object; fix or delete that line",
-        ) from error
+        what, remedy = not_json(line, error)
+        raise DataError(f"{source}, row {number}: {what}.", remedy=remedy) from error
     if not isinstance(row, dict):
         raise DataError(
             f"{source}, row {number}: a {type(row).__name__} where an object is needed.",

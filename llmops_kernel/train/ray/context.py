@@ -10,6 +10,7 @@ from llmops_kernel.driver import compat, folders
 from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.storage import folder_on_node, open_bucket
 from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
@@ -65,6 +66,7 @@ def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
         fallback_workspaces=fallback,
         cache=shared_cache if shared_cache and shared_cache.is_dir() else None,
         journal=open_journal(spec, f"worker-{_group_number(spec)}") if rank == 0 else None,
+        say=RunLines().take,
         node_id=_node_id(),
         host=os.uname().nodename,
         stop_requested=stop.is_set if stop else lambda: False,

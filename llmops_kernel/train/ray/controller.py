@@ -20,7 +20,9 @@ from ray.train.torch import TorchTrainer
 
 from llmops_kernel.driver import compat
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
+from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.metrics.events import RestartEvent
+from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.ray.context import newest_step, open_journal
 from llmops_kernel.train.ray.failure_policy import cause, is_code_failure
@@ -53,13 +55,12 @@ class RunFailurePolicy(DefaultFailurePolicy):
 
     def _journal_restart(self, error: Any) -> None:
         writer = open_journal(self._spec, "controller")
-        writer.emit(
-            RestartEvent(
-                from_step=newest_step(self._spec),
-                cause=cause(error),
-                failures_left=self.failure_config.max_failures - self._worker_group_failures,
-            )
+        event = RestartEvent(
+            from_step=newest_step(self._spec),
+            cause=cause(error),
+            failures_left=self.failure_config.max_failures - self._worker_group_failures,
         )
+        RunLines().take(writer.emit(event))
         writer.close()
 
 
@@ -124,18 +125,34 @@ class HoldsCallback(WorkerGroupCallback):
         self._holds.use(())
 
 
+class QueueCallback(WorkerGroupCallback):
+    """Reports for what a worker group waits, from its request to its start."""
+
+    def __init__(self, queue: QueueWatch) -> None:
+        self._queue = queue
+
+    def before_worker_group_start(self, worker_group_context: Any) -> None:
+        self._queue.begin()
+
+    def after_worker_group_start(self, worker_group: Any) -> None:
+        self._queue.end()
+
+
 class RunTrainer(TorchTrainer):
     """TorchTrainer with our failure policy and controller; Ray 2.60 has no option for either."""
 
-    def __init__(self, *args: Any, spec: RunSpec, holds: NodeHolds, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, spec: RunSpec, holds: NodeHolds, queue: QueueWatch, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._spec, self._holds = spec, holds
+        self._spec, self._holds, self._queue = spec, holds, queue
 
     def _create_default_callbacks(self) -> list[Any]:
         return [
             compat.get("AcceleratorSetupCallback")(self.backend_config, self.scaling_config),
             compat.get("BackendSetupCallback")(self.backend_config),
             HoldsCallback(self._holds),
+            QueueCallback(self._queue),
         ]
 
     def _initialize_and_run_controller(self, **controller: Any) -> Result:

@@ -10,9 +10,11 @@ import threading
 import time
 from typing import Any
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.nodes.holds import NodeHolds
+from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport, print_traceback
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
@@ -38,6 +40,7 @@ class Driver:
         self._spec = spec
         self._stop = threading.Event()
         self._report: DriverReport
+        self._queue: QueueWatch
 
     def run(self) -> int:
         """Run the attempt and return the process's exit status."""
@@ -53,6 +56,7 @@ class Driver:
         # ray.init installs a handler of its own that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
         self._report = DriverReport(self._spec, logs=ray_logs())
+        self._queue = QueueWatch(self._report.emit)
         self._report.phases_so_far()
         end = self._attempt()
         if not end.last_step:
@@ -83,16 +87,22 @@ class Driver:
         """Run Ray Train in a thread, so that this one receives the stop signal."""
         trainer = self._trainer(config)
         self._report.phase("driver", "end")
-        self._report.phase("workers", "begin", detail=f"{config.parallelism.num_workers} worker(s)")
+        workers = counted(config.parallelism.num_workers, "worker")
+        self._report.phase("workers", "begin", detail=workers)
         raised: list[BaseException] = []
         thread = threading.Thread(target=_fit, args=(trainer, raised), daemon=True)
         thread.start()
         asked = False
         while thread.is_alive():
             thread.join(0.2)
-            if self._stop.is_set() and not asked:
+            if not self._stop.is_set():
+                continue
+            if not asked:
                 asked = True
                 self._ask_workers_to_stop()
+            if self._queue.is_queued:
+                # There are no workers that could answer; Ray drops the request with the job.
+                return self._stopped_in_queue()
         if raised:
             return self._failed(raised[0])
         return self._ended()
@@ -106,14 +116,13 @@ class Driver:
         from llmops_kernel.train.ray.worker import run_worker
 
         wanted = resources(config)
-        if wanted.warning:
-            self._report.warn(wanted.warning, wanted.remedy)
         for one in config.advice():
             self._report.warn(f"{one.path}: {one.message}.", one.suggestion)
         trainer, warning = make_trainer(
             self._spec,
             run_worker,
             holds=NodeHolds(self._report.emit),
+            queue=self._queue,
             train_loop_config={
                 "spec": self._spec.model_dump_json(),
                 "use_gpu": wanted.use_gpu,
@@ -131,6 +140,8 @@ class Driver:
         )
         if warning:
             self._report.emit(warning)
+            if wanted.warning:  # Else the run is shown as queued.
+                self._report.warn(wanted.warning, wanted.remedy)
         return trainer
 
     def _ask_workers_to_stop(self) -> None:
@@ -138,6 +149,14 @@ class Driver:
 
         print("Stop requested: the workers save a checkpoint after their current step.", flush=True)
         kv.put(kv.key(self._spec.run_id, self._spec.attempt, "stop"), True)
+
+    def _stopped_in_queue(self) -> EndEvent:
+        self._queue.end()
+        return EndEvent(
+            state="STOPPED",
+            message="Stopped while it waited for free resources on the cluster.",
+            remedy="`llmops retry` submits it again",
+        )
 
     def _ended(self) -> EndEvent:
         from llmops_kernel.driver import kv_store as kv

@@ -7,6 +7,7 @@ from typing import Any
 
 from llmops_kernel.driver import compat
 from llmops_kernel.driver.nodes.holds import NodeHolds
+from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.store.record.spec import RunSpec
 
@@ -15,12 +16,14 @@ def make_trainer(
     spec: RunSpec,
     *arguments: Any,
     holds: NodeHolds,
+    queue: QueueWatch,
     load: compat.Load = importlib.import_module,
     **options: Any,
 ) -> tuple[Any, WarningEvent | None]:
     """Return a trainer with `fit()`, and a warning if it is Ray's own.
 
-    `arguments` and `options` are TorchTrainer's. Ray's own trainer reports no nodes to `holds`.
+    `arguments` and `options` are TorchTrainer's. Ray's own trainer reports no nodes to `holds`
+    and not to `queue` that it waits.
     """
     if lacking := compat.missing(load=load):
         from ray.train.torch import TorchTrainer
@@ -31,7 +34,7 @@ def make_trainer(
 
     leave_out_barrier()
     options.setdefault("torch_config", RunTorchConfig())
-    return RunTrainer(*arguments, spec=spec, holds=holds, **options), None
+    return RunTrainer(*arguments, spec=spec, holds=holds, queue=queue, **options), None
 
 
 def _warning(lacking: list[str]) -> WarningEvent:

@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
 from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
+from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
@@ -39,6 +41,7 @@ class WorkersDriver:
         self._stop_requested = threading.Event()
         self._journal = report.DriverReport(spec, logs=ray_logs(Path.cwd()))
         self._holds = NodeHolds(self._journal.emit)
+        self._queue = QueueWatch(self._journal.emit)
         self._actors: list[Any] = []
 
     def run(self) -> int:
@@ -74,7 +77,7 @@ class WorkersDriver:
     def _attempt(self) -> EndEvent:
         self._actors = self._create()
         self._journal.phase("driver", "end")
-        self._journal.phase("workers", "begin", detail=f"{self._num_workers} worker(s)")
+        self._journal.phase("workers", "begin", detail=counted(self._num_workers, "worker"))
         runs = self._start()
         if runs is None:
             return EndEvent(state="STOPPED", message="Stopped before the script began.")
@@ -91,8 +94,6 @@ class WorkersDriver:
             wanted = needs(self._config, total=ray.cluster_resources(), free=free)
         if wanted.problem:
             raise ClusterError(wanted.problem, remedy=wanted.remedy)
-        if wanted.warning:
-            self._journal.warn(wanted.warning, wanted.remedy)
         options: dict[str, Any] = {"num_cpus": wanted.cpus, "num_gpus": wanted.gpus}
         actor = ray.remote(ScriptActor)
         if self._num_workers == 1:
@@ -111,9 +112,13 @@ class WorkersDriver:
         import ray
 
         facts = [actor.facts.remote() for actor in self._actors]
-        while len(ray.wait(facts, num_returns=len(facts), timeout=_POLL_S)[0]) < len(facts):
-            if self._stop_requested.is_set():
-                return None
+        self._queue.begin()
+        try:
+            while len(ray.wait(facts, num_returns=len(facts), timeout=_POLL_S)[0]) < len(facts):
+                if self._stop_requested.is_set():
+                    return None
+        finally:
+            self._queue.end()
         nodes = [WorkerNode(**node) for node in ray.get(facts)]
         self._holds.use((node.node_id, node.price) for node in nodes)
         ranks = layout(nodes)

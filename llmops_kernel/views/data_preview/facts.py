@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.store.preview_job import DataPreview, Epoch, SourceReport
 from llmops_kernel.views import format as fmt
 
@@ -28,7 +29,7 @@ def facts(found: DataPreview) -> list[Fact]:
 def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
     yield Fact("rows", f"{of_rows(report)} of {report.source}{_where(report)}")
     if report.num_broken:
-        what = f"{_plural(report.num_broken, 'row')} cannot be read and are skipped"
+        what = f"{counted(report.num_broken, 'row')} cannot be read and are skipped"
         yield Fact("broken", f"{what}: {'; '.join(report.broken)}", "warning")
     yield Fact("format", _format(found, report))
     lengths = report.lengths
@@ -60,6 +61,9 @@ def _masked(report: SourceReport) -> Fact:
     what = "no token that counts for the loss"
     if not report.num_masked:
         return Fact("no loss", f"each of {of_rows(report)} has tokens that count for the loss")
+    if report.num_masked == report.num_rows and not report.is_sample:
+        text = f"no row has a token that counts for the loss ({of_rows(report)}): a run would fail"
+        return Fact("no loss", text, "warning")
     share = fmt.percent(report.num_masked / report.num_rows)
     numbers = f": row {_numbers(report.masked)}" if report.masked else ""
     text = f"{report.num_masked:,} of {of_rows(report)} ({share}) have {what} and are skipped"
@@ -79,19 +83,19 @@ def _duplicates(report: SourceReport) -> Fact:
 
 def _run_facts(found: DataPreview) -> Iterator[Fact]:
     one, about = found.epoch, "about " if found.epoch.is_estimate else ""
-    batch = _plural(one.micro_batch_size, "packed sequence" if one.packing else "row")
+    batch = counted(one.micro_batch_size, "packed sequence" if one.packing else "row")
     yield Fact("padding", f"{_padding(one)} in micro batches of {batch}{_batching(one)}")
     if one.steps is None:
         yield Fact("epoch", f"{fmt.DASH} (the number of rows is not known before all are read)")
     else:
-        size = f"{_plural(one.global_batch_size, 'row')} a step"
+        size = f"{counted(one.global_batch_size, 'row')} a step"
         packed = f"{fmt.count(one.sequences)} packed sequences, " if one.packing else ""
         yield Fact(
             "epoch",
             f"{about}{fmt.count(one.steps)} steps, {packed}{fmt.count(one.tokens)} tokens;"
-            f" {size}: {_plural(one.micro_batch_size, 'row')} x"
-            f" {_plural(one.num_workers, 'worker')} x"
-            f" {_plural(one.accumulation_steps, 'accumulation step')}",
+            f" {size}: {counted(one.micro_batch_size, 'row')} x"
+            f" {counted(one.num_workers, 'worker')} x"
+            f" {counted(one.accumulation_steps, 'accumulation step')}",
         )
     yield Fact("run", _run(one))
 
@@ -145,7 +149,7 @@ def of_rows(report: SourceReport, read: int | None = None) -> str:
     if report.total_rows is None:
         return f"the first {seen:,} rows"
     if seen >= report.total_rows:
-        return _plural(seen, "row")
+        return counted(seen, "row")
     total = f"about {fmt.count(report.total_rows)}" if report.is_estimate else None
     return f"{seen:,} of {total or f'{report.total_rows:,}'} rows"
 
@@ -162,7 +166,7 @@ def _sampled(report: SourceReport) -> str:
 def _format(found: DataPreview, report: SourceReport) -> str:
     rows = sum(report.formats.values())
     names = [
-        name if count == rows else f"{name} ({_plural(count, 'row')})"
+        name if count == rows else f"{name} ({counted(count, 'row')})"
         for name, count in report.formats.items()
     ]
     if found.has_hook:
@@ -176,7 +180,3 @@ def _share(part: int, whole: int) -> float | None:
 
 def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(f"{number:,}" for number in numbers)
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

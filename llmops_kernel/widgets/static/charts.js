@@ -1,4 +1,4 @@
-// Two uPlot charts over a run's rows: the kind's curve, and one of its other columns.
+// The charts over a run's rows: the kind's curve, one of its other columns, and those that a user adds.
 
 const GIB = 2 ** 30;
 /** How a unit of a column is drawn; a unit that is not here is drawn as it is. */
@@ -8,11 +8,13 @@ const UNITS = {
   seconds: { scale: 1, unit: " s" },
 };
 
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** One tab a unit: columns of one unit share an axis, those of no known unit have one each. */
 function tabsOf(columns, curve) {
   const tabs = new Map();
   for (const column of columns.slice(1)) {
-    if (column.name === curve) continue;
+    if (column.name === curve || AXIS_COLUMNS.has(column.name)) continue;
     const drawn = UNITS[column.unit] ?? {};
     const key = UNITS[column.unit] ? column.unit : column.name;
     const tab = tabs.get(key) ?? {
@@ -25,156 +27,109 @@ function tabsOf(columns, curve) {
   return [...tabs.values()];
 }
 
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
-
-const COLORS = [
-  ["--jp-brand-color1", "#1976d2"],
-  ["--jp-warn-color1", "#e65100"],
-];
-
-function shortNumber(value) {
-  if (value == null || Number.isNaN(value)) return "–";
-  const size = Math.abs(value);
-  if (size >= 1e6) return `${+(value / 1e6).toPrecision(3)} M`;
-  if (size >= 1e4) return `${+(value / 1e3).toPrecision(3)} k`;
-  if (size !== 0 && size < 1e-3) return value.toExponential(1);
-  return String(+value.toPrecision(4));
+/** A chart for each metric of the evaluations but the loss, which is drawn with the training's. */
+function evalTabs(curves) {
+  return (curves ?? []).map(({ name, label, points }) =>
+    ({ key: `eval:${name}`, title: `Eval ${label}`, scale: 1, unit: "", series: [], points, pointsLabel: label }));
 }
 
-function axis(host, more) {
-  return {
-    stroke: () => cssColor(host, "--jp-ui-font-color2", "#666"),
-    grid: { stroke: "#80808040", width: 1 }, // Grey enough for both themes.
-    ticks: { show: false },
-    font: "11px system-ui, sans-serif",
-    ...more,
+/** What is drawn of a tab, with the user's choices: data and lines of a plot, and a note. */
+function planOf(tab, { columns, x, steps, settings }) {
+  const used = tab.series.filter(({ name }) => columns.has(name));
+  const data = [x.values];
+  const lines = [];
+  let numLeftOut = 0;
+  const shown = (values) => {
+    if (!settings.log) return values;
+    const found = positive(values);
+    numLeftOut += found.numLeftOut;
+    return found.values;
   };
+  used.forEach(({ name, label }, color) => {
+    const values = columns.column(name, tab.scale);
+    const faint = settings.smoothing > 0;
+    data.push(shown(values));
+    lines.push({ label, color, faint });
+    if (!faint) return;
+    // Smoothed as it is, then cut: zero and less count in the mean.
+    data.push(settings.log ? positive(smoothed(values, settings.smoothing)).values : smoothed(values, settings.smoothing));
+    lines.push({ label: `${label}, smoothed`, color });
+  });
+  const joined = tab.points ? withPoints(data, atSteps(tab.points, steps, x.values), shown) : data;
+  if (tab.points) lines.push({ label: tab.pointsLabel, color: used.length ? 1 : 0, dots: true });
+  const note = numLeftOut ? `${numLeftOut.toLocaleString("en")} values of zero or less are not on the log scale.` : "";
+  return { data: joined, lines, x, unit: tab.unit, log: settings.log, fromZero: tab.fromZero !== false, note };
 }
 
-function lineSeries(host, index, label, unit) {
-  const [name, fallback] = COLORS[index % COLORS.length];
-  return {
-    label,
-    stroke: () => cssColor(host, name, fallback),
-    width: 1.5,
-    spanGaps: true,
-    points: { show: (plot) => plot.data[0].length <= 2, size: 5 },
-    value: legendValue(unit),
-  };
+/** Adds points to rows: aligned columns for uPlot. */
+function withPoints(data, points, shown) {
+  if (!points.length) return [...data, new Array(data[0].length).fill(null)];
+  const values = shown(points.map((point) => point[1]));
+  return uPlot.join([data, [points.map((point) => point[0]), values]]);
 }
 
-/** The value under the cursor; without a cursor the last one. */
-function legendValue(unit, words = shortNumber) {
-  return (plot, value, series, index) => {
-    const shown = index == null ? plot.data[series].findLast((item) => item != null) : value;
-    return shown == null ? "–" : words(shown) + unit;
-  };
+/** The zoom of all charts of a run: they show the same part. */
+class Shown {
+  constructor(redraw) {
+    this.redraw = redraw;
+    this.syncKey = `llmops-${Math.random()}`;
+    this.bounds = [0, 1];
+    this.part = null;
+    this.drawn = [];
+  }
+
+  range() {
+    return this.part ?? this.bounds;
+  }
+
+  marks() {
+    return this.drawn;
+  }
+
+  zoom(part) {
+    this.part = part;
+    this.redraw();
+  }
+
+  scale(factor, at) {
+    this.zoom(zoomed(this.range(), factor, at, this.bounds));
+  }
+
+  pan(share) {
+    if (this.part) this.zoom(panned(this.part, share, this.bounds));
+  }
 }
 
-function pointSeries(host, label) {
-  const color = () => cssColor(host, COLORS[1][0], COLORS[1][1]);
-  return {
-    label,
-    stroke: color,
-    paths: () => null,
-    points: { show: true, size: 7, fill: color },
-    value: legendValue(""),
-  };
-}
-
-function stepRange(_, low, high) {
-  if (low == null) return [0, 1];
+function boundsOf(values, points) {
+  const xs = [values[0], values[values.length - 1], points[0]?.[0], points[points.length - 1]?.[0]];
+  const known = xs.filter((value) => value != null);
+  if (!known.length) return [0, 1];
+  const [low, high] = [Math.min(...known), Math.max(...known)];
   return low === high ? [low - 1, high + 1] : [low, high];
 }
 
-/** Speeds start at zero, so that noise does not look like a change; a loss may be zoomed. */
-const fromZero = (_, low, high) => [0, low == null ? 1 : high * 1.1 || 1];
-
-function valueRange(_, low, high) {
-  if (low == null) return [0, 1];
-  const pad = (high - low) * 0.08 || Math.abs(high) * 0.1 || 1;
-  return [low >= 0 ? Math.max(0, low - pad) : low - pad, high + pad];
-}
-
-function makePlot(host, series, { x, unit, range, syncKey }) {
-  const options = {
-    width: Math.max(host.clientWidth, 160),
-    height: 180,
-    cursor: { sync: { key: syncKey }, drag: { x: true, y: false }, points: { size: 6 } },
-    scales: { x: { time: false, range: stepRange }, y: { range } },
-    axes: [
-      axis(host, { size: 30, values: (_, ticks) => ticks.map(wholeStep) }),
-      axis(host, { size: 58, values: (_, ticks) => ticks.map((tick) => shortNumber(tick) + unit) }),
-    ],
-    legend: { live: true },
-    series: [{ label: x.label, value: legendValue("", (step) => step.toLocaleString("en")) }, ...series],
-  };
-  return new uPlot(options, series.map(() => []).concat([[]]), host);
-}
-
-/** A run of three steps must not show a "step 1.5". */
-function wholeStep(value) {
-  return Number.isInteger(value) ? shortNumber(value) : "";
-}
-
-/** A chart, or a text instead of it while there is nothing to draw. */
-class Chart {
-  constructor(label) {
-    this.host = h("div.plot", { role: "img", "aria-label": label });
-    this.empty = h("p.empty");
-    this.element = h("div.plotbox", {}, this.host, this.empty);
-    this.plot = null;
-    this.observer = new ResizeObserver(() => this.resize());
-    this.observer.observe(this.element);
-  }
-
-  /** @param {string} text shown when `data` has no value */
-  show(make, data, text) {
-    const empty = !data.slice(1).some((column) => column.some((value) => value != null));
-    this.empty.textContent = empty ? text : "";
-    this.element.classList.toggle("llmops-is-empty", empty);
-    if (empty) return;
-    this.plot ??= make(this.host);
-    this.plot.setData(data);
-  }
-
-  label(text) {
-    this.host.setAttribute("aria-label", text);
-  }
-
-  resize() {
-    const width = this.host.clientWidth;
-    if (this.plot && width > 0 && width !== this.plot.width) this.plot.setSize({ width, height: 180 });
-  }
-
-  clear() {
-    this.plot?.destroy();
-    this.plot = null;
-  }
-
-  destroy() {
-    this.observer.disconnect();
-    this.clear();
-  }
-}
-
-/** The two charts side by side; `shared` is the closure's shared data of one run. */
-function createCharts(shared) {
-  const syncKey = `llmops-${Math.random()}`;
-  const curve = new Chart("");
-  const other = new Chart("");
+/** The charts; `shared` is the closure's shared data of one run, `kept` a user's settings. */
+function createCharts(shared, kept) {
+  const shown = new Shown(() => rescale());
+  const cards = { curve: chartCard(shared, shown), other: chartCard(shared, shown) };
+  const added = new Map();
   const title = h("span.cardtitle");
   const tablist = h("div.tabs", { role: "tablist", "aria-label": "Speed chart" });
+  let settings = kept.read();
   let chosen = null;
-  let drawn = null;
   let described = null;
   let tabs = [];
   let label = "";
+  let offered = null;
 
-  function choose(key) {
-    chosen = key;
+  function choose(changed) {
+    if (changed.x !== settings.x) shown.part = null;
+    settings = changed;
+    kept.keep(settings);
     draw();
   }
+
+  const tools = chartTools(choose, { showAll: () => shown.zoom(null), csv: () => downloadCsv(shared) });
 
   /** New columns need new tabs and charts. */
   function describe() {
@@ -183,13 +138,14 @@ function createCharts(shared) {
     described = columns.all;
     label = columns.all.find(({ name }) => name === state.curve)?.label ?? "";
     title.textContent = capital(label);
-    curve.label(`${capital(label)} against the ${columns.x?.label ?? "row"}`);
     tabs = tabsOf(columns.all, state.curve);
     tablist.replaceChildren(...tabs.map(({ key, title: text }) =>
-      h("button.tab", { type: "button", role: "tab", onclick: () => choose(key) }, text),
+      h("button.tab", { type: "button", role: "tab", onclick: () => { chosen = key; draw(); } }, text),
     ));
-    [curve, other].forEach((chart) => chart.clear());
+    allCards().forEach((card) => card.chart.clear());
   }
+
+  const allCards = () => [cards.curve, cards.other, ...added.values()];
 
   /** Until somebody chooses, the first tab that has numbers: a CPU without a peak has no MFU. */
   function current() {
@@ -197,37 +153,39 @@ function createCharts(shared) {
     return tabs.find(({ key }) => key === chosen) ?? withNumbers ?? tabs[0];
   }
 
-  function drawCurve(waiting) {
+  function frame() {
     const { columns, state } = shared;
-    const series = (host) => [
-      lineSeries(host, 0, label, ""),
-      ...(state.evals ? [pointSeries(host, `eval ${label}`)] : []),
-    ];
-    curve.show(
-      (host) => makePlot(host, series(host), { x: columns.x, unit: "", range: valueRange, syncKey }),
-      state.evals
-        ? withEvals(columns, state.curve, state.evals)
-        : [columns.column(columns.x.name), columns.column(state.curve)],
-      waiting,
-    );
+    const steps = columns.column(columns.x.name);
+    const of = (name) => columns.values[name]?.subarray(0, columns.length) ?? NO_VALUES;
+    const native = { label: columns.x.label, values: steps };
+    const whole = state.every_row !== false;
+    const axes = axesOf(columns, native, of, whole);
+    const x = xValues(settings.x, native, of, whole) ?? xValues("step", native, of);
+    const evals = atSteps(state.evals ?? [], steps, x.values);
+    shown.bounds = boundsOf(x.values, evals);
+    shown.drawn = marksOf(state).map(({ step, bad }) => ({ x: atSteps([[step, 0]], steps, x.values)[0][0], bad }));
+    return { columns, x, steps, settings, axes };
   }
 
-  function drawOther(waiting) {
-    const { columns } = shared;
-    const tab = current();
-    if (drawn !== tab) other.clear();
-    drawn = tab;
-    const used = tab.series.filter(({ name }) => columns.has(name));
-    other.label(`${tab.title} against the ${columns.x.label}`);
-    other.show(
-      (host) =>
-        makePlot(host, used.map(({ label }, i) => lineSeries(host, i, label, tab.unit)), {
-          x: columns.x, unit: tab.unit, range: fromZero, syncKey,
-        }),
-      [columns.column(columns.x.name), ...used.map(({ name }) => columns.column(name, tab.scale))],
-      columns.length ? noNumbers(tab) : waiting,
-    );
-    tabs.forEach(({ key }, i) => tablist.children[i].setAttribute("aria-selected", String(key === tab.key)));
+  function drawCard(card, tab, around, text) {
+    const plan = planOf(tab, around);
+    card.draw({ ...plan, text, label: `${tab.title} against ${around.x.label}`, title: tab.title });
+  }
+
+  /** The charts that a user has added, in the order of their choice. */
+  function drawAdded(more, around) {
+    const wanted = settings.more.map((key) => more.find((tab) => tab.key === key)).filter(Boolean);
+    for (const [key, card] of added) {
+      if (wanted.some((tab) => tab.key === key)) continue;
+      card.destroy();
+      added.delete(key);
+    }
+    for (const tab of wanted) {
+      if (!added.has(tab.key)) added.set(tab.key, chartCard(shared, shown, h("span.cardtitle", {}, tab.title)));
+      const card = added.get(tab.key);
+      grid.append(card.element);
+      drawCard(card, tab, around, noNumbers(tab));
+    }
   }
 
   function draw() {
@@ -236,28 +194,95 @@ function createCharts(shared) {
     // A kind without columns has nothing to draw.
     element.hidden = Boolean(state.no_steps) || columns.all.length < 2;
     if (element.hidden) return;
+    const around = frame();
     const waiting = state.waiting_text || "No numbers yet.";
-    curveCard.hidden = !label;
-    if (!curveCard.hidden) drawCurve(waiting);
-    otherCard.hidden = !tabs.length;
-    if (!otherCard.hidden) drawOther(waiting);
+    cards.curve.element.hidden = !label;
+    if (label) drawCard(cards.curve, curveTab(state, columns, label), around, waiting);
+    cards.other.element.hidden = !tabs.length;
+    const tab = current();
+    if (tab) drawCard(cards.other, tab, around, columns.length ? noNumbers(tab) : waiting);
+    tabs.forEach(({ key }, i) => tablist.children[i].setAttribute("aria-selected", String(key === tab.key)));
+    const more = [...tabs, ...evalTabs(state.eval_curves)];
+    drawAdded(more, around);
+    offered = { settings, axes: around.axes, charts: more };
+    showTools();
+    notes.textContent = notesOf(state, settings).join(" ");
   }
 
-  const card = (head, body) => h("div.card", {}, h("div.cardhead", {}, head), body);
-  const curveCard = card(title, curve.element);
-  const otherCard = card(tablist, other.element);
-  const element = h("div.charts", {}, curveCard, otherCard);
+  const showTools = () => offered && tools.update({ ...offered, isZoomed: shown.part !== null });
+
+  /** The same data: 100,000 rows are not read again for each move of the mouse. */
+  function rescale() {
+    allCards().forEach((card) => card.chart.rescale());
+    showTools();
+  }
+
+  cards.curve.head.prepend(title);
+  cards.other.head.prepend(tablist);
+  const grid = h("div.chartgrid", {}, cards.curve.element, cards.other.element);
+  const notes = h("p.chartnote");
+  const element = h("div.charts", {}, tools.element, grid, notes);
   // A legend keeps the colours it was made with, so a new theme needs new charts.
   const redraw = () => {
-    [curve, other].forEach((chart) => chart.clear());
+    allCards().forEach((card) => card.chart.clear());
     draw();
   };
-  const destroy = () => [curve, other].forEach((chart) => chart.destroy());
+  const destroy = () => allCards().forEach((card) => card.destroy());
   return { element, draw, redraw, destroy };
 }
 
+function chartCard(shared, shown, ...heading) {
+  const chart = new Chart(shown);
+  let title = "";
+  const png = h("button.button.png", {
+    type: "button", onclick: () => downloadPng(chart, `${shared.state.run_id}: ${title}`, `${shared.state.run_id}-${title}.png`),
+  }, "PNG");
+  const head = h("div.cardhead", {}, ...heading, png);
+  const element = h("div.card", {}, head, chart.element);
+  const draw = (plan) => {
+    title = plan.title;
+    png.setAttribute("aria-label", `Download ${title} as PNG`);
+    chart.show(plan);
+  };
+  const destroy = () => {
+    chart.destroy();
+    element.remove();
+  };
+  return { chart, head, element, draw, destroy };
+}
+
+function curveTab(state, columns, label) {
+  const series = columns.all.filter(({ name }) => name === state.curve);
+  const tab = { key: "curve", title: capital(label), scale: 1, unit: "", series, fromZero: false };
+  return state.evals ? { ...tab, points: state.evals, pointsLabel: `eval ${label}` } : tab;
+}
+
+/** Which x axes the rows have numbers for; one without any is offered and says so. */
+function axesOf(columns, native, of, whole) {
+  const own = new Set(columns.all.map(({ name }) => name));
+  const offered = X_AXES.filter(({ key }) => key === "step" || own.has(key === "time" ? "utc_day" : key));
+  return offered.map(({ key, label }) => ({
+    key, label: key === "step" ? native.label : label, known: xValues(key, native, of, whole) !== null,
+  }));
+}
+
+/** Restarts, and where the curve stops being a number. */
+function marksOf(state) {
+  const marks = (state.restart_steps ?? []).map((step) => ({ step, bad: false }));
+  return state.nan_since == null ? marks : [...marks, { step: state.nan_since, bad: true }];
+}
+
+function notesOf(state, { smoothing }) {
+  const restarts = (state.restart_steps ?? []).map((step) => step.toLocaleString("en"));
+  return [
+    restarts.length ? `Restarted after step ${restarts.join(", ")} (dashed lines).` : "",
+    state.nan_since == null ? "" : `The loss is not a number (NaN) since step ${state.nan_since.toLocaleString("en")}.`,
+    smoothing && state.every_row === false ? "Some steps are left out here; only the shown ones are smoothed." : "",
+  ].filter(Boolean);
+}
+
 function noNumbers({ key, series }) {
-  if (series[0].name === "mfu") return "MFU is not known: no peak speed for this device.";
+  if (series[0]?.name === "mfu") return "MFU is not known: no peak speed for this device.";
   if (key === "bytes") return "Memory is not known for this run.";
   return "No numbers yet.";
 }

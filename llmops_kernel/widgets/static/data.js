@@ -55,11 +55,13 @@ class Columns {
     }
   }
 
-  /** @returns {(number | null)[] | Float64Array} NaN as null, which a chart leaves out */
+  /** @returns {(number | null)[] | Float64Array} NaN and infinity as null, which a chart leaves out */
   column(name, scale = 1) {
     const source = (this.values[name] ?? NO_VALUES).subarray(0, this.length);
     if (name === this.x?.name) return source;
-    return Array.from(source, (value) => (Number.isNaN(value) ? null : value * scale));
+    const result = new Array(source.length);
+    for (let i = 0; i < source.length; i++) result[i] = Number.isFinite(source[i]) ? source[i] * scale : null;
+    return result;
   }
 
   has(name) {
@@ -75,12 +77,4 @@ function toFloats(view) {
   if (!view || !view.byteLength) return new Float32Array(0);
   const bytes = new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength);
   return new Float32Array(bytes.slice().buffer);
-}
-
-/** Adds evaluation points to a curve's rows: three aligned columns for uPlot. */
-function withEvals(columns, name, evals) {
-  const curve = [columns.column(columns.x?.name), columns.column(name)];
-  if (!evals.length) return [...curve, new Array(columns.length).fill(null)];
-  const points = [evals.map((point) => point[0]), evals.map((point) => point[1])];
-  return uPlot.join([curve, points]);
 }

@@ -1,11 +1,11 @@
 // Live panel of a run. Contract: llmops_kernel/widgets/run_panel.py (traits state, log, notice,
-// columns; messages out: hello, resync, stop; message in: rows).
+// columns; messages out: hello, resync, stop, chart_settings where the model has that; message in: rows).
 
 function renderPanel({ el, model, shared }) {
   const send = (content) => model.send(content);
   const parts = {
     header: header(send), progress: progress(), figures: figures(), messages: messages(),
-    charts: createCharts(shared), waterfall: waterfall(), evaluations: evaluations(),
+    charts: createCharts(shared, keptSettings(model)), waterfall: waterfall(), evaluations: evaluations(),
     members: members(), samples: samples(), outputs: outputs(), log: logTail(),
   };
   const root = h("section.run", { "aria-label": "Run" }, ...Object.values(parts).map((part) => part.element));

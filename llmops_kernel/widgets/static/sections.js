@@ -1,7 +1,7 @@
 // The panel's parts. Each returns { element, update(state) }.
 
 const STATE_WORDS = {
-  PENDING: "Pending", RUNNING: "Running", STOPPING: "Stopping",
+  PENDING: "Pending", QUEUED: "Queued", RUNNING: "Running", RESTARTING: "Restarting", STOPPING: "Stopping",
   SUCCEEDED: "Succeeded", FAILED: "Failed", STOPPED: "Stopped",
 };
 
@@ -9,9 +9,12 @@ function header(send) {
   const badge = h("span.badge", { role: "status" });
   const title = h("span.title.ellipsed");
   const facts = h("div.facts.ellipsed");
+  const why = h("div.why", { role: "status" });
   const stop = stopButton(send);
-  const element = h("header.head", {}, h("div.headline", {}, badge, title, stop.element), facts);
-  const update = onChange(([state, runId, attempt, what, cluster, ended, asked, , saves = "a checkpoint"]) => {
+  const element = h("header.head", {}, h("div.headline", {}, badge, title, stop.element), facts, why);
+  const update = onChange(([state, runId, attempt, what, cluster, ended, asked, , saves = "a checkpoint", text = ""]) => {
+    why.textContent = text;
+    why.hidden = !text;
     badge.textContent = STATE_WORDS[state] ?? state;
     badge.dataset.state = state;
     title.textContent = title.title = runId;
@@ -21,7 +24,7 @@ function header(send) {
   });
   return {
     element,
-    update: (s) => update([s.state, s.run_id, s.attempt, s.what, s.cluster, s.ended, s.stop_asked, s.stop_refused, s.saves]),
+    update: (s) => update([s.state, s.run_id, s.attempt, s.what, s.cluster, s.ended, s.stop_asked, s.stop_refused, s.saves, s.state_text]),
   };
 }
 
@@ -70,7 +73,7 @@ function progress() {
   const element = h("div.progress", {}, bar, h("div.progresstext", {}, left, right));
   const update = onChange(([fraction, text, eta, state]) => {
     bar.dataset.state = state;
-    const busy = fraction == null && (state === "PENDING" || state === "RUNNING");
+    const busy = fraction == null && ["PENDING", "QUEUED", "RUNNING", "RESTARTING"].includes(state);
     bar.classList.toggle("llmops-busy", busy);
     fill.style.width = fraction == null ? "" : `${(fraction * 100).toFixed(2)}%`;
     if (fraction == null) bar.removeAttribute("aria-valuenow");
@@ -154,8 +157,14 @@ function waterfall() {
   const later = h("div.muted.later");
   const processes = h("div.muted.later");
   const element = h("details.fold", { open: true }, summary, rows, later, processes);
+  let folded = false;
   const update = onChange(([{ rows: spans, later: rest, total, first = "first step" }, started]) => {
     element.hidden = !spans.length;
+    // Once: who opens it again keeps it open.
+    if (total !== "–" && !folded) {
+      folded = true;
+      element.open = false;
+    }
     summary.textContent = total === "–" ? "Start-up" : `Start-up: ${total} from submit to the ${first}`;
     processes.textContent = started ? `Processes: ${started}` : "";
     rows.replaceChildren(...spans.map(waterfallRow));

@@ -61,6 +61,18 @@ def kernels(lab: Lab) -> set[str]:
         return {kernel["id"] for kernel in json.load(answer)}
 
 
+def turn_dark(tab: LabPage, shell: Any) -> Any:
+    """Change JupyterLab's theme; return the frame of Ray's page once it was loaded again in it."""
+    tab.theme("Dark")
+    for _ in range(300):
+        dark = [frame for frame in tab.page.frames if "?theme=dark" in frame.url]
+        if dark:
+            shell.frame_locator("#ray").get_by_text("evil-job").first.wait_for(timeout=30_000)
+            return dark[0]
+        tab.page.wait_for_timeout(100)
+    raise AssertionError([frame.url for frame in tab.page.frames])
+
+
 def cookie_values(page: Any) -> set[tuple[str, str]]:
     return {(cookie["name"], cookie["value"]) for cookie in page.context.cookies()}
 
@@ -77,7 +89,7 @@ def test_nothing_that_a_head_answers_runs(lab: Lab, lab_page: Any, asked: list[s
     assert frame.evaluate("self.origin") == "null"
     assert frame.evaluate(_THEFT, lab.url) == {}
     tab.shot("hostile-head")
-    frame.evaluate("location.hash = '#/metrics'")
+    turn_dark(tab, shell).evaluate("location.hash = '#/metrics'")
     chart = shell.frame_locator("#ray").frame_locator("iframe").first
     chart.get_by_text("Pages of other sites are not embedded").wait_for()
     tab.shot("hostile-head-charts")

@@ -85,12 +85,12 @@ def test_shipped_templates_have_no_mistakes_and_say_what_they_are(name: str) -> 
 def test_what_a_template_works_out_to() -> None:
     lines = CLUSTER.effect(load_cluster_template("gcp-h100"))
     assert (
-        "Worker group h100: 2 pod(s), at most 4, each with 191 CPU(s), 1722Gi and 8 GPU(s)"
+        "Worker group h100: 2 pods, at most 4, each with 191 CPUs, 1722Gi and 8 GPUs"
         " on a3-highgpu-8g." in lines
     )
     assert "Kueue starts it when queue team-a has enough quota." in lines
     assert "Suspended after 30 min without work." in lines
-    assert "Always suspended 3 day(s) after its start, even while runs are active." in lines
+    assert "Always suspended 3 days after its start, even while runs are active." in lines
 
 
 def test_the_form_of_each_provider() -> None:

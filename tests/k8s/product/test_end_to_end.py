@@ -123,7 +123,7 @@ def test_the_loop_of_a_cluster_on_kubernetes(farm: Farm, namespace: str, config:
 
 def test_the_notebook_of_local_runs_with_another_template(farm: Farm, tmp_path: Path):
     folder = tmp_path / "notebooks"
-    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns("my-workspace"))
+    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns("my-*"))
     given = {**PARAMETERS, "template": "kind-cpu"}
     words = [word for name, value in given.items() for word in ("-p", name, str(value))]
     command = [sys.executable, "-m", "papermill", NAME, "result.ipynb", *words]

@@ -15,6 +15,7 @@ from ray.train import RunConfig, ScalingConfig
 
 from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.nodes.holds import NodeHolds
+from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.ray.trainer import make_trainer
 from llmops_kernel.train.ray.worker import run_worker
@@ -39,6 +40,7 @@ def main() -> None:
         spec,
         run_worker,
         holds=NodeHolds(lambda _: None),
+        queue=QueueWatch(lambda _: None),
         load=load,
         train_loop_config={"spec": spec.model_dump_json(), "use_gpu": False},
         scaling_config=ScalingConfig(num_workers=1),

@@ -2,14 +2,18 @@ import { describe, expect, it, vi } from 'vitest';
 
 import { ConfigCheck, TemplateInfo } from '../../wire';
 import { concerns } from '../newCluster/fields';
+import { Drafts } from '../newCluster/drafts';
 import { IFormRequests, NewClusterModel } from '../newCluster/model';
 import {
+  asField,
   asText,
   entries,
   fromText,
   ISchema,
   isOnlyYaml,
   placeholder,
+  sizeOf,
+  sizeText,
   valueAt,
   Values,
   withValue
@@ -52,8 +56,16 @@ function requests(): IFormRequests {
   };
 }
 
-async function loaded(asked = requests(), preferred = '') {
-  const model = new NewClusterModel(asked);
+function memory(): Pick<Storage, 'getItem' | 'setItem'> {
+  const kept = new Map<string, string>();
+  return {
+    getItem: key => kept.get(key) ?? null,
+    setItem: (key, value) => void kept.set(key, value)
+  };
+}
+
+async function loaded(asked = requests(), preferred = '', kept = memory()) {
+  const model = new NewClusterModel(asked, new Drafts(kept));
   await model.load(preferred);
   return { model, asked };
 }
@@ -154,6 +166,64 @@ describe('NewClusterModel', () => {
     model.setText('{"env": {"TOKEN": "x"}}');
     await model.settle();
     expect(model.losesEnv).toBe(true);
+  });
+});
+
+describe('what was typed', () => {
+  it('is there again after another template was looked at', async () => {
+    const { model } = await loaded();
+    const [local, big] = model.templates;
+    model.setText('{"a": 2}');
+    model.setValue(['b'], 3);
+    await model.choose(big);
+    expect(model.text).toBe('a: 1');
+    expect(model.isChanged).toBe(false);
+    await model.choose(local);
+    expect(model.values).toEqual({ a: 1, b: 3 });
+    expect(model.isChanged).toBe(true);
+  });
+
+  it('is there again in the next form, until it is started or discarded', async () => {
+    const kept = memory();
+    const { model } = await loaded(requests(), '', kept);
+    model.setText('{"a": 2}');
+    model.dispose();
+    const { model: next } = await loaded(requests(), '', kept);
+    expect(next.text).toBe('{"a": 2}');
+    expect(next.start).toEqual({ yaml: '{"a": 2}' });
+    await next.discard();
+    expect(next.text).toBe('a: 1');
+    const { model: last } = await loaded(requests(), '', kept);
+    expect(last.isChanged).toBe(false);
+  });
+
+  it('is no draft where the store holds something else', () => {
+    const drafts = new Drafts({ getItem: () => '[', setItem: () => undefined });
+    expect(drafts.of(template())).toBeNull();
+  });
+});
+
+describe('sizes', () => {
+  const size = asField('store_bytes', { type: 'integer' });
+
+  it.each([
+    ['2 GiB', 2 ** 31, '2 GiB'],
+    ['1.5g', 1.5 * 2 ** 30, '1.5 GiB'],
+    ['512MB', 2 ** 29, '512 MiB'],
+    ['100000000', 1e8, '100000000']
+  ])('%s', (text, bytes, shown) => {
+    expect(fromText(text, size)).toBe(bytes);
+    expect(asText(bytes, size)).toBe(shown);
+  });
+
+  it('stays text that is no size, and numbers that are none', () => {
+    expect(fromText('2 GiBs', size)).toBe('2 GiBs');
+    expect(sizeOf('much')).toBeNull();
+    expect(sizeText(1234)).toBe('1234');
+    expect(fromText('3', asField('num_cpus', { type: 'integer' }))).toBe(3);
+    expect(asText(2 ** 31, asField('num', { type: 'integer' }))).toBe(
+      String(2 ** 31)
+    );
   });
 });
 

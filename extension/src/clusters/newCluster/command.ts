@@ -6,7 +6,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 
 import { CATEGORY, CommandIDs } from '../../commands';
 import { clustersIcon } from '../../icons';
-import { ILLMOps } from '../../tokens';
+import { IClusterModel, ILLMOps, IOperations } from '../../tokens';
 import { showError } from '../../ui/dialogs';
 import { ClusterActions } from '../actions';
 import {
@@ -24,7 +24,9 @@ import { ISchema } from './schema';
 interface IOptions {
   app: JupyterFrontEnd;
   llmops: ILLMOps;
+  clusters: IClusterModel;
   actions: ClusterActions;
+  operations: IOperations;
   editors: IEditorServices;
   palette: ICommandPalette | null;
   launcher: ILauncher | null;
@@ -76,7 +78,7 @@ function openForm(
   options: IOptions,
   template: string
 ): MainAreaWidget<NewClusterForm> {
-  const { app, llmops, editors, trans } = options;
+  const { app, llmops, clusters, editors, trans } = options;
   const model = new NewClusterModel({
     templates: () => listTemplates(llmops),
     schema: provider => clusterSchema(llmops, provider) as Promise<ISchema>,
@@ -87,6 +89,8 @@ function openForm(
     model,
     editors,
     trans,
+    existing: () =>
+      clusters.clusters.find(row => row.name === nameIn(model)) ?? null,
     start: () => void start(options, model, widget),
     save: () => void save(options, model)
   });
@@ -95,20 +99,37 @@ function openForm(
   widget.toolbar.hide();
   widget.title.label = trans.__('New Ray Cluster');
   widget.title.icon = clustersIcon;
-  widget.disposed.connect(() => model.dispose());
+  const redraw = () => content.update();
+  clusters.changed.connect(redraw);
+  widget.disposed.connect(() => {
+    clusters.changed.disconnect(redraw);
+    // A field that has just been typed goes into the draft first.
+    void model.settle().finally(() => model.dispose());
+  });
   app.shell.add(widget, 'main');
   void model.load(template);
   return widget;
 }
 
+/** As the fields have it; a name that only follows from the file is not known here. */
+function nameIn(model: NewClusterModel): string {
+  return String(model.values?.name ?? model.check?.name ?? '');
+}
+
 async function start(
-  { app, llmops, actions, trans }: IOptions,
+  { app, llmops, actions, operations, trans }: IOptions,
   model: NewClusterModel,
   widget: MainAreaWidget
 ): Promise<void> {
   try {
+    const { template } = model;
     const operation = await startCluster(llmops, model.start);
     actions.follow(operation);
+    // After a failure the form still has what was typed.
+    void operations.finished(operation).then(
+      () => template && model.started(template),
+      () => undefined
+    );
     widget.close();
     void app.commands.execute(CommandIDs.showClusters);
   } catch (error) {

@@ -9,18 +9,21 @@ import * as React from 'react';
 
 import { ConfigDiagnostic } from '../../wire';
 import {
+  asField,
   asText,
   entries,
   fromText,
   ISchema,
   isOnlyYaml,
   placeholder,
+  sizeText,
   valueAt,
   Values
 } from './schema';
 
 const ENTRIES = 'NAME=value, one per line';
 const ITEMS = 'one per line';
+const SIZE = '2 GiB';
 
 export interface IFieldsProps {
   schema: ISchema;
@@ -46,7 +49,12 @@ export function Fields(props: IFieldsProps): JSX.Element {
             <Fields {...props} schema={field} path={place} />
           </fieldset>
         ) : (
-          <Field key={name} {...props} schema={field} path={place} />
+          <Field
+            key={name}
+            {...props}
+            schema={asField(name, field)}
+            path={place}
+          />
         );
       })}
     </>
@@ -62,6 +70,7 @@ function Field(props: IFieldsProps & { path: readonly string[] }): JSX.Element {
     <div className="llmops-form-field" data-field={name}>
       <label htmlFor={id}>{path[path.length - 1]}</label>
       <Input {...props} id={id} isWrong={wrong.length > 0} />
+      {schema.isSize && <Bytes value={valueAt(props.values, path)} />}
       {wrong.map((item, index) => (
         <div
           key={index}
@@ -79,6 +88,13 @@ function Field(props: IFieldsProps & { path: readonly string[] }): JSX.Element {
       )}
     </div>
   );
+}
+
+/** The size as the YAML has it, where the field shows another unit. */
+function Bytes({ value }: { value: unknown }): JSX.Element | null {
+  return typeof value === 'number' && sizeText(value) !== String(value) ? (
+    <div className="llmops-form-about">{`${value.toLocaleString('en-US')} bytes`}</div>
+  ) : null;
 }
 
 /** A problem of a list's item is shown at the list. */
@@ -181,7 +197,7 @@ function Typed(
       {...text}
       type="text"
       inputMode={isNumber ? 'decimal' : 'text'}
-      placeholder={placeholder(schema)}
+      placeholder={schema.isSize ? SIZE : placeholder(schema)}
     />
   );
 }

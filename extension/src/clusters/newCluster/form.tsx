@@ -4,7 +4,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { Busy, TroubleBox } from '../../ui/parts';
-import { ConfigDiagnostic } from '../../wire';
+import { ClusterRow, ConfigDiagnostic } from '../../wire';
 import { Fields } from './fields';
 import { NewClusterModel } from './model';
 import { YamlEditor } from './yamlEditor';
@@ -13,6 +13,9 @@ export interface IFormProps {
   model: NewClusterModel;
   editors: IEditorServices;
   trans: TranslationBundle;
+
+  /** The cluster that has the name which the text gives, if there is one. */
+  existing: () => ClusterRow | null;
   start: () => void;
   save: () => void;
 }
@@ -89,6 +92,7 @@ function Form(props: IFormProps): JSX.Element {
           <Said {...props} />
         </div>
       </div>
+      <Existing {...props} />
       <Buttons {...props} />
     </>
   );
@@ -115,8 +119,32 @@ function Choose({ model, trans }: IFormProps): JSX.Element {
           </option>
         ))}
       </select>
+      {model.isChanged && (
+        <button
+          type="button"
+          className="jp-mod-styled"
+          title={trans.__('Show the template again as it is saved')}
+          onClick={() => void model.discard()}
+        >
+          {trans.__('Discard changes')}
+        </button>
+      )}
     </div>
   );
+}
+
+/** The same name is not a second cluster: said before it is started. */
+function Existing({ existing, trans }: IFormProps): JSX.Element | null {
+  const row = existing();
+  return row ? (
+    <p className="llmops-form-exists" role="status">
+      {trans.__(
+        'A cluster named %1 already exists (%2). Start attaches to it or starts it again; it does not make a second one. For a new cluster, change the name.',
+        row.name,
+        row.info?.state ?? '–'
+      )}
+    </p>
+  ) : null;
 }
 
 /** What the server says of the text: mistakes with their lines, or what it works out to. */

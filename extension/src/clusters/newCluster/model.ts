@@ -3,6 +3,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 
 import { asTrouble } from '../../api';
 import { ConfigCheck, TemplateInfo, Trouble, UpBody } from '../../wire';
+import { Drafts } from './drafts';
 import { ISchema, Values, withValue } from './schema';
 
 const TYPING_MS = 300;
@@ -21,7 +22,10 @@ export interface IFormRequests {
  * one is put into the other there, so that comments stay and nobody parses YAML twice.
  */
 export class NewClusterModel implements IDisposable {
-  constructor(private requests: IFormRequests) {}
+  constructor(
+    private requests: IFormRequests,
+    private drafts: Drafts = new Drafts()
+  ) {}
 
   templates: readonly TemplateInfo[] = [];
   schema: ISchema | null = null;
@@ -104,13 +108,30 @@ export class NewClusterModel implements IDisposable {
     }
   }
 
+  /** True while the text is not that of the template as it is saved. */
+  get isChanged(): boolean {
+    return this.template !== null && this.text !== this.template.text;
+  }
+
+  /** Show a template as it was left; what was typed over another one is kept. */
   async choose(template: TemplateInfo): Promise<void> {
+    await this.settle();
+    await this.show(template, this.drafts.of(template) ?? template.text);
+  }
+
+  /** Forget what was typed over the template. */
+  async discard(): Promise<void> {
     clearTimeout(this._timer);
     this._timer = undefined;
-    this._version += 1;
-    this.template = template;
-    this.text = template.text;
-    await this.look();
+    if (this.template) {
+      this.started(this.template);
+      await this.show(this.template, this.template.text);
+    }
+  }
+
+  /** What was typed over it is of use no more. */
+  started(template: TemplateInfo): void {
+    this.drafts.keep(template, template.text);
   }
 
   /** The YAML was edited. */
@@ -119,6 +140,7 @@ export class NewClusterModel implements IDisposable {
       return;
     }
     this.text = text;
+    this.remember();
     this._version += 1;
     this.later(() => this.look());
   }
@@ -143,6 +165,19 @@ export class NewClusterModel implements IDisposable {
     }
   }
 
+  private async show(template: TemplateInfo, text: string): Promise<void> {
+    this._version += 1;
+    this.template = template;
+    this.text = text;
+    await this.look();
+  }
+
+  private remember(): void {
+    if (this.template) {
+      this.drafts.keep(this.template, this.text);
+    }
+  }
+
   private later(task: () => Promise<void>): void {
     clearTimeout(this._timer);
     this._task = task;
@@ -161,6 +196,7 @@ export class NewClusterModel implements IDisposable {
       const merged = await this.requests.merge(text, values ?? {});
       if (version === this._version) {
         this.text = merged;
+        this.remember();
         await this.look(false);
       }
     });

@@ -16,6 +16,37 @@ export interface ISchema {
   items?: ISchema;
   additionalProperties?: boolean | ISchema;
   required?: string[];
+  /** Bytes: shown and typed as `2 GiB`. Set by the form, from the field's name. */
+  isSize?: boolean;
+}
+
+const UNITS: readonly [string, number][] = [
+  ['TiB', 2 ** 40],
+  ['GiB', 2 ** 30],
+  ['MiB', 2 ** 20],
+  ['KiB', 2 ** 10]
+];
+
+/** A field of bytes is recognised by its name, as everywhere. */
+export function asField(name: string, schema: ISchema): ISchema {
+  return name.endsWith('_bytes') ? { ...schema, isSize: true } : schema;
+}
+
+/** `2 GiB` for a size that is a round one, else the number of bytes. */
+export function sizeText(bytes: number): string {
+  const unit = UNITS.find(([, size]) => bytes >= size);
+  const amount = unit ? bytes / unit[1] : bytes;
+  return unit && Number.isInteger(amount * 100)
+    ? `${amount} ${unit[0]}`
+    : String(bytes);
+}
+
+/** Null for a text that is not a size. */
+export function sizeOf(text: string): number | null {
+  const found = /^([\d.]+)\s*([KMGT])(?:i?B)?$/i.exec(text.trim());
+  const unit = UNITS.find(([name]) => name[0] === found?.[2].toUpperCase());
+  const bytes = found && unit ? Math.round(Number(found[1]) * unit[1]) : NaN;
+  return Number.isFinite(bytes) ? bytes : null;
 }
 
 export type Values = Record<string, unknown>;
@@ -87,6 +118,9 @@ export function asText(value: unknown, schema: ISchema): string {
       .map(([name, one]) => `${name}=${String(one)}`)
       .join('\n');
   }
+  if (schema.isSize && typeof value === 'number') {
+    return sizeText(value);
+  }
   return typeof value === 'object' ? JSON.stringify(value) : String(value);
 }
 
@@ -112,7 +146,7 @@ export function fromText(text: string, schema: ISchema): unknown {
     );
   }
   if (schema.type === 'integer' || schema.type === 'number') {
-    const value = Number(text);
+    const value = (schema.isSize && sizeOf(text)) || Number(text);
     return Number.isFinite(value) ? value : text;
   }
   return text;

@@ -37,6 +37,39 @@ describe('overlaid', () => {
     expect(overlaid([], 'reward')).toEqual([[]]);
   });
 
+  it('smooths each run by itself, behind the raw lines', () => {
+    const runs = [
+      rowsOf([
+        [1, 4],
+        [2, 2]
+      ]),
+      rowsOf([[2, -8]])
+    ];
+    const choice = { x: 'step', smoothing: 0.5, log: false };
+    const [x, first, second, curve, other] = overlaid(
+      runs,
+      'reward',
+      1,
+      choice
+    );
+    expect([x, first, second]).toEqual([
+      [1, 2],
+      [4, 2],
+      [null, -8]
+    ]);
+    expect(curve[0]).toBeCloseTo(4);
+    expect(curve[1]).toBeCloseTo((0.25 * 4 + 0.5 * 2) / 0.75);
+    expect(other).toEqual([null, -8]);
+    const log = overlaid(runs, 'reward', 1, { ...choice, log: true });
+    expect(log[4]).toEqual([null, null]);
+  });
+
+  it('has no line for a run that does not know the x axis', () => {
+    const runs = [rowsOf([[1, 4]])];
+    const choice = { x: 'tokens', smoothing: 0, log: false };
+    expect(overlaid(runs, 'reward', 1, choice)).toEqual([[], []]);
+  });
+
   it('is quick for 100,000 steps each', () => {
     const values = Array.from({ length: 100_000 }, (_, i): [number, number] => [
       i + 1,

@@ -1,7 +1,8 @@
 import { describe, expect, it, vi } from 'vitest';
 
 import { LogMatches, LogWindow } from '../../wire';
-import { ILogSource, LogModel, shown } from '../logModel';
+import { hitIn, isBackground, shown, unmarked } from '../logLines';
+import { ILogSource, LogModel } from '../logModel';
 import { ILogPlace, ILogSearch } from '../requests';
 
 const LIMIT = 1000;
@@ -62,6 +63,13 @@ class FakeLog implements ILogSource {
       return { matches, next: null };
     }
   );
+}
+
+/** Where each search for the next match began; counting is apart. */
+function starts(log: FakeLog): number[] {
+  return log.search.mock.calls
+    .filter(([ask]) => ask.limit === undefined)
+    .map(([ask]) => ask.start);
 }
 
 function ends(model: LogModel): [string, string] {
@@ -140,9 +148,7 @@ describe('LogModel', () => {
     expect(model.from(true, 0)).toBe(7770);
     await model.find({ ...what, backwards: false }, model.from(false, 0));
     // Not ahead any more, so from the beginning again.
-    expect(log.search.mock.calls.map(([ask]) => ask.start).slice(1)).toEqual([
-      7780, 0
-    ]);
+    expect(starts(log).slice(1)).toEqual([7780, 0]);
     expect(model.found?.offset).toBe(7770);
   });
 
@@ -155,9 +161,7 @@ describe('LogModel', () => {
       .mockResolvedValueOnce({ matches: [], next: 6000 });
     const what = { text: '900', regex: false, ignore_case: true };
     await model.find({ ...what, backwards: false }, 0);
-    expect(log.search.mock.calls.map(([ask]) => ask.start)).toEqual([
-      0, 3000, 6000
-    ]);
+    expect(starts(log)).toEqual([0, 3000, 6000]);
     expect(model.found?.offset).toBe(9000);
   });
 
@@ -181,5 +185,100 @@ describe('shown', () => {
     expect(shown('\u001b[36m(worker)\u001b[0m hello')).toBe('(worker) hello');
     expect(shown(' 10%\r 50%\r100%')).toBe('100%');
     expect(shown('windows\r')).toBe('windows');
+  });
+});
+
+const RAY = '2026-11-23 03:58:23,297\tINFO plugin.py:258 -- loss of a URI';
+const ENTRYPOINT =
+  'Running entrypoint for job tiny-1: python -m x eJyFUNtugzAM';
+const STEP =
+  '\u001b[36m(RayTrainWorker pid=7)\u001b[0m [llmops] 10:00 step 1, loss 2';
+const TEXT = [RAY, ENTRYPOINT, STEP, 'my loss', RAY, 'end'].join('\n') + '\n';
+
+/** A short log, searched as the server does. */
+class TextLog implements ILogSource {
+  read = async (): Promise<LogWindow> => ({
+    offset: 0,
+    end: TEXT.length,
+    size: TEXT.length,
+    text: TEXT,
+    partial: ''
+  });
+
+  search = async (ask: ILogSearch): Promise<LogMatches> => {
+    let offset = 0;
+    const all = TEXT.split('\n')
+      .map(text => {
+        const line = { offset, end: offset + text.length + 1, text };
+        offset = line.end;
+        return line;
+      })
+      .filter(line => line.text.includes(ask.text))
+      .filter(line =>
+        ask.backwards ? line.offset < ask.start : line.offset >= ask.start
+      );
+    const ordered = ask.backwards ? all.reverse() : all;
+    const matches = ordered.slice(0, ask.limit ?? 1);
+    return { matches, next: ordered[matches.length]?.offset ?? null };
+  };
+}
+
+describe('the lines that are shown', () => {
+  it("are those of the training; Ray's own are behind a switch", async () => {
+    const model = new LogModel(new TextLog());
+    await model.grown();
+    const texts = () => model.lines.map(line => line.text);
+    expect(texts()).toEqual(['10:00 step 1, loss 2', 'my loss', 'end']);
+    expect(model.hasHidden).toBe(true);
+    model.showsAll = true;
+    expect(texts()).toHaveLength(6);
+    expect(texts()[1]).toBe(ENTRYPOINT);
+  });
+
+  it('are the ones that a search finds, counts and continues in', async () => {
+    const model = new LogModel(new TextLog());
+    await model.grown();
+    const find = async (backwards: boolean) => {
+      const what = { text: 'loss', regex: false, ignore_case: true };
+      await model.find({ ...what, backwards }, model.from(backwards, 0));
+      await vi.waitFor(() => expect(model.searched).toMatch(/of|match/));
+      return [model.found?.text, model.searched];
+    };
+    expect(await find(false)).toEqual(['10:00 step 1, loss 2', '1 of 2']);
+    expect(await find(false)).toEqual(['my loss', '2 of 2']);
+    expect(await find(false)).toEqual([
+      '10:00 step 1, loss 2',
+      '1 of 2, continued from the beginning'
+    ]);
+    expect(await find(true)).toEqual([
+      'my loss',
+      '2 of 2, continued from the end'
+    ]);
+    model.showsAll = true;
+    expect((await find(false))[1]).toBe('1 of 4');
+  });
+});
+
+describe('a line', () => {
+  it('of Ray is recognised', () => {
+    expect([RAY, ENTRYPOINT, `(x pid=1) ${RAY}`].every(isBackground)).toBe(
+      true
+    );
+    const warning = RAY.replace('INFO', 'WARNING');
+    expect([STEP, warning, 'INFO of mine'].some(isBackground)).toBe(false);
+    expect(unmarked('(RayTrainWorker pid=7) [llmops] x')).toBe('x');
+    expect(unmarked('(RayTrainWorker pid=7) x')).toBe(
+      '(RayTrainWorker pid=7) x'
+    );
+  });
+
+  it('has its match marked where it is', () => {
+    const what = { text: 'A.C', regex: false, ignore_case: true };
+    expect(hitIn('..a.c', what)).toEqual([2, 5]);
+    expect(hitIn('..abc', what)).toBeNull();
+    expect(hitIn('..abc', { ...what, regex: true })).toEqual([2, 5]);
+    expect(hitIn('(?P<x>a)', { ...what, text: '(?P<x>a)', regex: true })).toBe(
+      null
+    );
   });
 });

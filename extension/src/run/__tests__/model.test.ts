@@ -124,7 +124,8 @@ describe('PanelAdapter', () => {
   function panel(stop = () => Promise.resolve()) {
     const live = new FakeLive();
     const model = new RunModel(live, 'r-1');
-    return { live, model, adapter: new PanelAdapter(model, stop) };
+    const charts = { read: () => ({}), keep: () => undefined };
+    return { live, model, adapter: new PanelAdapter(model, stop, charts) };
   }
 
   it('hands on new rows as the kernel would', () => {

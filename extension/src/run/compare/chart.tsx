@@ -1,6 +1,16 @@
 import * as React from 'react';
 
-import { axis, shortNumber } from '../../generated/panel';
+import {
+  KEYS,
+  axis,
+  followMouse,
+  logRange,
+  pressed,
+  shortNumber,
+  ticksOf,
+  valueAt,
+  zoomIntoSelection
+} from '../../generated/panel';
 import { IPlot, PlotData, UPlot } from '../../panelModule';
 import { Json } from '../../tokens';
 import { COLORS } from './curves';
@@ -19,6 +29,17 @@ interface IProps {
   unit: string;
   syncKey: string;
   fromZero: boolean;
+  log: boolean;
+  whole: boolean;
+  shown: IShown;
+  /** Each plot by itself, so that all follow one zoom. */
+  plotted: Set<IPlot>;
+}
+
+/** The zoom that all charts of the page have in common: `Shown` of the run's panel. */
+export interface IShown {
+  range(): [number, number];
+  zoom(part: [number, number] | null): void;
 }
 
 /**
@@ -45,6 +66,8 @@ export function Chart(props: IProps): JSX.Element {
     }
     const made = new UPlot(optionsOf(box, props), props.data, box);
     plot.current = made;
+    props.plotted.add(made);
+    followMouse(made, props.shown);
     const resized = new ResizeObserver(() => {
       if (box.clientWidth > 0) {
         made.setSize({ width: box.clientWidth, height: HEIGHT_PX });
@@ -53,17 +76,41 @@ export function Chart(props: IProps): JSX.Element {
     resized.observe(box);
     return () => {
       plot.current = null;
+      props.plotted.delete(made);
       resized.disconnect();
       made.destroy();
     };
-  }, [props.names.join(' '), props.label, theme]);
+  }, [
+    props.names.join(' '),
+    props.data.length,
+    props.label,
+    props.log,
+    props.whole,
+    theme
+  ]);
 
   React.useEffect(() => plot.current?.setData(props.data), [props.data]);
 
   return (
     <figure className="llmops-compare-chart">
       <figcaption>{capital(props.label)}</figcaption>
-      <div ref={host} role="img" aria-label={props.label} />
+      <div
+        ref={host}
+        role="group"
+        tabIndex={0}
+        aria-label={props.label}
+        title={KEYS as string}
+        data-lm-suppress-shortcuts="true"
+        onKeyDown={event => {
+          if (
+            plot.current &&
+            pressed(event.nativeEvent, plot.current, props.shown)
+          ) {
+            event.preventDefault();
+            event.stopPropagation();
+          }
+        }}
+      />
     </figure>
   );
 }
@@ -72,46 +119,54 @@ function optionsOf(host: HTMLElement, props: IProps): Json {
   // The value under the cursor; without a cursor the last one.
   const value = (
     plot: { data: PlotData },
-    number: number | null,
+    _: number | null,
     series: number,
     index: number | null
   ) => {
-    const known = index === null ? lastOf(plot.data[series]) : number;
+    const known = valueAt(plot.data[series], index) as number | null;
     return known === null ? '–' : shortNumber(known) + props.unit;
   };
   const makeAxis = axis as (host: HTMLElement, more: Json) => Json;
   return {
     width: Math.max(host.clientWidth, 200),
     height: HEIGHT_PX,
-    cursor: { sync: { key: props.syncKey }, drag: { x: true, y: false } },
+    cursor: {
+      sync: { key: props.syncKey },
+      drag: { x: true, y: false, setScale: false }
+    },
+    hooks: {
+      setSelect: [(plot: IPlot) => zoomIntoSelection(plot, props.shown)]
+    },
     scales: {
-      x: { time: false },
-      y: props.fromZero
-        ? {
-            range: (_: unknown, __: number, high: number) => [
-              0,
-              high * 1.1 || 1
-            ]
-          }
-        : {}
+      x: { time: false, range: () => props.shown.range() },
+      y: props.log
+        ? { distr: 3, log: 10, range: logRange }
+        : props.fromZero
+          ? {
+              range: (_: unknown, __: number, high: number) => [
+                0,
+                high * 1.1 || 1
+              ]
+            }
+          : {}
     },
     axes: [
-      makeAxis(host, { size: 30, incrs: WHOLE }),
+      makeAxis(host, props.whole ? { size: 30, incrs: WHOLE } : { size: 30 }),
       makeAxis(host, {
         size: 58,
-        values: (_: unknown, ticks: number[]) =>
-          ticks.map(tick => shortNumber(tick) + props.unit)
+        values: ticksOf((tick: number) => shortNumber(tick) + props.unit)
       })
     ],
     series: [
       {
         label: props.xLabel,
         value: (plot: { data: PlotData }, step: number | null) =>
-          String(step ?? lastOf(plot.data[0]) ?? '–')
+          shownX(step ?? lastOf(plot.data[0]), props.whole)
       },
-      ...props.names.map((label, index) => ({
+      ...seriesNames(props).map(({ label, index, faint }) => ({
         label,
         stroke: COLORS[index % COLORS.length],
+        alpha: faint ? 0.3 : 1,
         width: 1.5,
         spanGaps: true,
         points: { show: false },
@@ -119,6 +174,26 @@ function optionsOf(host: HTMLElement, props: IProps): Json {
       }))
     ]
   };
+}
+
+/** Where it is smoothed, the raw line stays visible behind its curve. */
+function seriesNames({ names, data }: IProps) {
+  const isSmoothed = data.length > names.length + 1;
+  const raw = names.map((label, index) => ({
+    label,
+    index,
+    faint: isSmoothed
+  }));
+  const curves = names.map((label, index) => ({
+    label: `${label}, smoothed`,
+    index,
+    faint: false
+  }));
+  return isSmoothed ? [...raw, ...curves] : raw;
+}
+
+function shownX(value: number | null, whole: boolean): string {
+  return value !== null && whole ? String(value) : shortNumber(value);
 }
 
 function capital(text: string): string {

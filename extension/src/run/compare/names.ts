@@ -7,13 +7,18 @@ export interface IShownName {
 }
 
 /**
- * The title of each run, or its id; a title that is given twice is followed by the id.
+ * The title of each run, or what differs from the others, or its id; what is given twice is
+ * followed by the id.
  */
 export function shownNames(
-  runs: readonly { title: string; run_id: string }[]
+  runs: readonly { title: string; run_id: string; differs?: string }[]
 ): IShownName[] {
-  const titles = runs.map(({ title }) => title);
-  const texts = runs.map(({ title, run_id }) => {
+  const named = runs.map(({ title, differs, run_id }) => ({
+    title: title || (differs ?? ''),
+    run_id
+  }));
+  const titles = named.map(({ title }) => title);
+  const texts = named.map(({ title, run_id }) => {
     const isUnique = titles.filter(other => other === title).length === 1;
     return title && !isUnique ? `${title} ${run_id}` : title || run_id;
   });

@@ -6,11 +6,21 @@ import { Busy, EmptyState, Name, StateBadge, TroubleBox } from '../../ui/parts';
 import { useChanges } from '../../ui/hooks';
 import { Comparison, RunRow } from '../../wire';
 import { Difference } from '../difference';
+import { IChartSettings } from '../../tokens';
 import { Chart } from './chart';
-import { COLORS, comparedColumns, drawnAs, overlaid } from './curves';
+import {
+  COLORS,
+  X_KEYS,
+  comparedColumns,
+  drawnAs,
+  overlaid,
+  xOf
+} from './curves';
 import { CompareModel } from './model';
 import { short, shownNames } from './names';
 import { ScoresSection } from './scores';
+import { ChartTools } from './tools';
+import { useChartChoice, useZoom } from './zoom';
 
 /** A column narrower than this would break figures in the middle. */
 const FIGURE_PX = 130;
@@ -19,6 +29,7 @@ const NAME_PX = 140;
 interface IProps {
   model: CompareModel;
   trans: TranslationBundle;
+  charts: IChartSettings;
   open: (runId: string) => void;
 }
 
@@ -81,7 +92,8 @@ function Heads(props: IProps & { rows: readonly RunRow[] }): JSX.Element {
 }
 
 /** One chart a column that at least one of the runs has. */
-export function Curves({ model, trans }: IProps): JSX.Element {
+export function Curves({ model, trans, charts }: IProps): JSX.Element {
+  const [choice, choose] = useChartChoice(charts);
   const rows = model.runs.map(run => run.rows);
   const names = shownNames(
     model.runs.map(({ runId, state }) => ({
@@ -89,16 +101,21 @@ export function Curves({ model, trans }: IProps): JSX.Element {
       run_id: runId
     }))
   ).map(short);
+  const known = new Set<string>(
+    X_KEYS.filter(axis => rows.some(run => run.count && xOf(run, axis)))
+  );
+  const drawn = { ...choice, x: known.has(choice.x) ? choice.x : 'step' };
   const key = model.runs.map(run => `${run.runId}:${run.rows.count}`).join();
   const shown = React.useMemo(
     () =>
       comparedColumns(rows).map(({ name, label, unit }) => {
         const { scale, suffix } = drawnAs(unit);
-        const data = overlaid(rows, name, scale);
+        const data = overlaid(rows, name, scale, drawn);
         return { name, label, unit, suffix, data };
       }),
-    [key]
+    [key, drawn.x, drawn.smoothing, drawn.log]
   );
+  const { shown: zoom, plotted } = useZoom(shown.map(({ data }) => data[0]));
   if (shown.length === 0) {
     return (
       <EmptyState title={trans.__('No data yet')}>
@@ -108,22 +125,41 @@ export function Curves({ model, trans }: IProps): JSX.Element {
   }
   const syncKey = `llmops-${model.runIds.join()}`;
   return (
-    <div className="llmops-compare-charts">
-      {shown.map(({ name, label, unit, suffix, data }) => (
-        <Chart
-          key={name}
-          label={label}
-          xLabel={
-            rows.find(({ columns }) => columns[0])?.columns[0].label ?? ''
-          }
-          names={names}
-          data={data}
-          unit={suffix}
-          syncKey={syncKey}
-          fromZero={unit !== 'loss'}
-        />
-      ))}
-    </div>
+    <>
+      <ChartTools
+        choice={drawn}
+        known={known}
+        choose={part => {
+          if (part.x) zoom.zoom(null);
+          choose(part);
+        }}
+        showAll={() => zoom.zoom(null)}
+        trans={trans}
+      />
+      <div className="llmops-compare-charts">
+        {shown.map(({ name, label, unit, suffix, data }) => (
+          <Chart
+            key={name}
+            label={label}
+            xLabel={
+              drawn.x === 'step'
+                ? (rows.find(({ columns }) => columns[0])?.columns[0].label ??
+                  '')
+                : drawn.x
+            }
+            names={names}
+            data={data}
+            unit={suffix}
+            syncKey={syncKey}
+            fromZero={unit !== 'loss'}
+            log={drawn.log}
+            whole={drawn.x === 'step'}
+            shown={zoom}
+            plotted={plotted}
+          />
+        ))}
+      </div>
+    </>
   );
 }
 

@@ -9,6 +9,7 @@ import * as React from 'react';
 
 import { compareIcon } from '../../icons';
 import { scrolled } from '../../ui/mainArea';
+import { IChartSettings } from '../../tokens';
 import { CompareModel } from './model';
 import { CompareView } from './view';
 
@@ -24,10 +25,11 @@ export class CompareWidget extends MainAreaWidget<ReactWidget> {
   constructor(
     readonly model: CompareModel,
     trans: TranslationBundle,
+    charts: IChartSettings,
     open: (runId: string) => void
   ) {
     super({
-      content: scrolled(<CompareView model={model} trans={trans} open={open} />)
+      content: scrolled(<CompareView {...{ model, trans, charts, open }} />)
     });
     this.id = compareId(model.runIds);
     this.addClass('llmops-compare-widget');

@@ -6,9 +6,9 @@ import { ILive, LiveMessage } from '../../tokens';
 import { DASH } from '../../ui/format';
 import { FigureValue, RunRow } from '../../wire';
 import { sparkPath } from '../../ui/parts';
-import { endText } from '../../status/notify';
+import { endText } from '../../status/endNotices';
 import { grouped, knownFigures, matches, RunsModel } from '../model';
-import { figures, when } from '../row';
+import { figures, when, why } from '../row';
 
 const trans = nullTranslator.load('llmops');
 
@@ -22,6 +22,7 @@ function row(run_id: string, more: Partial<RunRow> = {}): RunRow {
     created_s: 100,
     state: 'RUNNING',
     attempt: 1,
+    reason: '',
     message: '',
     remedy: '',
     progress: null,
@@ -194,5 +195,18 @@ describe('the notification', () => {
       figures: [{ ...rate, unit: 'per_second' as const }]
     };
     expect(endText(scored, trans)).toBe('Run a succeeded: 106 rows/s');
+  });
+});
+
+describe('what a row says about its state', () => {
+  it('is what it waits for, or why it has failed', () => {
+    const reason = 'Place 1 of 1 in the queue: needs 2 CPUs';
+    const queued = row('a', { state: 'QUEUED', reason });
+    expect(why(queued)).toBe(reason);
+    expect(figures(queued, trans)).toEqual([]);
+    const message = 'No space left';
+    expect(why(row('a', { state: 'FAILED', message }))).toBe(message);
+    expect(why(row('a', { state: 'STOPPED', message }))).toBe('');
+    expect(why(row('a'))).toBe('');
   });
 });

@@ -26,7 +26,9 @@ _FORGET_S: Final = 600.0
 _POLL_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 10.0
-_DENIED_PAUSE_S: Final = 30.0
+_LONGEST_DENIED_PAUSE_S: Final = 30.0
+_FIRST_UNWATCHED_S: Final = 2.0
+_LONGEST_UNWATCHED_S: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class Cache:
         self._watch: Watch | None = None
         self._synced = False
         self._closed = False
-        self._may_watch = True
+        self._polls_until_s = 0.0
+        self._unwatched_s = _FIRST_UNWATCHED_S
 
     def start(self) -> None:
         """Start early, so that a later look waits less."""
@@ -147,17 +150,17 @@ class Cache:
                 if not self._version:
                     self._list()
                 pause_s = _FIRST_PAUSE_S
-                if self._may_watch:
+                if time.monotonic() >= self._polls_until_s:
                     self._follow()
                 else:
-                    self._wake.wait(_POLL_S)
+                    self._wake.wait(min(_POLL_S, self._unwatched_s))
                     self._version = ""
             except KubeGone:
                 self._version = ""
             except KubeError as error:
-                pause_s = self._failed(error, pause_s)
+                self._failed(error)
                 self._wake.wait(pause_s * random.uniform(0.8, 1.2))
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                pause_s = min(pause_s * 2, _longest_pause_s(error))
         with self._lock:
             self._thread = None
 
@@ -189,11 +192,11 @@ class Cache:
                 self._path, resource_version=self._version, label_selector=self._selector
             )
         except KubeError as error:
-            # Some roles allow `list` without `watch`.
             if error.reason == "Forbidden":
-                self._may_watch = False
+                self._poll_for_now()
                 return
             raise
+        self._unwatched_s = _FIRST_UNWATCHED_S
         with self._lock:
             if self._closed:
                 watch.close()
@@ -211,6 +214,15 @@ class Cache:
         if time.monotonic() - began_s < 1.0:
             # A proxy that ends every watch at once must not be asked in a hot loop.
             self._wake.wait(_FIRST_PAUSE_S)
+
+    def _poll_for_now(self) -> None:
+        """List instead, and ask for the watch again later.
+
+        Some roles allow `list` without `watch`. But an API server that starts refuses everything
+        to everybody until it has read its roles, and an administrator may add the verb.
+        """
+        self._polls_until_s = time.monotonic() + self._unwatched_s * random.uniform(0.8, 1.2)
+        self._unwatched_s = min(self._unwatched_s * 2, _LONGEST_UNWATCHED_S)
 
     def _apply(self, kind: str, found: Obj) -> None:
         with self._lock:
@@ -235,11 +247,15 @@ class Cache:
         self._error = None
         self._current_s = time.monotonic()
 
-    def _failed(self, error: KubeError, pause_s: float) -> float:
+    def _failed(self, error: KubeError) -> None:
         with self._lock:
             self._error = error
             self._lock.notify_all()
-        return _DENIED_PAUSE_S if error.reason in ("Forbidden", "ApiNotFound") else pause_s
+
+
+def _longest_pause_s(error: KubeError) -> float:
+    is_denied = error.reason in ("Forbidden", "ApiNotFound", "Unauthorized")
+    return _LONGEST_DENIED_PAUSE_S if is_denied else _LONGEST_PAUSE_S
 
 
 def _version_of(found: Obj) -> int:

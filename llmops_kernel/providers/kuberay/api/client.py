@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx
 
 from llmops_kernel.providers.kuberay.api import kubeconfig
-from llmops_kernel.providers.kuberay.api.clock import ServerClock, pause_s
+from llmops_kernel.providers.kuberay.api.clock import RoundTrip, ServerClock, event_hooks, pause_s
 from llmops_kernel.providers.kuberay.api.credentials import Credentials, KubeAuth
 from llmops_kernel.providers.kuberay.api.errors import (
     KubeError,
@@ -24,10 +24,19 @@ from llmops_kernel.providers.kuberay.api.errors import (
     error_of,
 )
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
+from llmops_kernel.providers.kuberay.api.paths import selectors, write_params
+from llmops_kernel.providers.kuberay.resource.names import FIELD_MANAGER
 
-__all__ = ["Kube", "KubeError", "KubeGone", "KubeUnreachable", "Watch", "open_kube"]
+__all__ = [
+    "FIELD_MANAGER",
+    "Kube",
+    "KubeError",
+    "KubeGone",
+    "KubeUnreachable",
+    "Watch",
+    "open_kube",
+]
 
-FIELD_MANAGER: Final = "llmops"
 _MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
 _TRIES: Final = 4
@@ -62,7 +71,7 @@ class Kube:
         """`https://host:port[/path]`"""
         self.proxy = self._credentials.proxy
         self._shared = self._transport()
-        self.clock = ServerClock()
+        self.clock, self.round_trip = ServerClock(), RoundTrip()
         self._http = httpx.Client(
             base_url=self.server,
             auth=self.auth(),
@@ -70,7 +79,7 @@ class Kube:
             timeout=_TIMEOUT,
             transport=self._shared,
             trust_env=False,
-            event_hooks={"response": [self.clock.read]},
+            event_hooks=event_hooks(self.clock, self.round_trip),
         )
 
     def __repr__(self) -> str:
@@ -93,6 +102,11 @@ class Kube:
         """Return what to report while requests wait for a credential plug-in, else None."""
         return self._credentials.waits_for()
 
+    def refusal(self, code: int, body: Mapping[str, Any], *, method: str, path: str) -> KubeError:
+        """Return the error for a Status object that another client of this server received."""
+        sign_in = self._credentials.sign_in
+        return error_of(code, body, method=method, path=path, context=self.context, sign_in=sign_in)
+
     def transport(self) -> httpx.BaseTransport:
         """Return the connections for another client; closing that client keeps them open."""
         return _Lent(self._shared)
@@ -112,7 +126,7 @@ class Kube:
     ) -> tuple[list[dict[str, Any]], str]:
         """Return all pages, and the resourceVersion from which a watch continues."""
         params: dict[str, str | int] = {
-            **_selectors(label_selector, field_selector),
+            **selectors(label_selector, field_selector),
             "limit": limit,
         }
         items: list[dict[str, Any]] = []
@@ -138,20 +152,20 @@ class Kube:
         self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, strict: bool = True
     ) -> dict[str, Any]:
         """Create an object; `strict` rejects unknown fields instead of dropping them silently."""
-        params = _write_params(dry_run=dry_run, strict=strict)
+        params = write_params(dry_run=dry_run, strict=strict)
         return self._json("POST", path, params=params, body=body)
 
     def apply(
         self, path: str, body: Mapping[str, Any], *, force: bool = False, dry_run: bool = False
     ) -> dict[str, Any]:
         """Server-side apply as `llmops`; fields of others are taken over only with `force`."""
-        params = _write_params(dry_run=dry_run, strict=True)
+        params = write_params(dry_run=dry_run, strict=True)
         params["force"] = "true" if force else "false"
         return self._json("PATCH", path, params=params, body=body, content_type=_APPLY)
 
     def merge(self, path: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """Apply a merge patch; None removes a field."""
-        params = _write_params(dry_run=False, strict=False)
+        params = write_params(dry_run=False, strict=False)
         return self._json("PATCH", path, params=params, body=patch, content_type=_MERGE)
 
     def delete(
@@ -186,7 +200,7 @@ class Kube:
 
         Raises KubeGone when the objects must be listed again, and KubeError.
         """
-        params = _selectors(label_selector, field_selector) | {
+        params = selectors(label_selector, field_selector) | {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
@@ -362,20 +376,6 @@ def _event(line: str) -> tuple[str, dict[str, Any]]:
     if code == 410:
         raise KubeGone(said, code=410, reason="Expired")
     raise KubeUnreachable(said or "The watch ended with an error", code=code, reason="Watch")
-
-
-def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    params = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {name: value for name, value in params.items() if value}
-
-
-def _write_params(*, dry_run: bool, strict: bool) -> dict[str, str | int]:
-    params: dict[str, str | int] = {"fieldManager": FIELD_MANAGER}
-    if strict:
-        params["fieldValidation"] = "Strict"
-    if dry_run:
-        params["dryRun"] = "All"
-    return params
 
 
 _kubes: dict[tuple[Any, ...], Kube] = {}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from llmops_kernel.errors import ClusterError, ClusterUnreachableError
 from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY, with_scope
-from llmops_kernel.providers.kuberay.api.rbac import rbac_file
+from llmops_kernel.providers.kuberay.api.rbac import granted_by, rbac_file
 from llmops_kernel.providers.kuberay.api.refusals import refusal
 
 _STATUS_OF: Final = {401: 401, 403: 403, 404: 404, 409: 409, 400: 422, 422: 422}
@@ -66,6 +66,24 @@ class KubeUnreachable(KubeError, ClusterUnreachableError):
     ) -> None:
         super().__init__(message, remedy=remedy, code=code, reason=reason, causes=causes)
         self.status = ClusterUnreachableError.status
+
+
+class KubeDenied(KubeError, ClusterUnreachableError):
+    """A right or a valid credential is missing.
+
+    It is asked again: an API server that starts denies everything, and users sign in again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        code: int = 403,
+        reason: str = "Forbidden",
+        causes: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(message, remedy=remedy, code=code, reason=reason, causes=causes)
 
 
 class KubeGone(KubeError):
@@ -126,8 +144,8 @@ def _error_of(
 
 
 def _unauthorized(where: str, sign_in: str) -> KubeError:
-    return KubeError(
-        f"The Kubernetes API server of {where} rejected the credentials: expired or wrong",
+    return KubeDenied(
+        f"The Kubernetes API server of {where} rejected the credentials: expired or wrong (401)",
         remedy=sign_in or "sign in again; then `kubectl auth whoami` shows your user",
         code=401,
         reason="Unauthorized",
@@ -142,10 +160,11 @@ def _forbidden(said: str, details: Mapping[str, Any], *, where: str, verb: str) 
     resource, verb = match["resource"], match["verb"] or verb
     scope = f"namespace {namespace}" if namespace else "the whole cluster"
     rule = f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
-    return KubeError(
+    grants = granted_by(resource, group) if namespace else ""
+    return KubeDenied(
         f"{match['user']!r} is not allowed to {verb} {resource} in {scope} ({where})",
-        remedy=f"ask for a {'Role' if namespace else 'ClusterRole'} with the rule {rule}: see"
-        f" {rbac_file()}",
+        remedy=f"ask for a {'Role' if namespace else 'ClusterRole'} with the rule {rule}: "
+        + (f"{grants} grants it" if grants else f"see {rbac_file()}"),
         code=403,
         reason="Forbidden",
         causes=[(f"{verb} {resource}", group)],

@@ -13,7 +13,11 @@ from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 OPTIONAL: Final = ("authOptions",)
 """Fields of the spec that have an alternative for CRDs that are older than they are."""
 _known: RefreshingCache[frozenset[str] | None] = RefreshingCache(
-    refresh_after_s=600.0, patience_s=5.0, stale_s=3600.0
+    # An operator that is installed later, or an API server that is away, is found soon.
+    refresh_after_s=600.0,
+    patience_s=5.0,
+    stale_s=3600.0,
+    is_doubtful=lambda found: not found,
 )
 
 

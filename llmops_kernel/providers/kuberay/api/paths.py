@@ -1,8 +1,10 @@
-"""Paths of the Kubernetes API for the resources that we use."""
+"""Paths and query parameters of the Kubernetes API for the resources that we use."""
 
 from __future__ import annotations
 
 from urllib.parse import quote
+
+from llmops_kernel.providers.kuberay.resource import names
 
 RAY_API = "ray.io/v1"
 RAYCLUSTER_CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"
@@ -68,3 +70,19 @@ def object_path(body: dict[str, object], *, namespace: str = "", named: bool = T
     scope = str(meta.get("namespace") or namespace)
     name = str(meta.get("name", "")) if named else ""
     return api_path(str(body.get("apiVersion", "v1")), plural, scope, name)
+
+
+def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    """Return the query parameters of a list or a watch."""
+    params = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: value for name, value in params.items() if value}
+
+
+def write_params(*, dry_run: bool, strict: bool) -> dict[str, str | int]:
+    """Return the query parameters of a change; `strict` refuses unknown fields."""
+    params: dict[str, str | int] = {"fieldManager": names.FIELD_MANAGER}
+    if strict:
+        params["fieldValidation"] = "Strict"
+    if dry_run:
+        params["dryRun"] = "All"
+    return params

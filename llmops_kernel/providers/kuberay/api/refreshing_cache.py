@@ -20,6 +20,7 @@ _FEW: Final = 16
 _COST: Final = 20.0
 """An answer that takes 0.1 s of this process's time is computed at most every 2 s."""
 _RAREST_S: Final = 20.0
+_DOUBTFUL_S: Final = 2.0
 _jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 _started: list[threading.Thread] = []
 _start_lock = threading.Lock()
@@ -52,6 +53,7 @@ class _Entry(Generic[T]):
     cost_s: float = 0.0
     asked_s: float = field(default_factory=time.monotonic)
     asking: threading.Event | None = None
+    doubts: int = 0
 
 
 class RefreshingCache(Generic[T]):
@@ -61,15 +63,25 @@ class RefreshingCache(Generic[T]):
     hundred clusters must not cause a thousand requests a second.
     """
 
-    def __init__(self, *, refresh_after_s: float, patience_s: float, stale_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        refresh_after_s: float,
+        patience_s: float,
+        stale_s: float,
+        is_doubtful: Callable[[T], bool] = lambda _: False,
+    ) -> None:
         """Set the limits.
 
         `refresh_after_s`: an answer is not refreshed before that age. `patience_s`: how long a
         caller waits for one. `stale_s`: up to that age an old answer is better than none.
+        `is_doubtful`: a refusal may be over in a moment, so such an answer is asked again, first
+        after seconds and then ever later.
         """
         self._refresh_after_s = refresh_after_s
         self._patience_s = patience_s
         self._stale_s = stale_s
+        self._is_doubtful = is_doubtful
         self._kept: dict[Hashable, _Entry[T]] = {}
         self._lock = threading.Lock()
         self._pruned_s = 0.0
@@ -122,7 +134,7 @@ class RefreshingCache(Generic[T]):
             kept = self._kept.setdefault(key, _Entry())
             kept.asked_s = now_s
             refresh_after_s = max(
-                self._refresh_after_s * self._rarity(), min(_COST * kept.cost_s, _RAREST_S)
+                self._age_s(kept) * self._rarity(), min(_COST * kept.cost_s, _RAREST_S)
             )
             if kept.known_s is not None and now_s - kept.known_s < refresh_after_s:
                 return kept, None
@@ -131,6 +143,11 @@ class RefreshingCache(Generic[T]):
             done = kept.asking = threading.Event()
         run_in_background(lambda: self._ask(kept, ask, done))
         return kept, done
+
+    def _age_s(self, kept: _Entry[T]) -> float:
+        if not kept.doubts:
+            return self._refresh_after_s
+        return min(_DOUBTFUL_S * 2.0 ** (kept.doubts - 1), self._refresh_after_s)
 
     def _rarity(self) -> float:
         return max(1.0, len(self._kept) / _FEW)
@@ -142,6 +159,8 @@ class RefreshingCache(Generic[T]):
             with self._lock:
                 kept.value, kept.known_s = value, time.monotonic()
                 kept.cost_s = time.thread_time() - began_s
+                # No more than that: 2 s * 2^15 is longer than any answer is kept.
+                kept.doubts = min(kept.doubts + 1, 16) if self._is_doubtful(value) else 0
         finally:
             with self._lock:
                 kept.asking = None

@@ -22,6 +22,8 @@ class Right:
     group: str = ""
     rule: int = 0
     """Number of the rule in rbac.yaml that grants it."""
+    name: str = ""
+    """The only object that it is asked for; empty for any."""
 
 
 RAY: Final = "ray.io"
@@ -41,20 +43,30 @@ NEEDED: Final = {
     ClusterAction.SCALE: PATCH,
     ClusterAction.DELETE: DELETE,
 }
-_ANSWER_S: Final = 3.0
-# Rights change rarely, and a user who gets one looks again within minutes.
+_PATIENCE_S: Final = 0.5
+_TRIPS: Final = 6
+_ANSWER_S: Final = 10.0
+"""Behind a slow connection an answer takes seconds; nobody waits for it but the cache."""
+# Rights change rarely. But an API server that starts denies everything, and a user who asked for a
+# right looks again at once.
 _reviews: RefreshingCache[dict[Right, bool]] = RefreshingCache(
-    refresh_after_s=300.0, patience_s=0.5, stale_s=3600.0
+    refresh_after_s=300.0,
+    patience_s=_PATIENCE_S,
+    stale_s=3600.0,
+    is_doubtful=lambda found: len(found) < len(ALL) or not all(found.values()),
 )
 
 
 def missing(kube: Kube, namespace: str, *, until_s: float | None = None) -> frozenset[Right]:
     """Return the rights that are missing; unknown ones count as granted.
 
-    Asked once per process and namespace, all at the same time.
+    Asked all at the same time, and again soon when one was denied or not answered.
     """
     key = (id(kube), namespace)
-    known = _reviews.get(key, lambda: _review(kube, namespace), until_s=until_s)
+    patience_s = _PATIENCE_S + _TRIPS * kube.round_trip.seconds
+    known = _reviews.get(
+        key, lambda: _review(kube, namespace), until_s=until_s, patience_s=patience_s
+    )
     return frozenset(right for right, is_given in (known or {}).items() if not is_given)
 
 
@@ -99,6 +111,7 @@ def is_allowed(kube: Kube, namespace: str, right: Right) -> bool:
         "group": right.group,
         "resource": resource,
         "subresource": subresource,
+        "name": right.name,
     }
     answer = kube.create(
         ACCESS_REVIEWS,

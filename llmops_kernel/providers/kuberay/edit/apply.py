@@ -8,18 +8,19 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
-from llmops_kernel.errors import ClusterStateError
+from llmops_kernel.errors import ClusterStateError, LLMOpsError
 from llmops_kernel.providers.capabilities import EditEffect, EditKind
 from llmops_kernel.providers.dashboard.jobs import described_job
 from llmops_kernel.providers.dashboard.rest import is_active
 from llmops_kernel.providers.kuberay.api import features
 from llmops_kernel.providers.kuberay.api.client import FIELD_MANAGER, KubeError
+from llmops_kernel.providers.kuberay.edit.additions import with_additions
 from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
-from llmops_kernel.providers.kuberay.edit.spec_changes import changes
+from llmops_kernel.providers.kuberay.edit.spec_changes import SETS, changes
 from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
 from llmops_kernel.providers.kuberay.render.manifest import Manifest, render
 from llmops_kernel.providers.kuberay.resource import names, status
-from llmops_kernel.providers.kuberay.resource.objects import labels
+from llmops_kernel.providers.kuberay.resource.objects import labels, text
 from llmops_kernel.providers.kuberay.resource.worker_groups import worker_groups
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
 from llmops_kernel.providers.kuberay.state.info import pods_of_cluster
@@ -27,6 +28,8 @@ from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray, jobs
 
 Raw = dict[str, Any]
 _GROUPS: Final = ".spec.workerGroupSpecs"
+_KUEUE: Final = '"kueue'
+"""How the name of Kueue's field manager begins in a conflict."""
 
 
 def is_changed(located: LocatedCluster, template: KubeRayTemplate) -> bool:
@@ -37,7 +40,7 @@ def is_changed(located: LocatedCluster, template: KubeRayTemplate) -> bool:
 def spec_differs(located: LocatedCluster, template: KubeRayTemplate) -> bool:
     """Return whether the template specifies something else than replicas. Raises KubeError."""
     live = located.kube.get(located.path)  # The cache keeps no managedFields: the field owners.
-    found = changes(live, _rendered(located, template).raycluster)
+    found = changes(live, _rendered(located, template).raycluster, base=_base(located))
     # A cluster is scaled while it is used.
     return any(change.group is None or change.path[2:] != ("replicas",) for change in found)
 
@@ -51,6 +54,7 @@ def effect_of(located: LocatedCluster, template: KubeRayTemplate) -> EditEffect:
         manifest.raycluster,
         jobs=_jobs(located),
         pods=None if pods is None else _counted(pods),
+        base=_base(located),
     )
 
 
@@ -93,21 +97,46 @@ def _rendered(located: LocatedCluster, template: KubeRayTemplate) -> Manifest:
     return render(template, namespace=located.scope.namespace, lacks=lacks)
 
 
+def _base(located: LocatedCluster) -> Raw | None:
+    """Return what we rendered when the cluster was made or changed last; None if others made it."""
+    recorded = status.template_of(located.raycluster)
+    if not isinstance(recorded, KubeRayTemplate):
+        return None
+    try:
+        return _rendered(located, recorded).raycluster
+    except LLMOpsError:
+        # Another release wrote a template that this one cannot render.
+        return None
+
+
 def _body(located: LocatedCluster, manifest: Manifest) -> Raw:
-    """Return the manifest with the cluster's own annotations and the autoscaler's replicas."""
+    """Return the manifest with the cluster's own annotations and what others wrote into lists."""
+    now = located.kube.get(located.path)  # The cached object may be some seconds old.
     body = copy.deepcopy(manifest.raycluster)
+    base = _base(located)
+    if base is not None:
+        body["spec"] = with_additions(body["spec"], now["spec"], base["spec"])
     own = labels(located.raycluster, "metadata", "annotations")
     for name in (names.CREATED_BY, names.CHOSEN):
         if name in own:
             body["metadata"]["annotations"][name] = own[name]
+    _keep_elastic(body, located.raycluster)
     if body["spec"].get("enableInTreeAutoscaling"):
-        now = located.kube.get(located.path)  # The cached object may be some seconds old.
         live = {group.get("groupName"): group for group in worker_groups(now)}
         for group in body["spec"]["workerGroupSpecs"]:
             if group["groupName"] in live:
                 # The list is replaced as a whole: if left out, the value would become 0.
                 group["replicas"] = live[group["groupName"]].get("replicas") or 0
     return body
+
+
+def _keep_elastic(body: Raw, live: Mapping[str, Any]) -> None:
+    """Keep Kueue's annotation as it is: Kueue refuses to change it while the cluster runs."""
+    annotations = body["metadata"]["annotations"]
+    if text(live, "metadata", "uid") and live["spec"].get("suspend") is False:
+        annotations.pop(names.ELASTIC_ANNOTATION, None)
+        if was := status.annotation(live, names.ELASTIC_ANNOTATION):
+            annotations[names.ELASTIC_ANNOTATION] = was
 
 
 def _take_back(located: LocatedCluster) -> None:
@@ -152,22 +181,34 @@ def _union(one: Raw, other: Mapping[str, Any]) -> Raw:
 
 
 def _is_harmless(error: KubeError, located: LocatedCluster) -> bool:
-    """Return whether it conflicts only with our other operations or the autoscaler's replicas."""
-    others = [
-        field for field, what in error.causes or [("", "")] if f'"{FIELD_MANAGER}"' not in what
-    ]
+    """Return whether nothing of others is lost by taking over the fields in conflict.
+
+    That is so for our other operations, and for lists in which Kueue or the autoscaler has changed
+    nothing of ours: what they added is sent back.
+    """
     if error.reason != "Conflict":
         return False
-    return not others or (set(others) == {_GROUPS} and _only_replicas_differ(located))
-
-
-def _only_replicas_differ(located: LocatedCluster) -> bool:
-    """Return whether only the autoscaler has changed the worker groups since our last apply."""
-    recorded = status.template_of(located.raycluster)
-    if not isinstance(recorded, KubeRayTemplate) or not recorded.autoscaling.enabled:
+    others = [
+        (field, what)
+        for field, what in error.causes or [("", "")]
+        if f'"{FIELD_MANAGER}"' not in what
+    ]
+    if not others:
+        return True
+    base = _base(located)
+    if base is None or not all(_is_list(field) for field, _ in others):
         return False
-    was = _rendered(located, recorded).raycluster
-    return not any(change.group for change in changes(located.kube.get(located.path), was))
+    by_kueue = all(_KUEUE in what for _, what in others)
+    if not by_kueue and not status.is_autoscaled(base):
+        return False  # A GitOps manager would set its values again.
+    found = changes(located.kube.get(located.path), base, base=base)
+    lists = [change for change in found if change.group or change.path[-1] in SETS]
+    # Our `scale` changes replicas, and then Kueue becomes the owner of the list.
+    return all(by_kueue and change.path[2:] == ("replicas",) for change in lists)
+
+
+def _is_list(field: str) -> bool:
+    return field == _GROUPS or field.rpartition(".")[2] in SETS
 
 
 def _jobs(located: LocatedCluster) -> list[str] | None:

@@ -11,7 +11,10 @@ from llmops_kernel.providers.kuberay.edit.spec_changes import ABSENT, Change, ch
 from llmops_kernel.providers.kuberay.edit.words import described, listed_pods, short
 from llmops_kernel.providers.kuberay.resource import names
 from llmops_kernel.providers.kuberay.resource.objects import text
-from llmops_kernel.providers.kuberay.resource.status import is_autoscaled
+from llmops_kernel.providers.kuberay.resource.status import (
+    is_autoscaled,
+    is_replaced_when_resized,
+)
 from llmops_kernel.providers.kuberay.resource.worker_groups import (
     expected_pods,
     expected_pods_by_group,
@@ -39,13 +42,15 @@ def effect_of_edit(
     *,
     jobs: Sequence[str] | None,
     pods: Mapping[str, int] | None = None,
+    base: Raw | None = None,
 ) -> EditEffect:
     """Compare `live`, the RayCluster on the API server, with `rendered`, the one to apply.
 
     `jobs` names what runs on it (`run lora-...`); None if that is unknown. `pods` counts the
-    existing pods by group, the head's as `head`; None takes the requested replicas.
+    existing pods by group, the head's as `head`; None takes the requested replicas. `base` is what
+    was rendered before; None takes all of a list of worker groups for ours.
     """
-    edit = _Edit(live, rendered, jobs=jobs, pods=pods)
+    edit = _Edit(live, rendered, jobs=jobs, pods=pods, base=base)
     return edit.effect()
 
 
@@ -63,10 +68,11 @@ class _Edit:
         *,
         jobs: Sequence[str] | None,
         pods: Mapping[str, int] | None,
+        base: Raw | None,
     ) -> None:
         self.live, self.rendered, self.jobs = live, rendered, jobs
         self.counts = dict(_asked_for(live) if pods is None else pods)
-        self.spec = changes(live, rendered)
+        self.spec = changes(live, rendered, base=base)
         self.labels = _label_changes(live, rendered)
 
     def effect(self) -> EditEffect:
@@ -101,7 +107,7 @@ class _Edit:
         queue = names.QUEUE_LABEL
         if queue in self.labels:
             return "Kueue accepts another queue only while the cluster is suspended"
-        held = bool(_labels(self.live).get(queue)) and not self._is_elastic()
+        held = is_replaced_when_resized(self.live)
         if held and any(_is_counted_by_kueue(change) for change in self.spec):
             return "Kueue must admit the changed pods again and suspends the cluster for that"
         strategy = _strategy(self.rendered)
@@ -112,10 +118,6 @@ class _Edit:
         return (
             "upgradeStrategy Recreate replaces all pods" if any(map(_is_hashed, self.spec)) else ""
         )
-
-    def _is_elastic(self) -> bool:
-        annotations = (self.live.get("metadata") or {}).get("annotations") or {}
-        return bool(annotations.get(names.ELASTIC_ANNOTATION) == "true")
 
     def _stale(self) -> list[Change]:
         """Return the changes that running pods do not get."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from llmops_kernel.config.models.quantity import amount
@@ -12,7 +12,8 @@ from llmops_kernel.providers.kuberay.resource import names
 
 Path = tuple[str, ...]
 ABSENT: Final = object()
-_KEYS: Final = {
+UNKNOWN: Final = object()
+KEYS: Final = {
     "workerGroupSpecs": "groupName",
     "containers": "name",
     "initContainers": "name",
@@ -23,15 +24,17 @@ _KEYS: Final = {
     "imagePullSecrets": "name",
 }
 """Lists of objects that are compared by a name field; other lists are compared as a whole."""
-_ATOMIC: Final = frozenset({"workerGroupSpecs", "tolerations", "envFrom"})
+ATOMIC: Final = frozenset({"workerGroupSpecs", "tolerations", "envFrom"})
 """Lists that an apply replaces as a whole, so that what others wrote into their items is lost."""
+SETS: Final = frozenset({"tolerations", "envFrom", "schedulingGates", "topologySpreadConstraints"})
+"""Lists without a name field to which Kueue and admission webhooks add items."""
 _DEFAULTS: Final = {
     "replicas": 0, "minReplicas": 0, "maxReplicas": 2147483647, "numOfHosts": 1, "priority": 0,
     "protocol": "TCP", "optional": False, "readOnly": False,
 }  # fmt: skip
 """Values that the CRD writes into fields that were left out."""
 _QUANTITIES: Final = frozenset({"requests", "limits", "emptyDir"})
-_NOT_OURS: Final = frozenset({"suspend", "scaleStrategy"})
+NOT_OURS: Final = frozenset({"suspend", "scaleStrategy"})
 """Fields that actions and the autoscaler set; no template has them."""
 
 
@@ -56,14 +59,18 @@ class Change:
         return ".".join(self.path[2:] if self.group else self.path)
 
 
-def changes(live: Mapping[str, Any], rendered: Mapping[str, Any]) -> list[Change]:
+def changes(
+    live: Mapping[str, Any], rendered: Mapping[str, Any], *, base: Mapping[str, Any] | None = None
+) -> list[Change]:
     """Return the changes in the order of the rendered spec.
 
-    Fields that others set and we never wrote are ignored.
+    Fields that others set and we never wrote are ignored. In lists that an apply replaces as a
+    whole, `managedFields` does not tell whose they are; `base` does: what we rendered when the
+    cluster was made or changed last. Without it all of such a list counts as ours.
     """
-    found = _below(
-        live.get("spec") or {}, rendered.get("spec") or {}, path=(), owned=_owned(live), whole=False
-    )
+    old = UNKNOWN if base is None else base.get("spec") or {}
+    sides = _Sides(owned=_owned(live), base=old)
+    found = _below(live.get("spec") or {}, rendered.get("spec") or {}, path=(), sides=sides)
     return [change for change in found if not _is_carried(change, rendered)]
 
 
@@ -74,50 +81,94 @@ def _is_carried(change: Change, rendered: Mapping[str, Any]) -> bool:
     return autoscaled and replicas and change.old is not ABSENT
 
 
+@dataclass(frozen=True)
+class _Sides:
+    """Whose a part of the live object is."""
+
+    owned: Any
+    """Our part of `managedFields` there."""
+    base: Any
+    """What we rendered there; UNKNOWN, or ABSENT if nothing."""
+    whole: bool = False
+    """It is in a list that an apply replaces as a whole."""
+
+    def below(self, key: str) -> _Sides:
+        owned = self.owned.get(f"f:{key}") if isinstance(self.owned, Mapping) else None
+        return _Sides(owned, self._base(self.base, key), self.whole)
+
+    def item(self, by: str, name: str) -> _Sides:
+        base = self.base if self.base is UNKNOWN else self._base(_by_name(self.base, by), name)
+        return _Sides(_item_owned(self.owned, by, name), base, self.whole)
+
+    @staticmethod
+    def _base(base: Any, key: str) -> Any:
+        if base is UNKNOWN:
+            return UNKNOWN
+        return base.get(key, ABSENT) if isinstance(base, Mapping) else ABSENT
+
+    @property
+    def is_ours(self) -> bool:
+        """Return whether it goes when we leave it out."""
+        return self.owned is not None or (self.whole and self.base is not ABSENT)
+
+
 def _below(
-    live: Mapping[str, Any], new: Mapping[str, Any], *, path: Path, owned: Any, whole: bool
+    live: Mapping[str, Any], new: Mapping[str, Any], *, path: Path, sides: _Sides
 ) -> Iterator[Change]:
     for key in [*new, *(key for key in live if key not in new)]:
-        if key in _NOT_OURS and key not in new:
+        if key in NOT_OURS and key not in new:
             continue
         had, wanted = live.get(key, ABSENT), new.get(key, ABSENT)
-        mine = owned.get(f"f:{key}") if isinstance(owned, Mapping) else None
-        if wanted is ABSENT:
-            if (whole or mine is not None) and had != _DEFAULTS.get(key, ABSENT) and had != {}:
-                yield from _gone((*path, key), had)
-            continue
-        yield from _one((*path, key), had, wanted, owned=mine, whole=whole)
+        inner = sides.below(key)
+        if wanted is not ABSENT:
+            yield from _one((*path, key), had, wanted, sides=inner)
+        elif inner.is_ours and had != _DEFAULTS.get(key, ABSENT) and had != {}:
+            yield Change((*path, key), had, ABSENT)
 
 
-def _gone(path: Path, had: Any) -> Iterator[Change]:
-    yield Change(path, had, ABSENT)
-
-
-def _one(path: Path, had: Any, wanted: Any, *, owned: Any, whole: bool) -> Iterator[Change]:
+def _one(path: Path, had: Any, wanted: Any, *, sides: _Sides) -> Iterator[Change]:
     key = path[-1]
     if isinstance(wanted, Mapping) and isinstance(had, Mapping):
-        yield from _below(had, wanted, path=path, owned=owned, whole=whole)
-    elif key in _KEYS and isinstance(wanted, Sequence) and isinstance(had, Sequence):
-        yield from _items(path, had, wanted, owned=owned, whole=whole or key in _ATOMIC)
-    elif not _same(path, had, wanted):
+        yield from _below(had, wanted, path=path, sides=sides)
+    elif key in KEYS and isinstance(wanted, Sequence) and isinstance(had, Sequence):
+        whole = sides.whole or key in ATOMIC
+        yield from _items(path, had, wanted, sides=replace(sides, whole=whole))
+    elif not _same(path, had, with_others(key, had, wanted, sides.base)):
         yield Change(path, had, wanted)
 
 
 def _items(
-    path: Path, had: Sequence[Any], wanted: Sequence[Any], *, owned: Any, whole: bool
+    path: Path, had: Sequence[Any], wanted: Sequence[Any], *, sides: _Sides
 ) -> Iterator[Change]:
-    by = _KEYS[path[-1]]
-    old = {str(item.get(by)): item for item in had if isinstance(item, Mapping)}
-    new = {str(item.get(by)): item for item in wanted if isinstance(item, Mapping)}
+    by = KEYS[path[-1]]
+    old, new = _by_name(had, by), _by_name(wanted, by)
     for name in [*new, *(name for name in old if name not in new)]:
-        mine = _item_owned(owned, by, name)
+        inner = sides.item(by, name)
         if name not in new:
-            if whole or mine is not None:
+            if inner.is_ours:
                 yield Change((*path, name), old[name], ABSENT)
         elif name not in old:
             yield Change((*path, name), ABSENT, new[name])
         else:
-            yield from _below(old[name], new[name], path=(*path, name), owned=mine, whole=whole)
+            yield from _below(old[name], new[name], path=(*path, name), sides=inner)
+
+
+def _by_name(items: Any, by: str) -> dict[str, Any]:
+    if not isinstance(items, list | tuple):
+        return {}
+    return {str(item.get(by)): item for item in items if isinstance(item, Mapping)}
+
+
+def with_others(key: str, had: Any, wanted: Any, base: Any) -> Any:
+    """Return a list of ours together with the items that others have added to it.
+
+    Their order is that of the live list if it has the same items: an order has no meaning here.
+    """
+    if key not in SETS or base is UNKNOWN or not isinstance(had, list):
+        return wanted
+    ours = base if isinstance(base, list) else []
+    both = [*wanted, *(item for item in had if item not in ours and item not in wanted)]
+    return had if len(both) == len(had) and all(item in had for item in both) else both
 
 
 def _same(path: Path, had: Any, wanted: Any) -> bool:

@@ -155,7 +155,20 @@ def _to_zero(raycluster: Raw) -> Raw:
     for group in groups:
         group["replicas"] = group["minReplicas"] = 0
     remembered = {names.REPLICAS: json.dumps(before), names.IDLE_SINCE: None}
-    return {"spec": {"workerGroupSpecs": groups}, "metadata": _annotated(remembered)}
+    return {"spec": _groups_of(raycluster, groups), "metadata": _annotated(remembered)}
+
+
+def _groups_of(raycluster: Raw, groups: list[Raw]) -> Raw:
+    """Return the fields of the spec that give the cluster these worker groups.
+
+    A queued cluster that is not elastic is going to be suspended by Kueue in any case. Without
+    `suspend` in the same change, KubeRay creates pods while Kueue deletes them, and then waits
+    for minutes for pods that it counts as created.
+    """
+    spec: Raw = {"workerGroupSpecs": groups}
+    if status.is_replaced_when_resized(raycluster):
+        spec["suspend"] = True
+    return spec
 
 
 def _from_zero(raycluster: Raw, *, now_s: float) -> Raw:
@@ -166,7 +179,7 @@ def _from_zero(raycluster: Raw, *, now_s: float) -> Raw:
         for group in groups:
             if group["groupName"] in before:
                 group["replicas"], group["minReplicas"] = before[group["groupName"]]
-        patch["spec"] = {"workerGroupSpecs": groups}
+        patch["spec"] = _groups_of(raycluster, groups)
     if raycluster["spec"].get("suspend") is True and not status.queue_of(raycluster):
         patch.setdefault("spec", {})["suspend"] = False
     if not patch:
@@ -197,7 +210,7 @@ def _resized(raycluster: Raw, name: str, workers: Mapping[str, int]) -> Raw:
         return {}
     for group_name, replicas in workers.items():
         by_name[group_name]["replicas"] = replicas
-    return {"spec": {"workerGroupSpecs": groups}}
+    return {"spec": _groups_of(raycluster, groups)}
 
 
 def _refuse_outside(name: str, group: Raw, replicas: int) -> None:

@@ -97,8 +97,8 @@ def _annotations(template: KubeRayTemplate) -> dict[str, str]:
     }
     if template.idle != IdlePolicy():
         annotations[names.IDLE] = _compact(template.idle.model_dump(mode="json"))
-    if template.queue and template.autoscaling.enabled:
-        # Kueue lets a queued cluster change its size only as an elastic job.
+    if template.queue:
+        # Kueue resizes a running cluster only as an elastic job; any other loses its head and jobs.
         annotations[names.ELASTIC_ANNOTATION] = "true"
     return annotations
 

@@ -47,6 +47,8 @@ TOKEN_KEY: Final = "auth_token"
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
 ELASTIC_ANNOTATION: Final = "kueue.x-k8s.io/elastic-job"
+ELASTIC_GATE: Final = "kueue.x-k8s.io/elastic-job"
+"""Scheduling gate that Kueue's webhook writes into the pod templates of an elastic job."""
 MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 
 # Warm workers in pods.

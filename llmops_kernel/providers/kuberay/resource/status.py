@@ -57,6 +57,27 @@ def queue_of(raycluster: Obj) -> str | None:
     return labels(raycluster, "metadata", "labels").get(names.QUEUE_LABEL) or None
 
 
+def is_elastic(raycluster: Obj) -> bool:
+    """Return whether Kueue can resize it while it runs.
+
+    The annotation only asks for that. Kueue's webhook answers with a scheduling gate in the pod
+    templates, and only where its feature gate ElasticJobsViaWorkloadSlices is on.
+    """
+    gates = objects(raycluster, "spec", "headGroupSpec", "template", "spec", "schedulingGates")
+    asked = annotation(raycluster, names.ELASTIC_ANNOTATION) == "true"
+    return asked and any(gate.get("name") == names.ELASTIC_GATE for gate in gates)
+
+
+def is_replaced_when_resized(raycluster: Obj) -> bool:
+    """Return whether Kueue deletes all pods, the head's too, when the number of workers changes.
+
+    Kueue has written `suspend` into each cluster that it manages; a label alone has no effect
+    where Kueue is not installed.
+    """
+    is_admitted = dig(raycluster, "spec", "suspend") is False
+    return bool(queue_of(raycluster)) and is_admitted and not is_elastic(raycluster)
+
+
 def is_ours(raycluster: Obj) -> bool:
     found = labels(raycluster, "metadata", "labels").get(names.MANAGED_BY_LABEL)
     return found == names.MANAGED_BY

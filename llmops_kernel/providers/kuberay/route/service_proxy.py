@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
+from llmops_kernel.providers.kuberay.api.errors import KubeDenied
+
 if TYPE_CHECKING:
     from llmops_kernel.providers.kuberay.api.client import Kube
     from llmops_kernel.providers.kuberay.resource.objects import Obj
@@ -94,7 +96,7 @@ class DashboardRoute:
 
     def auth(self) -> httpx.Auth:
         gate = self._kube.auth() if self._is_proxied else None
-        return RouteAuth(gate, gate_url=self._kube.server, token=self._token)
+        return RouteAuth(gate, gate_url=self._kube.server, token=self._token, kube=self._kube)
 
     def verify(self) -> Any:
         return self._kube.verify() if self._is_proxied else True
@@ -113,8 +115,16 @@ class RouteAuth(httpx.Auth):
     is not mistaken for a missing job.
     """
 
-    def __init__(self, gate: httpx.Auth | None, *, gate_url: str, token: RayToken | None) -> None:
+    def __init__(
+        self,
+        gate: httpx.Auth | None,
+        *,
+        gate_url: str,
+        token: RayToken | None,
+        kube: Kube | None = None,
+    ) -> None:
         self._gate = gate
+        self._kube = kube
         self._origin = _origin(httpx.URL(gate_url))
         self._token = token
 
@@ -143,7 +153,7 @@ class RouteAuth(httpx.Auth):
             pass
         if _may_be_status(response):
             response.read()
-            _raise_for_gate(response)
+            _raise_for_gate(response, request, self._kube)
         return response
 
     async def async_auth_flow(
@@ -163,7 +173,7 @@ class RouteAuth(httpx.Auth):
                 pass
             if _may_be_status(response):
                 await response.aread()
-                _raise_for_gate(response)
+                _raise_for_gate(response, request, self._kube)
             refused = sent
             if is_second or not refused or not _asks_for_another_token(request, response):
                 return
@@ -197,8 +207,11 @@ def _may_be_status(response: httpx.Response) -> bool:
     return response.is_error and kind.startswith("application/json")
 
 
-def _raise_for_gate(response: httpx.Response) -> None:
-    """Raise if the API server answered: of the two, only Kubernetes sends a Status object."""
+def _raise_for_gate(response: httpx.Response, request: httpx.Request, kube: Kube | None) -> None:
+    """Raise if the API server answered: of the two, only Kubernetes sends a Status object.
+
+    KubeDenied names the right that is missing, or how to sign in again.
+    """
     try:
         status = response.json()
     except ValueError:
@@ -206,6 +219,10 @@ def _raise_for_gate(response: httpx.Response) -> None:
     if not isinstance(status, dict) or status.get("kind") != "Status":
         return
     code = response.status_code
+    if kube is not None and code in _REFUSED:
+        error = kube.refusal(code, status, method=request.method, path=request.url.path)
+        if isinstance(error, KubeDenied):
+            raise error
     said = status.get("message") or status.get("reason")
     what = f"the Kubernetes API server answered {code}: {said}"
     raise (GatewayBusy if code in _BUSY else GatewayRefusal)(what, code=code)

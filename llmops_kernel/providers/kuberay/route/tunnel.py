@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llmops_kernel.config.models.kuberay_fields import Access
 from llmops_kernel.errors import ClusterUnreachableError, MissingDependencyError
+from llmops_kernel.providers.kuberay.api.errors import KubeDenied
 from llmops_kernel.providers.kuberay.api.paths import (
     pods_path,
     secrets_path,
@@ -179,6 +180,7 @@ class _Routes:
     def best(self) -> _Open:
         """Return the first route that works; each is tried once."""
         reported: list[str] = []
+        denied: KubeDenied | None = None
         good_until_s = _FOREVER
         for name, make in self._candidates():
             try:
@@ -190,9 +192,14 @@ class _Routes:
                     good_until_s = time.monotonic() + SECOND_CHOICE_S
             except (ClusterUnreachableError, MissingDependencyError) as error:
                 reported.append(f"{name}: {error.message}")
+                if isinstance(error, KubeDenied):
+                    denied = denied or error
             else:
                 found.good_until_s = good_until_s
                 return found
+        if denied is not None:
+            # The other routes are substitutes for the one that only lacks a right.
+            raise denied
         raise ClusterUnreachableError(
             f"Cannot reach the dashboard by any route: RayCluster {self._target.name} in namespace"
             f" {self._target.namespace}: {'; '.join(reported)}",

@@ -20,8 +20,15 @@ from llmops_kernel.providers.kuberay.state.ray_probe import RayAnswer, ask_ray, 
 from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterState, Waiting
 
 PROVIDER: Final = "kuberay"
+_GET_S: Final = 0.9
+"""Timeout for questions about a cluster that were never asked before: a kernel must not hang."""
+_GET_TRIPS: Final = 30
+"""Round trips added to it: a new route needs about 15 of them, with handshakes and Ray's report."""
+_FIRST_S: Final = 0.9
+_TRIPS: Final = 15
+"""Round trips to a far API server that the reasons of a wait may take."""
 _reasons: RefreshingCache[tuple[Waiting, ...]] = RefreshingCache(
-    refresh_after_s=2.0, patience_s=0.9, stale_s=15.0
+    refresh_after_s=2.0, patience_s=_FIRST_S, stale_s=15.0
 )
 _PODS_S: Final = 2.0
 _NEXT_S: Final = 0.05
@@ -50,6 +57,11 @@ _NOT_NOW: Final[Mapping[ClusterAction, Mapping[ClusterState, str]]] = {
 }
 
 
+def latest_s(located: LocatedCluster) -> float:
+    """Return until when a command waits for what was never asked before (monotonic)."""
+    return time.monotonic() + _GET_S + _GET_TRIPS * located.kube.round_trip.seconds
+
+
 def info_of(
     located: LocatedCluster,
     *,
@@ -65,7 +77,7 @@ def info_of(
     phase = status.phase_of(raycluster)
     answer = ask_ray(located, until_s=until_s) if phase.asks_ray and asks else None
     phase = _with_ray(phase, answer, is_away=located.error is not None, in_list=in_list)
-    reasons = _reasons_for(located, phase, answer, until_s=until_s) if asks else ()
+    reasons = _with_denial(located, phase, answer, until_s=until_s) if asks else ()
     ready, wanted = status.workers_ready(raycluster), total_expected_pods(raycluster)
     message, remedy = _words(located, phase, reasons)
     is_incomplete = asks and ready != wanted and phase.state is not ClusterState.STOPPED
@@ -170,6 +182,16 @@ def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list:
     return Phase(ClusterState.STARTING, "Ray's API has not answered yet")
 
 
+def _with_denial(
+    located: LocatedCluster, phase: Phase, answer: RayAnswer | None, *, until_s: float | None
+) -> tuple[Waiting, ...]:
+    """Return the reasons; a missing right to ask Ray comes first, and says nothing about Ray."""
+    reasons = _reasons_for(located, phase, answer, until_s=until_s)
+    if answer is None or answer.denied is None or not phase.asks_ray:
+        return reasons
+    return (answer.denied, *(one for one in reasons if one.kind != "ray"))
+
+
 def _reasons_for(
     located: LocatedCluster, phase: Phase, answer: RayAnswer | None, *, until_s: float | None
 ) -> tuple[Waiting, ...]:
@@ -180,12 +202,13 @@ def _reasons_for(
     waits = phase.state in (ClusterState.STARTING, ClusterState.STOPPING)
     if located.error is not None or not (waits or (short and phase.state is ClusterState.READY)):
         return ()
-    lives = None if answer is None else answer.lives
+    lives = None if answer is None or answer.denied else answer.lives
     # Another phase has other reasons; another count of the same reasons may wait a moment.
     step = "".join(char for char in phase.message if not char.isdigit())
     generation = raycluster["metadata"].get("generation")
     key = (id(located.kube), located.uid, generation, step)
-    patience_s = _NEXT_S if located.uid in _explained else None
+    far_s = _FIRST_S + _TRIPS * located.kube.round_trip.seconds
+    patience_s = _NEXT_S if located.uid in _explained else far_s
     reasons = _reasons.get(
         key, lambda: _find_reasons(located, lives), until_s=until_s, patience_s=patience_s
     )
@@ -198,7 +221,7 @@ def _reasons_for(
 
 
 def _find_reasons(located: LocatedCluster, ray_answers: bool | None) -> tuple[Waiting, ...]:
-    from llmops_kernel.providers.kuberay.fit.observation import observe
+    from llmops_kernel.providers.kuberay.fit.observation import TIMEOUT_S, observe
     from llmops_kernel.providers.kuberay.waiting.reasons import waiting
 
     try:
@@ -209,6 +232,7 @@ def _find_reasons(located: LocatedCluster, ray_answers: bool | None) -> tuple[Wa
             raycluster=located.raycluster,
             pods=pods_of_cluster(located),
             ray_answers=ray_answers,
+            timeout_s=TIMEOUT_S + _TRIPS * located.kube.round_trip.seconds,
         )
     except KubeError as error:
         return (Waiting(message=error.message, remedy=error.remedy, kind="permission"),)
@@ -226,7 +250,8 @@ def _words(located: LocatedCluster, phase: Phase, reasons: tuple[Waiting, ...]) 
         message = f"Last known state, {located.old_s:.0f} s old: {located.error.message}"
         return message, located.error.remedy
     if reasons and phase.state is not ClusterState.STOPPING:
-        also = f" ({phase.message})" if phase.asks_ray else ""
+        is_more = phase.asks_ray and phase.message != reasons[0].message
+        also = f" ({phase.message})" if is_more else ""
         return f"{reasons[0].message}{also}", reasons[0].remedy
     if phase.state is ClusterState.STOPPED:
         return phase.message, f"llmops resume {located.name}"

@@ -15,14 +15,19 @@ from llmops_kernel.providers.protocol import ActionPreview, ClusterAction, Clust
 
 _RUNS: Final = "runs with their journals, and what they wrote to storage outside the pods"
 _LOST: Final = "Ray's list of jobs and its logs"
+_ELASTIC: Final = (
+    " Clusters keep their head where Kueue's feature gate ElasticJobsViaWorkloadSlices is on and"
+    " they are created by this version of llmops."
+)
 
 
 def preview_of(located: LocatedCluster, info: ClusterInfo, action: ClusterAction) -> ActionPreview:
     """Return the preview. Asks Ray what runs, and says so if that is unknown."""
-    lives = info.state in (ClusterState.READY, ClusterState.STARTING)
-    jobs = jobs_of(located) if lives and info.is_ready else None
+    restarts = _restarts(located, action)
+    lives = restarts or info.state in (ClusterState.READY, ClusterState.STARTING)
+    jobs = jobs_of(located) if restarts or info.is_ready else None
     pods = pods_of_cluster(located) if lives else []
-    ends = action in (ClusterAction.SUSPEND, ClusterAction.DELETE)
+    ends = restarts or action in (ClusterAction.SUSPEND, ClusterAction.DELETE)
     stops = [*_work(info, jobs), *_pods(pods, located, action)] if ends and lives else []
     is_busy = jobs is None or any(map(is_active, jobs))
     return ActionPreview(
@@ -35,8 +40,20 @@ def preview_of(located: LocatedCluster, info: ClusterInfo, action: ClusterAction
     )
 
 
+def _restarts(located: LocatedCluster, action: ClusterAction) -> bool:
+    """Return whether Kueue deletes the head, too, because the number of workers changes."""
+    resizes = action in (ClusterAction.SUSPEND, ClusterAction.RESUME, ClusterAction.SCALE)
+    return resizes and status.is_replaced_when_resized(located.raycluster)
+
+
 def _summary(located: LocatedCluster, action: ClusterAction) -> str:
     name, queue = located.name, status.queue_of(located.raycluster)
+    if _restarts(located, action):
+        return (
+            f"Changes the number of workers of cluster {name}. It is not an elastic job of Kueue"
+            f" (queue {queue}), so Kueue deletes all of its pods, also the head, and admits the"
+            f" cluster again with the new size.{_ELASTIC}"
+        )
     if action is ClusterAction.SUSPEND and queue:
         return (
             f"Scales cluster {name} to zero workers. Kueue owns its suspension (queue {queue}),"
@@ -65,7 +82,8 @@ def _work(info: ClusterInfo, jobs: Sequence[dict[str, Any]] | None) -> list[str]
 
 
 def _pods(pods: Sequence[Any] | None, located: LocatedCluster, action: ClusterAction) -> list[str]:
-    stays = action is ClusterAction.SUSPEND and status.queue_of(located.raycluster)
+    queued = status.queue_of(located.raycluster)
+    stays = action is ClusterAction.SUSPEND and queued and not _restarts(located, action)
     workers = None if pods is None else sum(not _is_head(pod) for pod in pods)
     if workers is None:
         return [] if stays else ["the head pod and all worker pods", _LOST]

@@ -21,6 +21,8 @@ from llmops_kernel.providers.kuberay.waiting.queue import queue_reasons
 from llmops_kernel.providers.protocol import Waiting
 
 _MAX = 6
+CLUSTER_WIDE = frozenset({"nodes", "pods of other namespaces", "clusterqueues"})
+"""What no Role of a namespace can grant."""
 
 
 def waiting(observation: ClusterObservation) -> tuple[Waiting, ...]:
@@ -37,7 +39,7 @@ def waiting(observation: ClusterObservation) -> tuple[Waiting, ...]:
                 *_demand_reasons(observation),
             ]
     reasons = [reason.model_copy(update={"message": _sentence(reason.message)}) for reason in found]
-    return tuple([*_once(reasons)[:_MAX], *(_unknowns(observation) if reasons else [])])
+    return tuple([*_once(reasons)[:_MAX], *(_unknowns(observation, reasons) if reasons else [])])
 
 
 def _once(reasons: Iterable[Waiting]) -> list[Waiting]:
@@ -77,13 +79,29 @@ def _demand_reasons(observation: ClusterObservation) -> list[Waiting]:
     return [] if ready < wanted else [*demand_reasons(report)]
 
 
-def _unknowns(observation: ClusterObservation) -> list[Waiting]:
+def _needs_others(reasons: Iterable[Waiting]) -> bool:
+    """Return whether what only a ClusterRole can grant would explain more."""
+    return any(reason.kind in ("capacity", "queue", "quota", "") for reason in reasons)
+
+
+def _unknowns(observation: ClusterObservation, reasons: Iterable[Waiting]) -> list[Waiting]:
     found = []
-    if observation.denied:
+    of_role = [what for what in observation.denied if what not in CLUSTER_WIDE]
+    if of_role:
         found.append(
             Waiting(
-                message=f"Missing permission to read: {', '.join(observation.denied)}",
+                message=f"Missing permission to read: {', '.join(of_role)}",
                 remedy=f"ask an administrator to grant it: {rbac_file()} has the rules",
+                kind="permission",
+            )
+        )
+    others = [what for what in observation.denied if what in CLUSTER_WIDE]
+    if others and _needs_others(reasons):
+        found.append(
+            Waiting(
+                message=f"Missing permission to read in the whole cluster: {', '.join(others)}",
+                remedy="this is optional and needs a ClusterRole: `llmops cluster rbac TEMPLATE"
+                " --for user:NAME --cluster-wide` prints it",
                 kind="permission",
             )
         )

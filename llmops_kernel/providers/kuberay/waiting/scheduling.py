@@ -26,6 +26,8 @@ from llmops_kernel.providers.kuberay.resource.objects import (
 from llmops_kernel.providers.protocol import Waiting
 
 _CLAIM: Final = re.compile(r"persistentvolumeclaim \"(?P<name>[^\"]+)\" not found")
+_PREEMPTION: Final = re.compile(r"\s*(?:no new claims to deallocate,)?\s*preemption:")
+"""Where the scheduler's sentence turns to other pods; that of 1.36 names claims too."""
 _UNBOUND: Final = "unbound immediate PersistentVolumeClaims"
 _ZONE: Final = "volume node affinity conflict"
 _ZERO: Final = Decimal(0)
@@ -57,7 +59,7 @@ def _failed(pod: Obj, observation: ClusterObservation) -> str:
 
 def _from_scheduler(message: str) -> Waiting:
     return Waiting(
-        message=f"the scheduler found no node: {one_line(message.partition(' preemption:')[0])}",
+        message=f"the scheduler found no node: {one_line(_PREEMPTION.split(message)[0])}",
         remedy="correct in the template what the message names: cpus, memory, gpus,"
         " node_selector, tolerations of the group",
         kind="capacity",

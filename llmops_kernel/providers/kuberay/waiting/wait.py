@@ -13,6 +13,8 @@ from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Progress
 
 STUCK_S: Final = 60.0
 """How long to wait on a hopeless reason: a node, a quota or an image may still appear."""
+DENIED_S: Final = 3.0
+"""The same for a right that is missing: only an API server that starts grants it by itself."""
 _COUNTS: Final = re.compile(r"\d of \d+ workers?\b")
 _EVERY_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -44,8 +46,9 @@ def wait_until_ready(
                 remedy=info.remedy or f"llmops resume {info.name}",
             )
         stuck_since_s = (stuck_since_s or now_s) if _is_stuck(info) else None
-        if stuck_since_s is not None and now_s - stuck_since_s >= stuck_s:
-            raise _given_up(info, f"and needs a change to become ready (waited {stuck_s:.0f} s)")
+        limit_s = min(stuck_s, DENIED_S) if _is_denied(info) else stuck_s
+        if stuck_since_s is not None and now_s - stuck_since_s >= limit_s:
+            raise _given_up(info, f"and needs a change to become ready (waited {limit_s:.0f} s)")
         if timeout_s is not None and now_s - began_s >= timeout_s:
             raise _given_up(info, f"after {timeout_s:.0f} s")
         reporter.look(info)
@@ -83,6 +86,10 @@ def sentence_of(info: ClusterInfo) -> str:
 
 def _is_stuck(info: ClusterInfo) -> bool:
     return any(reason.is_stuck for reason in info.waiting)
+
+
+def _is_denied(info: ClusterInfo) -> bool:
+    return any(reason.is_stuck and reason.kind == "permission" for reason in info.waiting)
 
 
 def _given_up(info: ClusterInfo, how: str) -> ClusterStartError:

@@ -11,6 +11,18 @@
   let view = '';
   let alive = false;
 
+  // JupyterLab's theme, in a tab of JupyterLab; elsewhere empty: Ray's page then asks the browser.
+  const lab = outside();
+  const theme = () => ({ true: 'light', false: 'dark' })[lab?.dataset.jpThemeLight] ?? '';
+
+  function outside() {
+    try {
+      return window.parent === window ? null : window.parent.document.body;
+    } catch {
+      return null; // A page of another origin.
+    }
+  }
+
   function say(lines, address = '') {
     note.replaceChildren(
       ...lines.filter(Boolean).map(line => {
@@ -40,7 +52,7 @@
   function show() {
     alive = false;
     frame.hidden = false;
-    frame.src = `${views}/${view}/${location.hash}`;
+    frame.src = `${views}/${view}/${theme() && `?theme=${theme()}`}${location.hash}`;
     setTimeout(() => {
       if (!alive) {
         say([
@@ -49,6 +61,17 @@
         ]);
       }
     }, SILENT_MS);
+  }
+
+  let shown = theme();
+  document.body.dataset.theme = shown;
+  function follow() {
+    if (theme() !== shown) {
+      shown = document.body.dataset.theme = theme();
+      if (view) {
+        show(); // Ray's page reads its theme when it starts.
+      }
+    }
   }
 
   async function renew() {
@@ -86,6 +109,11 @@
     frame.contentWindow.postMessage({ llmops: location.hash }, '*')
   );
   document.addEventListener('visibilitychange', () => document.hidden || renew());
+  if (lab) {
+    const watch = new MutationObserver(follow);
+    watch.observe(lab, { attributes: true, attributeFilter: ['data-jp-theme-light'] });
+    addEventListener('pagehide', () => watch.disconnect());
+  }
   setInterval(renew, RENEW_MS);
   renew();
 })();

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import DataError
 from llmops_kernel.store import paths
@@ -114,7 +115,7 @@ def _totals(config: TrainingConfig, walk: Walk) -> tuple[int, int | None]:
     rows, is_exact = estimated_rows(plan, walk.counts)
     if rows < walk.world:
         raise DataError(
-            f"{rows} row(s) cannot be divided among {walk.world} workers.",
+            f"{counted(rows, 'row')} cannot be divided among {walk.world} workers.",
             remedy=f"set parallelism.num_workers={max(1, rows)}, or give more rows",
         )
     longest = _longest_share(walk) if is_exact else None

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile, open_url
+from llmops_kernel.tables.formats.not_json import not_json
 from llmops_kernel.tables.parts import unreadable
 from llmops_kernel.train.data.stream.order import StreamPart
 
@@ -104,10 +105,8 @@ class _Lines:
         try:
             row = json.loads(self._lines[number])
         except (ValueError, RecursionError) as error:
-            raise DataError(
-                f"Row {label} is not valid JSON ({error}).",
-                remedy="each line must be one JSON object; fix or delete that line",
-            ) from error
+            what, remedy = not_json(self._lines[number], error)
+            raise DataError(f"Row {label} is {what}.", remedy=remedy) from error
         if not isinstance(row, dict):
             raise DataError(
                 f"Row {label} is a {type(row).__name__} where an object is needed.",

@@ -126,6 +126,37 @@ def test_list_without_watch_is_polled(cloud: Cloud) -> None:
     until(lambda: names(cloud) == {"a"})
 
 
+def test_a_watch_that_was_refused_once_comes_back(cloud: Cloud) -> None:
+    """An API server that starts answers 403 until it has read its roles."""
+    assert names(cloud) == set()
+    until(lambda: open_watches(cloud) == 1)
+    cloud.standin.fault("deny", path=cloud.path, verb="watch", count=2)
+    cloud.standin.fault("drop-watch", path=cloud.path)
+    until(lambda: open_watches(cloud) == 0)
+    cloud.create(raycluster("meanwhile"))
+    until(lambda: names(cloud) == {"meanwhile"})
+    until(lambda: open_watches(cloud) == 1)
+    before = requests(cloud, "list")
+    cloud.create(raycluster("after"))
+    until(lambda: names(cloud) == {"meanwhile", "after"})
+    assert requests(cloud, "list") == before
+
+
+def test_a_list_that_was_refused_is_asked_for_again(cloud: Cloud) -> None:
+    cloud.create(raycluster("a"))
+    cloud.standin.fault("deny", path=cloud.path, verb="list", count=3)
+    with pytest.raises(KubeError):
+        names(cloud)
+    until(lambda: _names_or_none(cloud) == {"a"})
+
+
+def _names_or_none(cloud: Cloud) -> set[str] | None:
+    try:
+        return names(cloud)
+    except KubeError:
+        return None
+
+
 def test_a_place_that_may_not_be_seen_says_so_to_all(cloud: Cloud) -> None:
     cloud.standin.user("nob", "nob-token", [])
     cloud.login("nob-token")

@@ -9,9 +9,22 @@ from typing import Any
 import pytest
 import yaml
 
+from llmops_kernel.providers.kuberay.api.rbac import RULES
 from llmops_kernel.providers.kuberay.api.rights import ALL, Right
 
 FILE = Path(__file__).parents[4] / "cluster_templates" / "rbac.yaml"
+
+
+@pytest.mark.parametrize(("group", "resource"), RULES, ids="/".join)
+def test_each_resource_stands_in_its_rule(group: str, resource: str) -> None:
+    rule = rules()[RULES[group, resource] - 1]
+    assert rule["apiGroups"] == [group]
+    assert resource in rule["resources"]
+
+
+def test_every_rule_is_named_by_a_resource() -> None:
+    named = {(g, r) for rule in rules() for g in rule["apiGroups"] for r in rule["resources"]}
+    assert named == set(RULES)
 
 
 def rules() -> list[dict[str, Any]]:

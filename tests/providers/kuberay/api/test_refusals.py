@@ -139,6 +139,19 @@ def test_rights_that_are_missing_are_named_with_their_rule(cloud: Cloud) -> None
     assert caught.value.status == 403
 
 
+def test_a_right_that_is_granted_later_is_noticed(cloud: Cloud) -> None:
+    cloud.provider.up(cloud.template(), wait=False)
+    cloud.standin.user("fay", "fay-token", [PolicyRule(RAY, ("rayclusters",), ("get", "list"))])
+    cloud.login("fay-token")
+    provider = KubeRayProvider(cloud.home)
+    assert _until_known(provider).actions[ClusterAction.SUSPEND]
+    cloud.standin.user("fay", "fay-token", [PolicyRule(("*",), ("*",), ("*",))])
+    deadline_s = time.monotonic() + 60
+    while provider.get("one").actions[ClusterAction.SUSPEND]:
+        assert time.monotonic() < deadline_s, "the right was never asked for again"
+        time.sleep(0.2)
+
+
 def _until_known(provider: KubeRayProvider) -> Any:
     deadline_s = time.monotonic() + 10
     while True:

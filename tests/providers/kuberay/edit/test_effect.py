@@ -9,6 +9,7 @@ import pytest
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.providers.capabilities import EditEffect, EditKind
+from llmops_kernel.providers.kuberay.edit.additions import with_additions
 from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
 from llmops_kernel.providers.kuberay.render.manifest import render
 
@@ -185,9 +186,16 @@ def test_kueue_admits_other_numbers_again():
     found = effect(new, live(queue="team-a"))
     assert found.kind is EditKind.RESTART
     assert "Kueue must admit the changed pods again" in found.sentence
-    elastic = {"queue": "team-a", "autoscaling": True}
-    new = rendered(**elastic, worker_groups=groups(max_replicas=9))
-    assert effect(new, live(**elastic)).kind is EditKind.LIVE
+
+
+def test_kueue_resizes_an_elastic_cluster_while_it_runs():
+    old = live(queue="team-a")
+    new = rendered(queue="team-a", worker_groups=groups(replicas=4))
+    # The annotation alone is a wish: Kueue answers with its scheduling gate.
+    assert effect(new, old).kind is EditKind.RESTART
+    pod = old["spec"]["headGroupSpec"]["template"]["spec"]
+    pod["schedulingGates"] = [{"name": "kueue.x-k8s.io/elastic-job"}]
+    assert effect(new, old).kind is EditKind.LIVE
 
 
 def test_another_queue_needs_a_suspended_cluster():
@@ -232,6 +240,61 @@ def test_fields_of_others_stay_and_ours_go():
     assert "head: serviceAccountName (ray) is removed" in found.lines
     assert "group h100: serviceAccountName (ray) is removed" in found.lines
     assert not any("hostNetwork" in line for line in found.lines)
+
+
+def admitted() -> dict[str, Any]:
+    """As Kueue leaves a cluster that it admitted on a flavor with a node label and a taint."""
+    old = live(queue="team-a", worker_groups=groups(tolerations=[{"key": "ours"}]))
+    spec = old["spec"]
+    for one in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        meta, pod = one["template"].setdefault("metadata", {}), one["template"]["spec"]
+        meta["labels"] = {**meta.get("labels", {}), "kueue.x-k8s.io/podset": "x"}
+        meta["annotations"] = {"kueue.x-k8s.io/workload": "raycluster-lab-1"}
+        pod["nodeSelector"] = {**pod.get("nodeSelector", {}), "pool": "h100"}
+        pod["tolerations"] = [*pod.get("tolerations", []), {"key": "h100", "operator": "Exists"}]
+        pod["schedulingGates"] = [{"name": "kueue.x-k8s.io/elastic-job"}]
+    entry = {"manager": "kueue", "operation": "Update"}
+    entry["fieldsV1"] = {"f:spec": {"f:workerGroupSpecs": {}}}
+    old["metadata"]["managedFields"] = [entry]
+    return old
+
+
+def test_what_kueue_writes_into_pod_templates_is_no_change():
+    same = rendered(queue="team-a", worker_groups=groups(tolerations=[{"key": "ours"}]))
+    found = effect(same, admitted(), base=same)
+    assert found.kind is EditKind.NOTHING, found.lines
+
+
+def test_beside_what_kueue_wrote_our_changes_are_seen():
+    was = rendered(queue="team-a", worker_groups=groups(tolerations=[{"key": "ours"}]))
+    new = rendered(queue="team-a", worker_groups=groups(node_selector={"zone": "a"}))
+    lines = effect(new, admitted(), base=was).lines
+    assert any("tolerations" in line for line in lines)
+    assert any("zone" in line for line in lines)
+    assert not any("pool" in line or "kueue" in line.replace("elastic", "") for line in lines)
+
+
+def test_what_a_webhook_added_goes_back_with_the_groups():
+    was = rendered(queue="team-a", worker_groups=groups(tolerations=[{"key": "ours"}]))
+    old = admitted()
+    pod = old["spec"]["workerGroupSpecs"][0]["template"]["spec"]
+    pod["containers"].append({"name": "mesh", "image": "registry.example/mesh:1"})
+    pod["containers"][0]["env"] = [
+        *pod["containers"][0].get("env", []),
+        {"name": "FROM_WEBHOOK", "value": "1"},
+    ]
+    new = rendered(queue="team-a", worker_groups=groups(replicas=4))
+    assert not any("mesh" in line for line in effect(new, old, base=was).lines)
+    group = with_additions(new["spec"], old["spec"], was["spec"])["workerGroupSpecs"][0]
+    sent = group["template"]["spec"]
+    assert [one["name"] for one in sent["containers"]] == ["ray-worker", "mesh"]
+    assert {"name": "FROM_WEBHOOK", "value": "1"} in sent["containers"][0]["env"]
+    assert {"key": "h100", "operator": "Exists"} in sent["tolerations"]
+    assert not any(one["key"] == "ours" for one in sent["tolerations"])
+    assert sent["nodeSelector"]["pool"] == "h100"
+    assert sent["schedulingGates"] == [{"name": "kueue.x-k8s.io/elastic-job"}]
+    assert group["template"]["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "x"
+    assert group["replicas"] == 4
 
 
 def test_a_group_may_be_called_like_a_field():

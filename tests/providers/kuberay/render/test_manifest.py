@@ -254,13 +254,14 @@ def test_topology_spread_counts_the_groups_own_pods():
 
 
 def test_a_queue_is_reported_to_kueue_alone():
-    manifest = made(queue="team-a", queue_priority="high", autoscaling=True)
+    manifest = made(queue="team-a", queue_priority="high")
     meta = manifest.raycluster["metadata"]
     assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
     assert meta["labels"]["kueue.x-k8s.io/priority-class"] == "high"
     assert meta["annotations"]["kueue.x-k8s.io/elastic-job"] == "true"
     assert "suspend" not in manifest.raycluster["spec"]
     assert "metadata" not in manifest.raycluster["spec"]["headGroupSpec"]["template"]
+    assert "kueue.x-k8s.io/elastic-job" not in made().raycluster["metadata"]["annotations"]
 
 
 def test_without_token_fields_the_variables_are_ours():

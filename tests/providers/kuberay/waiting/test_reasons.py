@@ -62,9 +62,23 @@ def test_the_group_is_named_when_there_are_several() -> None:
 
 def test_what_could_not_be_looked_at_is_reported_last() -> None:
     found = waiting(one(unscheduled(), denied=("nodes", "events"), silent=("resourcequotas",)))
-    assert [reason.kind for reason in found] == ["capacity", "permission", "permission"]
-    assert found[1].message.endswith("Missing permission to read: nodes, events")
+    assert [reason.kind for reason in found] == ["capacity", *["permission"] * 3]
+    assert found[1].message == "Missing permission to read: events"
     assert "rbac.yaml" in found[1].remedy
+    # No Role of a namespace can grant it.
+    assert found[2].message == "Missing permission to read in the whole cluster: nodes"
+    assert "--cluster-wide" in found[2].remedy
+
+
+def test_optional_rights_are_not_mentioned_where_they_would_explain_nothing() -> None:
+    hidden = observation(
+        raycluster(replicas=1),
+        pods=[head(ready=False), pod(ready=True)],
+        denied=("nodes", "pods of other namespaces"),
+    )
+    found = waiting(hidden)
+    assert found
+    assert not any("whole cluster" in reason.message for reason in found)
 
 
 def test_a_complete_cluster_waits_for_nothing_whatever_is_hidden() -> None:
@@ -100,3 +114,18 @@ def test_pods_that_may_not_be_seen_are_not_taken_for_missing() -> None:
     assert "the reason is unknown" in first.message
     assert "has not made the pods" not in first.message
     assert rights.message == "Missing permission to read: pods"
+
+
+def test_the_schedulers_words_about_other_pods_are_left_out() -> None:
+    """As of Kubernetes 1.36, which names claims before preemption."""
+    first, *_ = waiting(
+        one(
+            unscheduled(
+                message="0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate,"
+                " preemption: 0/1 nodes are available: 1 No preemption victims found for incoming"
+                " pod."
+            ),
+            denied=("nodes",),
+        )
+    )
+    assert first.message.endswith("0/1 nodes are available: 1 Insufficient cpu.")

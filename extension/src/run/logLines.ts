@@ -1,0 +1,93 @@
+import { LogMatches } from '../wire';
+import { ILogSearch } from './requests';
+
+const ANSI = /\u001b\[[0-9;?]*[A-Za-z]/g;
+// As in llmops_kernel/store/logs/run_lines.py.
+const WORKER = String.raw`^(?:\([\w.:\- ]*pid=\d+[^)]*\) )?`;
+const OWN = new RegExp(String.raw`${WORKER}\[llmops\] (.*)`, 's');
+const BACKGROUND = new RegExp(
+  String.raw`${WORKER}(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\s+INFO\s|Running entrypoint for job )`
+);
+
+/** As a terminal shows it: colours left out, a progress bar's last state only. */
+export function shown(text: string): string {
+  const plain = text.replace(ANSI, '').replace(/\r+$/, '');
+  return plain.slice(plain.lastIndexOf('\r') + 1);
+}
+
+/** Whether a line is one of Ray's own: of level INFO, or its entrypoint. */
+export function isBackground(text: string): boolean {
+  return BACKGROUND.test(text.replace(ANSI, ''));
+}
+
+/** A line of a run about itself without its mark and its process. */
+export function unmarked(text: string): string {
+  return OWN.exec(text)?.[1] ?? text;
+}
+
+export type Pattern = Pick<ILogSearch, 'text' | 'regex' | 'ignore_case'>;
+
+/** Begin and end of the first hit in a line as it is shown; null where it has none. */
+export function hitIn(line: string, what: Pattern): [number, number] | null {
+  if (!what.text) {
+    return null;
+  }
+  const source = what.regex
+    ? what.text
+    : what.text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+  try {
+    const hit = new RegExp(source, what.ignore_case ? 'i' : '').exec(line);
+    return hit && hit[0] ? [hit.index, hit.index + hit[0].length] : null;
+  } catch {
+    return null; // Python's expressions are not all JavaScript's.
+  }
+}
+
+const COUNTED = 5000;
+const PER_REQUEST = 500;
+
+/** Offsets of the lines that match, in order. */
+export interface ICount {
+  offsets: number[];
+  /** There are more, which were not counted. */
+  isMore: boolean;
+}
+
+/**
+ * Find all lines that match, in requests that are each answered in about a second.
+ */
+export async function countMatches(
+  search: (what: ILogSearch) => Promise<LogMatches>,
+  what: Omit<ILogSearch, 'start' | 'backwards'>,
+  isShown: (text: string) => boolean,
+  signal: AbortSignal
+): Promise<ICount> {
+  const offsets: number[] = [];
+  let start: number | null = 0;
+  while (start !== null && offsets.length < COUNTED && !signal.aborted) {
+    const ask = { ...what, start, backwards: false, limit: PER_REQUEST };
+    const found: LogMatches = await search(ask);
+    offsets.push(
+      ...found.matches.filter(one => isShown(one.text)).map(one => one.offset)
+    );
+    start = found.next;
+  }
+  return { offsets, isMore: start !== null };
+}
+
+/** `3 of 17, continued from the beginning`. */
+export function matchText(
+  count: ICount | null,
+  found: number | undefined,
+  wrapped: string
+): string {
+  if (found === undefined || !count) {
+    return wrapped;
+  }
+  const at = count.offsets.indexOf(found) + 1;
+  const total = `${count.offsets.length.toLocaleString('en-US')}${count.isMore ? '+' : ''}`;
+  const place = at
+    ? `${at.toLocaleString('en-US')} of ${total}`
+    : `${total} matches`;
+  return [place, wrapped].filter(Boolean).join(', ');
+}

@@ -1,0 +1,122 @@
+import {
+  ILayoutRestorer,
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette, WidgetTracker } from '@jupyterlab/apputils';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+import { CATEGORY, CommandIDs } from '../commands';
+import { runsIcon } from '../icons';
+import { ILLMOps, IOperations, IRunsModel } from '../tokens';
+import { openAt, rowMenu } from '../ui/menu';
+import { TableActions } from './actions';
+import { RunTableModel } from './model';
+import * as requests from './requests';
+import { stateOf } from './state';
+import { RunTableWidget } from './widget';
+
+const MENU = [
+  CommandIDs.openRun,
+  CommandIDs.stopRun,
+  CommandIDs.retryRun,
+  CommandIDs.resubmitRun,
+  '',
+  CommandIDs.starRun,
+  CommandIDs.renameRun,
+  CommandIDs.copyRunId,
+  CommandIDs.openRunFolder,
+  '',
+  CommandIDs.deleteRun
+];
+
+const DESCRIBED_BY = {
+  args: {
+    type: 'object',
+    properties: {
+      where: {
+        type: 'string',
+        description: 'Only runs that match: method.r > 8 and eval_loss < 0.4'
+      },
+      sort: { type: 'string', description: 'Columns; a minus: largest first.' },
+      group: { type: 'string', description: 'Columns to group by.' }
+    }
+  }
+};
+
+/**
+ * Shows all runs as a table in the main area.
+ */
+export const runTablePlugin: JupyterFrontEndPlugin<void> = {
+  id: '@llmops/lab:run-table',
+  description: 'Filters, sorts, groups and compares all runs in a table.',
+  autoStart: true,
+  requires: [ILLMOps, IRunsModel, IOperations],
+  optional: [ITranslator, ICommandPalette, ILayoutRestorer],
+  activate: (
+    app: JupyterFrontEnd,
+    llmops: ILLMOps,
+    runs: IRunsModel,
+    operations: IOperations,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null
+  ) => {
+    const trans = (translator ?? nullTranslator).load('llmops');
+    const { commands, shell } = app;
+    const tracker = new WidgetTracker<RunTableWidget>({
+      namespace: 'llmops-run-table'
+    });
+    const create = (args: ReadonlyPartialJSONObject) => {
+      const model = new RunTableModel(sourceOf(llmops, runs), stateOf(args));
+      const actions = new TableActions(
+        { llmops, operations, commands, trans },
+        model
+      );
+      const open = (runId: string) =>
+        void commands.execute(CommandIDs.openRun, { runId });
+      const menu = (runId: string, event: React.MouseEvent) =>
+        openAt(rowMenu(commands, MENU, { runId }), event);
+      return new RunTableWidget(model, { actions, open, menu }, trans);
+    };
+    commands.addCommand(CommandIDs.showRunTable, {
+      label: trans.__('Show All Runs as a Table'),
+      caption: trans.__('Filter, sort, group and compare all runs'),
+      icon: runsIcon,
+      describedBy: DESCRIBED_BY,
+      execute: args => {
+        let widget = tracker.currentWidget;
+        if (!widget || widget.isDisposed) {
+          widget = create(args);
+          void tracker.add(widget);
+          const saved = widget;
+          widget.model.changed.connect(() => void tracker.save(saved));
+          shell.add(widget, 'main', { type: 'LLM Training Runs' });
+        } else if (Object.keys(args).length > 0) {
+          widget.model.set(stateOf(args));
+        }
+        shell.activateById(widget.id);
+      }
+    });
+    palette?.addItem({ command: CommandIDs.showRunTable, category: CATEGORY });
+    void restorer?.restore(tracker, {
+      command: CommandIDs.showRunTable,
+      args: ({ model }) => ({
+        ...model.state,
+        columns: [...model.state.columns]
+      }),
+      name: () => 'runs'
+    });
+  }
+};
+
+function sourceOf(llmops: ILLMOps, runs: IRunsModel) {
+  return {
+    table: requests.table.bind(null, llmops),
+    rays: requests.rays.bind(null, llmops),
+    ids: requests.ids.bind(null, llmops),
+    columns: async () => (await requests.columns(llmops)).columns,
+    changed: runs.changed
+  };
+}

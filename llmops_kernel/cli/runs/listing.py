@@ -1,0 +1,132 @@
+"""`llmops runs | tag`: list runs with columns of choice, and tag them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from llmops_kernel.cli.app import RUNS, command
+from llmops_kernel.cli.complete import clusters as complete_cluster
+from llmops_kernel.cli.complete import runs as complete_run
+
+if TYPE_CHECKING:
+    from llmops_kernel.api import RunList
+    from llmops_kernel.errors import QueryError
+
+
+Where = Annotated[
+    str, typer.Option(help="Only runs that match, by figures, config fields, state, tags, dates.")
+]
+Sort = Annotated[str, typer.Option(help="Columns to sort by; a minus begins with the largest.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="Columns to show, with commas between them; `help` lists all."),
+]
+Name = Annotated[str | None, typer.Option(help="Only runs of this config name.")]
+ClusterName = Annotated[
+    str | None, typer.Option(help="Only runs of this cluster.", autocompletion=complete_cluster)
+]
+Limit = Annotated[int, typer.Option(help="Maximum number of runs.", min=1)]
+Starred = Annotated[bool, typer.Option("--starred", help="Only runs with a star.")]
+Every = Annotated[
+    bool, typer.Option("--all", help="Also runs of `llmops bench` and `llmops doctor`.")
+]
+OutFile = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Write a .csv or .parquet file instead.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@command(RUNS, example='llmops runs --where "eval_loss < 0.4 and method.r == 8" --sort eval_loss')
+def runs(
+    where: Where = "",
+    sort: Sort = "",
+    columns: Columns = None,
+    name: Name = None,
+    cluster: ClusterName = None,
+    limit: Limit = 20,
+    starred: Starred = False,
+    every: Every = False,
+    out: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, newest first.
+
+    A run whose value is unknown never matches a condition on it, nor the opposite condition.
+    """
+    from llmops_kernel import api
+    from llmops_kernel.errors import QueryError
+
+    if columns == "help":
+        _print_columns()
+        return
+    names = None if columns is None else columns.split(",")
+    only: dict[str, Any] = {"name": name, "cluster": cluster, "starred": True if starred else None}
+    try:
+        found = api.runs(where, sort=sort, columns=names, limit=limit, all=every, **only)
+    except QueryError as error:
+        _point_at(where, error)
+        raise
+    _print(found, chosen=names is not None, is_filtered=bool(where), out=out, as_json=as_json)
+
+
+def _print(
+    found: RunList, *, chosen: bool, is_filtered: bool, out: Path | None, as_json: bool
+) -> None:
+    from llmops_kernel.cli import console
+
+    if out is not None:
+        path = found.save(out)
+        console.out().print(f"Wrote {len(found)} runs to {console.plain(str(path))}")
+    elif as_json and chosen:
+        console.print_json(found.records())
+    elif as_json:
+        names = found.names
+        console.print_json(
+            [{**s.model_dump(mode="json"), "label": names[s.run_id]} for s in found.summaries]
+        )
+    elif not found:
+        none = "No run matches." if is_filtered else "No run yet."
+        more = "" if is_filtered else " Submit one: llmops submit CONFIG.train.yaml"
+        console.out().print(none + more)
+    else:
+        from llmops_kernel.cli.runs.tables import chosen_table, runs_table
+
+        table = (chosen_table if chosen else runs_table)(found.table())
+        console.out().print(table)
+
+
+def _point_at(where: str, error: QueryError) -> None:
+    """Print the filter with a mark below what is wrong; the error follows."""
+    from llmops_kernel.cli.console import out, plain
+
+    if error.position is not None and "\n" not in where:
+        console = out(stderr=True)
+        console.print(f"  {plain(where)}", soft_wrap=True)
+        console.print(f"  {' ' * error.position}[red]^[/]", soft_wrap=True)
+
+
+def _print_columns() -> None:
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out, plain, table
+
+    columns = api.runs(columns=[], limit=None, all=True).all_columns
+    rows = [[plain(each.name), each.source, plain(each.label)] for each in columns]
+    out().print(table(["column", "from", "label"], rows))
+
+
+@command(RUNS, example="llmops tag last best paper")
+def tag(
+    run: Annotated[str, typer.Argument(help="A run.", autocompletion=complete_run)],
+    tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
+    remove: Annotated[list[str] | None, typer.Option("--remove", help="A tag to remove.")] = None,
+) -> None:
+    """Add tags to a run, or remove them; `llmops runs --where "'best' in tags"` lists such runs."""
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out, plain
+
+    target = api.attach(run)
+    kept = target.tag(*(tags or ()), remove=remove or ())
+    out().print(f"{target.id}: {plain(', '.join(kept)) or 'no tags'}")

@@ -1,0 +1,50 @@
+"""Completion behind `%llmops` and `%%train`: names on disk, commands and options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.services.names import cluster_names
+
+_CONFIGS = ("*.train.yaml", "*.script.yaml", "*.train.yml", "*.py")
+
+
+def of_train(words: list[str], incomplete: str) -> list[str]:
+    """Return what may follow `%%train`: configs of this folder, options, names of clusters."""
+    from llmops_kernel.magics.train_options import parser
+
+    if words[-1:] == ["--cluster"]:
+        return _beginning(incomplete, cluster_names())
+    if incomplete.startswith("-"):
+        return _beginning(incomplete, (o for a in parser()._actions for o in a.option_strings))
+    found = (path.name for pattern in _CONFIGS for path in Path.cwd().glob(pattern))
+    return _beginning(incomplete, sorted(found))
+
+
+def of_command(words: list[str], incomplete: str) -> list[str]:
+    """Return what may follow `%llmops`: commands, then their options, runs and clusters."""
+    import typer
+
+    import llmops_kernel.cli.main  # noqa: F401  (registers the commands)
+    from llmops_kernel.cli.app import app
+
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    inner = getattr(command, "commands", None)
+    if inner and not incomplete.startswith("-"):
+        return _beginning(incomplete, inner)
+    context = typer.Context(command)
+    asked = [one for one in command.params if words and words[-1] in one.opts]
+    if not asked and incomplete.startswith("-"):
+        return _beginning(incomplete, (o for one in command.params for o in one.opts))
+    given = asked or [one for one in command.params if one.param_type_name == "argument"]
+    return [item.value for one in given for item in one.shell_complete(context, incomplete)]
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete) and name != "--help"] or (
+        ["--help"] if incomplete and "--help".startswith(incomplete) else []
+    )

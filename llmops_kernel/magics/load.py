@@ -1,0 +1,60 @@
+"""Registers the magics in an IPython shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llmops_kernel.magics.command import command
+from llmops_kernel.magics.train import train
+
+Complete = Callable[[list[str], str], list[str]]
+
+
+def load(shell: Any) -> None:
+    """Register `%train`, `%%train` and `%llmops` with their completion."""
+
+    def train_magic(line: str, cell: str = "") -> None:
+        train(shell, line, cell)
+
+    def llmops_magic(line: str) -> None:
+        command(line)
+
+    train_magic.__doc__ = _help_of_train()
+    llmops_magic.__doc__ = (
+        "Run a command of `llmops` in this kernel: %llmops runs --limit 5\n\n"
+        "%llmops --help lists the commands, %llmops COMMAND --help explains one."
+    )
+    shell.register_magic_function(train_magic, "line_cell", "train")
+    shell.register_magic_function(llmops_magic, "line", "llmops")
+    for key in ("%train", "%%train"):
+        shell.set_hook("complete_command", _completer("of_train"), str_key=key)
+    shell.set_hook("complete_command", _completer("of_command"), str_key="%llmops")
+
+
+def unload(shell: Any) -> None:
+    """Remove the magics; their completion finds nothing any more."""
+    magics = shell.magics_manager.magics
+    magics["line"].pop("train", None)
+    magics["cell"].pop("train", None)
+    magics["line"].pop("llmops", None)
+
+
+def _help_of_train() -> str:
+    from llmops_kernel.magics.train_options import parser
+
+    return parser().format_help()
+
+
+def _completer(name: str) -> Callable[[Any, Any], list[str]]:
+    def complete(_shell: Any, event: Any) -> list[str]:
+        from llmops_kernel.magics import complete as completion
+
+        words = event.text_until_cursor.split()[1:]
+        incomplete = (
+            "" if event.text_until_cursor[-1:].isspace() else (words.pop() if words else "")
+        )
+        found: list[str] = getattr(completion, name)(words, incomplete)
+        return found
+
+    return complete

@@ -1,0 +1,123 @@
+"""A window of the table and its parallel coordinates, as sent to the browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from llmops_kernel.metrics.events import TERMINAL, RunState
+from llmops_kernel.server.run_table.live import LiveTable
+from llmops_kernel.server.wire.run_table import (
+    RunTableAnswer,
+    RunTableColumn,
+    RunTableGroup,
+    RunTableLine,
+    RunTableQuery,
+    RunTableRun,
+)
+from llmops_kernel.views.run_query.catalogue import Column, type_of
+from llmops_kernel.views.run_query.cells import cell, value_cell
+from llmops_kernel.views.run_query.listing import Listing
+from llmops_kernel.views.run_query.order import Group, grouped
+from llmops_kernel.views.run_query.query import Query
+from llmops_kernel.views.run_query.row import Row
+from llmops_kernel.views.run_query.scale import Scale, scale_of
+
+
+def query_of(body: RunTableQuery) -> Query:
+    return Query(
+        where=body.where,
+        sort=body.sort,
+        columns=tuple(body.columns),
+        group=body.group,
+        hidden=body.hidden,
+    )
+
+
+def answer(live: LiveTable, body: RunTableQuery) -> RunTableAnswer:
+    """Return one window of the lines. Raises QueryError."""
+    live.look()
+    found, listing = live.ask(query_of(body))
+    groups = grouped(found.rows, found.group) if found.group else []
+    closed = frozenset(body.closed)
+    scale = colour_scale(live, body, listing)
+    heads = [_head(group, found.group, closed) for group in groups]
+    every: Sequence[RunTableGroup | Row] = _lines(groups, heads) if groups else found.rows
+    # A group by name says the name already.
+    by_name = any(column.key == "name" for column in found.group)
+    names = listing.words if by_name else listing.labels
+    window = every[body.first : body.first + body.count]
+    return RunTableAnswer(
+        version=live.table.version,
+        total=sum(1 for row in live.table.rows if body.hidden or not row.get("hidden")),
+        matched=len(found.rows),
+        num_lines=len(every),
+        first=body.first,
+        lines=[_line(each, listing, scale, names) for each in window],
+        columns=_columns(listing),
+        reading=live.table.is_reading,
+    )
+
+
+def _columns(listing: Listing) -> list[RunTableColumn]:
+    differing = {column.key for column in listing.differing}
+    sample = listing.rows[:1_000]
+    return [column_of(c, sample, differs=c.key in differing) for c in listing.columns]
+
+
+def column_of(column: Column, rows: Sequence[Row], *, differs: bool = False) -> RunTableColumn:
+    return RunTableColumn(
+        name=column.name,
+        label=column.label,
+        source=column.source,
+        type=type_of(column, rows),
+        better=column.better,
+        differs=differs,
+    )
+
+
+def colour_scale(live: LiveTable, body: RunTableQuery, listing: Listing) -> Scale | None:
+    if not body.colour_by.strip():
+        return None
+    return scale_of(live.table.catalogue.resolve(body.colour_by.strip()), listing.rows)
+
+
+def _head(group: Group, columns: Sequence[Column], closed: frozenset[str]) -> RunTableGroup:
+    key = json.dumps(group.values)
+    parts = zip(columns, group.values, strict=True)
+    text = " · ".join(f"{column.label} {value_cell(value, column)}" for column, value in parts)
+    return RunTableGroup(key=key, text=text, count=len(group.rows), is_closed=key in closed)
+
+
+def _lines(groups: Sequence[Group], heads: Sequence[RunTableGroup]) -> list[RunTableGroup | Row]:
+    lines: list[RunTableGroup | Row] = []
+    for group, head in zip(groups, heads, strict=True):
+        lines.append(head)
+        lines += () if head.is_closed else group.rows
+    return lines
+
+
+def _line(
+    line: RunTableGroup | Row, listing: Listing, scale: Scale | None, names: Mapping[str, str]
+) -> RunTableLine:
+    if isinstance(line, RunTableGroup):
+        return RunTableLine(group=line, run=None)
+    return RunTableLine(group=None, run=run_of(line, listing, scale, names))
+
+
+def run_of(
+    row: Row, listing: Listing, scale: Scale | None, names: Mapping[str, str]
+) -> RunTableRun:
+    tags, state = row.get("tags"), cast("RunState", row.get("state"))
+    return RunTableRun(
+        run_id=row.run_id,
+        label=str(row.get("title") or names[row.run_id] or listing.labels[row.run_id]),
+        state=state,
+        has_ended=state in TERMINAL,
+        starred=bool(row.get("starred")),
+        tags=list(tags) if isinstance(tags, tuple) else [],
+        colour=str(row.get("colour") or ""),
+        tone=None if scale is None else scale.at(row),
+        cells=[cell(row, column, listing.words) for column in listing.columns],
+    )

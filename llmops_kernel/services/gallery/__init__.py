@@ -1,0 +1,1 @@
+"""Example configs with their data: what `llmops init --example` writes."""

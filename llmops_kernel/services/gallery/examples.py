@@ -1,0 +1,138 @@
+"""The examples by name, and how one is written into a folder."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from llmops_kernel.errors import ConfigError
+from llmops_kernel.services.demo import menu_data
+from llmops_kernel.services.gallery import rows
+from llmops_kernel.services.new_file import write_new
+
+_FILES: Final = Path(__file__).with_name("files")
+Shape = Callable[[rows.Row], str]
+
+
+def _pair(stem: str, ending: str, shape: Shape) -> dict[str, tuple[Shape, str]]:
+    return {f"data/{stem}-{part}.{ending}": (shape, part) for part in ("train", "eval")}
+
+
+_CHATS = _pair("chat", "jsonl", rows.chat)
+_TEXTS = _pair("menu", "txt", rows.text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One config of the gallery with the files that it names."""
+
+    config: str
+    title: str
+    """What it shows, in a few words."""
+    data: Mapping[str, tuple[Shape, str]]
+    """Data file -> the shape of its rows and the part of the menu data that they come from."""
+    code: tuple[str, ...] = ()
+
+    @property
+    def ending(self) -> str:
+        """`.train.yaml`: what the name of its config must end with."""
+        return "".join(PurePosixPath(self.config).suffixes)
+
+
+EXAMPLES: Final[Mapping[str, Example]] = {
+    "chat": Example(config="chat.train.yaml", title="Conversations, LoRA", data=_CHATS),
+    "alpaca": Example(
+        config="alpaca.train.yaml",
+        title="Instructions with answers, LoRA",
+        data=_pair("alpaca", "jsonl", rows.instruction),
+    ),
+    "continued-pretraining": Example(
+        config="continued-pretraining.train.yaml",
+        title="Plain text, all weights, packed sequences",
+        data=_TEXTS,
+    ),
+    "zero3-offload": Example(
+        config="zero3-offload.train.yaml",
+        title="A large model over several workers and host memory",
+        data=_CHATS,
+    ),
+    "script": Example(
+        config="train.script.yaml",
+        title="A PyTorch script of your own",
+        data={"data/menu-train.txt": _TEXTS["data/menu-train.txt"]},
+        code=("train.py",),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """Files of an example on disk."""
+
+    config: Path
+    others: tuple[Path, ...] = field(default=())
+
+
+def write_example(name: str, path: str | Path | None = None, *, force: bool = False) -> Written:
+    """Write an example's config, data and code.
+
+    `path` is a folder (default: the current one), or the config's own file name. Raises ConfigError
+    for an unknown name, and if a file exists with other content, unless `force`: then nothing is
+    written. Examples share data files, so several can be written into one folder.
+    """
+    example = _named(name)
+    config = _config_path(example, path)
+    texts = {
+        config: (_FILES / example.config).read_text(encoding="utf-8"),
+        **_files(example, config),
+    }
+    changed = {file: text for file, text in texts.items() if not _has(file, text)}
+    existing = [str(file) for file in changed if file.exists()]
+    if existing and not force:
+        raise ConfigError(
+            f"Nothing was written: {', '.join(existing)} already exist"
+            f"{'s' if len(existing) == 1 else ''}.",
+            remedy="choose another folder, or overwrite with --force (`force=True` in Python)",
+        )
+    for file, text in changed.items():
+        write_new(file, text, force=force, with_folder=True)
+    return Written(config=config, others=tuple(file for file in texts if file != config))
+
+
+def _has(file: Path, text: str) -> bool:
+    return file.is_file() and file.read_bytes() == text.encode()
+
+
+def _named(name: str) -> Example:
+    if name in EXAMPLES:
+        return EXAMPLES[name]
+    close = difflib.get_close_matches(name, EXAMPLES, n=1)
+    hint = f"use {close[0]}; " if close else ""
+    raise ConfigError(
+        f"There is no example {name!r}.", remedy=f"{hint}there are: {', '.join(EXAMPLES)}"
+    )
+
+
+def _config_path(example: Example, path: str | Path | None) -> Path:
+    given = Path(path or ".")
+    if given.suffix not in (".yaml", ".yml"):
+        return given / example.config
+    if not given.name.endswith((example.ending, example.ending.replace("yaml", "yml"))):
+        raise ConfigError(
+            f"{given.name} is not the name of such a config.",
+            remedy=f"let it end with {example.ending}, or name a folder",
+        )
+    return given
+
+
+def _files(example: Example, config: Path) -> dict[Path, str]:
+    source = menu_data()
+    made = {
+        config.parent / name: rows.made(shape, source / f"menu-{part}.jsonl")
+        for name, (shape, part) in example.data.items()
+    }
+    code = {config.parent / name: (_FILES / name).read_text("utf-8") for name in example.code}
+    return {**code, **made}

@@ -1,0 +1,210 @@
+"""All runs of a store as rows in memory, read from its index and kept up to date."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from llmops_kernel.metrics.events import TERMINAL
+from llmops_kernel.services.run_table.records import RecordValues, read_records
+from llmops_kernel.store.journal.summary import RunSummary
+from llmops_kernel.store.paths import RunFolder
+from llmops_kernel.store.record.notes import RunNotes, read_notes
+from llmops_kernel.store.store import RunStore
+from llmops_kernel.views.run_query.catalogue import Catalogue
+from llmops_kernel.views.run_query.query import Query, Selection, select
+from llmops_kernel.views.run_query.row import Row, note_values, row_of
+from llmops_kernel.views.summary import summary_of
+
+FIRST_S, CHECK_S = 0.05, 0.02
+"""How long the first look and each later one check whether journals have grown; the rest is
+checked by later looks."""
+FEW = 20
+"""So many new runs are read one by one; more come from the index at once."""
+NO_NEWS: Mapping[str, RunSummary] = {}
+NO_NOTES = RunNotes()
+_FOLLOWED = "followed"
+"""In place of a fingerprint: the row is as its follower last said."""
+
+
+@dataclass
+class _Known:
+    row: Row
+    fingerprint: str
+    notes_ns: int
+    has_ended: bool
+
+
+class RunTable:
+    """Rows of all runs by id, for any number of threads.
+
+    The first look takes what the index has kept, and each look checks some runs for what has
+    changed since: those that have not ended first. A server gives the summaries of the runs that
+    it follows anyway. Nothing here is needed again after a restart.
+    """
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._runs = store.root / "runs"
+        self._lock = threading.Lock()
+        self._known: dict[str, _Known] = {}
+        self._records: dict[str, RecordValues] = {}
+        self._to_check: deque[str] = deque()
+        self.rows: tuple[Row, ...] = ()
+        """Newest first, as of the last look."""
+        self.catalogue = Catalogue()
+        self.version = 0
+        """Counts looks that changed a row."""
+        self.names_version = 0
+        """Counts changes of what runs are called: their number, configs and titles."""
+
+    def look(self, *, check_s: float | None = None) -> None:
+        """Bring the rows up to date; without `check_s` every run is checked. Raises StoreError."""
+        with self._lock:
+            self._look(NO_NEWS, frozenset(), check_s)
+
+    def look_unless_busy(
+        self, news: Callable[[], Mapping[str, RunSummary]], followed: Collection[str]
+    ) -> None:
+        """Look for a moment; with rows already there, do not wait for another thread.
+
+        `news` returns new summaries of the runs that somebody follows: those are not checked here.
+        """
+        if self._lock.acquire(blocking=self.version == 0):
+            try:
+                self._look(news(), followed, CHECK_S if self.version else FIRST_S)
+            finally:
+                self._lock.release()
+
+    def renote(self, run_ids: Iterable[str]) -> None:
+        """Read the notes of these runs again, at once."""
+        with self._lock:
+            known = [self._known[run_id] for run_id in run_ids if run_id in self._known]
+            if any([self._renote(each) for each in known]):
+                self._show(self._store.ids())
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether runs are missing because their journals have not been read yet."""
+        return len(self._known) < len(self._records)
+
+    def select(self, query: Query) -> Selection:
+        """Answer from the rows of the last look. Raises QueryError."""
+        return select(self.rows, self.catalogue, query)
+
+    def _look(
+        self, news: Mapping[str, RunSummary], followed: Collection[str], check_s: float | None
+    ) -> None:
+        ids = self._store.ids()
+        gone = self._records.keys() - set(ids)
+        changed = bool(gone) or self.version == 0
+        self.names_version += int(bool(gone))
+        for run_id in gone:
+            self._known.pop(run_id, None)
+            del self._records[run_id]
+        changed |= self._add([run_id for run_id in ids if run_id not in self._records])
+        changed |= any([self._take(summary) for summary in news.values()])
+        changed |= self._check(ids, followed, check_s)
+        if changed:
+            self._show(ids)
+
+    def _show(self, ids: Sequence[str]) -> None:
+        self.rows = tuple(self._known[each].row for each in ids if each in self._known)
+        self.version += 1
+
+    def _add(self, new: Sequence[str]) -> bool:
+        """Add runs from what the index has kept of them; others are read when they are checked."""
+        self._records.update(read_records(self._store, new))
+        if len(new) < FEW:
+            return False
+        wanted = set(new) & self._records.keys()
+        for run_id, fingerprint, text in self._store.index.summaries():
+            if run_id in wanted and fingerprint and (kept := parsed_summary(text)):
+                self._put(kept, fingerprint)
+        return True
+
+    def _take(self, summary: RunSummary) -> bool:
+        """Take a summary from somebody who follows the run."""
+        if summary.run_id not in self._records:
+            return False  # New since the look at the folders, or broken.
+        self._put(summary, _FOLLOWED)
+        return True
+
+    def _check(self, ids: list[str], followed: Collection[str], check_s: float | None) -> bool:
+        """Check runs that have not ended, then the others in turn, as long as there is time."""
+        until_s = float("inf") if check_s is None else time.monotonic() + check_s
+        if not self._to_check or check_s is None:
+            self._to_check = deque(ids)
+        first = [run_id for run_id in ids if not self._has_ended(run_id)]
+        changed = False
+        for run_id in itertools.chain(first, self._turns()):
+            if run_id in self._records and not (run_id in followed and run_id in self._known):
+                changed |= self._check_one(run_id)
+            if time.monotonic() > until_s:
+                break
+        return changed
+
+    def _turns(self) -> Iterator[str]:
+        while self._to_check:
+            run_id = self._to_check.popleft()
+            if self._has_ended(run_id):
+                yield run_id
+
+    def _has_ended(self, run_id: str) -> bool:
+        known = self._known.get(run_id)
+        return known is not None and known.has_ended
+
+    def _check_one(self, run_id: str) -> bool:
+        known, fingerprint = self._known.get(run_id), self._store.fingerprint(run_id)
+        if known is not None and known.fingerprint == fingerprint:
+            return self._renote(known)
+        summary = summary_of(self._store, run_id)
+        if summary is None:
+            return False
+        self._put(summary, fingerprint)
+        self._store.cache_summary(summary, fingerprint=fingerprint)
+        return True
+
+    def _renote(self, known: _Known) -> bool:
+        """Read the notes again if they have been written."""
+        if known.notes_ns == self._notes_ns(known.row.run_id):
+            return False
+        known.notes_ns = self._notes_ns(known.row.run_id)
+        known.row = known.row.changed(**note_values(self._notes(known.row.run_id)))
+        self.names_version += 1
+        return True
+
+    def _put(self, summary: RunSummary, fingerprint: str) -> None:
+        run_id, values = summary.run_id, self._records[summary.run_id]
+        notes_ns = self._notes_ns(run_id)
+        notes = self._notes(run_id) if notes_ns else NO_NOTES
+        row = row_of(summary, notes, config=values.config, more=values.facts)
+        self.catalogue.add(row)
+        before = self._known.get(run_id)
+        if before is None or before.row.get("title") != row.get("title"):
+            self.names_version += 1
+        self._known[run_id] = _Known(row, fingerprint, notes_ns, summary.state in TERMINAL)
+
+    def _notes_ns(self, run_id: str) -> int:
+        try:
+            return os.stat(f"{self._runs}/{run_id}/notes.json").st_mtime_ns
+        except OSError:
+            return 0
+
+    def _notes(self, run_id: str) -> RunNotes:
+        return read_notes(RunFolder(self._runs / run_id))
+
+
+def parsed_summary(summary: str) -> RunSummary | None:
+    """Return what the index has kept of a run; None for nothing, or another version's."""
+    try:
+        return RunSummary.model_validate_json(summary)
+    except ValidationError:
+        return None

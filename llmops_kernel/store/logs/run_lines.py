@@ -1,0 +1,148 @@
+"""The lines that a run writes about itself into its log, and which other lines are Ray's own."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable
+
+from llmops_kernel.metrics.events import (
+    CheckpointEvent,
+    EvalEvent,
+    Event,
+    PhaseEvent,
+    QueueEvent,
+    RestartEvent,
+    StartEvent,
+    StepEvent,
+    WarningEvent,
+)
+from llmops_kernel.store.logs.text import LogText
+
+MARK = "[llmops] "
+"""Each line of a run about itself begins with it."""
+STEP_EVERY_S = 0.2
+"""A run of many steps a second writes a line for some of them: the journal has all."""
+
+_LEFT_OUT = 1000
+"""So many more lines are read, of which Ray's own are left out."""
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_WORKER = r"(?:\([\w.:\- ]*pid=\d+[^)]*\) )?"
+_OWN = re.compile(rf"^{_WORKER}(\[llmops\] .*)", re.DOTALL)
+_BACKGROUND = re.compile(
+    rf"^{_WORKER}(?:\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\s+INFO\s|Running entrypoint for job )"
+)
+
+
+def visible_line(line: str) -> str | None:
+    """Return a line of a log for a reader of the training; None for one of Ray's own.
+
+    Those are Ray's lines of level INFO and the entrypoint with its encoded arguments.
+    """
+    plain = _ANSI.sub("", line)
+    if _BACKGROUND.match(plain):
+        return None
+    own = _OWN.match(plain)
+    return own[1].removeprefix(MARK) if own else line
+
+
+def visible_text(text: str) -> str:
+    """Return the text without Ray's own lines; a last line without its end stays the last."""
+    # Not `splitlines`: a progress bar's carriage returns are no line ends.
+    shown = (visible_line(line) for line in text.split("\n"))
+    return "\n".join(line for line in shown if line is not None)
+
+
+def last_lines(log: LogText, lines: int, *, all_lines: bool) -> str:
+    """Return the end of a log; Ray's own lines only with `all_lines`."""
+    if all_lines or lines <= 0:
+        return log.tail(lines)
+    text = visible_text(log.tail(lines + _LEFT_OUT))
+    kept = text.split("\n")
+    return "\n".join(kept[-lines - 1 :] if text.endswith("\n") else kept[-lines:])
+
+
+class RunLines:
+    """Prints a line for each phase, logged step, evaluation, checkpoint and warning."""
+
+    def __init__(
+        self,
+        *,
+        write: Callable[[str], object] = lambda line: print(line, flush=True),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._write, self._clock = write, clock
+        self._begun_s: dict[str, float] = {}
+        self._total: int | None = None
+        self._step_s = 0.0
+
+    def take(self, event: Event) -> None:
+        """Print the event's line, if it has one. Never raises: a log must not end a run."""
+        try:
+            if text := self._text(event):
+                clock = time.strftime("%H:%M:%S", time.localtime(self._clock()))
+                self._write(f"{MARK}{clock} {text}")
+        except (OSError, ValueError):
+            return  # The output is closed or its disk is full.
+
+    def _text(self, event: Event) -> str:
+        if isinstance(event, StepEvent):
+            return self._step(event)
+        if isinstance(event, PhaseEvent):
+            return self._phase(event)
+        if isinstance(event, StartEvent):
+            self._total = event.total_steps or None
+            return ""
+        return _line(event)
+
+    def _step(self, event: StepEvent) -> str:
+        now_s = self._clock()
+        is_last = event.step == self._total
+        if not is_last and 0 <= now_s - self._step_s < STEP_EVERY_S:
+            return ""
+        self._step_s = now_s
+        of = f" of {self._total:,}" if self._total else ""
+        parts = [f"step {event.step:,}{of}"]
+        if event.loss is not None:
+            parts.append(f"loss {event.loss:.4f}")
+        if event.learning_rate is not None:
+            parts.append(f"learning rate {event.learning_rate:.3g}")
+        if event.grad_norm is not None:
+            parts.append(f"gradient norm {event.grad_norm:.3g}")
+        if event.tokens_per_second is not None:
+            parts.append(f"{event.tokens_per_second:,.0f} tokens/s")
+        return ", ".join(parts)
+
+    def _phase(self, event: PhaseEvent) -> str:
+        time_s = event.time_s or self._clock()
+        name = event.name.replace("_", " ")
+        if event.state == "begin":
+            self._begun_s[event.name] = time_s
+            return ""
+        begun_s = self._begun_s.pop(event.name, None)
+        took = "" if begun_s is None else f" in {max(0.0, time_s - begun_s):.2f} s"
+        return f"{name} done{took}{f': {event.detail}' if event.detail else ''}"
+
+
+def _line(event: Event) -> str:
+    if isinstance(event, EvalEvent) and event.metrics:
+        numbers = (f"{name} {_number(value)}" for name, value in event.metrics.items())
+        return f"evaluation at {event.step:,}: {', '.join(numbers)}"
+    if isinstance(event, CheckpointEvent):
+        return f"checkpoint of step {event.step:,}: {event.path}"
+    if isinstance(event, WarningEvent):
+        return f"warning: {event.message}{f' Try: {event.remedy}' if event.remedy else ''}"
+    if isinstance(event, RestartEvent):
+        since = (
+            f"the checkpoint of step {event.from_step:,}" if event.from_step else "the beginning"
+        )
+        return f"restart from {since}: {event.cause}"
+    if isinstance(event, QueueEvent) and event.state == "begin":
+        place = f" (place {event.place:,} of {event.length:,})" if event.place else ""
+        return f"waiting for resources{place}: {event.reason}"
+    return ""
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) else str(value)

@@ -1,0 +1,233 @@
+"""A filter such as `method.r > 8 and eval_loss < 0.4`: parsed once, then asked for each run.
+
+Logic has three values: a comparison with an unknown value is unknown, so is its `not`, and only
+what is true matches. Nothing that a run contains can make a condition raise.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from llmops_kernel.errors import QueryError
+from llmops_kernel.views.run_query import operators
+from llmops_kernel.views.run_query.catalogue import Catalogue, Column
+from llmops_kernel.views.run_query.operators import Operand
+from llmops_kernel.views.run_query.row import Row
+from llmops_kernel.views.run_query.times import seconds_of
+
+MAX_LENGTH = 2_000
+_MAX_DEPTH = 60
+_CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "none": None}
+_EXAMPLE = "for example: method.r > 8 and eval_loss < 0.4"
+
+Test = Callable[[Row], bool]
+Read = Callable[[Row], Operand]
+
+
+def condition(text: str, catalogue: Catalogue) -> Test:
+    """Return a function that says whether a run matches; all runs match an empty text.
+
+    Raises QueryError with the position of what is wrong.
+    """
+    if not text.strip():
+        return lambda row: True
+    read = _Compiler(text, catalogue).compile(_parsed(text))
+    return lambda row: operators.truth(read(row)) is True
+
+
+def _parsed(text: str) -> ast.expr:
+    if len(text) > MAX_LENGTH:
+        message = f"The filter has {len(text):,} characters; at most {MAX_LENGTH:,} are accepted."
+        raise QueryError(message, remedy="shorten it")
+    # As the text of one expression: a line end inside would otherwise end it.
+    line = text.replace("\n", " ").replace("\r", " ")
+    indent = len(line) - len(line.lstrip())
+    try:
+        return ast.parse(line.lstrip(), mode="eval").body
+    except SyntaxError as error:
+        at = None if error.offset is None else indent + max(0, error.offset - 1)
+        raise _wrong_syntax(text, at) from None
+    except (ValueError, RecursionError, MemoryError):
+        raise QueryError("The filter cannot be read.", remedy=_EXAMPLE) from None
+
+
+def _wrong_syntax(text: str, at: int | None) -> QueryError:
+    remedy = _EXAMPLE
+    for wrong, right in (("&&", "and"), ("||", "or"), ("!", "not")):
+        found = text.find(wrong)
+        if found >= 0 and text[found : found + 2] != "!=":
+            remedy, at = f"write `{right}` instead of `{wrong}`", found
+            break
+    else:
+        if any(text[i] == "=" and _is_single(text, i) for i in range(len(text))):
+            remedy = "write `==` to compare: state == 'failed'"
+    where = "" if at is None else f" at character {min(at, len(text)) + 1}"
+    return located(QueryError(f"The filter cannot be read{where}.", remedy=remedy), at)
+
+
+def _is_single(text: str, at: int) -> bool:
+    return text[at - 1 : at] not in ("=", "!", "<", ">") and text[at + 1 : at + 2] != "="
+
+
+def located(error: QueryError, at: int | None) -> QueryError:
+    error.position = at
+    return error
+
+
+class _Compiler:
+    """Turns the few kinds of node that a filter may have into functions of a row."""
+
+    def __init__(self, text: str, catalogue: Catalogue) -> None:
+        self._text, self._catalogue = text, catalogue
+        self._indent = len(text) - len(text.lstrip())
+        self._depth = 0
+
+    def compile(self, node: ast.expr) -> Read:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise QueryError("The filter is nested too deeply.", remedy="use fewer parentheses")
+        try:
+            return self._compile(node)
+        finally:
+            self._depth -= 1
+
+    def _compile(self, node: ast.expr) -> Read:
+        if isinstance(node, ast.BoolOp):
+            parts = [self.compile(value) for value in node.values]
+            join = operators.all_of if isinstance(node.op, ast.And) else operators.any_of
+            return lambda row: join(part(row) for part in parts)
+        if isinstance(node, ast.UnaryOp):
+            return self._unary(node)
+        if isinstance(node, ast.BinOp):
+            return self._arithmetic(node)
+        if isinstance(node, ast.Compare):
+            return self._compare(node)
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            items = tuple(self.compile(item) for item in node.elts)
+            return lambda row: tuple(item(row) for item in items)
+        if isinstance(node, ast.Constant):
+            return self._constant(node)
+        column = self._column(node)
+        if column is None:
+            constant = _CONSTANTS[node.id.lower()] if isinstance(node, ast.Name) else None
+            return lambda row: constant
+        key = column.key
+        return lambda row: row.get(key)
+
+    def _unary(self, node: ast.UnaryOp) -> Read:
+        inner = self.compile(node.operand)
+        if isinstance(node.op, ast.Not):
+            return lambda row: operators.negated(inner(row))
+        if isinstance(node.op, ast.USub):
+            return lambda row: operators.calculated("-", 0, inner(row))
+        raise self._refused(node)
+
+    def _arithmetic(self, node: ast.BinOp) -> Read:
+        signs = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+        sign = signs.get(type(node.op))
+        if sign is None:
+            raise self._refused(node)
+        left, right = self.compile(node.left), self.compile(node.right)
+        return lambda row: operators.calculated(sign, left(row), right(row))
+
+    def _compare(self, node: ast.Compare) -> Read:
+        nodes = [node.left, *node.comparators]
+        sides = self._sides(nodes)
+        steps = []
+        for number, op in enumerate(node.ops):
+            test = operators.COMPARISONS.get(type(op))
+            if test is None:
+                raise self._refused(node)
+            # `x == none` asks whether x is unknown; any other comparison with None is unknown.
+            if self._is_none(nodes[number + 1]) or self._is_none(nodes[number]):
+                test = operators.KNOWN.get(type(op), test)
+            steps.append((test, sides[number], sides[number + 1]))
+        if len(steps) == 1:
+            only, left, right = steps[0]
+            return lambda row: only(left(row), right(row))
+        return lambda row: operators.all_of(test(a(row), b(row)) for test, a, b in steps)
+
+    def _sides(self, nodes: list[ast.expr]) -> list[Read]:
+        """Compile them; a text beside a time column is a date."""
+        is_time = any((found := self._known(node)) and found.type == "time" for node in nodes)
+        return [
+            self._date(node)
+            if is_time and isinstance(node, ast.Constant) and isinstance(node.value, str)
+            else self.compile(node)
+            for node in nodes
+        ]
+
+    def _date(self, node: ast.Constant) -> Read:
+        moment = seconds_of(str(node.value))
+        if moment is None:
+            error = QueryError(
+                f"{node.value!r} is not a date.",
+                remedy='write it as "2026-11-23" or "2026-11-23 14:30"',
+            )
+            raise located(error, self._at(node))
+        return lambda row: moment
+
+    def _constant(self, node: ast.Constant) -> Read:
+        value = node.value
+        if value is not None and not isinstance(value, str | int | float):
+            raise self._refused(node)
+        constant: Operand = value
+        return lambda row: constant
+
+    def _is_none(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Constant):
+            return node.value is None
+        is_word = isinstance(node, ast.Name) and _CONSTANTS.get(node.id.lower(), "") is None
+        return is_word and self._known(node) is None
+
+    # Columns
+
+    def _column(self, node: ast.expr) -> Column | None:
+        """Return the column of a name; None for a word such as `true`. Raises QueryError."""
+        name = _name(node)
+        if name is None:
+            raise self._refused(node)
+        try:
+            return self._catalogue.resolve(name)
+        except QueryError as error:
+            if isinstance(node, ast.Name) and node.id.lower() in _CONSTANTS:
+                return None
+            raise located(error, self._at(node)) from None
+
+    def _known(self, node: ast.expr) -> Column | None:
+        name = _name(node)
+        try:
+            return None if name is None else self._catalogue.resolve(name)
+        except QueryError:
+            return None
+
+    def _refused(self, node: ast.expr) -> QueryError:
+        part = ast.get_source_segment(self._text.lstrip(), node) or "this"
+        part = part if len(part) <= 60 else f"{part[:60]}…"
+        error = QueryError(
+            f"A filter cannot contain `{part}`.",
+            remedy="use columns, numbers, 'texts', == != < <= > >= in, and or not, + - * /",
+        )
+        return located(error, self._at(node))
+
+    def _at(self, node: ast.expr) -> int:
+        """Return the character at which a node begins; the parser counts bytes."""
+        line = self._text.lstrip().replace("\n", " ").replace("\r", " ")
+        return self._indent + len(line.encode()[: node.col_offset].decode(errors="replace"))
+
+
+def _name(node: ast.expr) -> str | None:
+    """Return `a.b[0]["c d"]` as the name of a column; None for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        inner = _name(node.value)
+        return None if inner is None else f"{inner}.{node.attr}"
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        inner, part = _name(node.value), node.slice.value
+        if inner is not None and isinstance(part, int) and not isinstance(part, bool):
+            return f"{inner}[{part}]"
+        if inner is not None and isinstance(part, str):
+            return part if inner == "column" else f"{inner}.{part}"
+    return None

@@ -1,0 +1,308 @@
+"""What differs between runs, in few words: `lr 2e-3 · r 16` says more than an id."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from llmops_kernel.views.run_query.order import value_key
+from llmops_kernel.views.run_query.row import CONFIG, Row, Value
+
+MAX_PARTS = 4
+"""Of a label; the table has a column for each difference."""
+MAX_LABEL = 90
+_SEPARATOR = " · "
+_MISSING = "–"
+_SHORT = {
+    "learning_rate": "lr",
+    "lr_scheduler_type": "schedule",
+    "weight_decay": "decay",
+    "num_workers": "workers",
+    "micro_batch_size": "micro batch",
+    "global_batch_size": "batch",
+    "num_epochs": "epochs",
+    "max_steps": "steps",
+    "lora_alpha": "alpha",
+    "lora_dropout": "dropout",
+    "warmup_steps": "warmup",
+    "gradient_checkpointing": "checkpointing",
+    "max_new_tokens": "new tokens",
+}
+_FIRST = (
+    "model.id",
+    "method.type",
+    "optimizer.learning_rate",
+    "method.r",
+    "parallelism.strategy",
+    "data.train",
+    "training.global_batch_size",
+    "parallelism.num_workers",
+    "training.num_epochs",
+    "training.max_steps",
+)
+"""What users call a run by, if it differs; anything else comes behind by its path."""
+_SPEAKS = frozenset({CONFIG + path for path in ("model.id", "method.type", "parallelism.strategy")})
+"""Values that say what they are without a name before them."""
+_RANK = {CONFIG + path: number for number, path in enumerate(_FIRST)}
+_LAST = ("seed", "output.", "report_to", "notes")
+"""Differs often and says little."""
+_BESIDE = {"kind": "", "cluster": "on", "user": "by", "code": "code"}
+"""Facts beside the config that may tell runs apart, used when no config value does."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One column whose values differ between the runs, with a short name for it."""
+
+    key: str
+    label: str
+    num_values: int
+
+    @property
+    def path(self) -> str:
+        return self.key.removeprefix(CONFIG)
+
+
+def differences(rows: Sequence[Row]) -> list[Difference]:
+    """Return every config value that differs between the runs, what matters most first.
+
+    A run that lacks a value which another one has differs as well.
+    """
+    counts = {key: number for key, number in _num_values(rows).items() if number > 1}
+    keys = sorted(counts, key=_rank)
+    labels = short_labels([key.removeprefix(CONFIG) for key in keys])
+    return [Difference(key, labels[key.removeprefix(CONFIG)], counts[key]) for key in keys]
+
+
+def _num_values(rows: Sequence[Row]) -> dict[str, int]:
+    """Return how many different values each config column has; the missing one counts."""
+    shapes: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        shapes[id(row.positions)].append(row)
+    found: dict[str, set[object]] = defaultdict(set)
+    present: Counter[str] = Counter()
+    for members in shapes.values():
+        # By columns: sets of whole columns are made much faster than values are read one by one.
+        columns = zip(*(row.values for row in members), strict=True)
+        for name, column in zip(members[0].positions, columns, strict=True):
+            if name.startswith(CONFIG) and name != f"{CONFIG}name":
+                found[name] |= _values(column)
+                present[name] += len(members)
+    return {name: len(values | _absent(rows, present[name])) for name, values in found.items()}
+
+
+def _values(column: Sequence[Value]) -> set[object]:
+    values = set(column)
+    if any(isinstance(value, bool) for value in values):
+        return {_marked(value) for value in column}
+    return set(values)
+
+
+def _absent(rows: Sequence[Row], present: int) -> set[object]:
+    return {None} if present < len(rows) else set()
+
+
+def _marked(value: Value) -> object:
+    """`True` and `1` are two values; `1` and `1.0` are one."""
+    return (bool, value) if isinstance(value, bool) else value
+
+
+def _rank(key: str) -> tuple[int, int, str]:
+    path = key.removeprefix(CONFIG)
+    return (int(path.startswith(_LAST)), _RANK.get(key, len(_RANK)), path)
+
+
+def short_labels(paths: Sequence[str]) -> dict[str, str]:
+    """Return the shortest end of each path that no other has, common words abbreviated."""
+    labels: dict[str, str] = {}
+    for path in paths:
+        parts = path.split(".")
+        for size in range(1, len(parts) + 1):
+            end = parts[-size:]
+            if not any(other != path and other.split(".")[-size:] == end for other in paths):
+                break
+        end[-1] = _SHORT.get(end[-1], end[-1])
+        labels[path] = ".".join(end)
+    return labels
+
+
+class Naming:
+    """What differs between runs, each thing worked out when it is first needed."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        """What each run differs in from the others of its config, by id."""
+        found: dict[str, str] = {}
+        for members in _families(self._rows).values():
+            found |= family_words(members)
+        return found
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """A name of each run that no other of them has, by id."""
+        return _labels(self._rows, self.words)
+
+    @cached_property
+    def differing(self) -> tuple[str, ...]:
+        """Keys of the config columns whose values differ, what matters most first."""
+        return tuple(each.key for each in differences(self._rows))
+
+
+def _families(rows: Sequence[Row]) -> dict[Value, list[Row]]:
+    families: dict[Value, list[Row]] = defaultdict(list)
+    for row in rows:
+        families[row.get("name")].append(row)
+    return families
+
+
+def labels(rows: Sequence[Row]) -> dict[str, str]:
+    """Return a name of each run among the others: its title, or its name and what differs.
+
+    Runs of one name are told apart by their configs, then by cluster, user and code, then by the
+    time of their submission. The name is left out where all have the same.
+    """
+    return Naming(rows).labels
+
+
+def _labels(rows: Sequence[Row], words: Mapping[str, str]) -> dict[str, str]:
+    has_families = len({row.get("name") for row in rows}) > 1
+    found: dict[str, str] = {}
+    for row in rows:
+        name, title, differs = row.get("name"), row.get("title"), words[row.run_id]
+        parts = [str(name)] if name and (has_families or not differs) else []
+        parts += [differs] if differs else []
+        found[row.run_id] = str(title) if title else _SEPARATOR.join(parts) or row.run_id
+    return _distinct(found, rows)
+
+
+def family_words(rows: Sequence[Row]) -> dict[str, str]:
+    """Return what each run differs in from the others of its config: `lr 2e-3 · r 16`.
+
+    Empty where nothing that is known differs.
+    """
+    if len(rows) < 2:
+        return {row.run_id: "" for row in rows}
+    telling = telling_differences(rows)
+    texts = {each.key: _texts(rows, each.key) for each in telling}
+    words = {}
+    for row in rows:
+        parts = [_part(each, texts[each.key][row.run_id]) for each in telling]
+        words[row.run_id] = _SEPARATOR.join(part for part in parts if part)[:MAX_LABEL]
+    return words
+
+
+def _part(difference: Difference, text: str) -> str:
+    if difference.key in _SPEAKS and text != _MISSING:
+        return text
+    return f"{difference.label} {text}".strip()
+
+
+def telling_differences(rows: Sequence[Row], *, most: int = MAX_PARTS) -> list[Difference]:
+    """Return at most `most` differences, those that tell the most runs apart."""
+    every = differences(rows) or _beside(rows)
+    if len(every) <= most:
+        return every
+    chosen: list[Difference] = []
+    classes: list[tuple[object, ...]] = [()] * len(rows)
+    values = {each.key: [_marked(row.get(each.key)) for row in rows] for each in every}
+    while len(chosen) < most:
+        # The first of those that split the runs into the most classes.
+        best = max(every, key=lambda each: len(set(zip(classes, values[each.key], strict=True))))
+        refined = [(*known, value) for known, value in zip(classes, values[best.key], strict=True)]
+        if len(set(refined)) == len(set(classes)):
+            break
+        chosen.append(best)
+        classes = refined
+    return sorted(chosen, key=every.index)
+
+
+def _beside(rows: Sequence[Row]) -> list[Difference]:
+    counts = {key: len({row.get(key) for row in rows}) for key in _BESIDE}
+    return [Difference(key, _BESIDE[key], count) for key, count in counts.items() if count > 1]
+
+
+def _texts(rows: Sequence[Row], key: str) -> dict[str, str]:
+    """Return each run's value as text; texts are cut to what tells them apart."""
+    values = {row.run_id: row.get(key) for row in rows}
+    tails = _tails({value for value in values.values() if isinstance(value, str)})
+    return {
+        run_id: tails[value] if isinstance(value, str) else value_text(value)
+        for run_id, value in values.items()
+    }
+
+
+def _tails(texts: Iterable[str]) -> dict[str, str]:
+    """`data/menu-train.jsonl` -> `menu-train.jsonl` unless another text ends like it."""
+    tails = {text: text.rstrip("/").rsplit("/", 1)[-1] or text for text in texts}
+    counts = Counter(tails.values())
+    return {text: _cut(tail if counts[tail] == 1 else text) for text, tail in tails.items()}
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 40 else f"{text[:18]}…{text[-18:]}"
+
+
+def value_text(value: Value) -> str:
+    """`2e-3`, `16`, `true`, `q_proj, v_proj`; a dash for an unknown value."""
+    if value is None:
+        return _MISSING
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return number_text(value)
+    if isinstance(value, tuple):
+        return _cut(", ".join(value)) or "none"
+    return _cut(str(value))
+
+
+def number_text(value: float) -> str:
+    """A number as one writes it: `2e-3`, `0.5`, `1.5e-4`, `1e6`; never rounded to another one."""
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    if value != 0 and (abs(value) < 0.01 or abs(value) >= 1e6):
+        mantissa, exponent = f"{value:.12e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return f"{value:.12g}"
+
+
+def _distinct(found: Mapping[str, str], rows: Sequence[Row]) -> dict[str, str]:
+    """Add the time of submission to names that several runs have, and a number if need be."""
+    counts = Counter(found.values())
+    repeated = [row for row in rows if counts[found[row.run_id]] > 1]
+    if not repeated:
+        return dict(found)
+    moments = _moments(repeated)
+    named = {
+        run_id: _SEPARATOR.join((text, moments[run_id])) if run_id in moments else text
+        for run_id, text in found.items()
+    }
+    seen: Counter[str] = Counter()
+    again = Counter(named.values())
+    for row in sorted(repeated, key=lambda row: value_key(row.run_id)):
+        text = named[row.run_id]
+        if again[text] > 1:
+            seen[text] += 1
+            named[row.run_id] = f"{text} #{seen[text]}"
+    return named
+
+
+def _moments(rows: Sequence[Row]) -> dict[str, str]:
+    """Return the times of submission, with the date if they are of several days."""
+    moments = {row.run_id: _local(row.get("created")) for row in rows}
+    dates = {moment[:3] for moment in moments.values()}
+    form = "%H:%M:%S" if len(dates) == 1 else "%d %b %H:%M:%S"
+    return {run_id: time.strftime(form, moment) for run_id, moment in moments.items()}
+
+
+def _local(seconds: Value) -> time.struct_time:
+    try:
+        return time.localtime(seconds if isinstance(seconds, int | float) else 0)
+    except (OverflowError, OSError, ValueError):
+        return time.localtime(0)

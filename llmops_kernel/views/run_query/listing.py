@@ -1,0 +1,73 @@
+"""Selected runs as a table with columns of choice: text, HTML, plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from llmops_kernel.views.run_query.catalogue import Catalogue, Column, type_of
+from llmops_kernel.views.run_query.cells import cell, raw
+from llmops_kernel.views.run_query.differences import Naming
+from llmops_kernel.views.run_query.query import MAX_DIFFERING, usual_columns
+from llmops_kernel.views.run_query.row import Row, Value
+from llmops_kernel.views.run_table import RunTable
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Rows in order, and the columns to show of them; without any the usual ones."""
+
+    rows: tuple[Row, ...]
+    catalogue: Catalogue
+    naming: Naming
+    chosen: tuple[Column, ...] = ()
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[Row], catalogue: Catalogue, chosen: tuple[Column, ...] = ()
+    ) -> Listing:
+        return cls(tuple(rows), catalogue, Naming(rows), chosen)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What each run differs in from the others of its config, by id."""
+        return self.naming.words
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """A name of each run that no other of them has, by id."""
+        return self.naming.labels
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The chosen columns; otherwise state, progress, figures, and what differs."""
+        if self.chosen:
+            return self.chosen
+        return (*usual_columns(self.rows, self.catalogue), *self.differing[:MAX_DIFFERING])
+
+    @cached_property
+    def differing(self) -> tuple[Column, ...]:
+        """The config columns whose values differ between the runs, what matters most first."""
+        return tuple(self.catalogue.columns[key] for key in self.naming.differing)
+
+    def table(self) -> RunTable:
+        """Return the texts, behind each run's id the name that tells it from the others."""
+        shown = [column for column in self.columns if column.key not in ("run", "differs")]
+        numbers = [c.label for c in shown if type_of(c, self.rows) == "number"]
+        head, lines = ["run"], [[row.run_id] for row in self.rows]
+        if all(column.key != "name" for column in shown):
+            head.append("name")
+            lines = [[run_id, self.labels[run_id]] for [run_id] in lines]
+        for line, row in zip(lines, self.rows, strict=True):
+            line += [cell(row, column) for column in shown]
+        head += [column.label for column in shown]
+        return RunTable(names=tuple(head), rows=tuple(map(tuple, lines)), numbers=tuple(numbers))
+
+    def values(self, columns: Sequence[Column] | None = None) -> dict[str, list[Value]]:
+        """Return values by column name, the run's id first; in base units, None for unknown."""
+        shown = self.columns if columns is None else columns
+        found: dict[str, list[Value]] = {"run": [row.run_id for row in self.rows]}
+        for column in shown:
+            found[column.name] = [raw(row, column, self.words) for row in self.rows]
+        return found

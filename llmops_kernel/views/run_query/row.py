@@ -1,0 +1,188 @@
+"""One run as named values: facts, figures and config, flat and small, for thousands of them."""
+
+from __future__ import annotations
+
+import math
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from llmops_kernel.store.journal.summary import Better, FigureValue, RunSummary, Unit
+from llmops_kernel.store.record.notes import RunNotes
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.views.format import DASH
+
+Value = float | int | str | bool | tuple[str, ...] | None
+"""None is unknown."""
+CONFIG = "config."
+FIGURE = "figure."
+MAX_FIELDS = 500
+"""Of one run: a config that generates keys must not fill the memory of all lists."""
+MAX_TEXT = 300
+_MAX_DEPTH = 12
+
+_SHAPES: dict[tuple[str, ...], dict[str, int]] = {}
+_MAX_SHAPES = 2_000
+
+
+class FigureMeta(NamedTuple):
+    """What all values of one figure have in common."""
+
+    key: str
+    label: str
+    unit: Unit
+    better: Better
+    listed: bool
+
+
+class Row:
+    """A run's values by name; rows with the same names share one table of positions."""
+
+    __slots__ = ("figures", "positions", "run_id", "texts", "values")
+
+    def __init__(
+        self,
+        run_id: str,
+        values: Mapping[str, Value],
+        *,
+        figures: tuple[FigureMeta, ...] = (),
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.positions = _positions(tuple(values))
+        self.values = tuple(values.values())
+        self.figures = figures
+        self.texts = texts
+        """What a value is shown as where it is unknown for a reason, such as a loss of NaN."""
+
+    def changed(self, **values: Value) -> Row:
+        """Return the row with other values for names that it has."""
+        every = dict(self.items()) | values
+        return Row(self.run_id, every, figures=self.figures, texts=self.texts)
+
+    def get(self, name: str) -> Value:
+        """Return the value of that name; None when it is unknown or the run has no such."""
+        at = self.positions.get(name)
+        return None if at is None else self.values[at]
+
+    def items(self) -> Iterator[tuple[str, Value]]:
+        return zip(self.positions, self.values, strict=True)
+
+
+def _positions(names: tuple[str, ...]) -> dict[str, int]:
+    known = _SHAPES.get(names)
+    if known is None:
+        known = {name: number for number, name in enumerate(names)}
+        if len(_SHAPES) < _MAX_SHAPES:
+            known = _SHAPES.setdefault(names, known)
+    return known
+
+
+def row_of(
+    summary: RunSummary, notes: RunNotes, *, config: Mapping[str, Value], more: Mapping[str, Value]
+) -> Row:
+    """Return a run's row; `config` and `more` are what `record_values` made of its record."""
+    progress = summary.progress
+    values: dict[str, Value] = {
+        "run": summary.run_id,
+        "name": summary.name,
+        "kind": summary.kind,
+        "state": summary.state,
+        "cluster": summary.cluster,
+        "created": summary.created_s,
+        "attempt": summary.attempt,
+        "progress": None if progress is None else progress.fraction,
+        "done": None if progress is None else progress.done,
+        **note_values(notes),
+        "parent": summary.parent,
+        "reason": summary.message[:MAX_TEXT] or None,
+        "hidden": summary.hidden,
+    }
+    values.update(more)
+    texts = {}
+    for figure in summary.figures:
+        key = sys.intern(FIGURE + figure.key)
+        values[key] = figure.value
+        if figure.value is None and figure.text != DASH:
+            texts[key] = figure.text
+    values.update(config)
+    return Row(summary.run_id, values, figures=_metas(summary.figures), texts=texts or None)
+
+
+def note_values(notes: RunNotes) -> dict[str, Value]:
+    return {
+        "title": notes.title or None,
+        "starred": notes.starred,
+        "tags": notes.tags,
+        "colour": notes.colour or None,
+        "note": notes.note[:MAX_TEXT] or None,
+    }
+
+
+@lru_cache(maxsize=_MAX_SHAPES)
+def _shared(metas: tuple[FigureMeta, ...]) -> tuple[FigureMeta, ...]:
+    return metas
+
+
+def _metas(figures: Iterable[FigureValue]) -> tuple[FigureMeta, ...]:
+    return _shared(tuple(FigureMeta(f.key, f.label, f.unit, f.better, f.listed) for f in figures))
+
+
+def record_values(record: RunRecord) -> tuple[dict[str, Value], dict[str, Value]]:
+    """Return a record's config by `config.<path>`, and its other facts. They never change."""
+    facts: dict[str, Value] = {
+        "user": plain(record.user or None),
+        "host": plain(record.host or None),
+        "config_file": plain(record.config_path or None),
+        "code": plain(record.code_hash[:12] or None),
+        "revision": plain(record.git.revision[:12] if record.git else None),
+    }
+    return config_values(record.config), facts
+
+
+def config_values(config: Mapping[str, Any]) -> dict[str, Value]:
+    """Return a config's values by dotted path, each with the prefix `config.`."""
+    found: dict[str, Value] = {}
+    for path, value in _flat(config, "", 0):
+        if len(found) == MAX_FIELDS:
+            break
+        found[sys.intern(CONFIG + path)] = value
+    return found
+
+
+def _flat(value: Any, path: str, depth: int) -> Iterator[tuple[str, Value]]:
+    if isinstance(value, Mapping) and depth < _MAX_DEPTH:
+        for key, inner in value.items():
+            name = " ".join(_short(str(key)).split("\n"))
+            yield from _flat(inner, f"{path}.{name}" if path else name, depth + 1)
+    elif _is_list(value) and any(isinstance(item, Mapping) for item in value):
+        for number, inner in enumerate(value):
+            yield from _flat(inner, f"{path}[{number}]", depth + 1)
+    elif path:
+        yield path, plain(value)
+
+
+def plain(value: Any) -> Value:
+    """Return a value of a config as one that can be compared and shown; NaN is unknown."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else float(value) if abs(value) < 1e300 else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if _is_list(value):
+        return tuple(_short(str(item)) for item in value[:50])
+    return _short(str(value))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _short(text: str) -> str:
+    """Cut a long text; two long ones that differ stay different."""
+    if len(text) > MAX_TEXT:
+        text = f"{text[:MAX_TEXT]}… #{zlib.crc32(text.encode(errors='replace')):08x}"
+    return sys.intern(text)

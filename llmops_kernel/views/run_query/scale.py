@@ -1,0 +1,66 @@
+"""Where a run's value is between the lowest and the highest of all: for colours and axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llmops_kernel.views.run_query.catalogue import Column
+from llmops_kernel.views.run_query.cells import value_cell
+from llmops_kernel.views.run_query.order import value_key
+from llmops_kernel.views.run_query.row import Row, Value
+
+MAX_VALUES = 60
+"""Of a text column; further values share the last place."""
+_LOG_FROM = 100.0
+"""Positive numbers that span more than this factor get a logarithmic scale."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """A number's range, or the different texts of a column from the bottom up."""
+
+    column: Column
+    low: float | None = None
+    high: float | None = None
+    is_log: bool = False
+    values: tuple[str, ...] = ()
+
+    def at(self, row: Row) -> float | None:
+        """Return 0..1; None where the value is unknown."""
+        return self.of(row.get(self.column.key))
+
+    def of(self, value: Value) -> float | None:
+        if value is None:
+            return None
+        if self.values:
+            text = value_cell(value, self.column)
+            last = len(self.values) - 1
+            place = self.values.index(text) if text in self.values else last
+            return place / last if last else 0.5
+        if self.low is None or self.high is None or not isinstance(value, int | float):
+            return None
+        low, high, here = (self._scaled(x) for x in (self.low, self.high, float(value)))
+        if high <= low:
+            return 0.5
+        return min(1.0, max(0.0, (here - low) / (high - low)))
+
+    def _scaled(self, value: float) -> float:
+        return math.log(value) if self.is_log and value > 0 else value
+
+
+def is_plain_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def scale_of(column: Column, rows: Sequence[Row]) -> Scale:
+    """Return the scale of a column over these rows; numbers only if no row has a text."""
+    known = [value for row in rows if (value := row.get(column.key)) is not None]
+    if known and all(map(is_plain_number, known)):
+        numbers = [float(value) for value in known if isinstance(value, int | float)]
+        low, high = min(numbers), max(numbers)
+        return Scale(column=column, low=low, high=high, is_log=low > 0 and high / low > _LOG_FROM)
+    ordered = sorted({(value_key(value), value_cell(value, column)) for value in known})
+    texts = tuple(dict.fromkeys(text for _, text in ordered))
+    return Scale(column=column, values=texts[:MAX_VALUES])

@@ -1,0 +1,49 @@
+"""Why a run is in its state, in one sentence: what it waits for, which restart, why it failed."""
+
+from __future__ import annotations
+
+from llmops_kernel.store.journal.view import STOP_PHASE, RunView
+from llmops_kernel.views import format as fmt
+
+
+def state_text(view: RunView) -> str:
+    """Return one sentence without its end; empty where the state says all."""
+    if view.is_terminal:
+        return view.message
+    state = view.state
+    if state == "QUEUED":
+        return queue_text(view)
+    if state == "RESTARTING":
+        return restarting_text(view)
+    return _stopping_text(view) if state == "STOPPING" else ""
+
+
+def queue_text(view: RunView) -> str:
+    """`Place 1 of 2 in the queue: needs 2 CPUs; 2 of 2 CPUs are used by run lora-2a4c`."""
+    queue = view.queue
+    if queue is None:
+        return ""
+    if queue.place is None or queue.length is None:
+        return f"Waiting for resources: {queue.reason}"
+    return f"Place {queue.place:,} of {queue.length:,} in the queue: {queue.reason}"
+
+
+def restarting_text(view: RunView) -> str:
+    """`Restart 1 of 3, from the checkpoint of step 20: worker rank 1 was killed`."""
+    restart = view.restarting
+    if restart is None:
+        return ""
+    number = sum(one.attempt == view.attempt for one in view.restarts)
+    left = restart.failures_left
+    of = "" if left is None else f" of {number + left}"
+    since = (
+        f"from the checkpoint of step {fmt.count(restart.from_step)}"
+        if restart.from_step
+        else "from the beginning"
+    )
+    return f"Restart {number}{of}, {since}: {restart.cause}"
+
+
+def _stopping_text(view: RunView) -> str:
+    details = [span.detail for span in view.phases() if span.name == STOP_PHASE and span.detail]
+    return f"Stopping: {details[-1]}" if details else ""

@@ -1,0 +1,102 @@
+"""What a waiting run is shown to wait for, and that nothing is guessed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llmops_kernel.driver.queue.cluster_use import ClusterUse, Request
+from llmops_kernel.driver.queue.place import Place, find_place
+
+OWN, FIRST, SECOND, NOTEBOOK = "01", "02", "03", "04"
+RUNS = {OWN: "own-1", FIRST: "first-2", SECOND: "second-3"}
+
+
+def request(job: str, state: Any, *, at: int = 0, too_large: bool = False, **amounts: float):
+    return Request(job=job, state=state, asked_ns=at, is_too_large=too_large, amounts=amounts)
+
+
+def place(*requests: Request, **free: float) -> Place | None:
+    total = {"CPU": 4.0, "GPU": 1.0}
+    use = ClusterUse(own_job=OWN, total=total, free={**total, **free}, requests=requests, runs=RUNS)
+    return find_place(use)
+
+
+def test_it_names_the_runs_that_use_what_is_short() -> None:
+    found = place(
+        request(FIRST, "holds", CPU=2.0, GPU=1.0),
+        request(SECOND, "holds", CPU=1.0),
+        request(OWN, "waits", CPU=2.0, GPU=1.0),
+        CPU=1.0,
+        GPU=0.0,
+    )
+    assert found == Place(
+        "needs 2 CPUs and 1 GPU; 3 of 4 CPUs are used by run first-2 and run second-3;"
+        " 1 of 1 GPU is used by run first-2",
+        place=1,
+        length=1,
+    )
+
+
+def test_work_that_is_no_run_is_named_as_such() -> None:
+    waits = request(OWN, "waits", CPU=2.0)
+    alone = place(waits, CPU=0.0)
+    beside = place(request(FIRST, "holds", CPU=3.0), waits, CPU=0.0)
+    notebook = place(request(NOTEBOOK, "holds", CPU=4.0), waits, CPU=0.0)
+    assert alone
+    assert alone.reason == "needs 2 CPUs; 4 of 4 CPUs are used by other work"
+    assert notebook
+    assert notebook.reason == alone.reason
+    assert beside
+    assert beside.reason == "needs 2 CPUs; 4 of 4 CPUs are used by run first-2 and other work"
+
+
+def test_many_runs_are_counted() -> None:
+    use = ClusterUse(
+        own_job=OWN,
+        total={"CPU": 6.0},
+        free={"CPU": 0.0},
+        requests=(
+            *(request(str(n), "holds", CPU=1.0) for n in range(10, 16)),
+            request(OWN, "waits", CPU=1.0),
+        ),
+        runs={str(n): f"run-{n}" for n in range(10, 16)},
+    )
+    found = find_place(use)
+    assert found
+    assert found.reason.endswith("by run run-10, run run-11, run run-12 and 3 more runs")
+
+
+def test_the_place_is_by_the_time_of_the_request_one_a_job() -> None:
+    waiting = [
+        request(SECOND, "waits", at=5, CPU=4.0),
+        request(FIRST, "waits", at=1, CPU=1.0),
+        request(FIRST, "waits", at=2, CPU=1.0),
+        request(OWN, "waits", at=3, CPU=4.0),
+    ]
+    found = place(request(NOTEBOOK, "holds", CPU=4.0), *waiting, CPU=0.0)
+    assert found
+    assert (found.place, found.length) == (2, 3)
+
+
+def test_free_resources_that_are_spread_are_not_called_used() -> None:
+    found = place(request(OWN, "waits", CPU=2.0))
+    assert found
+    assert found.reason == "needs 2 CPUs; no node has enough of them free"
+    larger = place(request(OWN, "waits", too_large=True, CPU=2.0))
+    assert larger
+    assert larger.reason == "needs 2 CPUs; no node of the cluster is large enough yet"
+
+
+def test_what_ray_does_not_say_is_not_guessed() -> None:
+    assert place() is None
+    assert place(request(OWN, "holds", CPU=4.0), CPU=0.0) is None
+    assert place(request(FIRST, "waits", CPU=4.0), CPU=0.0) is None
+    # A group that Ray has not tried to place yet.
+    assert place(request(OWN, "starts", CPU=1.0)) is None
+    # Its process starts: what is in use may be its own share.
+    assert place(request(OWN, "starts", CPU=4.0), CPU=0.0) is None
+
+
+def test_an_actor_waits_where_others_use_what_it_needs() -> None:
+    found = place(request(FIRST, "holds", GPU=1.0), request(OWN, "starts", GPU=1.0), GPU=0.0)
+    assert found == Place("needs 1 GPU; 1 of 1 GPU is used by run first-2")

@@ -1,0 +1,97 @@
+"""Resizing a cluster that Kueue admitted: the head stays where Kueue can, else users know it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llmops_kernel.providers.kuberay.api.client import KubeError
+from llmops_kernel.providers.protocol import ClusterAction
+from tests.providers.kuberay.api.test_cache import until
+from tests.providers.kuberay.conftest import Cloud
+
+GATE = "kueue.x-k8s.io/elastic-job"
+
+
+def admitted(cloud: Cloud, *, elastic: bool) -> None:
+    """Create a queued cluster, and do what Kueue writes when it admits it."""
+    cloud.provider.up(cloud.template(queue="team-a"), wait=False)
+    spec: dict[str, Any] = {"suspend": False}
+    if elastic:
+        live = cloud.live()["spec"]
+        head, groups = live["headGroupSpec"], live["workerGroupSpecs"]
+        head["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
+        for group in groups:
+            group["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
+        spec |= {"headGroupSpec": head, "workerGroupSpecs": groups}
+    cloud.patch("one", {"spec": spec}, manager="kueue")
+    cached = cloud.live()["metadata"]["resourceVersion"]
+    until(lambda: _seen(cloud) == cached)
+
+
+def _seen(cloud: Cloud) -> str:
+    return str(cloud.provider._find("one").raycluster["metadata"]["resourceVersion"])
+
+
+@pytest.mark.parametrize("action", [ClusterAction.SCALE, ClusterAction.SUSPEND])
+def test_the_preview_says_that_kueue_replaces_the_head(cloud: Cloud, action: ClusterAction) -> None:
+    admitted(cloud, elastic=False)
+    preview = cloud.provider.preview("one", action)
+    assert preview.needs_confirmation
+    assert "also the head" in preview.summary
+    assert any("the head pod" in line for line in preview.stops)
+
+
+def test_the_size_and_the_suspension_are_one_change(cloud: Cloud) -> None:
+    """Else KubeRay creates pods while Kueue deletes them, and waits 300 s for the lost ones."""
+    admitted(cloud, elastic=False)
+    generation = cloud.live()["metadata"]["generation"]
+    cloud.provider.scale("one", workers={"w": 3}, wait=False)
+    live = cloud.live()
+    assert live["spec"]["workerGroupSpecs"][0]["replicas"] == 3
+    assert live["spec"]["suspend"] is True
+    assert live["metadata"]["generation"] == generation + 1
+
+
+def test_an_elastic_cluster_is_resized_while_it_runs(cloud: Cloud) -> None:
+    admitted(cloud, elastic=True)
+    preview = cloud.provider.preview("one", ClusterAction.SCALE)
+    assert not preview.needs_confirmation
+    assert "other pods keep running" in preview.summary
+    stops = cloud.provider.preview("one", ClusterAction.SUSPEND).stops
+    assert not any("head" in line for line in stops)
+    cloud.provider.scale("one", workers={"w": 3}, wait=False)
+    spec = cloud.live()["spec"]
+    assert (spec["suspend"], spec["workerGroupSpecs"][0]["replicas"]) == (False, 3)
+    assert spec["workerGroupSpecs"][0]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+    cloud.provider.suspend("one")
+    assert cloud.live()["spec"]["suspend"] is False
+
+
+def test_an_unchanged_template_has_no_effect_on_an_admitted_cluster(cloud: Cloud) -> None:
+    """Kueue owns the list of worker groups then, and has written into it."""
+    admitted(cloud, elastic=True)
+    template = cloud.template(queue="team-a")
+    assert cloud.provider.effect(template).kind == "nothing"
+    cloud.provider.apply(template)
+    group = cloud.live()["spec"]["workerGroupSpecs"][0]
+    assert group["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+def test_a_changed_template_is_applied_beside_kueue(cloud: Cloud) -> None:
+    admitted(cloud, elastic=True)
+    cloud.provider.apply(cloud.template(queue="team-a", env={"NCCL_DEBUG": "INFO"}))
+    group = cloud.live()["spec"]["workerGroupSpecs"][0]
+    assert "NCCL_DEBUG" in str(group)
+    assert group["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+def test_what_somebody_else_changed_is_not_taken_over(cloud: Cloud) -> None:
+    admitted(cloud, elastic=True)
+    groups = cloud.live()["spec"]["workerGroupSpecs"]
+    groups[0]["maxReplicas"] = 3
+    cloud.patch("one", {"spec": {"workerGroupSpecs": groups}}, manager="kubectl-edit")
+    until(lambda: _seen(cloud) == cloud.live()["metadata"]["resourceVersion"])
+    with pytest.raises(KubeError, match="kubectl-edit"):
+        cloud.provider.apply(cloud.template(queue="team-a", env={"NCCL_DEBUG": "INFO"}))

@@ -1,0 +1,51 @@
+"""A far API server: what a command says is right, it only takes longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmops_kernel.providers.kuberay.api.cache import close_caches
+from llmops_kernel.providers.kuberay.provider import KubeRayProvider
+from llmops_kernel.providers.kuberay.render.manifest import render
+from llmops_kernel.providers.kuberay.route.tunnel import close_routes
+from llmops_kernel.providers.protocol import ClusterAction
+from tests.providers.kuberay.api.test_cache import until
+from tests.providers.kuberay.conftest import Cloud
+
+
+def fresh(cloud: Cloud) -> KubeRayProvider:
+    """Return a provider that knows nothing, as in a command of its own process."""
+    close_caches()
+    close_routes()
+    # Another stamp of the kubeconfig makes another client, without connections and measurements.
+    cloud.kubeconfig.write_text(cloud.kubeconfig.read_text() + "\n")
+    return KubeRayProvider(cloud.home)
+
+
+def _is_unschedulable(cloud: Cloud) -> bool:
+    with cloud.standin.client() as http:
+        pods = http.get(f"/api/v1/namespaces/{cloud.namespace}/pods").json()["items"]
+    return "Unschedulable" in str(pods)
+
+
+@pytest.mark.usefixtures("farm")
+@pytest.mark.parametrize("round_trip_s", [0.1, 0.4])
+def test_one_look_from_far_away_is_right(cloud: Cloud, round_trip_s: float) -> None:
+    cloud.provider.up(cloud.template())
+    with cloud.standin.faulty("slow", seconds=round_trip_s):
+        info = fresh(cloud).get("one")
+        assert info.is_ready, info.message
+        assert info.num_nodes == 1
+        assert not info.actions[ClusterAction.SUSPEND]
+
+
+@pytest.mark.usefixtures("farm")
+def test_one_look_from_far_away_knows_why_a_cluster_waits(cloud: Cloud) -> None:
+    group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
+    # Not by `up`, which would look at it: this process must know nothing, as a new command.
+    template = cloud.template(worker_groups=[group], warm={"enabled": False})
+    cloud.create(render(template, namespace=cloud.namespace).raycluster)
+    until(lambda: _is_unschedulable(cloud))
+    with cloud.standin.faulty("slow", seconds=0.3):
+        info = fresh(cloud).get("one")
+    assert any("cpu" in reason.message.lower() for reason in info.waiting), info.message

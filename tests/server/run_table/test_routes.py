@@ -1,0 +1,153 @@
+"""The table of all runs over HTTP: windows, groups, errors, files, actions on many runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.store.store import RunStore
+from tests.server.conftest import Fetch
+from tests.services.run_table.stores import add
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+    store = RunStore()
+    for number, (rate, r) in enumerate([(2e-3, 8), (2e-3, 16), (5e-4, 16)]):
+        config = {"optimizer": {"learning_rate": rate}, "method": {"r": r}}
+        loss = 0.5 - number / 10
+        add(store, f"menu-{number}", config=config, eval_loss=loss, created_s=float(number))
+    add(store, "tags-1", config={"seed": 1}, state="FAILED", created_s=9.0)
+    return store
+
+
+async def ask(api: Fetch, path: str = "", *, status: int = 200, **body: Any) -> Any:
+    answer = await api(f"run-table{path}", method="POST", body=json.dumps(body))
+    assert answer.code == status, answer.body
+    return json.loads(answer.body)
+
+
+def ids(answer: Any) -> list[str]:
+    return [line["run"]["run_id"] for line in answer["lines"] if line["run"]]
+
+
+async def test_the_table_shows_what_differs(store: RunStore, api: Fetch) -> None:
+    answer = await ask(api, where="name == 'menu'")
+    assert (answer["total"], answer["matched"]) == (4, 3)
+    assert [line["run"]["label"] for line in answer["lines"]] == [
+        "lr 5e-4 · r 16",
+        "lr 2e-3 · r 16",
+        "lr 2e-3 · r 8",
+    ]
+    columns = {column["name"]: column for column in answer["columns"]}
+    assert columns["method.r"]["differs"]
+    assert columns["method.r"]["type"] == "number"
+    assert not columns["state"]["differs"]
+
+
+async def test_windows_order_and_groups(store: RunStore, api: Fetch) -> None:
+    answer = await ask(api, sort="eval_loss", first=1, count=2)
+    assert (ids(answer), answer["num_lines"]) == (["menu-1", "menu-0"], 4)
+    answer = await ask(api, group="method.r", sort="run")
+    heads = [line["group"] for line in answer["lines"] if line["group"]]
+    assert [(head["text"], head["count"]) for head in heads] == [
+        ("method.r 8", 1),
+        ("method.r 16", 2),
+        ("method.r –", 1),
+    ]
+    answer = await ask(api, group="method.r", closed=[heads[1]["key"]], sort="run")
+    assert ids(answer) == ["menu-0", "tags-1"]
+    assert answer["num_lines"] == 5
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"where": "metod.r > 8"}, "'metod.r'"),
+        ({"sort": "nothing"}, "'nothing'"),
+        ({"columns": ["state", "q"]}, "'q'"),
+        ({"group": "?"}, "'?'"),
+        ({"colour_by": "colou"}, "'colou'"),
+        ({"where": "__import__('os')"}, "cannot contain"),
+        ({"count": 501}, "count"),
+    ],
+)
+async def test_a_wrong_question_is_refused_with_a_remedy(
+    store: RunStore, api: Fetch, body: Any, expected: str
+) -> None:
+    answer = await ask(api, status=422, **body)
+    assert expected in answer["message"]
+
+
+async def test_parallel_coordinates_place_each_run_on_each_axis(
+    store: RunStore, api: Fetch
+) -> None:
+    answer = await ask(api, "/rays", where="name == 'menu'", sort="created")
+    axes = [axis["name"] for axis in answer["axes"]]
+    assert axes[:2] == ["optimizer.learning_rate", "method.r"]
+    at = axes.index("method.r")
+    assert [ray["at"][at] for ray in answer["rays"]] == [0.0, 1.0, 1.0]
+
+
+async def test_columns_and_files(store: RunStore, api: Fetch) -> None:
+    answer = await api("run-table/columns")
+    names = {column["name"] for column in json.loads(answer.body)["columns"]}
+    assert names >= {"method.r", "eval_loss", "tags", "state"}
+    query = "format=csv&columns=method.r,state&where=method.r%3E8"
+    answer = await api(f"run-table/export?{query}")
+    assert "runs.csv" in answer.headers["Content-Disposition"]
+    assert list(csv.reader(io.StringIO(answer.body.decode()))) == [
+        ["run", "method.r", "state"],
+        ["menu-2", "16", "SUCCEEDED"],
+        ["menu-1", "16", "SUCCEEDED"],
+    ]
+    assert (await api("run-table/export?format=parquet")).body[:4] == b"PAR1"
+    assert (await api("run-table/export?format=xls")).code == 422
+
+
+async def test_tags_colours_and_a_deletion_of_several_runs(store: RunStore, api: Fetch) -> None:
+    both = ["menu-0", "menu-1"]
+    await ask(api)
+    await ask(api, "/tags", run_ids=both, add=["best"], colour="teal")
+    answer = await ask(api, where="'best' in tags")
+    assert sorted(ids(answer)) == both
+    assert {line["run"]["colour"] for line in answer["lines"]} == {"teal"}
+    await ask(api, "/tags", run_ids=both[:1], remove=["best"])
+    assert ids(await ask(api, where="'best' in tags")) == both[1:]
+    assert (await ask(api, "/ids", where="r > 1", sort="run"))["run_ids"] == [*both, "menu-2"]
+    (store.folder("menu-0").checkpoints / "step-1").mkdir(parents=True)
+    lost = await ask(api, "/losses", run_ids=[*both, "gone-1"])
+    assert (lost["num_runs"], lost["num_checkpoints"], lost["missing"]) == (2, 1, ["gone-1"])
+    await ask(api, "/delete", status=202, run_ids=both)
+    until_s = time.monotonic() + 30
+    while len(store.ids()) > 2 and time.monotonic() < until_s:
+        await ask(api)
+    assert ids(await ask(api, sort="run")) == ["menu-2", "tags-1"]
+
+
+async def test_a_run_that_is_on_is_not_lost_with_the_others(store: RunStore, api: Fetch) -> None:
+    writer = add(store, "menu-9", state=None)
+    await ask(api)
+    lost = await ask(api, "/losses", run_ids=["menu-9", "menu-0"])
+    assert lost["not_ended"] == ["menu-9"]
+    writer.close()
+
+
+async def test_the_side_bars_rows_say_what_differs(store: RunStore, api: Fetch) -> None:
+    rows = json.loads((await api("runs")).body)
+    assert {row["run_id"]: row["differs"] for row in rows} == {
+        "menu-0": "lr 2e-3 · r 8",
+        "menu-1": "lr 2e-3 · r 16",
+        "menu-2": "lr 5e-4 · r 16",
+        "tags-1": "",
+    }
+    answer = await api("compare?runs=menu-0,menu-1")
+    assert [run["differs"] for run in json.loads(answer.body)["runs"]] == ["r 8", "r 16"]

@@ -1,0 +1,103 @@
+"""Each example of the gallery is valid as it is written, and trains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import llmops_kernel as llmops
+from llmops_kernel.api import Cluster
+from llmops_kernel.errors import ConfigError
+from llmops_kernel.providers.protocol import ClusterInfo
+from llmops_kernel.services.gallery.examples import EXAMPLES, write_example
+
+TWO_STEPS = ("model=tiny-llama", "training.max_steps=2", "data.max_rows=16", "data.max_eval_rows=4")
+MORE = {"zero3-offload": ("training.global_batch_size=2",)}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_valid_as_it_is_written(name: str, tmp_path: Path) -> None:
+    config = llmops.init(tmp_path / "new", example=name)
+    assert config.parent == tmp_path / "new"
+    llmops.check(config)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_explains_itself(name: str, tmp_path: Path) -> None:
+    text = llmops.init(tmp_path, example=name).read_text()
+    for words in (
+        f"llmops check {EXAMPLES[name].config}",
+        f"llmops submit {EXAMPLES[name].config}",
+    ):
+        assert words in text
+
+
+def test_all_fit_into_one_folder_and_data_that_is_there_already_stays(tmp_path: Path) -> None:
+    written = {name: write_example(name, tmp_path) for name in EXAMPLES}
+    assert set(written["chat"].others) == set(written["zero3-offload"].others)
+    assert len(list(tmp_path.glob("*.yaml"))) == len(EXAMPLES)
+
+
+def test_a_file_of_yours_is_not_overwritten_and_nothing_else_is_written(tmp_path: Path) -> None:
+    mine = tmp_path / "data" / "chat-train.jsonl"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(ConfigError, match=r"chat-train\.jsonl already exists") as raised:
+        write_example("chat", tmp_path)
+    assert "--force" in raised.value.remedy
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
+    write_example("chat", tmp_path, force=True)
+    assert mine.read_text() != "mine"
+
+
+def test_the_config_may_have_another_name(tmp_path: Path) -> None:
+    path = tmp_path / "support.train.yaml"
+    assert llmops.init(path, example="chat") == path
+    llmops.check(path)
+    with pytest.raises(ConfigError, match=r"a\.train\.yaml is not the name") as raised:
+        llmops.init(tmp_path / "a.train.yaml", example="script")
+    assert ".script.yaml" in raised.value.remedy
+
+
+def test_an_unknown_name_is_refused_with_those_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no example 'cat'") as raised:
+        llmops.init(tmp_path, example="cat")
+    assert "use chat" in raised.value.remedy
+    assert "continued-pretraining" in raised.value.remedy
+
+
+def test_conversations_have_two_answers_that_follow_from_the_dish(tmp_path: Path) -> None:
+    write_example("chat", tmp_path)
+    lines = (tmp_path / "data" / "chat-train.jsonl").read_text().splitlines()
+    rows = [json.loads(line)["messages"] for line in lines]
+    assert len(rows) > 700
+    assert {tuple(turn["role"] for turn in row) for row in rows} == {
+        ("system", "user", "assistant", "user", "assistant")
+    }
+    (duck,) = (row for row in rows if "wheat pancakes" in row[1]["content"])
+    assert duck[2]["content"] == "It is a Chinese main, with meat."
+    assert duck[4]["content"] == "It contains gluten and soy."
+    assert any("It is an American" in row[2]["content"] for row in rows)
+
+
+@pytest.fixture
+def cluster(ray_cluster: ClusterInfo) -> Cluster:
+    return llmops.cluster(ray_cluster.name)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.beside
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_trains(name: str, cluster: Cluster, tmp_path: Path) -> None:
+    config = llmops.init(tmp_path, example=name)
+    if name == "script":
+        run = cluster.submit(config, args=["--steps", "2"])
+    else:
+        run = cluster.submit(config, overrides=[*TWO_STEPS, *MORE.get(name, ())])
+    assert run.wait(timeout_s=240) == "SUCCEEDED", run.logs(tail=40)
+    losses = [step.loss for step in run.view.steps]
+    assert len(losses) == 2
+    assert all(loss > 0 for loss in losses)

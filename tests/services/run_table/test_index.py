@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from llmops_kernel.metrics.events import EndEvent, StepEvent
+from llmops_kernel.services.run_table.index import FEW, RunTable
+from llmops_kernel.services.run_table.listing import list_rows, newest, summaries
+from llmops_kernel.services.run_table.records import read_records
+from llmops_kernel.store.record.notes import change_tags
+from llmops_kernel.store.store import RunStore
+from llmops_kernel.views.run_query.query import Query
+from tests.services.run_table.stores import add
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "home")
+
+
+def found(table: RunTable, where: str = "") -> list[str]:
+    return [row.run_id for row in table.select(Query(where=where)).rows]
+
+
+def test_runs_are_found_by_config_and_figures(store):
+    add(store, "a-1", config={"method": {"r": 16}}, eval_loss=0.3, created_s=1)
+    add(store, "a-2", config={"method": {"r": 8}}, eval_loss=0.2, created_s=2)
+    add(store, "a-3", config={"method": {"r": 32}}, state="FAILED", created_s=3)
+    table = RunTable(store)
+    table.look()
+    assert found(table) == ["a-3", "a-2", "a-1"]
+    assert found(table, "method.r > 8 and eval_loss < 0.4") == ["a-1"]
+    assert found(table, "state == 'failed'") == ["a-3"]
+
+
+def test_a_journal_that_grows_changes_its_row(store):
+    out = add(store, "a-1", state=None, loss=0.9)
+    table = RunTable(store)
+    table.look()
+    assert found(table, "loss < 0.5") == []
+    out.emit(StepEvent(step=2, loss=0.4, step_time_s=0.1))
+    table.look()
+    assert found(table, "loss < 0.5 and state == 'running'") == ["a-1"]
+    out.emit(EndEvent(state="STOPPED"))
+    out.close()
+    table.look()
+    assert found(table, "state == 'stopped'") == ["a-1"]
+
+
+def test_notes_come_and_runs_go(store):
+    add(store, "a-1")
+    add(store, "a-2")
+    table = RunTable(store)
+    table.look()
+    change_tags(store.folder("a-1"), add=["best"])
+    store.annotate("a-2", title="second")
+    table.look()
+    assert found(table, "'best' in tags") == ["a-1"]
+    assert found(table, "title == 'second'") == ["a-2"]
+    store.delete("a-1")
+    table.look()
+    assert found(table) == ["a-2"]
+    add(store, "a-1")
+    table.look()
+    assert found(table) == ["a-2", "a-1"]
+    assert found(table, "'best' in tags") == []
+
+
+def test_what_cannot_be_read_does_not_hide_the_others(store):
+    add(store, "a-1", config={"x": 1})
+    add(store, "broken-record")
+    store.folder("broken-record").record.write_text("{")
+    add(store, "broken-journal")
+    (store.folder("broken-journal").journal / "1-worker-1.jsonl").write_bytes(b"\0\xff{{{\n" * 9)
+    add(store, "no-journal")
+    shutil.rmtree(store.folder("no-journal").journal)
+    add(store, "broken-notes")
+    store.folder("broken-notes").notes.write_text("[1")
+    fresh = RunTable(RunStore(store.root))
+    fresh.look()
+    assert set(found(fresh)) >= {"a-1", "broken-journal", "no-journal", "broken-notes"}
+    assert found(fresh, "x == 1") == ["a-1"]
+
+
+def test_a_broken_index_costs_time_only(store):
+    for number in range(FEW + 1):
+        add(store, f"a-{number}", config={"x": number})
+    RunTable(store).look()
+    for text in ("{", "[1, 2]", "[1, [], {}]", '[99, {"config.x": 5}, {}]', "null"):
+        store.index.put_texts({"a-3": text})
+        table = RunTable(RunStore(store.root))
+        table.look()
+        assert found(table, "x == 3") == ["a-3"]
+    store.index.path.write_bytes(b"not a database")
+    table = RunTable(RunStore(store.root))
+    table.look()
+    assert len(found(table)) == FEW + 1
+
+
+def test_a_restarted_process_shows_what_the_index_has_kept_before_it_checks(store):
+    for number in range(FEW):
+        add(store, f"a-{number}", config={"x": number}, eval_loss=float(number))
+    RunTable(store).look()
+    again = RunTable(RunStore(store.root))
+    again.look(check_s=0.0)
+    assert len(found(again, "eval_loss >= 0 and x >= 0")) == FEW
+
+
+def test_followed_runs_are_taken_from_who_follows_them(store):
+    out = add(store, "a-1", state=None, loss=0.9)
+    table = RunTable(store)
+    table.look()
+    (summary,) = summaries(store, newest(store))
+    out.emit(StepEvent(step=2, loss=0.1, step_time_s=0.1))
+    table.look_unless_busy(dict, {"a-1"})
+    assert found(table, "loss == 0.9") == ["a-1"]
+    news = summary.model_copy(update={"state": "STOPPING"})
+    table.look_unless_busy(lambda: {"a-1": news}, {"a-1"})
+    assert found(table, "state == 'stopping'") == ["a-1"]
+    # Nobody follows it any more: its journal is read again.
+    table.look_unless_busy(dict, ())
+    assert found(table, "loss == 0.1 and state == 'running'") == ["a-1"]
+    out.close()
+
+
+def test_records_are_read_once(store):
+    add(store, "a-1", config={"data": {"ü": "x" * 999}, "deep": [{"y": [1, None]}]})
+    first = read_records(store, ["a-1", "missing"])
+    store.folder("a-1").record.write_text("{")
+    assert read_records(store, ["a-1"]) == first
+
+
+def test_hidden_runs_are_listed_only_when_asked_for(store):
+    add(store, "a-1")
+    add(store, "bench-1", hidden=True)
+    assert [row.run_id for row in list_rows(store, Query()).rows] == ["a-1"]
+    assert len(list_rows(store, Query(hidden=True)).rows) == 2
+    assert len(list_rows(store, Query(hidden=True), limit=1).rows) == 1
