@@ -88,7 +88,7 @@ def test_a_model_that_is_not_on_disk_shows_that_the_hub_is_asked(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ModelError):
         run(make_config(model="nobody/has-this"), tmp_path / "run", workspace)
-    read = FolderTail(tmp_path / "run").read()
+    read = FolderTail(tmp_path / "run" / "journal").read()
     assert of(read, "phase")[-1].name == "hub"
     assert of(read, "phase")[-1].state == "begin"
 
