@@ -648,6 +648,10 @@ export interface CodeChange {
   path: string;
   kind: 'added' | 'removed' | 'changed';
   unified_diff: string;
+  /** False for data, logs, outputs and the outputs of a notebook. */
+  is_code: boolean;
+  /** `+3 -1`: lines of the difference; empty where the text is not compared. */
+  counts: string;
 }
 
 /** Which runs, in what order, with which columns. */

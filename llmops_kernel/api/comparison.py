@@ -12,7 +12,7 @@ from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services import comparison
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.run_table.names import labels_of
-from llmops_kernel.store.diff import RunDiff
+from llmops_kernel.store.diff.runs import RunDiff
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views.score_comparison import RowKind, RowsPage, ScoreDifference
 

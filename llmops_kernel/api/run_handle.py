@@ -25,7 +25,7 @@ from llmops_kernel.services.export.exporting import export_run
 from llmops_kernel.services.export.options import Export, Options
 from llmops_kernel.services.runs import RunAccess
 from llmops_kernel.store.deletion import DeletionPreview
-from llmops_kernel.store.diff import RunDiff
+from llmops_kernel.store.diff.runs import RunDiff
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.logs.run_lines import last_lines

@@ -34,9 +34,7 @@ export function Difference(props: {
         changes={config}
         trans={trans}
       />
-      {code.map(change => (
-        <CodeDiff key={change.path} change={change} />
-      ))}
+      <FileChanges changes={code} trans={trans} />
       <Changes
         title={trans.__('Environment')}
         heads={heads}
@@ -98,11 +96,46 @@ function Changes(props: {
   );
 }
 
-function CodeDiff({ change }: { change: CodeChange }): JSX.Element {
+/**
+ * Code is open; data, logs and outputs are behind one line that counts them.
+ */
+export function FileChanges(props: {
+  changes: readonly CodeChange[];
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { changes, trans } = props;
+  const others = changes.filter(change => !change.is_code);
   return (
-    <details open className="llmops-codediff">
+    <>
+      {changes
+        .filter(change => change.is_code)
+        .map(change => (
+          <CodeDiff key={change.path} change={change} isOpen />
+        ))}
+      {others.length > 0 && (
+        <details className="llmops-otherfiles">
+          <summary>
+            {trans._n(
+              '%1 other file (data, logs, outputs)',
+              '%1 other files (data, logs, outputs)',
+              others.length
+            )}
+          </summary>
+          {others.map(change => (
+            <CodeDiff key={change.path} change={change} isOpen={false} />
+          ))}
+        </details>
+      )}
+    </>
+  );
+}
+
+function CodeDiff(props: { change: CodeChange; isOpen: boolean }): JSX.Element {
+  const { change, isOpen } = props;
+  return (
+    <details open={isOpen} className="llmops-codediff">
       <summary>
-        {change.kind} <code>{change.path}</code>
+        {change.kind} <code>{change.path}</code> {change.counts}
       </summary>
       <DiffText text={change.unified_diff} />
     </details>

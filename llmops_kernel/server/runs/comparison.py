@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from llmops_kernel.server.base import RequestError
 from llmops_kernel.server.runs.followers import Followers
@@ -19,7 +17,8 @@ from llmops_kernel.server.wire.runs import (
 )
 from llmops_kernel.services import comparison
 from llmops_kernel.services.run_table.names import labels_of
-from llmops_kernel.store.diff import Difference, RunDiff
+from llmops_kernel.store.diff.runs import RunDiff
+from llmops_kernel.store.diff.values import Difference, value_text
 from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
@@ -94,7 +93,13 @@ def _difference(diff: RunDiff) -> RunDifference:
         config=[_change(row) for row in diff.config],
         environment=[_change(row) for row in diff.environment],
         code=[
-            CodeChange(path=change.path, kind=change.kind, unified_diff=change.unified_diff)
+            CodeChange(
+                path=change.path,
+                kind=change.kind,
+                unified_diff=change.unified_diff,
+                is_code=change.is_code,
+                counts=change.counts,
+            )
             for change in diff.code
         ],
     )
@@ -102,8 +107,4 @@ def _difference(diff: RunDiff) -> RunDifference:
 
 def _change(row: Difference) -> Change:
     path, before, after = row
-    return Change(path=path, before=_text(before), after=_text(after))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return Change(path=path, before=value_text(before), after=value_text(after))

@@ -223,6 +223,10 @@ class CodeChange(Wire):
     path: str
     kind: Literal["added", "removed", "changed"]
     unified_diff: str
+    is_code: bool
+    """False for data, logs, outputs and the outputs of a notebook."""
+    counts: str
+    """`+3 -1`: lines of the difference; empty where the text is not compared."""
 
 
 class RunDifference(Wire):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import html.parser
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.errors import RunNotFoundError
-from llmops_kernel.store.diff import ABSENT, FileChange, RunDiff, diff_runs, differences
+from llmops_kernel.store.diff.files import ABSENT, FileChange, is_code
+from llmops_kernel.store.diff.runs import RunDiff, diff_runs, differences
 from llmops_kernel.store.package.packages import build
 from llmops_kernel.store.package.workspace import scan
 from llmops_kernel.store.record.record import GitState, RunRecord
@@ -184,3 +186,99 @@ def test_a_very_long_diff_is_cut(store, submit):
 
 def test_packages_are_read_from_the_store(store):
     assert store.packages == Path(store.root) / "packages"
+
+
+def test_it_shows_itself(store, submit):
+    submit("a", {"m.py": "x\n"})
+    submit("b", {"m.py": "y\n"})
+    diff = diff_runs(store, "a", "b")
+    assert repr(diff) == str(diff) == diff.text()
+    assert diff._repr_html_() == diff.to_html()
+    assert "changed m.py (+1 -1)" in diff.text()
+
+
+NOTEBOOK = {
+    "nbformat": 4,
+    "cells": [
+        {"cell_type": "markdown", "source": ["# Title\n", "words"]},
+        {"cell_type": "code", "source": "x = 1\ny = 2", "outputs": [], "execution_count": 1},
+    ],
+}
+
+
+def notebook(**cell: object) -> str:
+    first, last = NOTEBOOK["cells"]
+    return json.dumps({**NOTEBOOK, "cells": [first, last | cell]}, indent=1)
+
+
+def test_of_a_notebook_only_its_cells_are_code(store, submit):
+    outputs = [{"output_type": "stream", "name": "stdout", "text": "9\n"}]
+    included = {".llmopsignore": "!*.ipynb\n"}  # Notebooks are left out of packages otherwise.
+    first = {"n.ipynb": notebook(), "o.ipynb": notebook(), "p.ipynb": "{}"}
+    submit("a", included | first)
+    submit(
+        "b",
+        included
+        | {
+            "n.ipynb": notebook(source="x = 2\ny = 2", outputs=outputs),
+            "o.ipynb": notebook(outputs=outputs, execution_count=2),
+            "p.ipynb": '{"cells": 1}',
+        },
+    )
+    cells, outputs_only, unknown = diff_runs(store, "a", "b").code
+    assert cells.unified_diff.endswith(
+        "+++ b/n.ipynb\n@@ -2,5 +2,5 @@\n # Title\n words\n # %% [code]\n-x = 1\n+x = 2\n y = 2\n"
+    )
+    assert (cells.is_code, cells.counts) == (True, "+1 -1")
+    assert (
+        outputs_only.unified_diff == "o.ipynb: only outputs and metadata of the notebook differ\n"
+    )
+    assert (outputs_only.is_code, outputs_only.counts) == (False, "")
+    assert unknown.counts == "+1 -1"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        *((name, True) for name in ("hooks.py", "a/b/m.train.yaml", "Makefile", "ds_config.json")),
+        *(
+            (name, True)
+            for name in ("requirements-dev.txt", "data/prepare.py", "T.IPYNB", "Dockerfile")
+        ),
+        *((name, False) for name in ("rows.jsonl", "train.log", "notes.txt", "picture.png")),
+        *((name, False) for name in ("data/rows.json", "outputs/a/config.yaml", "WandB/x.json")),
+    ],
+)
+def test_what_is_code(path, expected):
+    assert is_code(path) == expected
+
+
+def test_other_files_are_folded(store, submit):
+    submit("a", {"m.py": "x\n", "rows.jsonl": "{}\n"})
+    submit("b", {"m.py": "y\n", "rows.jsonl": '{"secret": 1}\n', "train.log": "l\n"})
+    diff = diff_runs(store, "a", "b")
+    assert [change.is_code for change in diff.code] == [True, False, False]
+    text, page = diff.text(), diff.to_html()
+    assert "other files\n  changed rows.jsonl (+1 -1)\n  added train.log (+1 -0)" in text
+    assert "secret" not in text
+    assert (
+        "<details><summary>2 other files (data, logs, outputs)</summary><details><summary>" in page
+    )
+    assert "<details open><summary>changed <code>m.py</code> +1 -1</summary>" in page
+
+
+def test_a_count_of_lines_that_is_not_known_is_not_shown():
+    def counts(text: str) -> str:
+        return FileChange(path="m.py", kind="changed", unified_diff=text).counts
+
+    assert counts("--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n---x\n+++y\n") == "+1 -1"
+    assert counts("m.py: only line ends differ\n") == ""
+    assert counts("--- a\n+++ b\n+1\n... and 3 more lines\n") == ""
+
+
+def test_a_large_data_file_is_not_compared_by_lines(store, submit):
+    submit("a", {"rows.jsonl": "{}\n" * 90_000})
+    submit("b", {"rows.jsonl": "{}\n" * 90_001})
+    (change,) = diff_runs(store, "a", "b").code
+    assert change.unified_diff.startswith("rows.jsonl: binary, large or no longer kept; content ")
+    assert (change.is_code, change.counts) == (False, "")

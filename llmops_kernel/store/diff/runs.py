@@ -1,0 +1,117 @@
+"""The differences between two runs: config, code and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from llmops_kernel.store.diff.files import ABSENT, FileChange, file_changes
+from llmops_kernel.store.diff.html import changes_html, table_html
+from llmops_kernel.store.diff.values import Difference, value_text
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.store import RunStore
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunDiff:
+    """Shows itself as text where it is printed, and as tables in a notebook."""
+
+    a: str
+    b: str
+    config: list[Difference]
+    """(dotted path, value in a, value in b), by path."""
+    code: list[FileChange]
+    """All workspace files that differ; those that are no code say so."""
+    environment: list[Difference]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.config or self.code or self.environment)
+
+    def text(self) -> str:
+        """Return the text for terminals: `-` lines belong to a, `+` lines to b."""
+        if self.is_empty:
+            return f"{self.a} and {self.b}: same config, code and environment"
+        lines = [f"- {self.a}", f"+ {self.b}"]
+        for title, rows in (("config", self.config), ("environment", self.environment)):
+            if rows:
+                lines += ["", title]
+                lines += [line for row in rows for line in _row_text(row)]
+        code = [change for change in self.code if change.is_code]
+        for title, changes in (("code", code), ("other files", self._others)):
+            if changes:
+                lines += ["", title, *map(_change_text, changes)]
+        lines += [line for change in code for line in ("", change.unified_diff.rstrip())]
+        return "\n".join(lines)
+
+    @property
+    def _others(self) -> list[FileChange]:
+        return [change for change in self.code if not change.is_code]
+
+    def to_html(self) -> str:
+        """Return the same as one self-contained element; every value is escaped."""
+        if self.is_empty:
+            return f"<p>{escape(self.text())}</p>"
+        tables = (
+            table_html(title, rows, a=self.a, b=self.b)
+            for title, rows in (("config", self.config), ("environment", self.environment))
+        )
+        return f'<div class="llmops-diff">{"".join(tables)}{changes_html(self.code)}</div>'
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def diff_runs(store: RunStore, a: str, b: str) -> RunDiff:
+    """Compare two runs by their records and kept packages. Raises RunNotFoundError."""
+    first, second = store.record(a), store.record(b)
+    return RunDiff(
+        a=first.run_id,
+        b=second.run_id,
+        config=differences(first.config, second.config),
+        code=file_changes(first, second, packages=store.packages),
+        environment=differences(_environment(first), _environment(second)),
+    )
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    """Return the differences by flattened dotted path."""
+    left, right = dict(_flat(a)), dict(_flat(b))
+    pairs = ((key, left.get(key, ABSENT), right.get(key, ABSENT)) for key in left | right)
+    return sorted(((k, x, y) for k, x, y in pairs if x != y), key=lambda row: row[0])
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and (value or not path):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple) and any(isinstance(v, Mapping) for v in value):
+        for number, inner in enumerate(value):
+            yield from _flat(inner, f"{path}[{number}]")
+    else:
+        yield path, list(value) if isinstance(value, tuple) else value
+
+
+def _environment(record: RunRecord) -> dict[str, Any]:
+    return {
+        **record.versions,
+        "llmops_kernel code": record.package_hash or ABSENT,
+        "cluster": record.cluster,
+        "host": record.host,
+        "git": record.git.model_dump() if record.git else ABSENT,
+        "hardware": record.hardware,
+    }
+
+
+def _row_text(row: Difference) -> list[str]:
+    path, old, new = row
+    return [f"- {path}: {value_text(old)}", f"+ {path}: {value_text(new)}"]
+
+
+def _change_text(change: FileChange) -> str:
+    return f"  {change.kind} {change.path}{f' ({change.counts})' if change.counts else ''}"
