@@ -622,9 +622,11 @@ export interface Comparison {
 /** One figure of all compared runs. */
 export interface ComparedFigure {
   label: string;
+  /** What the model became; how fast, with how much memory and money; the phases of start-up. */
+  group: 'result' | 'speed' | 'start';
   texts: string[];
-  /** To the first run's; null where one of the two is not known. */
-  ratios: (number | null)[];
+  /** From the first run's to this one's: `× 1.36` or `+0.0123`; a dash where it is not known. */
+  changes: string[];
 }
 
 /** What differs from one run to another. */

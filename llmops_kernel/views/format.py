@@ -137,6 +137,25 @@ _BY_UNIT: dict[Unit, Callable[[float | None], str]] = {
 }
 
 
+_RATIOS = ("fraction", "per_second", "seconds", "bytes", "money")
+"""Units whose numbers are compared by their ratio; a loss of twice another means nothing."""
+
+
+def change(value: float | None, first: float | None, unit: Unit) -> str:
+    """Write how a number differs from the first one: `× 1.36`, or `+0.0123` for a loss.
+
+    A dash where one of the two is not known, and for the ratio to zero.
+    """
+    if value is None or first is None or not (known(value) and known(first)):
+        return DASH
+    if value == first:
+        return "same"
+    if unit in _RATIOS:
+        return f"× {_digits(value / first)}" if first else DASH
+    text = by_unit(value - first, unit)
+    return text if text.startswith("-") else f"+{text}"
+
+
 def step_of(step: int | None, total: int | None) -> str:
     """`step 40 of 225`; a dash for what is not known yet."""
     if step is None and total is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,6 +64,10 @@ def _open(tab: LabPage, run_ids: list[str]) -> None:
     tab.command("llmops:compare-runs", runIds=run_ids)
     view = tab.page.locator(VIEW)
     view.locator("canvas").first.wait_for(timeout=30_000)
+    # Of many values the first are shown.
+    view.get_by_text("section_9.a_rather_long_name_of_a_setting_149").wait_for(state="detached")
+    while (more := view.get_by_text(re.compile("^Show all 15[01]$"))).count():
+        more.first.click()
     view.get_by_text("section_9.a_rather_long_name_of_a_setting_149").first.wait_for()
 
 
@@ -110,3 +115,22 @@ def test_rows_are_a_few_lines_high(tab: LabPage, run_ids: list[str], number: int
             name = f"compare-{number}-{theme.lower()}-{width}.png"
             tab.page.screenshot(path=str(ARTIFACTS / name))
             assert tab.page.evaluate(TALL_ROWS, 90) == []
+
+
+def test_what_differs_comes_first_and_speed_is_folded(tab: LabPage, run_ids: list[str]) -> None:
+    tab.command("llmops:compare-runs", runIds=run_ids[:2])
+    view = tab.page.locator(VIEW)
+    loss = view.locator(".llmops-compare-chart figcaption", has_text="loss").first
+    loss.wait_for(timeout=30_000)
+    differs = view.get_by_text("optimizer.learning_rate").first
+    figures = view.locator(".llmops-compare-figures").first
+    order = [part.bounding_box()["y"] for part in (differs, figures, loss)]
+    assert order == sorted(order)
+    assert "+" in figures.inner_text() or "same" in figures.inner_text()
+    assert "tokens/s" not in view.inner_text()
+    fold = view.get_by_text("Speed, memory and cost")
+    fold.focus()
+    tab.page.keyboard.press("Enter")
+    chart = view.locator(".llmops-compare-chart", has_text="tokens/s")
+    assert chart.locator("canvas").bounding_box()["width"] > 200
+    assert "×" in view.locator(".llmops-compare-figures").nth(1).inner_text()

@@ -104,6 +104,6 @@ def test_two_currencies_are_not_compared() -> None:
     views = [held("train", done), held("train", done, currency="EUR"), held("train", done)]
     dollars, euros = [one for one in compared(views) if one.label == "cost so far"]
     assert dollars.texts == ["1.00 USD", "–", "1.00 USD"]
-    assert dollars.ratios == [1.0, None, 1.0]
+    assert dollars.changes == ["same", "–", "same"]
     assert euros.texts == ["–", "1.00 EUR", "–"]
-    assert euros.ratios == [None, None, None]
+    assert euros.changes == ["–", "–", "–"]

@@ -142,7 +142,7 @@ async def test_the_code_of_a_run_comes_from_its_package(
     assert (await ask("runs/r-1/git-diff"))[1]["text"] == ""
 
 
-async def test_a_comparison_has_figures_ratios_and_differences(ask: Ask, store: RunStore) -> None:
+async def test_a_comparison_has_figures_and_differences(ask: Ask, store: RunStore) -> None:
     make_run(store, "r-1", steps=4, created_s=1.0)
     make_run(store, "r-2", steps=8, created_s=2.0, learning_rate=5e-5)
     code, reported = await ask("compare?runs=r-2,r-1")
@@ -150,7 +150,7 @@ async def test_a_comparison_has_figures_ratios_and_differences(ask: Ask, store: 
     assert [run["run_id"] for run in reported["runs"]] == ["r-1", "r-2"]
     loss = next(figure for figure in reported["figures"] if figure["label"] == "loss")
     assert loss["texts"] == ["1.0000", "0.5000"]
-    assert loss["ratios"] == [1.0, 0.5]
+    assert (loss["group"], loss["changes"]) == ("result", ["same", "-0.5000"])
     changes = reported["differences"][0]["config"]
     assert changes == [{"path": "optimizer.learning_rate", "before": "0.0001", "after": "5e-05"}]
     make_run(store, "r-3", steps=8, created_s=3.0)

@@ -67,6 +67,33 @@ def test_numbers_in_words(function: Callable[[Any], str], value: float | None, t
 
 
 @pytest.mark.parametrize(
+    ("value", "first", "unit", "text"),
+    [
+        (1.5, 1.0, "loss", "+0.5000"),
+        (0.5, 1.0, "loss", "-0.5000"),
+        (1.0004, 1.0, "loss", "+4.00e-04"),
+        (0.83, 0.8, "number", "+0.03"),
+        (3, 1200, "count", "-1,197"),
+        (2.0, 1.0, "per_second", "× 2.00"),
+        (0.123, 0.41, "fraction", "× 0.3"),
+        (90.0, 60.0, "seconds", "× 1.50"),
+        (1.0, 0.0, "bytes", "–"),
+        (0.0, 0.0, "bytes", "same"),
+        (2.5, 2.5, "loss", "same"),
+        (None, 1.0, "loss", "–"),
+        (1.0, None, "loss", "–"),
+        (NAN, 1.0, "loss", "–"),
+        (NAN, NAN, "loss", "–"),
+        (1.0, math.inf, "per_second", "–"),
+    ],
+)
+def test_a_change_is_a_ratio_of_speeds_and_a_difference_of_the_rest(
+    value: float | None, first: float | None, unit: Any, text: str
+) -> None:
+    assert fmt.change(value, first, unit) == text
+
+
+@pytest.mark.parametrize(
     ("step", "total", "text"),
     [
         (None, None, "no step yet"),

@@ -7,7 +7,7 @@ import { Busy, EmptyState, TroubleBox } from '../ui/parts';
 import { RunDetail, RunRow, Trouble } from '../wire';
 import { CompareModel } from './compare/model';
 import { useChanges } from '../ui/hooks';
-import { Curves } from './compare/view';
+import { Curves } from './compare/curvesView';
 import { Difference, DiffText } from './difference';
 import { RunModels } from './model';
 import * as requests from './requests';
@@ -174,7 +174,6 @@ function Pair(props: IProps & { other: string }): JSX.Element {
 function Shown(props: IProps & { model: CompareModel }): JSX.Element {
   const { model, trans } = props;
   useChanges(model);
-  const open = () => undefined;
   return (
     <>
       {model.trouble && <TroubleBox kind="warn" trouble={model.trouble} />}
@@ -188,7 +187,7 @@ function Shown(props: IProps & { model: CompareModel }): JSX.Element {
           trans={trans}
         />
       ))}
-      <Curves model={model} trans={trans} charts={props.charts} open={open} />
+      <Curves model={model} trans={trans} charts={props.charts} />
     </>
   );
 }

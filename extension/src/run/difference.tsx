@@ -6,6 +6,10 @@ import { Name } from '../ui/parts';
 import { Change, CodeChange, RunDifference } from '../wire';
 import { distinguishedFrom } from './compare/names';
 
+/** Of more values the first are shown, of longer code its name: loss and metrics follow below. */
+const MANY = 12;
+const LONG = 60;
+
 /**
  * What differs from one run to another: config, code, environment.
  */
@@ -35,12 +39,23 @@ export function Difference(props: {
         trans={trans}
       />
       <FileChanges changes={code} trans={trans} />
-      <Changes
-        title={trans.__('Environment')}
-        heads={heads}
-        changes={environment}
-        trans={trans}
-      />
+      {environment.length > 0 && (
+        <details className="llmops-environment">
+          <summary>
+            {trans._n(
+              '%1 difference of the environment',
+              '%1 differences of the environment',
+              environment.length
+            )}
+          </summary>
+          <Changes
+            title={trans.__('Environment')}
+            heads={heads}
+            changes={environment}
+            trans={trans}
+          />
+        </details>
+      )}
     </section>
   );
 }
@@ -62,37 +77,51 @@ function Changes(props: {
   trans: TranslationBundle;
 }): JSX.Element | null {
   const { title, heads, changes, trans } = props;
+  const [isWhole, setWhole] = React.useState(false);
   if (changes.length === 0) {
     return null;
   }
+  const shown =
+    isWhole || changes.length <= MANY + 2 ? changes : changes.slice(0, MANY);
   return (
-    <table className="llmops-lab-table llmops-changes">
-      <thead>
-        <tr>
-          <th scope="col">{title}</th>
-          {heads.map((head, index) => (
-            <th key={head} scope="col">
-              <Head text={head} other={heads[1 - index]} />
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {changes.map(({ path, before, after }) => (
-          <tr key={path}>
-            <th scope="row">
-              <code>{path}</code>
-            </th>
-            <td className="llmops-before">
-              <Clamped text={before} trans={trans} />
-            </td>
-            <td className="llmops-after">
-              <Clamped text={after} trans={trans} />
-            </td>
+    <>
+      <table className="llmops-lab-table llmops-changes">
+        <thead>
+          <tr>
+            <th scope="col">{title}</th>
+            {heads.map((head, index) => (
+              <th key={head} scope="col">
+                <Head text={head} other={heads[1 - index]} />
+              </th>
+            ))}
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {shown.map(({ path, before, after }) => (
+            <tr key={path}>
+              <th scope="row">
+                <code>{path}</code>
+              </th>
+              <td className="llmops-before">
+                <Clamped text={before} trans={trans} />
+              </td>
+              <td className="llmops-after">
+                <Clamped text={after} trans={trans} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {shown.length < changes.length && (
+        <button
+          type="button"
+          className="llmops-runs-link"
+          onClick={() => setWhole(true)}
+        >
+          {trans.__('Show all %1', changes.length)}
+        </button>
+      )}
+    </>
   );
 }
 
@@ -110,7 +139,11 @@ export function FileChanges(props: {
       {changes
         .filter(change => change.is_code)
         .map(change => (
-          <CodeDiff key={change.path} change={change} isOpen />
+          <CodeDiff
+            key={change.path}
+            change={change}
+            isOpen={change.unified_diff.split('\n').length <= LONG}
+          />
         ))}
       {others.length > 0 && (
         <details className="llmops-otherfiles">

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Literal
 
 from llmops_kernel.server.base import RequestError
 from llmops_kernel.server.runs.followers import Followers
@@ -27,6 +28,7 @@ from llmops_kernel.views.figures import compared_figures
 from llmops_kernel.views.snapshot import elapsed_s
 
 MAX_RUNS = 8
+_RESULTS = ("loss", "number", "count", "exponent")
 
 
 def compare(followers: Followers, refs: Sequence[str], *, base: str | None = None) -> Comparison:
@@ -54,36 +56,41 @@ def figures(views: Sequence[RunView]) -> list[ComparedFigure]:
     by_run = [{figure.key: figure for figure in compared_figures(view)} for view in views]
     keys = dict.fromkeys(key for mine in by_run for key in mine)
     compared = [_figure([mine.get(key) for mine in by_run]) for key in keys]
-    compared.append(_seconds("duration", [elapsed_s(view) for view in views]))
+    compared.append(_seconds("duration", "speed", [elapsed_s(view) for view in views]))
     phases = [phase_seconds(view) for view in views]
     for name in phase_names([("", view) for view in views]):
         took = [mine.get(name) for mine in phases]
-        compared.append(_seconds(f"phase {name.replace('_', ' ')}", took))
+        compared.append(_seconds(name.replace("_", " "), "start", took))
     return [figure for figure in compared if any(text != fmt.DASH for text in figure.texts)]
 
 
 def _figure(values: Sequence[FigureValue | None]) -> ComparedFigure:
     """One figure of all runs; None for a run whose kind does not have it."""
+    known = next(value for value in values if value is not None)
+    numbers = [None if value is None else value.value for value in values]
     return ComparedFigure(
-        label=next(value.label for value in values if value is not None),
+        label=known.label,
+        group=_group(known),
         texts=[fmt.DASH if value is None else value.text for value in values],
-        ratios=_ratios([None if value is None else value.value for value in values]),
+        changes=[fmt.change(number, numbers[0], known.unit) for number in numbers],
     )
 
 
-def _seconds(label: str, values: Sequence[float | None]) -> ComparedFigure:
+def _group(figure: FigureValue) -> Literal["result", "speed", "start"]:
+    if figure.key == "submit_to_first_step":
+        return "start"
+    return "result" if figure.unit in _RESULTS else "speed"
+
+
+def _seconds(
+    label: str, group: Literal["speed", "start"], values: Sequence[float | None]
+) -> ComparedFigure:
     return ComparedFigure(
-        label=label, texts=[fmt.seconds(value) for value in values], ratios=_ratios(values)
+        label=label,
+        group=group,
+        texts=[fmt.seconds(value) for value in values],
+        changes=[fmt.change(value, values[0], "seconds") for value in values],
     )
-
-
-def _ratios(values: Sequence[float | None]) -> list[float | None]:
-    """Each value to the first run's; None where one of the two is unknown."""
-    first = values[0] if fmt.known(values[0]) else None
-    return [
-        value / first if first and value is not None and fmt.known(value) else None
-        for value in values
-    ]
 
 
 def _difference(diff: RunDiff) -> RunDifference:

@@ -243,9 +243,11 @@ class ComparedFigure(Wire):
     """One figure of all compared runs."""
 
     label: str
+    group: Literal["result", "speed", "start"]
+    """What the model became; how fast, with how much memory and money; the phases of start-up."""
     texts: list[str]
-    ratios: list[float | None]
-    """To the first run's; null where one of the two is not known."""
+    changes: list[str]
+    """From the first run's to this one's: `× 1.36` or `+0.0123`; a dash where it is not known."""
 
 
 class Comparison(Wire):

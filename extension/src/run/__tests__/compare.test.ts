@@ -5,7 +5,7 @@ import { chooseRuns, runIdsOf } from '../choose';
 import { attachCode, meant } from '../commands';
 import { comparedColumns, drawnAs, overlaid } from '../compare/curves';
 import { short, shownNames } from '../compare/names';
-import { ratioText } from '../compare/view';
+import { groupOf } from '../compare/curvesView';
 import { compareId } from '../compare/widget';
 import { usual } from '../configView';
 import { signOf } from '../difference';
@@ -136,9 +136,10 @@ describe('which runs', () => {
 });
 
 describe('texts', () => {
-  it('tell a ratio, or a dash', () => {
-    expect(ratioText(0.5)).toBe('× 0.500');
-    expect(ratioText(null)).toBe('–');
+  it('separate curves of the model from those of speed', () => {
+    const units = ['loss', 'number', 'exponent', 'fraction', 'bytes'] as const;
+    const groups = units.map(unit => groupOf({ name: '', label: '', unit }));
+    expect(groups).toEqual(['result', 'result', 'result', 'speed', 'speed']);
   });
 
   it('know the signs of a unified diff', () => {

@@ -1,0 +1,82 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { Name } from '../../ui/parts';
+import { ComparedFigure, Comparison, RunRow } from '../../wire';
+import { COLORS } from './curves';
+import { shownNames } from './names';
+
+export type Group = ComparedFigure['group'];
+
+/** A column narrower than this would break figures in the middle. */
+const FIGURE_PX = 130;
+const NAME_PX = 140;
+
+/** The figures of one group side by side; nothing where no run has one. */
+export function Figures(props: {
+  comparison: Comparison;
+  group: Group;
+  trans: TranslationBundle;
+}): JSX.Element | null {
+  const { comparison, group, trans } = props;
+  const figures = comparison.figures.filter(figure => figure.group === group);
+  if (figures.length === 0) {
+    return null;
+  }
+  return (
+    <div className="llmops-compare-scroll">
+      <table
+        className="llmops-lab-table llmops-compare-figures"
+        style={{ minWidth: NAME_PX + FIGURE_PX * comparison.runs.length }}
+      >
+        <FigureHeads runs={comparison.runs} trans={trans} />
+        <tbody>
+          {figures.map(({ label, texts, changes }) => (
+            <tr key={label}>
+              <th scope="row">{label}</th>
+              {texts.map((text, index) => (
+                <td key={index}>
+                  {text}
+                  {index > 0 && (
+                    <span
+                      className="llmops-compare-ratio"
+                      title={trans.__('Compared with the first run')}
+                    >
+                      {changes[index]}
+                    </span>
+                  )}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function FigureHeads(props: {
+  runs: readonly RunRow[];
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { runs, trans } = props;
+  const names = shownNames(runs);
+  return (
+    <thead>
+      <tr>
+        <th scope="col">{trans.__('Figure')}</th>
+        {runs.map((row, index) => (
+          <th key={row.run_id} scope="col" title={row.run_id}>
+            <span className="llmops-compare-head">
+              <span
+                className="llmops-compare-color"
+                style={{ background: COLORS[index % COLORS.length] }}
+              />
+              <Name {...names[index]} />
+            </span>
+          </th>
+        ))}
+      </tr>
+    </thead>
+  );
+}
