@@ -26,6 +26,7 @@ from llmops_kernel.services.export.options import Export, Options
 from llmops_kernel.services.runs import RunAccess
 from llmops_kernel.store.deletion import DeletionPreview
 from llmops_kernel.store.diff.runs import RunDiff
+from llmops_kernel.store.journal.samples import SAMPLE_FIELDS, sample_records
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.logs.run_lines import last_lines
@@ -167,6 +168,18 @@ class Run:
         evals = view.evals if isinstance(view, TrainingView) else []
         rows = [{"num_rows": e.num_rows, "duration_s": e.duration_s, **e.metrics} for e in evals]
         return pd.DataFrame(rows, index=pd.Index([e.step for e in evals], name="step"))
+
+    def samples(self, row: str | int | None = None) -> pd.DataFrame:
+        """Return what the model answered at each evaluation: a line for each row and step.
+
+        Columns `step`, `row`, `prompt`, `prediction`, `reference` and others that were reported.
+        `row`: only this one, from the first step to the last.
+        """
+        import pandas as pd
+
+        found = [one for one in sample_records(self.view) if row is None or one["row"] == str(row)]
+        names = dict.fromkeys((*SAMPLE_FIELDS, *(name for one in found for name in one)))
+        return pd.DataFrame(found, columns=list(names))
 
     def logs(self, *, tail: int | None = None, all_lines: bool = False) -> str:
         """The last lines of what the driver and the workers wrote, of the newest attempt.

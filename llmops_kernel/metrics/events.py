@@ -171,7 +171,10 @@ class EvalEvent(Event):
     """0 while unknown."""
     duration_s: float | None = None
     samples: tuple[dict[str, str], ...] = ()
-    """A few of `{"prompt", "prediction", "reference"}`."""
+    """Of some rows `{"row", "prompt", "prediction", "reference"}` and what else is known of them.
+
+    `row` names the same row in each evaluation; a row of another report may lack it.
+    """
 
 
 class CheckpointEvent(Event):

@@ -25,7 +25,7 @@ from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.deepspeed_ops import compile_for
 from llmops_kernel.train.divergence import DivergenceGuard
-from llmops_kernel.train.evaluate import Evaluator
+from llmops_kernel.train.evaluation.evaluate import Evaluator
 from llmops_kernel.train.hooks import Hooks, call, load_hooks
 from llmops_kernel.train.measure import device
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
@@ -215,11 +215,12 @@ def _save(
 def _evaluator(
     config: TrainingConfig, context: WorkerContext, parts: _Parts, collator: Collator
 ) -> Evaluator | None:
-    if not parts.data.eval:
+    if not (parts.data.eval or parts.data.own_prompts):
         return None
     return Evaluator(
         examples=parts.data.eval,
         prompts=parts.data.prompts,
+        own_prompts=parts.data.own_prompts,
         tokenizer=parts.tokenizer,
         collator=collator,
         hooks=parts.hooks,

@@ -113,9 +113,10 @@ CASES = [
     Case("columns", "data:\n  train: x\n  columns: {instrution: q}\n", 5,
          ("instrution is not a field", "did you mean instruction?"), "model: x\n\n"),
     Case("eval without rows", "evaluation:\n  every_steps: 5\n", 4,
-         ("evaluation.every_steps", "data.eval is not set", "set data.eval")),
+         ("evaluation.every_steps", "data.eval is not set", "set data.eval", "evaluation.prompts")),
     Case("generate without rows", "evaluation:\n  generate: true\n", 4,
          ("evaluation.generate", "set data.eval")),
+    Case("empty prompt", "evaluation:\n  prompts: ['']\n", 4, ("prompt 1 is empty",)),
     Case("generate plain text", "model: x\ndata: {train: x, eval: y, format: text}\n"
          "evaluation:\n  generate: yes\n", 4, ("no prompt", "data.format=chat"), ""),
     Case("flash in fp32", "model: {id: x, attention: flash_attention_2}\ndata: x\n", 1,

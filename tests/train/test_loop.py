@@ -188,6 +188,29 @@ def test_evaluation_is_weighted_by_tokens_and_calls_the_users_measure(
     assert evals[2].metrics["eval_loss"] < evals[0].metrics["eval_loss"]
 
 
+def test_own_prompts_and_the_same_rows_are_answered_at_each_evaluation(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    settings = {"max_new_tokens": 3, "at_start": True, "every_steps": 3}
+    own = make_config(evaluation={"prompts": ["Say something.", "And more?"], **settings})
+    evals = of(run(own, tmp_path / "own", workspace), "eval")
+    assert [event.step for event in evals] == [0, 3, 6]
+    assert [event.metrics for event in evals] == [{}, {}, {}]
+    for event in evals:
+        assert [sample["row"] for sample in event.samples] == ["prompt 1", "prompt 2"]
+        assert "Say something." in event.samples[0]["prompt"]
+        assert all("reference" not in sample for sample in event.samples)
+    both = make_config(
+        data={"eval": "train.jsonl", "max_eval_rows": 5},
+        evaluation={"generate": True, "samples": 2, "prompts": ["Say something."], **settings},
+    )
+    evals = of(run(both, tmp_path / "both", workspace), "eval")
+    rows = [[sample["row"] for sample in event.samples] for event in evals]
+    assert rows == [["1", "3", "prompt 1"]] * 3
+    assert evals[0].num_rows == 5
+    assert evals[0].samples[1]["reference"]
+
+
 def test_numbers_of_a_users_callback_and_measure_stand_in_the_steps(
     make_config: Config, workspace: Path, tmp_path: Path
 ) -> None:

@@ -24,6 +24,8 @@ from llmops_kernel.config.problems import (
 )
 from llmops_kernel.config.row_formats import FIELDS
 
+_MOST_PROMPT_CHARACTERS = 10_000
+
 
 def broken_rules(config: TrainingFields) -> list[Broken]:
     return [broken for rule in _RULES for broken in rule(config)]
@@ -95,15 +97,24 @@ def _evaluation(config: TrainingFields) -> Iterator[Broken]:
     evaluation, data = config.evaluation, config.data
     if data.eval is None:
         wanted = {
-            "every_steps": evaluation.every_steps is not None,
+            "every_steps": evaluation.every_steps is not None and not evaluation.prompts,
             "generate": evaluation.generate,
         }
+        instead = {"every_steps": " or evaluation.prompts to a list", "generate": ""}
         for name in (name for name, asked in wanted.items() if asked):
             yield Broken(
                 f"evaluation.{name}",
                 "needs evaluation rows, and data.eval is not set",
-                f"set data.eval to a file or hub id, or remove evaluation.{name}",
+                f"set data.eval to a file or hub id{instead[name]}, or remove evaluation.{name}",
                 ("data.eval",),
+            )
+    for number, text in enumerate(evaluation.prompts, start=1):
+        if not text.strip() or len(text) > _MOST_PROMPT_CHARACTERS:
+            found = f"has {len(text):,} characters" if text.strip() else "is empty"
+            yield Broken(
+                "evaluation.prompts",
+                f"prompt {number} {found}",
+                f"write 1 to {_MOST_PROMPT_CHARACTERS:,} characters, or remove it",
             )
     if evaluation.generate and data.format == "text":
         yield Broken(

@@ -108,6 +108,10 @@ class EvaluationConfig(Section):
     """Also generate the model's answer to each evaluation prompt (greedy) and pass the answers to the hook `compute_metrics`."""
     max_new_tokens: int = Field(default=64, ge=1)
     """Longest generated answer in tokens."""
+    samples: int = Field(default=5, ge=0, le=100)
+    """With `generate`: number of evaluation rows whose answers each evaluation keeps, the same rows each time; 0: none."""
+    prompts: list[str] = Field(default_factory=list, max_length=100)
+    """Own prompts, answered (greedy) and kept at each evaluation; they need no evaluation rows. With a chat template each is a user's message, for `data.format: text` the beginning of a text."""
 
 
 class CheckpointConfig(Section):

@@ -18,6 +18,7 @@ from llmops_kernel.train.data.examples import (
     Packed,
     Prompt,
     Tokenised,
+    own_prompts,
     pack,
     prompts,
     tokenise,
@@ -38,7 +39,9 @@ class Dataset:
     """Rows to look at before training, the same on all workers."""
     eval: Sequence[Example]
     prompts: Sequence[Prompt]
-    """Empty unless answers are to be generated."""
+    """Of evaluation rows; empty unless answers are to be generated."""
+    own_prompts: Sequence[Prompt]
+    """Of the config, without an answer to compare with."""
     num_rows: int | None
     """None: not counted."""
     num_tokens: int | None
@@ -72,11 +75,13 @@ def load_dataset(
     )
     _check_enough(len(train), config)
     held_out, generated = _load_eval(config, roots, tokenizer, hooks)
+    own = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
     return Dataset(
         train=train,
         sample=train,
         eval=held_out,
         prompts=generated,
+        own_prompts=own,
         num_rows=len(rows),
         num_tokens=sum(len(example.input_ids) for example in examples),
         num_skipped=len(broken),
@@ -89,13 +94,16 @@ def _streamed(
     from llmops_kernel.train.data.stream.open import open_stream
 
     stream = open_stream(config, tokenizer=tokenizer, hooks=hooks, context=context)
+    data = config.data
     roots = (context.workspace, *context.fallback_workspaces)
     held_out, generated = _load_eval(config, roots, tokenizer, hooks)
+    own = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
     return Dataset(
         train=stream.rows,
         sample=stream.sample,
         eval=held_out,
         prompts=generated,
+        own_prompts=own,
         num_rows=stream.num_rows,
         num_tokens=None,
         stream=stream,

@@ -202,6 +202,23 @@ def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hoo
     return found
 
 
+def own_prompts(texts: Sequence[str], *, tokenizer: Any, data: DataConfig) -> list[Prompt]:
+    """Prompts of the config: each as a user's message, or as the beginning of a plain text where
+    the rows are such texts or the tokenizer has no chat template.
+    """
+    found = []
+    for text in texts:
+        if data.format == "text" or tokenizer.chat_template is None:
+            whole, ids = text, tokenizer(text, add_special_tokens=True)["input_ids"]
+            if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+                ids = ids[:-1]  # After it a model begins another text.
+        else:
+            whole = _template(tokenizer, [{"role": "user", "content": text}], prompt=True)
+            ids = tokenizer(whole, add_special_tokens=False)["input_ids"]
+        found.append(Prompt(ids, whole, "", {}))
+    return found
+
+
 @dataclass(frozen=True)
 class Packed:
     """Several examples laid end to end in one sequence."""

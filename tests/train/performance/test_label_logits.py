@@ -12,7 +12,7 @@ import transformers
 
 from llmops_kernel.train.data.collate import COUNTS, Collator
 from llmops_kernel.train.data.examples import IGNORED, Example
-from llmops_kernel.train.evaluate import summed_loss
+from llmops_kernel.train.evaluation.evaluate import summed_loss
 from llmops_kernel.train.performance.choose import label_logits_hindrance, labelled_share
 
 SIZE = {

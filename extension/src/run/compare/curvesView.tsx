@@ -40,12 +40,12 @@ export function Curves(props: {
   const { model, trans, charts, group } = props;
   const [choice, choose] = useChartChoice(charts);
   const rows = model.runs.map(run => run.rows);
-  const names = shownNames(
-    model.runs.map(({ runId, state }) => ({
-      title: state?.row.title ?? '',
-      run_id: runId
-    }))
-  ).map(short);
+  const named = model.runs.map(({ runId, state }) => ({
+    title: state?.row.title ?? '',
+    run_id: runId
+  }));
+  // Only a comparison knows what differs; its runs are in the same order.
+  const names = shownNames(model.comparison?.runs ?? named).map(short);
   const known = new Set<string>(
     X_KEYS.filter(axis => rows.some(run => run.count && xOf(run, axis)))
   );

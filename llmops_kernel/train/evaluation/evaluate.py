@@ -18,9 +18,8 @@ from llmops_kernel.metrics.events import EvalEvent, PhaseEvent
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import COUNTS, KEPT, Collator
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed, Prompt
+from llmops_kernel.train.evaluation.samples import kept_samples, spread
 from llmops_kernel.train.hooks import Hooks, call
-
-_SAMPLES = 3
 
 
 @dataclass(kw_only=True)
@@ -29,6 +28,8 @@ class Evaluator:
 
     examples: Sequence[Example | Packed]
     prompts: Sequence[Prompt]
+    own_prompts: Sequence[Prompt] = ()
+    """Answered too, but not measured: they have no reference."""
     tokenizer: Any
     collator: Collator
     hooks: Hooks
@@ -47,16 +48,17 @@ class Evaluator:
         with torch.no_grad(), self.accelerator.autocast():
             loss = self._loss(bare)
             metrics = {} if loss is None else {"eval_loss": loss}
-            answers = self._generate(bare) if self.prompts else []
+            asked = [*self.prompts, *self.own_prompts]
+            answers = self._generate(bare, asked) if asked else []
         bare.train(was_training)
-        metrics.update(self._measure(answers))
+        metrics.update(self._measure(answers[: len(self.prompts)]))
         self.context.emit(
             EvalEvent(
                 step=step,
                 metrics=metrics,
                 num_rows=len(self.prompts) or len(self.examples),
                 duration_s=time.perf_counter() - begin,
-                samples=self._samples(answers),
+                samples=kept_samples(asked, answers, self._kept()),
             )
         )
         self.context.emit(PhaseEvent(name="evaluate", state="end"))
@@ -90,13 +92,13 @@ class Evaluator:
         largest = -(-len(items) // context.world_size)
         return [mine[i : i + size] for i in range(0, largest, size)]
 
-    def _generate(self, model: Any) -> list[tuple[int, str]]:
-        """Return (index of the prompt, answer) for all workers' prompts."""
+    def _generate(self, model: Any, asked: Sequence[Prompt]) -> list[tuple[int, str]]:
+        """Return (index of the prompt, answer) for all workers' prompts, by index."""
         # Longest first: rows of a batch are of like length, so little is padding.
-        order = sorted(range(len(self.prompts)), key=lambda i: -len(self.prompts[i].input_ids))
+        order = sorted(range(len(asked)), key=lambda i: -len(asked[i].input_ids))
         mine: list[tuple[int, str]] = []
         for indices in self._share(order):
-            texts = self._answers(model, [self.prompts[i] for i in indices or order[:1]])
+            texts = self._answers(model, [asked[i] for i in indices or order[:1]])
             mine += list(zip(indices, texts, strict=False))
         if not _distributed():
             return sorted(mine)
@@ -148,15 +150,14 @@ class Evaluator:
                 remedy='return for example {"accuracy": 0.5}',
             ) from error
 
-    def _samples(self, answers: Sequence[tuple[int, str]]) -> tuple[dict[str, str], ...]:
-        return tuple(
-            {
-                "prompt": self.prompts[index].prompt,
-                "prediction": text,
-                "reference": self.prompts[index].reference,
-            }
-            for index, text in answers[:_SAMPLES]
-        )
+    def _kept(self) -> dict[int, str]:
+        """Return the names of the rows whose answers are kept, by their index."""
+        rows = spread(len(self.prompts), self.config.evaluation.samples)
+        own = range(len(self.own_prompts))
+        return {
+            **{index: f"{index + 1}" for index in rows},
+            **{len(self.prompts) + index: f"prompt {index + 1}" for index in own},
+        }
 
 
 def summed_loss(

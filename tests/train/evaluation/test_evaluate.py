@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from llmops_kernel.train.data.examples import IGNORED
-from llmops_kernel.train.evaluate import summed_loss
+from llmops_kernel.train.evaluation.evaluate import summed_loss
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,98 @@
+"""`llmops samples`: what a model answered, now or from its first evaluation to its last."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmops_kernel.cli.app import RUNS, command
+from llmops_kernel.cli.complete import runs as complete_run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from llmops_kernel.store.journal.samples import SampledRow
+
+_SHOWN = 600
+"""Characters of a text that a terminal shows; a file or pipe gets all of it."""
+
+
+@command(RUNS, example="llmops samples last --row 1")
+def samples(
+    run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete_run)] = "last",
+    row: Annotated[
+        str | None, typer.Option(help="Only this row, from its first answer to its last.")
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="The answers at this step.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, all steps.")] = False,
+) -> None:
+    """Print the answers that the run's evaluations kept, of each row the newest one."""
+    from llmops_kernel import api
+    from llmops_kernel.cli import console
+    from llmops_kernel.store.journal.samples import choose_samples, sample_records
+
+    view = api.attach(run).view
+    shown = choose_samples(view, row=row, step=step)
+    if as_json:
+        names = {one.name for one in shown}
+        steps = {at for one in shown for at in one.answers}
+        records = sample_records(view)
+        console.print_json([r for r in records if r["row"] in names and r["step"] in steps])
+        return
+    out = console.out()
+    if not shown:
+        out.print(
+            "No evaluation has kept an answer. Set evaluation.generate: true, or give"
+            " evaluation.prompts a list."
+        )
+    for one in shown:
+        _print_row(out, one, every=row is not None)
+
+
+def _print_row(out: Console, row: SampledRow, *, every: bool) -> None:
+    """Print one answer, or each after the one before it with the words that changed."""
+    from rich.table import Table
+    from rich.text import Text
+
+    newest = row.newest
+    known = {name: text for name, text in newest.items() if name not in ("row", "prediction")}
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in known.items():
+        grid.add_row(name.replace("_", " "), Text(_cut(text, out)))
+    before: str | None = None
+    for step in sorted(row.answers) if every else [max(row.answers)]:
+        answer = row.answers[step].get("prediction", "")
+        label = f"step {step:,}" if every else "answer"
+        grid.add_row(label, marked(before, _cut(answer, out)))
+        before = _cut(answer, out)
+    head = f"Row {row.name}" if every else f"Row {row.name}, step {max(row.answers):,}"
+    out.print(Text(head, "bold"))
+    out.print(grid)
+    out.print()
+
+
+def marked(before: str | None, text: str) -> Text:
+    """Return the text with the words in bold that `before` does not have at their place."""
+    from rich.text import Text
+
+    words = re.split(r"(\s+)", text)
+    if before is None:
+        return Text(text)
+    # Else a long text's frequent words would be taken for noise and marked.
+    matcher = difflib.SequenceMatcher(None, re.split(r"(\s+)", before), words, autojunk=False)
+    made = Text()
+    for kind, _, _, begin, end in matcher.get_opcodes():
+        made.append("".join(words[begin:end]), "" if kind == "equal" else "bold underline")
+    return made
+
+
+def _cut(text: str, out: Console) -> str:
+    if len(text) <= _SHOWN or not out.is_terminal:
+        return text
+    return f"{text[:_SHOWN]}… ({len(text):,} characters)"

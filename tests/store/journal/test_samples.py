@@ -1,0 +1,77 @@
+"""The answers of a run's evaluations, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llmops_kernel.errors import RunError
+from llmops_kernel.metrics.events import EvalEvent
+from llmops_kernel.store.journal.samples import choose_samples, sample_records, sampled_rows
+from llmops_kernel.store.journal.training_view import TrainingView
+
+
+def report(step: int, *samples: dict[str, str], seq: int | None = None, **values: Any) -> EvalEvent:
+    number = step if seq is None else seq
+    return EvalEvent(
+        step=step, metrics={}, samples=samples, time_s=float(number), seq=number + 1, **values
+    )
+
+
+def row(name: str, answer: str) -> dict[str, str]:
+    return {"row": name, "prompt": f"p{name}", "prediction": answer, "reference": "r"}
+
+
+def view_of(*events: EvalEvent) -> TrainingView:
+    view = TrainingView()
+    view.apply(list(events))
+    return view
+
+
+def test_a_row_is_followed_over_the_steps():
+    view = view_of(
+        report(0, row("1", "a"), row("9", "b")), report(10, row("1", "c"), row("9", "d"))
+    )
+    assert [
+        (one.name, {step: sample["prediction"] for step, sample in one.answers.items()})
+        for one in sampled_rows(view.evaluations)
+    ] == [("1", {0: "a", 10: "c"}), ("9", {0: "b", 10: "d"})]
+    assert [(r["step"], r["row"], r["prediction"]) for r in sample_records(view)] == [
+        (0, "1", "a"),
+        (10, "1", "c"),
+        (0, "9", "b"),
+        (10, "9", "d"),
+    ]
+
+
+def test_an_evaluation_that_a_restart_repeats_counts_once():
+    view = view_of(
+        report(10, row("1", "first"), stream="1-worker-1"),
+        report(10, row("1", "again"), seq=20, stream="2-worker-1", attempt=2),
+    )
+    assert [r["prediction"] for r in sample_records(view)] == ["again"]
+
+
+def test_samples_of_an_older_or_a_foreign_report_go_by_their_place():
+    view = view_of(report(1, {"prediction": "a"}, {"prediction": "b"}), report(2))
+    assert [(r["row"], r["prediction"]) for r in sample_records(view)] == [("1", "a"), ("2", "b")]
+    assert sampled_rows([]) == []
+
+
+def test_a_choice_that_nothing_has_names_what_there_is():
+    view = view_of(report(0, row("1", "a")), report(10, row("1", "c"), row("2", "d")))
+    assert [one.name for one in choose_samples(view)] == ["1", "2"]
+    (only,) = choose_samples(view, row="1", step=10)
+    assert (list(only.answers), only.newest["prediction"]) == ([10], "c")
+    for asked, words in (
+        ({"row": "3"}, "1, 2"),
+        ({"step": 5}, "0, 10"),
+        ({"step": 0, "row": "2"}, "10"),
+    ):
+        with pytest.raises(RunError) as caught:
+            choose_samples(view, **asked)
+        assert words in caught.value.remedy
+    with pytest.raises(RunError) as caught:
+        choose_samples(view_of(), row="1")
+    assert "evaluation.generate" in caught.value.remedy
