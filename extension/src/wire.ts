@@ -1102,6 +1102,23 @@ export interface PanelSamples {
   rows: string[][];
   /** `after 1,200 rows`, `at step 40`; empty before there are samples. */
   at: string;
+  history: PanelSampledRow[];
+}
+
+/** A row that was answered more than once, oldest answer first. */
+export interface PanelSampledRow {
+  row: string;
+  answers: PanelAnswer[];
+}
+
+/** An answer at one step. */
+export interface PanelAnswer {
+  /** The step. */
+  at: string;
+  /** Pieces of the text, each with whether the answer before it lacks it. */
+  words: [string, boolean][];
+  /** What is left out; empty for a whole answer. */
+  more: string;
 }
 
 /** A warning of the run. */

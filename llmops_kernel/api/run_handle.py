@@ -26,7 +26,6 @@ from llmops_kernel.services.export.options import Export, Options
 from llmops_kernel.services.runs import RunAccess
 from llmops_kernel.store.deletion import DeletionPreview
 from llmops_kernel.store.diff.runs import RunDiff
-from llmops_kernel.store.journal.samples import SAMPLE_FIELDS, sample_records
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.logs.run_lines import last_lines
@@ -35,6 +34,7 @@ from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.notes import RunNotes, change_tags
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.views.columns import columns_of
+from llmops_kernel.views.run_text.samples import SAMPLE_FIELDS, sample_records
 
 if TYPE_CHECKING:
     import pandas as pd

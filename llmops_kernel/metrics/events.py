@@ -170,6 +170,8 @@ class EvalEvent(Event):
     num_rows: int = 0
     """0 while unknown."""
     duration_s: float | None = None
+    answers_s: float | None = None
+    """Of these seconds those in which answers were generated; None if there were none."""
     samples: tuple[dict[str, str], ...] = ()
     """Of some rows `{"row", "prompt", "prediction", "reference"}` and what else is known of them.
 

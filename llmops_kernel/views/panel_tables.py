@@ -8,6 +8,7 @@ from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import ProgressEvent
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
+from llmops_kernel.views.run_text.sample_history import sample_history
 
 Json = dict[str, Any]
 _FIRST = ("row", "prompt", "prediction", "reference")
@@ -18,16 +19,19 @@ def sample_table(view: RunView) -> Json:
     """Return the newest samples: one row each, a column for each field of them."""
     event = view.sampled
     if event is None:
-        return {"at": "", "columns": [], "rows": []}
+        return {"at": "", "columns": [], "rows": [], "history": []}
     given = dict.fromkeys(name for sample in event.samples for name in sample)
     names = [name for name in _FIRST if name in given]
     names += [name for name in given if name not in names]
     unit = view.progress.unit if view.progress else "steps"
     at = f"at step {event.step:,}" if unit == "steps" else f"after {event.step:,} {unit}"
+    if event.answers_s is not None:
+        at += f"; all answers took {fmt.seconds(event.answers_s)}"
     return {
         "at": at,
         "columns": [_LABELS.get(name, name.replace("_", " ")) for name in names],
         "rows": [[sample.get(name, fmt.DASH) for name in names] for sample in event.samples],
+        "history": sample_history(view),
     }
 
 

@@ -113,7 +113,7 @@ def test_samples_are_a_table_with_the_known_fields_first() -> None:
     assert found["at"] == "after 120 rows"
     assert found["columns"] == ["row", "prompt", "answer", "reference", HOSTILE]
     assert found["rows"] == [list(SAMPLE.values())]
-    assert sample_table(ScoreView()) == {"at": "", "columns": [], "rows": []}
+    assert sample_table(ScoreView()) == {"at": "", "columns": [], "rows": [], "history": []}
 
 
 def test_a_training_run_has_samples_too() -> None:

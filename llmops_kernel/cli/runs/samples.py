@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from llmops_kernel.store.journal.samples import SampledRow
+    from llmops_kernel.views.run_text.samples import SampledRow
 
 _SHOWN = 600
 """Characters of a text that a terminal shows; a file or pipe gets all of it."""
@@ -33,7 +31,7 @@ def samples(
     """Print the answers that the run's evaluations kept, of each row the newest one."""
     from llmops_kernel import api
     from llmops_kernel.cli import console
-    from llmops_kernel.store.journal.samples import choose_samples, sample_records
+    from llmops_kernel.views.run_text.samples import choose_samples, sample_records
 
     view = api.attach(run).view
     shown = choose_samples(view, row=row, step=step)
@@ -78,17 +76,14 @@ def _print_row(out: Console, row: SampledRow, *, every: bool) -> None:
 
 
 def marked(before: str | None, text: str) -> Text:
-    """Return the text with the words in bold that `before` does not have at their place."""
+    """Return the text with the words in bold that `before` lacks."""
     from rich.text import Text
 
-    words = re.split(r"(\s+)", text)
-    if before is None:
-        return Text(text)
-    # Else a long text's frequent words would be taken for noise and marked.
-    matcher = difflib.SequenceMatcher(None, re.split(r"(\s+)", before), words, autojunk=False)
+    from llmops_kernel.views.run_text.words import new_words
+
     made = Text()
-    for kind, _, _, begin, end in matcher.get_opcodes():
-        made.append("".join(words[begin:end]), "" if kind == "equal" else "bold underline")
+    for piece, is_new in new_words(before, text):
+        made.append(piece, "bold underline" if is_new else "")
     return made
 
 

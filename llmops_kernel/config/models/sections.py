@@ -110,7 +110,7 @@ class EvaluationConfig(Section):
     """Longest generated answer in tokens."""
     samples: int = Field(default=5, ge=0, le=100)
     """With `generate`: number of evaluation rows whose answers each evaluation keeps, the same rows each time; 0: none."""
-    prompts: list[str] = Field(default_factory=list, max_length=100)
+    prompts: tuple[str, ...] = Field(default=(), max_length=100)
     """Own prompts, answered (greedy) and kept at each evaluation; they need no evaluation rows. With a chat template each is a user's message, for `data.format: text` the beginning of a text."""
 
 

@@ -56,11 +56,30 @@ class PanelTable(PanelPart):
     rows: list[list[str]]
 
 
+class PanelAnswer(PanelPart):
+    """An answer at one step."""
+
+    at: str
+    """The step."""
+    words: list[tuple[str, bool]]
+    """Pieces of the text, each with whether the answer before it lacks it."""
+    more: str
+    """What is left out; empty for a whole answer."""
+
+
+class PanelSampledRow(PanelPart):
+    """A row that was answered more than once, oldest answer first."""
+
+    row: str
+    answers: list[PanelAnswer]
+
+
 class PanelSamples(PanelTable):
     """Rows with the model's answers: prompt, answer, reference."""
 
     at: str
     """`after 1,200 rows`, `at step 40`; empty before there are samples."""
+    history: list[PanelSampledRow]
 
 
 class PanelWarning(PanelPart):

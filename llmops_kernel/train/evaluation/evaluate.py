@@ -49,7 +49,9 @@ class Evaluator:
             loss = self._loss(bare)
             metrics = {} if loss is None else {"eval_loss": loss}
             asked = [*self.prompts, *self.own_prompts]
+            asked_s = time.perf_counter()
             answers = self._generate(bare, asked) if asked else []
+            answers_s = time.perf_counter() - asked_s if asked else None
         bare.train(was_training)
         metrics.update(self._measure(answers[: len(self.prompts)]))
         self.context.emit(
@@ -58,6 +60,7 @@ class Evaluator:
                 metrics=metrics,
                 num_rows=len(self.prompts) or len(self.examples),
                 duration_s=time.perf_counter() - begin,
+                answers_s=answers_s,
                 samples=kept_samples(asked, answers, self._kept()),
             )
         )

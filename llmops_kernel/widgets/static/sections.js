@@ -203,12 +203,33 @@ function samples() {
   const title = h("summary");
   const list = h("div.samples");
   const element = h("details.fold", { open: true }, title, list);
-  const update = onChange(({ at, columns, rows }) => {
+  const open = new Set(); // Rows whose answers over the steps are shown; they stay so.
+  const update = onChange(({ at, columns, rows, history = [] }) => {
     element.hidden = !rows.length;
     title.textContent = `Samples ${at}`;
-    list.replaceChildren(...rows.map((row) => sample(columns, row)));
+    const named = columns.indexOf("row");
+    list.replaceChildren(...rows.map((row, index) => {
+      const name = named < 0 ? `${index + 1}` : row[named];
+      const element = sample(columns, row);
+      const found = history.find((one) => one.row === name);
+      if (found) element.append(overSteps(found, open));
+      return element;
+    }));
   });
   return { element, update: (s) => update(s.samples ?? { at: "", columns: [], rows: [] }) };
+}
+
+/** One row's answers from the first to the last, the words that the one before lacks marked. */
+function overSteps({ row, answers }, open) {
+  const lines = answers.map(({ at, words, more }) =>
+    h("div.answer", { role: "listitem" },
+      h("span.label", {}, `step ${at}`),
+      h("div.sampletext", {}, ...words.map(([text, isNew]) => h(isNew ? "mark" : "span", {}, text)), more)));
+  const first = answers[0].at;
+  const element = h("details.answers", { open: open.has(row) },
+    h("summary", {}, `${answers.length} answers since step ${first}`), h("div", { role: "list" }, ...lines));
+  element.addEventListener("toggle", () => (element.open ? open.add(row) : open.delete(row)));
+  return element;
 }
 
 function sample(columns, row) {

@@ -57,6 +57,63 @@ describe('the panel', () => {
     );
   });
 
+  it('follows a row over the steps and stays open', async () => {
+    const answer = (at: string, text: string) => ({
+      at,
+      words: [
+        ['same ', false],
+        [text, at !== '0']
+      ],
+      more: ''
+    });
+    const history = [
+      { row: '7', answers: [answer('0', 'old'), answer('40', HOSTILE)] }
+    ];
+    let state = { ...STATE, samples: { ...STATE.samples, history } };
+    let changed: () => void = () => undefined;
+    const host = document.createElement('div');
+    document.body.append(host);
+    renderPanel(
+      {
+        get: name =>
+          name === 'state' ? state : name === 'columns' ? null : '',
+        on: (name, callback) => {
+          if (name === 'change:state') changed = callback;
+        },
+        off: () => undefined,
+        send: () => undefined
+      },
+      host
+    );
+    const answers = () =>
+      host.querySelector<HTMLDetailsElement>('.llmops-answers')!;
+    await vi.waitFor(() => expect(answers()).not.toBeNull());
+    expect(answers().open).toBe(false);
+    expect(host.querySelectorAll('img, script')).toHaveLength(0);
+    expect([...host.querySelectorAll('mark')].map(m => m.textContent)).toEqual([
+      HOSTILE
+    ]);
+    expect(answers().querySelector('summary')?.textContent).toBe(
+      '2 answers since step 0'
+    );
+    answers().open = true;
+    await vi.waitFor(() => answers().dispatchEvent(new Event('toggle')));
+    state = {
+      ...state,
+      samples: {
+        ...state.samples,
+        history: [
+          { row: '7', answers: [...history[0].answers, answer('80', 'x')] }
+        ]
+      }
+    };
+    changed();
+    await vi.waitFor(() =>
+      expect(answers().textContent).toContain('3 answers')
+    );
+    expect(answers().open).toBe(true);
+  });
+
   it('hides samples and replicas that a run does not have', async () => {
     const host = await drawn({
       ...STATE,

@@ -8,8 +8,10 @@ import pytest
 
 from llmops_kernel.errors import RunError
 from llmops_kernel.metrics.events import EvalEvent
-from llmops_kernel.store.journal.samples import choose_samples, sample_records, sampled_rows
 from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.views.panel_tables import sample_table
+from llmops_kernel.views.run_text.sample_history import sample_history
+from llmops_kernel.views.run_text.samples import choose_samples, sample_records, sampled_rows
 
 
 def report(step: int, *samples: dict[str, str], seq: int | None = None, **values: Any) -> EvalEvent:
@@ -75,3 +77,21 @@ def test_a_choice_that_nothing_has_names_what_there_is():
     with pytest.raises(RunError) as caught:
         choose_samples(view_of(), row="1")
     assert "evaluation.generate" in caught.value.remedy
+
+
+def test_the_panel_gets_the_answers_of_each_step_bounded():
+    reports = [report(n, row("1", f"a {n} " + "x" * 9_000), row("2", "b")) for n in range(40)]
+    first, second = sample_history(view_of(*reports))
+    assert [answer["at"] for answer in first["answers"]][::11] == ["0", "39"]
+    assert len(first["answers"]) == 12
+    assert first["answers"][0]["words"] == [(reports[0].samples[0]["prediction"][:1666], False)]
+    assert first["answers"][1]["words"][1][1] is True
+    assert "more characters" in first["answers"][1]["more"]
+    assert [answer["more"] for answer in second["answers"]] == [""] * 12
+    assert sample_history(view_of(report(0, row("1", "a")))) == []
+
+
+def test_the_newest_samples_say_what_the_answers_took():
+    view = view_of(report(40, row("1", "a"), duration_s=2.0, answers_s=1.5))
+    assert sample_table(view)["at"] == "at step 40; all answers took 1.5 s"
+    assert sample_table(view_of(report(40, row("1", "a"))))["at"] == "at step 40"
