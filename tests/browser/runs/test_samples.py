@@ -1,0 +1,89 @@
+"""A row's answers over the steps in the panel: by keyboard, in both themes and widths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from llmops_kernel.metrics.events import EvalEvent
+from llmops_kernel.store.store import RunStore
+from tests.browser.lab import ARTIFACTS, Lab
+from tests.browser.lab_page import THEMES, LabPage, opened
+from tests.server.runs import make_run, worker
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+RUN = "menu-tags-261123-101500-5a5a"
+HOSTILE = "<img src=x onerror=alert(1)>"
+ANSWERS = {
+    0: ("Thai soup soup soup soup soup", "I am a model. I am a model."),
+    40: ("cuisine thai, vegetarian no", "Thai food is food from Thailand."),
+    80: (f"cuisine thai, vegetarian no, spicy yes {HOSTILE}", "Thai food is hot and sour."),
+}
+PROMPT = (
+    "<|im_start|>user\nTom Kha Gai, coconut soup with chicken<|im_end|>\n<|im_start|>assistant\n"
+)
+PANEL = ".lm-DockPanel .llmops-run:visible"
+
+
+def samples(first: str, second: str) -> tuple[dict[str, str], ...]:
+    reference = "cuisine thai, vegetarian no, spicy yes"
+    return (
+        {"row": "12", "prompt": PROMPT, "prediction": first, "reference": reference},
+        {"row": "prompt 1", "prompt": "What is Thai food?", "prediction": second},
+    )
+
+
+@pytest.fixture
+def tab(chromium: Any, lab: Lab) -> Iterator[LabPage]:
+    store = RunStore(lab.home)
+    make_run(store, RUN, steps=80, ended=None, host="elsewhere")
+    journal = worker(store, RUN)
+    for step, answers in ANSWERS.items():
+        evaluation = EvalEvent(
+            step=step,
+            metrics={"eval_loss": 2.0 - step / 100},
+            num_rows=75,
+            duration_s=3.4,
+            answers_s=2.9,
+            samples=samples(*answers),
+        )
+        journal.emit(evaluation)
+    journal.close()
+    with opened(chromium, lab, "samples", width=1100, height=1000) as tab:
+        yield tab
+    store.delete(RUN)
+
+
+def test_one_row_is_followed_over_the_steps(tab: LabPage) -> None:
+    tab.command("llmops:open-run", runId=RUN)
+    panel = tab.page.locator(PANEL)
+    title = panel.get_by_text("Samples at step 80; all answers took 2.9 s")
+    title.wait_for(timeout=30_000)
+    answers = panel.locator(".llmops-answers")
+    assert answers.count() == 2
+    summary = answers.first.locator("summary")
+    assert summary.inner_text() == "3 answers since step 0"
+    summary.focus()
+    tab.page.keyboard.press("Enter")
+    lines = answers.first.locator(".llmops-answer")
+    assert [line.split("\n")[0] for line in lines.all_inner_texts()] == [
+        "step 0",
+        "step 40",
+        "step 80",
+    ]
+    assert "spicy yes" in " ".join(lines.last.locator("mark").all_inner_texts())
+    assert HOSTILE in lines.last.inner_text()
+    assert panel.locator(".llmops-sample img").count() == 0
+    for theme in reversed(THEMES):
+        tab.theme(theme)
+        for width in (1100, 1920):
+            tab.page.set_viewport_size({"width": width, "height": 1000})
+            answers.first.scroll_into_view_if_needed()
+            tab.page.wait_for_timeout(400)
+            assert answers.first.evaluate("e => e.open")
+            assert lines.first.evaluate("e => e.scrollWidth <= e.clientWidth")
+            ARTIFACTS.mkdir(exist_ok=True)
+            tab.page.screenshot(path=str(ARTIFACTS / f"samples-{theme.lower()}-{width}.png"))
