@@ -615,6 +615,7 @@ export interface Comparison {
   runs: RunRow[];
   figures: ComparedFigure[];
   differences: RunDifference[];
+  samples: ComparedSample[];
   /** Whether `compare/scores` and `compare/rows` compare the runs' outputs row by row. */
   has_rows: boolean;
 }
@@ -654,6 +655,26 @@ export interface CodeChange {
   is_code: boolean;
   /** `+3 -1`: lines of the difference; empty where the text is not compared. */
   counts: string;
+}
+
+/** A row that several runs answered. */
+export interface ComparedSample {
+  row: string;
+  prompt: string;
+  /** Empty for a prompt without one. */
+  reference: string;
+  /** Of each run the newest; words are new that the first run's answer lacks. */
+  answers: (SampledAnswer | null)[];
+}
+
+/** An answer of the model at one step. */
+export interface SampledAnswer {
+  /** The step. */
+  at: string;
+  /** Pieces of the text, each with whether the answer before it lacks it. */
+  words: [string, boolean][];
+  /** What is left out; empty for a whole answer. */
+  more: string;
 }
 
 /** Which runs, in what order, with which columns. */
@@ -1108,17 +1129,7 @@ export interface PanelSamples {
 /** A row that was answered more than once, oldest answer first. */
 export interface PanelSampledRow {
   row: string;
-  answers: PanelAnswer[];
-}
-
-/** An answer at one step. */
-export interface PanelAnswer {
-  /** The step. */
-  at: string;
-  /** Pieces of the text, each with whether the answer before it lacks it. */
-  words: [string, boolean][];
-  /** What is left out; empty for a whole answer. */
-  more: string;
+  answers: SampledAnswer[];
 }
 
 /** A warning of the run. */

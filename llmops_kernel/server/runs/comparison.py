@@ -1,4 +1,4 @@
-"""Several runs side by side: figures with their ratios, and what differs."""
+"""Several runs side by side: what differs, figures, answers to the same rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from llmops_kernel.server.wire.runs import (
     Change,
     CodeChange,
     ComparedFigure,
+    ComparedSample,
     Comparison,
     RunDifference,
 )
@@ -25,6 +26,7 @@ from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.compare import phase_names, phase_seconds
 from llmops_kernel.views.figures import compared_figures
+from llmops_kernel.views.run_text.sample_history import compared_samples
 from llmops_kernel.views.snapshot import elapsed_s
 
 MAX_RUNS = 8
@@ -47,6 +49,10 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
             runs=[row.model_copy(update={"differs": names[row.run_id]}) for row in rows],
             figures=figures([item.view for item in ordered]),
             differences=[_difference(diff) for diff in compared.diffs],
+            samples=[
+                ComparedSample.model_validate(one)
+                for one in compared_samples([item.view for item in ordered])
+            ],
             has_rows=comparison.has_rows(followers.store, compared.run_ids),
         )
 

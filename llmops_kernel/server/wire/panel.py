@@ -6,7 +6,7 @@ from pydantic import ConfigDict
 
 from llmops_kernel.metrics.events import RunState
 from llmops_kernel.server.wire.common import Wire
-from llmops_kernel.server.wire.runs import RunColumn
+from llmops_kernel.server.wire.runs import RunColumn, SampledAnswer
 
 
 class PanelPart(Wire):
@@ -56,22 +56,11 @@ class PanelTable(PanelPart):
     rows: list[list[str]]
 
 
-class PanelAnswer(PanelPart):
-    """An answer at one step."""
-
-    at: str
-    """The step."""
-    words: list[tuple[str, bool]]
-    """Pieces of the text, each with whether the answer before it lacks it."""
-    more: str
-    """What is left out; empty for a whole answer."""
-
-
 class PanelSampledRow(PanelPart):
     """A row that was answered more than once, oldest answer first."""
 
     row: str
-    answers: list[PanelAnswer]
+    answers: list[SampledAnswer]
 
 
 class PanelSamples(PanelTable):

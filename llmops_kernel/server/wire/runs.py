@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from llmops_kernel.kinds.kind import Action
 from llmops_kernel.metrics.events import RunState
@@ -250,12 +250,37 @@ class ComparedFigure(Wire):
     """From the first run's to this one's: `× 1.36` or `+0.0123`; a dash where it is not known."""
 
 
+class SampledAnswer(Wire):
+    """An answer of the model at one step."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    at: str
+    """The step."""
+    words: list[tuple[str, bool]]
+    """Pieces of the text, each with whether the answer before it lacks it."""
+    more: str
+    """What is left out; empty for a whole answer."""
+
+
+class ComparedSample(Wire):
+    """A row that several runs answered."""
+
+    row: str
+    prompt: str
+    reference: str
+    """Empty for a prompt without one."""
+    answers: list[SampledAnswer | None]
+    """Of each run the newest; words are new that the first run's answer lacks."""
+
+
 class Comparison(Wire):
     """Several runs side by side; their curves come as rows."""
 
     runs: list[RunRow]
     figures: list[ComparedFigure]
     differences: list[RunDifference]
+    samples: list[ComparedSample]
     has_rows: bool
     """Whether `compare/scores` and `compare/rows` compare the runs' outputs row by row."""
 

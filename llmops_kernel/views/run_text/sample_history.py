@@ -1,4 +1,4 @@
-"""The answers to each sampled row over the steps, as much of them as a panel is sent."""
+"""The answers to each sampled row over the steps and of several runs, as much as is shown."""
 
 from __future__ import annotations
 
@@ -29,6 +29,41 @@ def sample_history(view: RunView) -> list[dict[str, Any]]:
     return [{"row": row.name, "answers": _answers(row, chosen[row.name], most)} for row in rows]
 
 
+def compared_samples(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """Return `{"row", "prompt", "reference", "answers"}` for rows that several runs answered.
+
+    `answers`: the newest of each run as `{"at", "words", "more"}`, in which the words are new that
+    the first run's lacks; None for a run without one. Rows are the same if their name and their
+    prompt are. At most 20 rows; long texts are cut.
+    """
+    found: dict[tuple[str, str], dict[int, SampledRow]] = {}
+    for index, view in enumerate(views):
+        for row in sampled_rows(view.evaluations):
+            found.setdefault((row.name, row.newest.get("prompt", "")), {})[index] = row
+    several = [(key, rows) for key, rows in found.items() if len(rows) > 1][:_ROWS]
+    most = max(80, _CHARACTERS // max(1, len(several) * len(views)))
+    return [
+        {
+            "row": name,
+            "prompt": prompt[:most],
+            "reference": next(iter(rows.values())).newest.get("reference", "")[:most],
+            "answers": _side_by_side([rows.get(index) for index in range(len(views))], most),
+        }
+        for (name, prompt), rows in several
+    ]
+
+
+def _side_by_side(rows: Sequence[SampledRow | None], most: int) -> list[dict[str, Any] | None]:
+    first = next((row for row in rows if row is not None), None)
+    before = first.newest.get("prediction", "")[:most] if first else None
+    return [
+        None
+        if row is None
+        else _answer(row, max(row.answers), most, None if row is first else before)
+        for row in rows
+    ]
+
+
 def spread_steps(steps: Sequence[int], most: int) -> list[int]:
     """Return at most `most` of the steps, evenly spread, with the first and the last."""
     if len(steps) <= most:
@@ -41,10 +76,13 @@ def _answers(row: SampledRow, steps: Sequence[int], most: int) -> list[dict[str,
     shown: list[dict[str, Any]] = []
     before: str | None = None
     for step in steps:
-        text = row.answers[step].get("prediction", "")
-        cut = text[:most]
-        words = new_words(before, cut) or [(fmt.DASH, False)]
-        left_out = f" … ({len(text) - most:,} more characters)" if len(text) > most else ""
-        shown.append({"at": f"{step:,}", "words": words, "more": left_out})
-        before = cut
+        shown.append(_answer(row, step, most, before))
+        before = row.answers[step].get("prediction", "")[:most]
     return shown
+
+
+def _answer(row: SampledRow, step: int, most: int, before: str | None) -> dict[str, Any]:
+    text = row.answers[step].get("prediction", "")
+    left_out = f" … ({len(text) - most:,} more characters)" if len(text) > most else ""
+    words = new_words(before, text[:most]) or [(fmt.DASH, False)]
+    return {"at": f"{step:,}", "words": words, "more": left_out}

@@ -16,6 +16,7 @@ from tests.server.runs import make_run, worker
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 RUN = "menu-tags-261123-101500-5a5a"
+OTHER = "menu-tags-261123-091500-4b4b"
 HOSTILE = "<img src=x onerror=alert(1)>"
 ANSWERS = {
     0: ("Thai soup soup soup soup soup", "I am a model. I am a model."),
@@ -36,12 +37,12 @@ def samples(first: str, second: str) -> tuple[dict[str, str], ...]:
     )
 
 
-@pytest.fixture
-def tab(chromium: Any, lab: Lab) -> Iterator[LabPage]:
-    store = RunStore(lab.home)
-    make_run(store, RUN, steps=80, ended=None, host="elsewhere")
-    journal = worker(store, RUN)
+def add_run(store: RunStore, run_id: str, last_step: int, **more: Any) -> None:
+    make_run(store, run_id, steps=last_step, ended=None, host="elsewhere", **more)
+    journal = worker(store, run_id)
     for step, answers in ANSWERS.items():
+        if step > last_step:
+            break
         evaluation = EvalEvent(
             step=step,
             metrics={"eval_loss": 2.0 - step / 100},
@@ -52,9 +53,17 @@ def tab(chromium: Any, lab: Lab) -> Iterator[LabPage]:
         )
         journal.emit(evaluation)
     journal.close()
+
+
+@pytest.fixture
+def tab(chromium: Any, lab: Lab) -> Iterator[LabPage]:
+    store = RunStore(lab.home)
+    add_run(store, OTHER, 40, learning_rate=5e-4, created_s=1e9)
+    add_run(store, RUN, 80)
     with opened(chromium, lab, "samples", width=1100, height=1000) as tab:
         yield tab
-    store.delete(RUN)
+    for run_id in (RUN, OTHER):
+        store.delete(run_id)
 
 
 def test_one_row_is_followed_over_the_steps(tab: LabPage) -> None:
@@ -87,3 +96,27 @@ def test_one_row_is_followed_over_the_steps(tab: LabPage) -> None:
             assert lines.first.evaluate("e => e.scrollWidth <= e.clientWidth")
             ARTIFACTS.mkdir(exist_ok=True)
             tab.page.screenshot(path=str(ARTIFACTS / f"samples-{theme.lower()}-{width}.png"))
+
+
+def test_answers_of_two_runs_stand_side_by_side(tab: LabPage) -> None:
+    tab.command("llmops:compare-runs", runIds=[RUN, OTHER])
+    table = tab.page.locator(".llmops-compare:visible .llmops-compare-samples")
+    table.wait_for(timeout=30_000)
+    rows = table.locator("tbody tr")
+    assert rows.count() == 2
+    prompt, reference, first, second = rows.first.locator("td").all()
+    assert "Tom Kha Gai" in prompt.inner_text()
+    assert reference.inner_text() == "cuisine thai, vegetarian no, spicy yes"
+    assert first.locator("mark").count() == 0
+    assert "spicy yes" in " ".join(second.locator("mark").all_inner_texts())
+    assert table.locator("img").count() == 0
+    for theme in reversed(THEMES):
+        tab.theme(theme)
+        for width in (1100, 1920):
+            tab.page.set_viewport_size({"width": width, "height": 1000})
+            heads = tab.page.locator(".llmops-compare:visible .llmops-compare-heads")
+            heads.scroll_into_view_if_needed()
+            tab.page.wait_for_timeout(400)
+            ARTIFACTS.mkdir(exist_ok=True)
+            name = f"compare-samples-{theme.lower()}-{width}.png"
+            tab.page.screenshot(path=str(ARTIFACTS / name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from llmops_kernel.errors import RunError
 from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views.panel_tables import sample_table
-from llmops_kernel.views.run_text.sample_history import sample_history
+from llmops_kernel.views.run_text.sample_history import compared_samples, sample_history
 from llmops_kernel.views.run_text.samples import choose_samples, sample_records, sampled_rows
 
 
@@ -95,3 +96,23 @@ def test_the_newest_samples_say_what_the_answers_took():
     view = view_of(report(40, row("1", "a"), duration_s=2.0, answers_s=1.5))
     assert sample_table(view)["at"] == "at step 40; all answers took 1.5 s"
     assert sample_table(view_of(report(40, row("1", "a"))))["at"] == "at step 40"
+
+
+def test_several_runs_are_compared_row_by_row():
+    first = view_of(report(0, row("1", "old")), report(9, row("1", "a red cat"), row("2", "x")))
+    second = view_of(report(5, row("1", "a blue cat"), row("3", "y")))
+    other = view_of(report(5, {**row("1", "z"), "prompt": "another prompt"}))
+    (only,) = compared_samples([first, second, other])
+    assert (only["row"], only["prompt"], only["reference"]) == ("1", "p1", "r")
+    one, two, three = only["answers"]
+    assert one == {"at": "9", "words": [("a red cat", False)], "more": ""}
+    assert (two["at"], two["words"]) == ("5", [("a ", False), ("blue", True), (" cat", False)])
+    assert three is None
+    assert compared_samples([first, other]) == compared_samples([]) == []
+
+
+def test_many_long_samples_of_many_runs_stay_bounded():
+    rows = [row(f"{n}", "word " * 3_000) for n in range(100)]
+    found = compared_samples([view_of(report(1, *rows)) for _ in range(8)])
+    assert len(found) == 20
+    assert len(json.dumps(found)) < 200_000

@@ -11,6 +11,7 @@ import { Curves, drawnGroups } from './curvesView';
 import { Figures, Group } from './figures';
 import { CompareModel } from './model';
 import { shownNames } from './names';
+import { SamplesSection } from './samples';
 import { ScoresSection } from './scores';
 
 interface IProps {
@@ -45,6 +46,7 @@ export function CompareView(props: IProps): JSX.Element {
       ))}
       {model.scores && <ScoresSection model={model.scores} trans={trans} />}
       {comparison && <Figures {...{ comparison, trans }} group="result" />}
+      {comparison && <SamplesSection {...{ comparison, trans }} />}
       <Curves {...props} group={hasResults ? 'result' : 'speed'} />
       {comparison && (
         <>

@@ -1,0 +1,86 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { Name } from '../../ui/parts';
+import { DASH } from '../../ui/format';
+import { Comparison, SampledAnswer } from '../../wire';
+import { COLORS } from './curves';
+import { shownNames } from './names';
+
+/** A column narrower than this would break most words. */
+const COLUMN_PX = 180;
+
+/**
+ * The newest answers to the same rows side by side, with the words that the first run's lacks.
+ */
+export function SamplesSection(props: {
+  comparison: Comparison;
+  trans: TranslationBundle;
+}): JSX.Element | null {
+  const { comparison, trans } = props;
+  const { runs, samples } = comparison;
+  if (samples.length === 0) {
+    return null;
+  }
+  const names = shownNames(runs);
+  return (
+    <section aria-label={trans.__('Samples')}>
+      <h3>{trans.__('Samples')}</h3>
+      <div className="llmops-compare-scroll">
+        <table
+          className="llmops-lab-table llmops-compare-samples"
+          style={{ minWidth: COLUMN_PX * (2 + runs.length) }}
+        >
+          <thead>
+            <tr>
+              <th scope="col">{trans.__('Prompt')}</th>
+              <th scope="col">{trans.__('Reference')}</th>
+              {runs.map((run, index) => (
+                <th key={run.run_id} scope="col" title={run.run_id}>
+                  <span className="llmops-compare-head">
+                    <span
+                      className="llmops-compare-color"
+                      style={{ background: COLORS[index % COLORS.length] }}
+                    />
+                    <Name {...names[index]} />
+                  </span>
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {samples.map(({ row, prompt, reference, answers }) => (
+              <tr key={`${row} ${prompt}`}>
+                <td title={trans.__('Row %1', row)}>{prompt}</td>
+                <td>{reference || DASH}</td>
+                {answers.map((answer, index) => (
+                  <td key={index}>
+                    {answer ? <Answer {...answer} trans={trans} /> : DASH}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function Answer(
+  props: SampledAnswer & { trans: TranslationBundle }
+): JSX.Element {
+  const { at, words, more, trans } = props;
+  return (
+    <div title={trans.__('Step %1', at)}>
+      {words.map(([text, isNew], index) =>
+        isNew ? (
+          <mark key={index}>{text}</mark>
+        ) : (
+          <span key={index}>{text}</span>
+        )
+      )}
+      {more}
+    </div>
+  );
+}
