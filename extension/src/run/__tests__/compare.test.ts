@@ -173,6 +173,11 @@ describe('names of compared runs', () => {
     expect(names[0].text).toBe('lora-r-64-260901-1015-1a1b');
   });
 
+  it('are whole where they are short', () => {
+    const names = shown(['r-1', 'lr 5e-4'], ['r-2', 'lr 1e-4']);
+    expect(names.map(short)).toEqual(['lr 5e-4', 'lr 1e-4']);
+  });
+
   it('are whole without a common beginning', () => {
     expect(shown(['train-1a'], ['config-1a']).map(short)).toEqual([
       'train-1a',
@@ -188,6 +193,6 @@ describe('names of compared runs', () => {
       'Same a-2',
       'Other'
     ]);
-    expect(shown(['run-1'], ['run-1-b']).map(short)).toEqual(['…1', '…1-b']);
+    expect(shown(['run-1'], ['run-1-b']).map(short)).toEqual(['run-1', 'run-1-b']);
   });
 });

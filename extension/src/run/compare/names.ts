@@ -45,9 +45,12 @@ export function distinguishedFrom(
   return 0;
 }
 
+/** So long a name is shown whole everywhere. */
+const SHORT = 20;
+
 /** For a place of little width, such as a chart's legend. */
 export function short({ text, from }: IShownName): string {
-  return from > 0 ? `…${text.slice(from)}` : text;
+  return from > 0 && text.length > SHORT ? `…${text.slice(from)}` : text;
 }
 
 function sharedLength(one: string, other: string): number {
