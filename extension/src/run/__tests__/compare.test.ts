@@ -193,6 +193,9 @@ describe('names of compared runs', () => {
       'Same a-2',
       'Other'
     ]);
-    expect(shown(['run-1'], ['run-1-b']).map(short)).toEqual(['run-1', 'run-1-b']);
+    expect(shown(['run-1'], ['run-1-b']).map(short)).toEqual([
+      'run-1',
+      'run-1-b'
+    ]);
   });
 });
