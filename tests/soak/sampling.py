@@ -59,7 +59,7 @@ def sample(user: User, *, began_s: float) -> Sample:
             if process.status() == psutil.STATUS_ZOMBIE:
                 zombies += 1
                 continue
-            descriptors += process.num_fds()
+            descriptors += _descriptors(process)
             memory += process.memory_full_info().uss
     runs = user.data / "runs"
     num_runs = len(list(runs.iterdir())) if runs.exists() else 0
@@ -72,6 +72,18 @@ def sample(user: User, *, began_s: float) -> Sample:
         disk_kb_per_run=user.used_bytes() / 1e3 / num_runs if num_runs else 0.0,
         tmp_files=len(_own_entries(user)),
     )
+
+
+def _descriptors(process: psutil.Process) -> int:
+    """Open descriptors, without the log files of Ray's log monitor.
+
+    It opens each worker's log, up to 200 (RAY_LOG_MONITOR_MAX_OPEN_FILES), closes all and begins
+    again.
+    """
+    number = process.num_fds()
+    if "log_monitor.py" in command_line(process):
+        number -= len(process.open_files())
+    return number
 
 
 def processes_of(user: User) -> list[psutil.Process]:
