@@ -269,8 +269,18 @@ def _number(version: Any) -> int:
 
 
 def slim_raycluster(found: Obj) -> Obj:
-    """Drop `managedFields`: it is half of the object, and nothing reads it here."""
+    """Keep of `managedFields`, which is half of the object, only when something but status changed.
+
+    Of its entries one is left, `{"time": ...}` of the last such change.
+    """
     metadata = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
+    times = [
+        entry["time"]
+        for entry in found["metadata"].get("managedFields") or ()
+        if isinstance(entry, dict) and entry.get("time") and entry.get("subresource") != "status"
+    ]
+    if times:
+        metadata["managedFields"] = [{"time": max(times)}]  # RFC 3339 in UTC: they sort as texts.
     return {**found, "metadata": metadata}
 
 

@@ -14,6 +14,7 @@ from llmops_kernel.providers.kuberay.fit.node_fit import Node, nodes_with_free_c
 from llmops_kernel.providers.kuberay.resource.names import QUEUE_LABEL
 from llmops_kernel.providers.kuberay.resource.objects import (
     Obj,
+    changed_s,
     created_s,
     dig,
     event_about,
@@ -80,6 +81,12 @@ class ClusterObservation:
     def age_s(self) -> float | None:
         born_s = created_s(self.raycluster)
         return None if born_s is None else max(0.0, self.now_s - born_s)
+
+    @property
+    def unchanged_s(self) -> float | None:
+        """Seconds since it was created or last changed."""
+        last_s = changed_s(self.raycluster)
+        return None if last_s is None else max(0.0, self.now_s - last_s)
 
     @property
     def queue(self) -> str:

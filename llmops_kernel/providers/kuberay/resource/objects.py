@@ -97,6 +97,16 @@ def created_s(obj: Any) -> float | None:
     return time_s(dig(obj, "metadata", "creationTimestamp"))
 
 
+def changed_s(obj: Any) -> float | None:
+    """Return when the object was created or last changed; changes of its status do not count."""
+    times = (
+        time_s(item.get("time"))
+        for item in objects(obj, "metadata", "managedFields")
+        if item.get("subresource") != "status"
+    )
+    return max((found for found in (*times, created_s(obj)) if found is not None), default=None)
+
+
 def condition(obj: Any, kind: str) -> Obj:
     """Return the condition of that type in `status`; empty if there is none."""
     found = objects(obj, "status", "conditions")

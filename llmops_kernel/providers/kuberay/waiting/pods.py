@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from llmops_kernel.providers.kuberay.api.refusals import refusal
 from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation, newest
@@ -20,10 +21,14 @@ from llmops_kernel.providers.kuberay.resource.objects import (
     text,
     whole,
 )
+from llmops_kernel.providers.kuberay.resource.status import is_behind
 from llmops_kernel.providers.kuberay.resource.worker_groups import expected_pods, worker_groups
 from llmops_kernel.providers.kuberay.waiting.containers import container_reason, ended_reason
 from llmops_kernel.providers.kuberay.waiting.scheduling import unscheduled_reason
 from llmops_kernel.providers.protocol import Waiting
+
+_CREATION_PATIENCE_S: Final = 20.0
+"""The operator creates pods within a second or two of a change."""
 
 
 @dataclass
@@ -194,7 +199,27 @@ def _missing_reason(observation: ClusterObservation, *, is_head: bool) -> Waitin
             kind="operator",
             is_stuck=True,
         )
-    return Waiting(message="the operator has not created the pods yet", kind="progress")
+    return _late_operator(observation) or Waiting(
+        message="the operator has not created the pods yet", kind="progress"
+    )
+
+
+def _late_operator(observation: ClusterObservation) -> Waiting | None:
+    """Return that an operator that knows the change has created nothing for long.
+
+    KubeRay 1.7 waits 300 s where a change met pods that it was still deleting
+    (`NotSatisfiedGroupExpectations` in its log).
+    """
+    passed_s = observation.unchanged_s
+    if passed_s is None or passed_s < _CREATION_PATIENCE_S or is_behind(observation.raycluster):
+        return None
+    tens = int(passed_s // 10) * 10  # Progress is printed whenever the sentence changes.
+    return Waiting(
+        message=f"the operator has not created the pods in {tens} s since the last change",
+        remedy="KubeRay waits up to 5 min where a change comes while it deletes pods: wait until"
+        " then; if it persists, check the operator's log",
+        kind="operator",
+    )
 
 
 def _creation_faults(observation: ClusterObservation, *, is_head: bool) -> Iterable[str]:

@@ -134,12 +134,14 @@ def _workload_waits(workload: Obj | None, observation: ClusterObservation) -> Wa
 
 
 def _no_workload(observation: ClusterObservation) -> Waiting | None:
-    if observation.workloads is None or (observation.age_s or 0.0) < _PATIENCE_S:
+    # A resumed or resized cluster gets a new workload, however old it is.
+    waited_s = observation.unchanged_s or 0.0
+    if observation.workloads is None or waited_s < _PATIENCE_S:
         return Waiting(message=f"it waits for queue {observation.queue}", kind="queue")
     event = next((e for e in observation.own_events() if text(e, "type") == "Warning"), None)
     why = f": {one_line(event_text(event))}" if event else ""
     return _stuck(
-        f"Kueue has created no workload for it in {observation.age_s:.0f} s{why}",
+        f"Kueue has created no workload for it in {waited_s:.0f} s{why}",
         "ask an administrator to enable the integration ray.io/raycluster in Kueue's configuration",
     )
 

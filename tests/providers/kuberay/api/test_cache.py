@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.providers.kuberay.api.cache import Cache, close_caches, rayclusters_of
+from llmops_kernel.providers.kuberay.api.cache import (
+    Cache,
+    close_caches,
+    rayclusters_of,
+    slim_raycluster,
+)
 from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kube
 from llmops_kernel.providers.kuberay.api.paths import raycluster_path
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
@@ -193,3 +198,19 @@ def test_an_old_answer_does_not_bring_back_what_is_gone(cloud: Cloud) -> None:
     until(lambda: not cache.look().items)
     cache.put(old)
     assert not cache.look().items
+
+
+def test_of_field_owners_only_the_last_change_is_kept() -> None:
+    owners = [
+        {"manager": "kueue", "time": "2026-11-23T10:00:01Z", "fieldsV1": {"f:spec": {}}},
+        {"manager": "llmops", "time": "2026-11-23T10:00:00Z", "fieldsV1": {"f:spec": {}}},
+        {"manager": "ray", "time": "2026-11-23T11:00:00Z", "subresource": "status"},
+    ]
+    found = {"metadata": {"name": "c", "managedFields": owners}, "spec": {}}
+    assert slim_raycluster(found)["metadata"] == {
+        "name": "c",
+        "managedFields": [{"time": "2026-11-23T10:00:01Z"}],
+    }
+    assert slim_raycluster({"metadata": {"name": "c", "managedFields": None}})["metadata"] == {
+        "name": "c"
+    }

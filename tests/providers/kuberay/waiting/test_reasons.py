@@ -15,6 +15,7 @@ from tests.providers.kuberay.observations import (
     observation,
     pod,
     raycluster,
+    stamp,
     unscheduled,
 )
 from tests.providers.kuberay.waiting.capacity_cases import NOT_FOUND, OF_CAPACITY, one
@@ -90,6 +91,29 @@ def test_a_complete_cluster_waits_for_nothing_whatever_is_hidden() -> None:
 
 def test_a_suspended_cluster_waits_for_nothing() -> None:
     assert waiting(observation(raycluster(spec={"suspend": True}), pods=[])) == ()
+
+
+def changed(seconds_ago: float, subresource: str = "") -> dict[str, str]:
+    return {"time": stamp(seconds_ago), "manager": "x", "subresource": subresource}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([], "The operator has not created the pods in 3600 s since the last change"),
+        ([changed(5), changed(900)], "The operator has not created the pods yet"),
+        ([changed(47), changed(1, "status")], "The operator has not created the pods in 40 s"),
+    ],
+)
+def test_an_operator_that_creates_no_workers_is_late_since_the_last_change(
+    changes: list[dict[str, str]], message: str
+) -> None:
+    """A scaled or resumed cluster is old, and its operator may pause for five minutes."""
+    old = raycluster(replicas=2, age_s=3600.0, managedFields=changes)
+    (found,) = waiting(observation(old, pods=[head()]))
+    assert message.lower().removeprefix("the ") in found.message.lower()
+    assert ("5 min" in found.remedy) == ("since" in found.message)
+    assert not found.is_stuck
 
 
 def test_the_faults_of_an_earlier_cluster_of_that_name_are_not_reported() -> None:
