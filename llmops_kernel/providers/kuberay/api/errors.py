@@ -221,7 +221,8 @@ def _conflict(said: str, reason: str, details: Mapping[str, Any], *, where: str)
         lines = "".join(f"\n  {field}: {what}" for field, what in causes)
         return KubeError(
             f"Other field managers own fields that this would change ({where}):{lines}",
-            remedy="remove them from the template, or take ownership with `--force`",
+            remedy="write their values into the template, or take these fields over with `llmops"
+            " cluster apply TEMPLATE --force`; `llmops cluster diff TEMPLATE` shows both values",
             code=409,
             reason="Conflict",
             causes=causes,

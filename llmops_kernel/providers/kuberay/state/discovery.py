@@ -8,9 +8,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import ClusterNotFoundError, LLMOpsError
 from llmops_kernel.providers.kuberay.api.cache import Cache, Obj, Snapshot, rayclusters_of
 from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kube
+from llmops_kernel.providers.kuberay.api.errors import KubeDenied
 from llmops_kernel.providers.kuberay.api.paths import raycluster_path
 from llmops_kernel.providers.kuberay.state.scopes import (
     KubeScope,
@@ -20,6 +22,7 @@ from llmops_kernel.providers.kuberay.state.scopes import (
 )
 
 _PATIENCE_S = 5.0
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -73,15 +76,43 @@ def survey(home: Path, *, taken: Collection[str] = (), patience_s: float = _PATI
     for _, _, cache in opened:
         cache.start()
     seen: list[tuple[KubeScope, Kube, Cache, Snapshot]] = []
+    denied: list[tuple[KubeScope, KubeDenied]] = []
     for scope, kube, cache in opened:
         try:
             left_s = max(0.05, deadline_s - time.monotonic())
             seen.append((scope, kube, cache, cache.look(patience_s=left_s)))
+        except KubeDenied as error:
+            denied.append((scope, error))
         except KubeError as error:
             # A user whose kubeconfig is for other things need not see errors about KubeRay.
             if error.reason != "ApiNotFound" or is_remembered(home, scope):
                 troubles.append(error)
-    return Survey(_named(seen, taken, home), tuple(troubles))
+    return Survey(_named(seen, taken, home), (*troubles, *joined(denied)))
+
+
+def joined(denied: Sequence[tuple[KubeScope, KubeDenied]]) -> list[KubeDenied]:
+    """Return one error for all namespaces of a context in which the same right is missing."""
+    groups: dict[tuple[str, str, str], list[tuple[KubeScope, KubeDenied]]] = {}
+    for scope, error in denied:
+        rights = ",".join(what for what, _ in error.causes)
+        groups.setdefault((scope.context, error.reason, rights), []).append((scope, error))
+    return [_one_for(group) for group in groups.values()]
+
+
+def _one_for(group: Sequence[tuple[KubeScope, KubeDenied]]) -> KubeDenied:
+    (_, first), *others = group
+    if not others:
+        return first
+    names = ", ".join(other.namespace for other, _ in others[:_NAMED])
+    more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+    return KubeDenied(
+        f"{first.message}. The same in {counted(len(others), 'namespace')} where clusters were"
+        f" used before: {names}{more}",
+        remedy=first.remedy,
+        code=first.code,
+        reason=first.reason,
+        causes=first.causes,
+    )
 
 
 def find(name: str, home: Path, *, taken: Collection[str] = ()) -> LocatedCluster:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from llmops_kernel.errors import ClusterNotFoundError
+from llmops_kernel.providers.kuberay.api.errors import KubeDenied
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
-from llmops_kernel.providers.kuberay.state.discovery import scope_of
+from llmops_kernel.providers.kuberay.state.discovery import joined, scope_of
 from llmops_kernel.providers.kuberay.state.scopes import KubeScope, known_scopes, remember
 from llmops_kernel.providers.registry import find_cluster, provider_for_name, survey
 from tests.providers.kuberay.api.test_cache import raycluster
@@ -142,3 +143,27 @@ def test_places_are_remembered_by_up_and_survive_a_broken_file(cloud: Cloud, oth
     assert known_scopes(cloud.home) == (KubeScope("standin", cloud.namespace),)
     assert KubeRayProvider(cloud.home).names() == ()
     assert KubeRayProvider(cloud.home).get(f"standin/{other}/one").name
+
+
+def denied(namespace: str, *, reason: str = "Forbidden") -> tuple[KubeScope, KubeDenied]:
+    error = KubeDenied(
+        f"'ann' is not allowed to list rayclusters in namespace {namespace}",
+        remedy="ask for a Role",
+        reason=reason,
+        causes=[("list rayclusters", "ray.io")],
+    )
+    return KubeScope("dev", namespace), error
+
+
+def test_namespaces_without_a_right_are_one_error() -> None:
+    many = [denied(f"team-{number}") for number in range(8)]
+    expired = denied("x", reason="Unauthorized")
+    first, second = joined([*many, expired])
+    assert first.message == (
+        "'ann' is not allowed to list rayclusters in namespace team-0. The same in 7 namespaces"
+        " where clusters were used before: team-1, team-2, team-3, team-4, team-5 and 2 more"
+    )
+    assert (first.remedy, first.causes) == ("ask for a Role", (("list rayclusters", "ray.io"),))
+    assert second is expired[1]
+    assert joined(many[:1]) == [many[0][1]]
+    assert joined([]) == []
