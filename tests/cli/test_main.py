@@ -21,7 +21,7 @@ COMMANDS = (
     *("up", "down", "ls", "status"),
     *("suspend", "resume", "scale", "delete", "keep", "cluster", "engines"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
-    *("star", "note", "tag", "rm", "score", "export", "chat"),
+    *("star", "note", "tag", "rm", "score", "samples", "export", "chat"),
     *("init", "schema", "check", "data"),
     *("doctor", "demo", "bench", "score-env", "gc", "version"),
 )

@@ -27,6 +27,7 @@ from llmops_kernel.providers.kuberay.state.info import pods_of_cluster
 from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray, jobs_of
 
 Raw = dict[str, Any]
+_TAKE_BACK_TRIES: Final = 5
 _GROUPS: Final = ".spec.workerGroupSpecs"
 _KUEUE: Final = '"kueue'
 """How the name of Kueue's field manager begins in a conflict."""
@@ -143,8 +144,19 @@ def _take_back(located: LocatedCluster) -> None:
     """Make apply the owner of our fields, so that a field that left the template is removed.
 
     The cluster was created by a plain request, and a later apply would never remove that request's
-    fields (`kubectl` does the same when it migrates to server-side apply).
+    fields (`kubectl` does the same when it migrates to server-side apply). The operator may change
+    the object between reading and writing it: then it is read again.
     """
+    for tries_left in reversed(range(_TAKE_BACK_TRIES)):
+        try:
+            return _take_back_once(located)
+        except KubeError as error:
+            if error.reason != "Conflict" or not tries_left:
+                raise
+    return None
+
+
+def _take_back_once(located: LocatedCluster) -> None:
     live = located.kube.get(located.path)
     entries = (live["metadata"].get("managedFields")) or []
     ours = [entry for entry in entries if _is_our_update(entry)]

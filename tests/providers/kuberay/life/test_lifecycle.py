@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from typing import Any
 
@@ -81,6 +82,29 @@ def test_what_left_the_template_is_removed_by_apply(cloud: Cloud) -> None:
     assert "NCCL_DEBUG" in str(cloud.live()["spec"])
     cloud.provider.apply(cloud.template())
     assert "NCCL_DEBUG" not in str(cloud.live()["spec"])
+
+
+def test_apply_succeeds_while_others_change_the_object(cloud: Cloud) -> None:
+    """An operator may write between our reading and our writing."""
+    cloud.provider.up(cloud.template(env={"NCCL_DEBUG": "INFO"}), wait=False)
+    ended = threading.Event()
+
+    def change() -> None:
+        number = 0
+        while not ended.wait(0.03):
+            number += 1
+            annotations = {"metadata": {"annotations": {"other/number": f"{number}"}}}
+            cloud.patch("one", annotations, manager="other")
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for level in ("WARN", "INFO", "TRACE"):
+            cloud.provider.apply(cloud.template(env={"NCCL_DEBUG": level}))
+            assert f"'{level}'" in str(cloud.live()["spec"])
+    finally:
+        ended.set()
+        changing.join()
 
 
 def test_apply_after_scale_does_not_fight_ourselves(cloud: Cloud) -> None:
