@@ -97,7 +97,7 @@ def test_it_trains(name: str, cluster: Cluster, tmp_path: Path) -> None:
         run = cluster.submit(config, args=["--steps", "2"])
     else:
         run = cluster.submit(config, overrides=[*TWO_STEPS, *MORE.get(name, ())])
-    assert run.wait(timeout_s=240) == "SUCCEEDED", run.logs(tail=40)
+    assert run.wait(timeout_s=480) == "SUCCEEDED", run.logs(tail=40)
     losses = [step.loss for step in run.view.steps]
     assert len(losses) == 2
     assert all(loss > 0 for loss in losses)
