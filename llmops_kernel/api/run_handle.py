@@ -34,7 +34,7 @@ from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.notes import RunNotes, change_tags
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.views.columns import columns_of
-from llmops_kernel.views.run_text.samples import SAMPLE_FIELDS, sample_records
+from llmops_kernel.views.run_text.samples import SAMPLE_FIELDS, sample_records, sampled_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,7 +177,8 @@ class Run:
         """
         import pandas as pd
 
-        found = [one for one in sample_records(self.view) if row is None or one["row"] == str(row)]
+        rows = sampled_rows(self.view.evaluations)
+        found = list(sample_records(one for one in rows if row is None or one.name == str(row)))
         names = dict.fromkeys((*SAMPLE_FIELDS, *(name for one in found for name in one)))
         return pd.DataFrame(found, columns=list(names))
 

@@ -11,7 +11,7 @@ import { CommandRegistry } from '@lumino/commands';
 import { asTrouble } from '../api';
 import { CommandIDs } from '../commands';
 import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
-import { confirm, showError } from '../ui/dialogs';
+import { confirm, reported } from '../ui/dialogs';
 import { bytes } from '../ui/format';
 import { OperationInfo, RunPreview } from '../wire';
 import * as requests from './requests';
@@ -49,7 +49,7 @@ export class RunActions {
       danger: true
     });
     if (yes) {
-      await this.reported(trans.__('Cannot stop the run'), () =>
+      await reported(trans.__('Cannot stop the run'), () =>
         this.stopNow(runId)
       );
     }
@@ -63,7 +63,7 @@ export class RunActions {
 
   retry(runId: string): Promise<void> {
     const { llmops, trans } = this.services;
-    return this.reported(trans.__('Cannot retry the run'), async () =>
+    return reported(trans.__('Cannot retry the run'), async () =>
       this.follow(
         await requests.act(llmops, runId, 'retry'),
         trans.__('Retrying %1', this.named(runId)),
@@ -74,7 +74,7 @@ export class RunActions {
 
   resubmit(runId: string): Promise<void> {
     const { llmops, trans, edit, preferences, commands } = this.services;
-    return this.reported(trans.__('Cannot re-submit the run'), async () => {
+    return reported(trans.__('Cannot re-submit the run'), async () => {
       const { config_yaml } = await requests.detail(llmops, runId);
       const edited = await edit(runId, config_yaml);
       if (edited === null) {
@@ -96,7 +96,7 @@ export class RunActions {
   star(runId: string): Promise<void> {
     const { llmops, runs, trans } = this.services;
     const starred = !runs.find(runId)?.starred;
-    return this.reported(trans.__('Cannot star the run'), () =>
+    return reported(trans.__('Cannot star the run'), () =>
       requests.annotate(llmops, runId, { starred })
     );
   }
@@ -111,7 +111,7 @@ export class RunActions {
     });
     if (answer.button.accept) {
       const title = answer.value ?? '';
-      await this.reported(trans.__('Cannot rename the run'), () =>
+      await reported(trans.__('Cannot rename the run'), () =>
         requests.annotate(llmops, runId, { title })
       );
     }
@@ -119,7 +119,7 @@ export class RunActions {
 
   remove(runId: string): Promise<void> {
     const { llmops, trans } = this.services;
-    return this.reported(trans.__('Cannot delete the run'), async () => {
+    return reported(trans.__('Cannot delete the run'), async () => {
       const preview = await requests.preview(llmops, runId);
       const yes = await confirm({
         title: trans.__('Delete run %1?', this.named(runId)),
@@ -146,7 +146,7 @@ export class RunActions {
 
   openFolder(runId: string): Promise<void> {
     const { llmops, trans } = this.services;
-    return this.reported(trans.__('Cannot open the folder'), async () => {
+    return reported(trans.__('Cannot open the folder'), async () => {
       const { folder, contents_path } = await requests.detail(llmops, runId);
       await this.showPath(folder, contents_path);
     });
@@ -219,16 +219,5 @@ export class RunActions {
       }
     );
     return end;
-  }
-
-  private async reported(
-    title: string,
-    work: () => Promise<unknown>
-  ): Promise<void> {
-    try {
-      await work();
-    } catch (error) {
-      await showError(title, error);
-    }
   }
 }

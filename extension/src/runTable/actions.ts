@@ -4,7 +4,7 @@ import { CommandRegistry } from '@lumino/commands';
 
 import { CommandIDs } from '../commands';
 import { ILLMOps, IOperations } from '../tokens';
-import { confirm, showError } from '../ui/dialogs';
+import { confirm, reported } from '../ui/dialogs';
 import { RunLosses, RunTagsBody } from '../wire';
 import { RunTableModel } from './model';
 import * as requests from './requests';
@@ -51,7 +51,7 @@ export class TableActions {
 
   async stop(runIds: string[]): Promise<void> {
     const { llmops, trans } = this.services;
-    await this.reported(trans.__('Cannot stop the runs'), async () => {
+    await reported(trans.__('Cannot stop the runs'), async () => {
       const { not_ended } = await requests.losses(llmops, runIds);
       if (not_ended.length === 0) {
         await confirm({
@@ -78,7 +78,7 @@ export class TableActions {
 
   async remove(runIds: string[]): Promise<void> {
     const { llmops, trans } = this.services;
-    await this.reported(trans.__('Cannot delete the runs'), async () => {
+    await reported(trans.__('Cannot delete the runs'), async () => {
       const losses = await requests.losses(llmops, runIds);
       const left = new Set([...losses.not_ended, ...losses.missing]);
       const deleted = runIds.filter(runId => !left.has(runId));
@@ -100,7 +100,7 @@ export class TableActions {
     const { llmops, trans } = this.services;
     const { where, sort } = this.model.state;
     const columns = (this.model.answer?.columns ?? []).map(({ name }) => name);
-    await this.reported(trans.__('Cannot write the file'), async () => {
+    await reported(trans.__('Cannot write the file'), async () => {
       const query = { where, sort, columns };
       const data = await requests.file(llmops, format, query);
       const url = URL.createObjectURL(new Blob([data]));
@@ -128,21 +128,10 @@ export class TableActions {
 
   private mark(body: RunTagsBody): Promise<void> {
     const { llmops, trans } = this.services;
-    return this.reported(trans.__('Cannot mark the runs'), async () => {
+    return reported(trans.__('Cannot mark the runs'), async () => {
       await requests.tag(llmops, body);
       await this.model.refresh();
     });
-  }
-
-  private async reported(
-    title: string,
-    work: () => Promise<unknown>
-  ): Promise<void> {
-    try {
-      await work();
-    } catch (error) {
-      await showError(title, error);
-    }
   }
 }
 

@@ -63,3 +63,15 @@ export async function showError(title: string, error: unknown): Promise<void> {
     Clipboard.copyToSystem([message, ...lines, remedy].join('\n'));
   }
 }
+
+/** Do it; an error is shown in a dialog. */
+export async function reported(
+  title: string,
+  work: () => Promise<unknown>
+): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    await showError(title, error);
+  }
+}

@@ -36,10 +36,7 @@ def samples(
     view = api.attach(run).view
     shown = choose_samples(view, row=row, step=step)
     if as_json:
-        names = {one.name for one in shown}
-        steps = {at for one in shown for at in one.answers}
-        records = sample_records(view)
-        console.print_json([r for r in records if r["row"] in names and r["step"] in steps])
+        console.print_json(list(sample_records(shown)))
         return
     out = console.out()
     if not shown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,9 +41,9 @@ def sampled_rows(evaluations: Sequence[EvalEvent]) -> list[SampledRow]:
     return list(rows.values())
 
 
-def sample_records(view: RunView) -> Iterator[dict[str, Any]]:
+def sample_records(rows: Iterable[SampledRow]) -> Iterator[dict[str, Any]]:
     """Yield `{"step", "row", "prompt", "prediction", "reference", ...}`, by row, then by step."""
-    for row in sampled_rows(view.evaluations):
+    for row in rows:
         for step in sorted(row.answers):
             yield {"step": step, **row.answers[step], "row": row.name}
 

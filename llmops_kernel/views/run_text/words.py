@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 
 Pieces = list[tuple[str, bool]]
@@ -10,11 +11,13 @@ Pieces = list[tuple[str, bool]]
 _MOST_WORDS = 2_000
 
 
+@functools.lru_cache(maxsize=1024)  # Each snapshot of a live run compares the same answers.
 def new_words(before: str | None, text: str) -> Pieces:
     """Return the text in pieces; new is what a longest common subsequence of words lacks.
 
     Nothing is new without a text before. Of more than 2,000 words on one side (difflib takes
-    quadratic time) all between a common beginning and a common end is new.
+    quadratic time) all between a common beginning and a common end is new. Callers share the
+    list and must not change it.
     """
     if before is None or not text:
         return [(text, False)] if text else []

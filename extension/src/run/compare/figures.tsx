@@ -1,10 +1,8 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { Name } from '../../ui/parts';
-import { ComparedFigure, Comparison, RunRow } from '../../wire';
-import { COLORS } from './curves';
-import { shownNames } from './names';
+import { ComparedFigure, Comparison } from '../../wire';
+import { RunHeads } from './heads';
 
 export type Group = ComparedFigure['group'];
 
@@ -29,7 +27,7 @@ export function Figures(props: {
         className="llmops-lab-table llmops-compare-figures"
         style={{ minWidth: NAME_PX + FIGURE_PX * comparison.runs.length }}
       >
-        <FigureHeads runs={comparison.runs} trans={trans} />
+        <RunHeads first={[trans.__('Figure')]} runs={comparison.runs} />
         <tbody>
           {figures.map(({ label, texts, changes }) => (
             <tr key={label}>
@@ -52,31 +50,5 @@ export function Figures(props: {
         </tbody>
       </table>
     </div>
-  );
-}
-
-function FigureHeads(props: {
-  runs: readonly RunRow[];
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { runs, trans } = props;
-  const names = shownNames(runs);
-  return (
-    <thead>
-      <tr>
-        <th scope="col">{trans.__('Figure')}</th>
-        {runs.map((row, index) => (
-          <th key={row.run_id} scope="col" title={row.run_id}>
-            <span className="llmops-compare-head">
-              <span
-                className="llmops-compare-color"
-                style={{ background: COLORS[index % COLORS.length] }}
-              />
-              <Name {...names[index]} />
-            </span>
-          </th>
-        ))}
-      </tr>
-    </thead>
   );
 }

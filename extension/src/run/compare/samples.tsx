@@ -1,11 +1,9 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { Name } from '../../ui/parts';
 import { DASH } from '../../ui/format';
 import { Comparison, SampledAnswer } from '../../wire';
-import { COLORS } from './curves';
-import { shownNames } from './names';
+import { RunHeads } from './heads';
 
 /** A column narrower than this would break most words. */
 const COLUMN_PX = 180;
@@ -22,7 +20,6 @@ export function SamplesSection(props: {
   if (samples.length === 0) {
     return null;
   }
-  const names = shownNames(runs);
   return (
     <section aria-label={trans.__('Samples')}>
       <h3>{trans.__('Samples')}</h3>
@@ -31,23 +28,10 @@ export function SamplesSection(props: {
           className="llmops-lab-table llmops-compare-samples"
           style={{ minWidth: COLUMN_PX * (2 + runs.length) }}
         >
-          <thead>
-            <tr>
-              <th scope="col">{trans.__('Prompt')}</th>
-              <th scope="col">{trans.__('Reference')}</th>
-              {runs.map((run, index) => (
-                <th key={run.run_id} scope="col" title={run.run_id}>
-                  <span className="llmops-compare-head">
-                    <span
-                      className="llmops-compare-color"
-                      style={{ background: COLORS[index % COLORS.length] }}
-                    />
-                    <Name {...names[index]} />
-                  </span>
-                </th>
-              ))}
-            </tr>
-          </thead>
+          <RunHeads
+            first={[trans.__('Prompt'), trans.__('Reference')]}
+            runs={runs}
+          />
           <tbody>
             {samples.map(({ row, prompt, reference, answers }) => (
               <tr key={`${row} ${prompt}`}>

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
@@ -18,6 +19,7 @@ from llmops_kernel.providers.kuberay.edit.additions import with_additions
 from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
 from llmops_kernel.providers.kuberay.edit.spec_changes import SETS, changes
 from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
+from llmops_kernel.providers.kuberay.life.lifecycle import change
 from llmops_kernel.providers.kuberay.render.manifest import Manifest, render
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import labels, text
@@ -27,7 +29,6 @@ from llmops_kernel.providers.kuberay.state.info import pods_of_cluster
 from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray, jobs_of
 
 Raw = dict[str, Any]
-_TAKE_BACK_TRIES: Final = 5
 _GROUPS: Final = ".spec.workerGroupSpecs"
 _KUEUE: Final = '"kueue'
 """How the name of Kueue's field manager begins in a conflict."""
@@ -147,30 +148,21 @@ def _take_back(located: LocatedCluster) -> None:
     fields (`kubectl` does the same when it migrates to server-side apply). The operator may change
     the object between reading and writing it: then it is read again.
     """
-    for tries_left in reversed(range(_TAKE_BACK_TRIES)):
-        try:
-            return _take_back_once(located)
-        except KubeError as error:
-            if error.reason != "Conflict" or not tries_left:
-                raise
-    return None
+    change(replace(located, raycluster=located.kube.get(located.path)), _taken_back)
 
 
-def _take_back_once(located: LocatedCluster) -> None:
-    live = located.kube.get(located.path)
+def _taken_back(live: Raw) -> Raw:
     entries = (live["metadata"].get("managedFields")) or []
     ours = [entry for entry in entries if _is_our_update(entry)]
     if not ours:
-        return
+        return {}
     applied = [entry for entry in entries if _is_our_apply(entry)]
     fields: Raw = {}
     for entry in (*ours, *applied):
         fields = _union(fields, entry.get("fieldsV1") or {})
     kept = [entry for entry in entries if entry not in ours and entry not in applied]
     kept.append({**ours[-1], "operation": "Apply", "fieldsV1": fields})
-    version = live["metadata"]["resourceVersion"]
-    patch = {"metadata": {"managedFields": kept, "resourceVersion": version}}
-    located.kube.merge(located.path, patch)
+    return {"metadata": {"managedFields": kept}}
 
 
 def _is_our_update(entry: Mapping[str, Any]) -> bool:
