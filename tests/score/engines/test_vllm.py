@@ -8,15 +8,19 @@ bfloat16 kernels choose either.
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from llmops_kernel import score_env
+from llmops_kernel.score.engines.prompts import NAN
 from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job
 from llmops_kernel.score.engines.registry import load_engine
 from llmops_kernel.score.engines.vllm import compat
@@ -127,6 +131,30 @@ def test_the_same_vectors_as_transformers(
     for mine, other in zip(checks.final(ours, "embed"), checks.final(theirs, "embed"), strict=True):
         assert mine.embedding == pytest.approx(other.embedding, abs=1e-3)
         assert mine.prompt_tokens == other.prompt_tokens
+
+
+def test_nan_is_an_error_of_the_row(smollm: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from llmops_kernel.score.engines.protocol import EngineSpec, Job, Request\n"
+        "from llmops_kernel.score.engines.registry import load_engine\n"
+        "engine = load_engine(EngineSpec(type='vllm', model=sys.argv[1], max_model_len=64))\n"
+        "engine.add(Request(id=0, prompt='The sky is'), Job(max_tokens=2))\n"
+        "while engine.unfinished:\n"
+        "    for answer in engine.step(): print('error', answer.error)\n"
+    )
+    done = _in_its_environment("-c", code, str(_with_nan(smollm, tmp_path / "nan")))
+    assert "error " + NAN in done.stdout, done.stderr[-3000:]
+
+
+def _with_nan(model: Path, folder: Path) -> Path:
+    """Copy the model; the embedding of one token, which is its row of the head, is NaN."""
+    shutil.copytree(model, folder)
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    weights["model.embed_tokens.weight"][-1] = math.nan
+    save_file(weights, path, metadata={"format": "pt"})
+    return folder
 
 
 @pytest.fixture(scope="module")

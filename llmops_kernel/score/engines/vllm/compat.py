@@ -13,9 +13,11 @@ from typing import Any
 
 from llmops_kernel.errors import MissingDependencyError, ModelError
 from llmops_kernel.score.engines.vllm.cpu_lora import grouped
+from llmops_kernel.score.engines.vllm.cpu_nans import counted_where_found
 
 CHECKED_ON = "0.32.0"
 _CPU_LORA = "vllm.lora.punica_wrapper.punica_cpu"
+_RUNNER = "vllm.v1.worker.gpu_model_runner"
 NAMES = {
     "LLMEngine": "vllm.v1.engine.llm_engine",
     "EngineArgs": "vllm.engine.arg_utils",
@@ -67,6 +69,18 @@ def use_grouped_lora(names: Any) -> None:
     if names.PunicaWrapperCPU.__module__ == _CPU_LORA:
         module: Any = import_module(_CPU_LORA)
         module.PunicaWrapperCPU = grouped(names.PunicaWrapperCPU)
+
+
+def use_cheap_nan_count() -> None:
+    """Make engines of this process use `cpu_nans`; a vLLM that counts elsewhere stays as it is.
+
+    vLLM's runner for CPUs is a subclass of the one in this module, which engines on GPUs have in
+    processes of their own: so it is not among `NAMES`.
+    """
+    module: Any = import_module(_RUNNER)
+    count: Any = getattr(module, "count_nans_per_row", None)
+    if getattr(count, "__module__", "") == _RUNNER:
+        module.count_nans_per_row = counted_where_found(count)
 
 
 def shut_down(engine: Any) -> None:

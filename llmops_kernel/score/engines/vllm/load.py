@@ -50,6 +50,8 @@ def load(spec: EngineSpec, on_stats: Callable[[Any], None]) -> Engine:
     try:
         context = _context(spec)
         arguments = _arguments(spec, names, context, base)
+        if spec.num_gpus <= 0:
+            compat.use_cheap_nan_count()
         # Compiled, a step's groups would be constants.
         if spec.num_gpus <= 0 and arguments.get("enforce_eager"):
             compat.use_grouped_lora(names)
