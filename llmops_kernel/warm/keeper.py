@@ -67,6 +67,7 @@ class Keeper:
 
     def _start(self) -> None:
         self._stack = fingerprint([*installed(_path()), *own_files()])
+        # Not in a new session: it begins one when it has imported everything (server._take_share).
         with self.folder.log.open("ab") as log:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "llmops_kernel.warm.server", *self._arguments()],
@@ -74,7 +75,6 @@ class Keeper:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder.root,
-                start_new_session=True,
             )
         self._started_s, self._is_ready = time.time(), False
         self.folder.write_state("starting", keeper_pid=os.getpid())

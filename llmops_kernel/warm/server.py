@@ -27,6 +27,9 @@ from llmops_kernel.warm.preload import preload
 _LONGEST_REQUEST = 64 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 _NAME = "llmops_kernel.warm.server"
+_NICENESS = (
+    5  # A third of the share of a process with 0; its forks take their launcher's, mostly 15.
+)
 _FDS = 4  # stdin, stdout, stderr and the control channel to the launcher.
 
 
@@ -283,14 +286,39 @@ def _end_with_keeper() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def _give_way() -> int:
+    """Leave the cores to Ray's services that start beside this process; return the niceness before.
+
+    The raylet ends if its agents need over 15 s to start (`WaitForPersistedPort`, Ray 2.60), as
+    they do on a busy node while this process imports the training stack. Where the kernel gives
+    equal shares to sessions (sched(7), autogroup), the session's niceness is what counts.
+    """
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, max(before, _NICENESS))
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:
+        group.write(str(_NICENESS))
+    return before
+
+
+def _take_share(niceness: int) -> None:
+    """Leave the keeper's session: a session of its own has a full share again."""
+    with contextlib.suppress(OSError):  # A leader of a session has one of its own already.
+        os.setsid()
+    with contextlib.suppress(OSError):  # Only root may.
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+
+
 def main(arguments: list[str]) -> int:
     """Run `server FOLDER MODULE...`. In a child, return its program's exit status."""
     _end_with_keeper()
     folder = files.WarmFolder(Path(arguments[0]))
     began_s = time.time()
+    niceness = _give_way()
     base = Base.of_this_process()
     with Recording() as recording:
         loaded = preload(arguments[1:])
+    _take_share(niceness)
     if "ray" in loaded["missing"] and "ray" in sys.modules:
         # This build cannot be forked from; everything but Ray still can.
         others = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]
