@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import shutil
@@ -23,6 +22,8 @@ from tests.k8s.standin.runtime.events import now
 
 PERIOD_S = 0.5
 """Between two probes; the pods' own periods and delays are made for slower things than a test."""
+_STARTING = -10
+"""Niceness of a container until it is ready: nine times the share of one with 0."""
 
 
 class RealKubelet(Kubelet):
@@ -154,7 +155,7 @@ class RealKubelet(Kubelet):
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
-        _prefer(process.pid)
+        _prefer(process.pid, _STARTING)
         return process
 
     def _addressed(self, folder: PodFolder, text: str, head: str) -> str:
@@ -215,6 +216,8 @@ class RealKubelet(Kubelet):
             is_ready = await self._is_ready(folder)
             if is_ready is not reported:
                 reported = is_ready
+                if is_ready:
+                    _prefer(process.pid, 0)
                 status = self.status(folder.pod, phase="Running", is_ready=is_ready, ip=folder.ip)
                 status["containerStatuses"][0] |= {"restartCount": restarts, "lastState": last}
                 await self.write(folder.pod, status)
@@ -304,11 +307,13 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def _prefer(pid: int) -> None:
-    """Give a container more of the cores: a raylet ends if its agents need over 15 s to start.
+def _prefer(pid: int, niceness: int) -> None:
+    """Set a container's share of the cores: a raylet ends if its agents need over 15 s to start.
 
     Other tests run beside it. Only root may; `autogroup` counts where sessions have equal shares.
     """
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, -10)
-        Path(f"/proc/{pid}/autogroup").write_text("-10")
+    with suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
+    with suppress(psutil.Error):
+        for process in (one := psutil.Process(pid), *one.children(recursive=True)):
+            process.nice(niceness)
