@@ -1,22 +1,25 @@
 """A score run on vLLM beside plain offline vLLM, in one sitting, in turn.
 
-    python -m tests.benchmarks.score_engines [--rows 768] [--runs 3]
+    python -m tests.benchmarks.score_engines [--rows 768] [--runs 3] [--replicas 2]
 
 Plain: `vllm.LLM.chat` on the same prompts, in vLLM's own environment (`llmops score-env`), loaded
 once. Ours: `llmops score` of the same rows with metrics and Parquet, on the standing engine. Prints
 output tokens per second of each, their ratio, and how long a job of one token a row takes from
-submit to its first rows on the standing engine.
+submit to its first rows on the standing engine. With `--replicas`, then, in turn: one replica,
+which computes with all cores, and several, which divide them.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
 import statistics
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +132,39 @@ def to_first_rows(run: Any) -> float:
     return float(phase.end_s - run.attempts[-1].submitted_s)
 
 
+def rate_of(run: Any) -> float:
+    """Output tokens per second of a run."""
+    return float(run.view.value("output_tokens_per_second"))
+
+
+def in_turn(
+    folder: Path,
+    arguments: argparse.Namespace,
+    sides: dict[str, Callable[[], float]],
+) -> dict[str, list[float]]:
+    """Measure each side once a sitting, with texts that no sitting before has had."""
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    for sitting in range(1, 1 + arguments.runs):
+        write_inputs(folder, arguments.rows, sitting)
+        for name, rate in sides.items():
+            rates[name].append(rate())
+    return rates
+
+
+def shown_ratio(rates: dict[str, list[float]]) -> None:
+    """Print each side, and the second one's median as a part of the first one's."""
+    for name, values in rates.items():
+        shown = ", ".join(f"{value:,.0f}" for value in values)
+        print(f"{name:>12}: {statistics.median(values):,.0f} output tokens/s ({shown})")
+    before, after = (statistics.median(values) for values in rates.values())
+    print(f"{'ratio':>12}: {after / before:.3f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=768)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--multiprocessing", action="store_true", help="vLLM's default for plain")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="llmops-b-"))
@@ -152,25 +184,35 @@ def measure(folder: Path, arguments: argparse.Namespace) -> None:
     cluster = llmops.up("local")
     try:
         ours(cluster, path, **{"input.limit": 64})  # Loads the engine.
-        rates: dict[str, list[float]] = {"plain": [], "ours": []}
-        for sitting in range(1, arguments.runs + 1):
-            write_inputs(folder, arguments.rows, sitting)
-            rates["plain"].append(plain.rate())
-            run = ours(cluster, path)
-            rates["ours"].append(run.view.value("output_tokens_per_second"))
-        for name, values in rates.items():
-            shown = ", ".join(f"{value:,.0f}" for value in values)
-            print(f"{name:>6}: {statistics.median(values):,.0f} output tokens/s ({shown})")
-        medians = {name: statistics.median(values) for name, values in rates.items()}
-        print(f" ratio: {medians['ours'] / medians['plain']:.3f}")
+        sides = {
+            "plain": plain.rate,
+            "ours": lambda: rate_of(ours(cluster, path)),
+        }
+        shown_ratio(in_turn(folder, arguments, sides))
         plain.close()
         one = {"sampling.max_tokens": 1, "input.limit": 8}
         firsts = [to_first_rows(ours(cluster, path, **one)) for _ in range(5)]
         shown = ", ".join(f"{value:.2f}" for value in firsts)
         print(f"submit to the first token: {statistics.median(firsts):.2f} s ({shown})")
+        if arguments.replicas > 1:
+            scaling(cluster, folder, arguments)
     finally:
         plain.close()
         cluster.down(force=True)
+
+
+def scaling(cluster: Any, folder: Path, arguments: argparse.Namespace) -> None:
+    """Compare one replica with several; both may use one engine, so each has texts of its own."""
+    sittings = itertools.count(arguments.runs + 1)
+
+    def rate(replicas: int, **changes: Any) -> float:
+        path = write_inputs(folder, arguments.rows, next(sittings))
+        return rate_of(ours(cluster, path, **{"engine.replicas": replicas}, **changes))
+
+    rate(arguments.replicas, **{"input.limit": 64})  # Loads the engines.
+    several = f"{arguments.replicas} replicas"
+    sides = {"one replica": lambda: rate(1), several: lambda: rate(arguments.replicas)}
+    shown_ratio(in_turn(folder, arguments, sides))
 
 
 if __name__ == "__main__":
