@@ -252,7 +252,7 @@ def _journal_callback(
         config=config,
         timer=timer,
         start=_start_event(config, context, parts, counted).model_copy(
-            update={"performance": chosen.text}
+            update={"performance": "; ".join((*chosen.words, *parts.data.words))}
         ),
         flops=flops,
         guard=guard,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.config.counted import counted
+from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.store import paths
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.examples import (
@@ -25,6 +27,7 @@ from llmops_kernel.train.data.examples import (
 )
 from llmops_kernel.train.data.skipped import skipped_warning
 from llmops_kernel.train.data.sources import load_rows
+from llmops_kernel.train.data.token_cache import KeyOf, TokenCache
 from llmops_kernel.train.hooks import Hooks
 
 if TYPE_CHECKING:
@@ -48,8 +51,15 @@ class Dataset:
     """Tokens of one epoch, padding apart; None for streamed rows."""
     num_skipped: int = 0
     """Broken rows that were left out."""
+    is_kept: bool = False
+    """The training rows were tokenised by an earlier run."""
     stream: Stream | None = None
     """Set if the training rows are streamed."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What made it fast, for the journal."""
+        return ("rows as tokenised by an earlier run",) if self.is_kept else ()
 
 
 def load_dataset(
@@ -60,15 +70,10 @@ def load_dataset(
     roots = (context.workspace, *context.fallback_workspaces)
     if is_streamed(data, roots):
         return _streamed(config, tokenizer, hooks, context)
-    broken: list[str] | None = [] if data.on_error == "skip" else None
-    rows = load_rows(
-        data.train, roots=roots, split=data.train_split, limit=data.max_rows, broken=broken
-    )
-    tokenised = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks)
-    broken = [*(broken or ()), *tokenised.broken]
+    tokenised = _tokenised(data, roots, tokenizer, hooks, context)
     _warn(tokenised, data.train, config, context)
-    if broken:
-        context.emit(skipped_warning(data.train, len(broken), broken))
+    if tokenised.broken:
+        context.emit(skipped_warning(data.train, len(tokenised.broken), tokenised.broken))
     examples = tokenised.examples
     train: Sequence[Example | Packed] = (
         pack(examples, max_length=data.max_length) if data.packing else examples
@@ -82,10 +87,36 @@ def load_dataset(
         eval=held_out,
         prompts=generated,
         own_prompts=own,
-        num_rows=len(rows),
+        num_rows=tokenised.num_rows,
         num_tokens=sum(len(example.input_ids) for example in examples),
-        num_skipped=len(broken),
+        num_skipped=len(tokenised.broken),
+        is_kept=tokenised.is_kept,
     )
+
+
+def _tokenised(
+    data: DataConfig,
+    roots: Sequence[Path],
+    tokenizer: Any,
+    hooks: Hooks,
+    context: WorkerContext,
+) -> Tokenised:
+    """The training rows, of the token cache where an earlier run has put them there."""
+    kept = TokenCache(context.cache or paths.cache())
+    keys = KeyOf(data.train, roots=roots, limit=data.max_rows, data=data, tokenizer=tokenizer)
+    # What a user's code makes of a row cannot be known beforehand.
+    key = keys.key() if hooks.format_example is None else None
+    if key and (found := kept.read(key)):
+        return found
+    broken: list[str] | None = [] if data.on_error == "skip" else None
+    rows = load_rows(
+        data.train, roots=roots, split=data.train_split, limit=data.max_rows, broken=broken
+    )
+    done = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks)
+    done = replace(done, num_rows=len(rows), broken=(*(broken or ()), *done.broken))
+    if key and context.local_rank == 0 and keys.unchanged():
+        kept.write(key, done)
+    return done
 
 
 def _streamed(

@@ -48,6 +48,10 @@ class Tokenised:
     """Rows left out because nothing in them counts for the loss."""
     broken: tuple[str, ...] = ()
     """What is wrong with each row that was skipped."""
+    num_rows: int = 0
+    """Rows that were read."""
+    is_kept: bool = False
+    """Found in the token cache, where an earlier run had put them."""
 
 
 def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hooks) -> Tokenised:
