@@ -73,9 +73,9 @@ class Real:
 
         until(is_so, self.farm)
 
-    def suspend(self, is_so: bool) -> None:
-        self.http.patch(self.path, json={"spec": {"suspend": is_so}}, headers=MERGE)
-        self.until_state("suspended" if is_so else "ready")
+    def suspend(self) -> None:
+        self.http.patch(self.path, json={"spec": {"suspend": True}}, headers=MERGE)
+        self.until_state("suspended")
 
     def ask(self, path: str, *, headers: dict[str, str] | None = None) -> httpx.Response:
         url = PROXY.format(self.namespace, path)
@@ -114,11 +114,9 @@ def test_a_ray_of_two_pods_lives_and_ends(standin: StandIn, farm: Farm, namespac
 
     farm.restart_pod(name, namespace=namespace)
     until(lambda: real.session() not in ("", session), farm)
-    real.suspend(True)
+    # Resumed and deleted it is in product/test_end_to_end.py.
+    real.suspend()
     assert farm.processes() == []
-    real.suspend(False)
-    farm.http.delete(real.path).raise_for_status()
-    until(lambda: not farm.pods(namespace) and not farm.processes(), farm)
 
 
 def test_a_secret_that_is_missing_keeps_a_container_from_starting(farm: Farm, namespace: str):
