@@ -68,7 +68,7 @@ def test_the_second_run_finds_what_the_first_one_made(load: Load) -> None:
     "change",
     [
         {"loss_on": "all"},
-        {"max_length": 16},
+        {"max_length": 30},
         {"max_rows": 1000},
         {"columns": {"prompt": "completion", "completion": "prompt"}},
         {"format": "prompt_completion"},
@@ -121,7 +121,7 @@ def test_another_tokenizer_makes_others(load: Load, tiny_llama: Path) -> None:
     load()
     other = AutoTokenizer.from_pretrained(str(tiny_llama))
     assert load(seen=other).is_kept
-    other.chat_template = other.chat_template.replace("<|user|>", "<|user|> ")
+    other.chat_template += "\n"
     assert not load(seen=other).is_kept
     more = AutoTokenizer.from_pretrained(str(tiny_llama))
     more.add_tokens(["what is"])
