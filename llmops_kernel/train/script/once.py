@@ -24,6 +24,11 @@ from llmops_kernel.train.script.patience import Patience
 from llmops_kernel.train.script.ray_job import add_metadata
 
 _POLL_S = 0.02
+_SETTINGS = {
+    # Read by Ray Train in the script: how often its controller looks whether workers have ended.
+    # With Ray's default of 2 s a run ends up to 2 s after its last step.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+}
 
 
 class OnceDriver:
@@ -43,6 +48,8 @@ class OnceDriver:
             return self._run(FileBoard(folder))
 
     def _run(self, board: FileBoard) -> int:
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
         os.environ[SPEC_ENV_VAR] = self._spec.encode()
         os.environ[BOARD_ENV_VAR] = str(board.folder)
         add_metadata(SPEC_METADATA, self._spec.encode())

@@ -59,6 +59,21 @@ def test_a_script_that_reports_nothing(script_run: ScriptRun) -> None:
     assert script_run.events("step") == []
 
 
+def test_ray_train_in_a_script_looks_for_ended_workers_twice_a_second(
+    script_run: ScriptRun,
+) -> None:
+    script_run.write(
+        """
+        from ray.train.v2._internal.constants import HEALTH_CHECK_INTERVAL_S_ENV_VAR as NAME
+        import os
+
+        print("every", os.environ[NAME], "s")
+        """
+    )
+    assert script_run.run() == 0
+    assert "every 0.5 s" in script_run.output
+
+
 def test_an_exception_is_a_failure_with_the_users_line(script_run: ScriptRun) -> None:
     script_run.write("def load():\n    raise ValueError('no rows')\n", "parts/data.py")
     script_run.write("import sys\nfrom data import load\n\nload()\n", "parts/train.py")
