@@ -120,7 +120,17 @@ export interface IRunsModel extends IFollowed {
   /** Chosen for a comparison. */
   readonly selected: ReadonlySet<string>;
 
+  /** A listed run, or an older one that was read or shown since. */
   find(runId: string): RunRow | undefined;
+
+  /**
+   * The run as the server knows it, also where it is older than those that are listed.
+   * Rejects with an ApiError when there is no such run.
+   */
+  read(runId: string): Promise<RunRow>;
+
+  /** Take what a panel was told of a run that may be older than those that are listed. */
+  learn(row: RunRow): void;
   select(runId: string, isSelected: boolean): void;
   clearSelection(): void;
 }

@@ -10,10 +10,11 @@ import { CommandRegistry } from '@lumino/commands';
 
 import { asTrouble } from '../api';
 import { CommandIDs } from '../commands';
+import { nameOf } from '../runs/names';
 import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
 import { confirm, reported } from '../ui/dialogs';
 import { bytes } from '../ui/format';
-import { OperationInfo, RunPreview } from '../wire';
+import { OperationInfo, RunPreview, RunRow } from '../wire';
 import * as requests from './requests';
 import { IEdited } from './resubmit';
 
@@ -26,7 +27,7 @@ export interface IActionServices {
   trans: TranslationBundle;
 
   /** Show a run's config for editing; null when it was cancelled. */
-  edit: (runId: string, yaml: string) => Promise<IEdited | null>;
+  edit: (row: RunRow, yaml: string) => Promise<IEdited | null>;
 }
 
 /**
@@ -75,8 +76,8 @@ export class RunActions {
   resubmit(runId: string): Promise<void> {
     const { llmops, trans, edit, preferences, commands } = this.services;
     return reported(trans.__('Cannot re-submit the run'), async () => {
-      const { config_yaml } = await requests.detail(llmops, runId);
-      const edited = await edit(runId, config_yaml);
+      const { row, config_yaml } = await requests.detail(llmops, runId);
+      const edited = await edit(row, config_yaml);
       if (edited === null) {
         return;
       }
@@ -95,26 +96,42 @@ export class RunActions {
 
   star(runId: string): Promise<void> {
     const { llmops, runs, trans } = this.services;
-    const starred = !runs.find(runId)?.starred;
-    return reported(trans.__('Cannot star the run'), () =>
-      requests.annotate(llmops, runId, { starred })
-    );
+    return reported(trans.__('Cannot star the run'), async () => {
+      const { starred } = await runs.read(runId);
+      await requests.annotate(llmops, runId, { starred: !starred });
+      await runs.read(runId);
+    });
   }
 
-  async rename(runId: string): Promise<void> {
+  rename(runId: string): Promise<void> {
     const { llmops, runs, trans } = this.services;
-    const answer = await InputDialog.getText({
-      title: trans.__('Title of run %1', runId),
-      label: trans.__('Shown instead of its id; leave empty to remove it'),
-      text: runs.find(runId)?.title ?? '',
-      okLabel: trans.__('Rename')
-    });
-    if (answer.button.accept) {
+    return reported(trans.__('Cannot rename the run'), async () => {
+      // Without the title that it has, accepting would erase it.
+      const before = (await runs.read(runId)).title;
+      const answer = await InputDialog.getText({
+        title: trans.__('Title of run %1', runId),
+        label: trans.__('Shown instead of its id; leave empty to remove it'),
+        text: before,
+        okLabel: trans.__('Rename')
+      });
       const title = answer.value ?? '';
-      await reported(trans.__('Cannot rename the run'), () =>
-        requests.annotate(llmops, runId, { title })
-      );
-    }
+      if (answer.button.accept && title !== before) {
+        await requests.annotate(llmops, runId, { title });
+        await runs.read(runId);
+      }
+    });
+  }
+
+  /** Ray's page of the job of the newest attempt. */
+  openJob(runId: string): Promise<void> {
+    const { commands, runs, trans } = this.services;
+    return reported(trans.__('Cannot open the Ray job page'), async () => {
+      const { cluster, submission_id } = await runs.read(runId);
+      await commands.execute(CommandIDs.openDashboard, {
+        cluster,
+        submissionId: submission_id
+      });
+    });
   }
 
   remove(runId: string): Promise<void> {
@@ -197,7 +214,8 @@ export class RunActions {
   }
 
   private named(runId: string): string {
-    return this.services.runs.find(runId)?.title || runId;
+    const row = this.services.runs.find(runId);
+    return row ? nameOf(row) : runId;
   }
 
   private follow(

@@ -68,12 +68,15 @@ export function addRunCommands(services: ICommandServices): string[] {
       runs.find(meant(services, args) ?? '');
     const isFit = (args: ReadonlyPartialJSONObject) => {
       const found = row(args);
-      return !found || !entry.fits || entry.fits(found);
+      // Of a run that was not read yet nothing is known that an action could rely on.
+      return !entry.fits || (found !== undefined && entry.fits(found));
     };
+    const why = (args: ReadonlyPartialJSONObject) =>
+      row(args) ? entry.else : services.trans.__('the run is being read');
     commands.addCommand(entry.id, {
       label: entry.label,
       caption: args =>
-        isFit(args) ? entry.caption : `${entry.caption}: ${entry.else ?? ''}`,
+        isFit(args) ? entry.caption : `${entry.caption}: ${why(args) ?? ''}`,
       icon: entry.icon,
       describedBy: DESCRIBED_BY,
       isEnabled: args => meant(services, args) !== null && isFit(args),
@@ -166,7 +169,7 @@ function changing({ actions, trans }: ICommandServices): IEntry[] {
 }
 
 function looking(services: ICommandServices): IEntry[] {
-  const { actions, commands, runs, notebooks, trans } = services;
+  const { actions, notebooks, trans } = services;
   return [
     {
       id: CommandIDs.openRunJob,
@@ -177,14 +180,7 @@ function looking(services: ICommandServices): IEntry[] {
       icon: launchIcon,
       fits: row => row.submission_id !== null,
       else: trans.__('it was not submitted to Ray'),
-      execute: runId => {
-        const row = runs.find(runId);
-        const { cluster, submission_id: submissionId } = row ?? {};
-        return commands.execute(CommandIDs.openDashboard, {
-          cluster,
-          submissionId
-        });
-      }
+      execute: runId => actions.openJob(runId)
     },
     {
       id: CommandIDs.openRunFolder,

@@ -16,6 +16,7 @@ import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import { CATEGORY, CommandIDs } from '../commands';
 import { ISubmissions } from '../configs/tokens';
 import { compareIcon, runsIcon } from '../icons';
+import { nameOf } from '../runs/names';
 import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
 import { RunActions } from './actions';
 import { chooseRuns, runIdsOf } from './choose';
@@ -66,12 +67,12 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
       preferences,
       commands,
       trans,
-      edit: (runId, yaml) =>
+      edit: (row, yaml) =>
         editConfig(editing, {
-          title: trans.__('Re-submit %1', runs.find(runId)?.title || runId),
+          title: trans.__('Re-submit %1', nameOf(row)),
           yaml,
-          kind: runs.find(runId)?.kind ?? 'train',
-          cluster: runs.find(runId)?.cluster ?? null
+          kind: row.kind,
+          cluster: row.cluster
         })
     });
     const services: IRunViewServices = {

@@ -10,6 +10,7 @@ import * as React from 'react';
 
 import { CommandIDs } from '../commands';
 import { runsIcon } from '../icons';
+import { nameOf } from '../runs/names';
 import { scrolled } from '../ui/mainArea';
 import { LogModel } from './logModel';
 import { RunModel } from './model';
@@ -94,8 +95,12 @@ export class RunWidget extends MainAreaWidget<ReactWidget> {
 
   private retitle(): void {
     const row = this.model.state?.row;
+    if (row) {
+      // The toolbar asks for it; it may be older than those that are listed.
+      this.services.runs.learn(row);
+    }
     const state = row ? ` (${row.state.toLowerCase()})` : '';
-    this.title.label = row?.title || this.runId;
+    this.title.label = row ? nameOf(row) : this.runId;
     this.title.caption = `${this.runId}${state}`;
   }
 

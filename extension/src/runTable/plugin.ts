@@ -76,8 +76,13 @@ export const runTablePlugin: JupyterFrontEndPlugin<void> = {
       );
       const open = (runId: string) =>
         void commands.execute(CommandIDs.openRun, { runId });
-      const menu = (runId: string, event: React.MouseEvent) =>
-        openAt(rowMenu(commands, MENU, { runId }), event);
+      const menu = (runId: string, event: React.MouseEvent) => {
+        event.preventDefault();
+        event.stopPropagation();
+        const open = () => openAt(rowMenu(commands, MENU, { runId }), event);
+        // An older run is not in the list; one that cannot be read has only what needs no state.
+        void runs.read(runId).then(open, open);
+      };
       return new RunTableWidget(model, { actions, open, menu }, trans);
     };
     commands.addCommand(CommandIDs.showRunTable, {

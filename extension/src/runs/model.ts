@@ -27,7 +27,10 @@ export function knownFigures(run: RunRow, only = { listed: false }): string[] {
  * All runs of the store, kept up to date by the topic `runs`.
  */
 export class RunsModel implements IRunsModel {
-  constructor(live: ILive) {
+  constructor(
+    live: ILive,
+    private ask: (runId: string) => Promise<RunRow>
+  ) {
     this._subscription = live.subscribe('runs', message => this.take(message));
   }
 
@@ -60,7 +63,33 @@ export class RunsModel implements IRunsModel {
   }
 
   find(runId: string): RunRow | undefined {
-    return this._rows.get(runId);
+    return this._rows.get(runId) ?? this._older.get(runId);
+  }
+
+  async read(runId: string): Promise<RunRow> {
+    const listed = this._rows.get(runId);
+    if (listed) {
+      return listed;
+    }
+    try {
+      const row = await this.ask(runId);
+      this.learn(row);
+      return row;
+    } catch (error) {
+      this._older.delete(runId);
+      throw error;
+    }
+  }
+
+  learn(row: RunRow): void {
+    if (this._rows.has(row.run_id)) {
+      return;
+    }
+    const known = this._older.get(row.run_id);
+    this._older.set(row.run_id, row);
+    if (JSON.stringify(known) !== JSON.stringify(row)) {
+      this._changed.emit();
+    }
   }
 
   select(runId: string, isSelected: boolean): void {
@@ -99,7 +128,10 @@ export class RunsModel implements IRunsModel {
     const before = this._rows;
     this._rows = new Map(whole ? [] : before);
     removed.forEach(runId => this._rows.delete(runId));
-    rows.forEach(row => this._rows.set(row.run_id, row));
+    rows.forEach(row => {
+      this._rows.set(row.run_id, row);
+      this._older.delete(row.run_id);
+    });
     this._selected.forEach(runId => {
       if (!this._rows.has(runId)) {
         this._selected.delete(runId);
@@ -119,6 +151,8 @@ export class RunsModel implements IRunsModel {
   }
 
   private _rows = new Map<string, RunRow>();
+  /** Those that are read one by one: the list holds the newest only. */
+  private _older = new Map<string, RunRow>();
   private _sorted: RunRow[] = [];
   private _selected = new Set<string>();
   private _isKnown = false;
@@ -136,11 +170,13 @@ function isNews(before: RunRow | undefined, now: RunRow): boolean {
 }
 
 /**
- * Whether each word of the filter occurs in id, kind, name, title, cluster or state.
+ * Whether each word of the filter occurs in what is known of a run by name.
  */
 export function matches(run: RunRow, filter: string): boolean {
-  const text =
-    `${run.run_id} ${run.kind} ${run.name} ${run.title} ${run.cluster} ${run.state}`.toLowerCase();
+  const { run_id, kind, name, title, differs, cluster, state } = run;
+  const text = [run_id, kind, name, title, differs, cluster, state]
+    .join(' ')
+    .toLowerCase();
   return filter
     .toLowerCase()
     .split(/\s+/)

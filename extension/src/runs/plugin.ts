@@ -8,6 +8,7 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { CATEGORY, CommandIDs } from '../commands';
 import { runsIcon } from '../icons';
+import { detail } from '../run/requests';
 import { ILLMOps, IRunsModel } from '../tokens';
 import { RunsModel } from './model';
 import { RunsPanel } from './panel';
@@ -20,7 +21,8 @@ export const runsModelPlugin: JupyterFrontEndPlugin<IRunsModel> = {
   description: 'Follows the runs of the store.',
   provides: IRunsModel,
   requires: [ILLMOps],
-  activate: (_: JupyterFrontEnd, llmops: ILLMOps) => new RunsModel(llmops.live)
+  activate: (_: JupyterFrontEnd, llmops: ILLMOps) =>
+    new RunsModel(llmops.live, async runId => (await detail(llmops, runId)).row)
 };
 
 /**

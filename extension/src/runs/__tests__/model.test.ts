@@ -54,9 +54,11 @@ class FakeLive {
   }
 }
 
-function made(): [RunsModel, FakeLive] {
+function made(
+  ask: (runId: string) => Promise<RunRow> = () => Promise.reject(new Error())
+): [RunsModel, FakeLive] {
   const live = new FakeLive();
-  return [new RunsModel(live as unknown as ILive), live];
+  return [new RunsModel(live as unknown as ILive, ask), live];
 }
 
 const list = (runs: RunRow[], whole = false, removed: string[] = []) => ({
@@ -70,6 +72,45 @@ describe('RunsModel', () => {
     expect(model.isKnown).toBe(false);
     live.say(list([], true));
     expect([model.isKnown, model.runs.length]).toEqual([true, 0]);
+  });
+
+  it('reads a run that is older than those of the list, and keeps it', async () => {
+    const asked: string[] = [];
+    const [model, live] = made(async runId => {
+      asked.push(runId);
+      return row(runId, { title: 'Old', kind: 'score', actions: ['retry'] });
+    });
+    let changes = 0;
+    live.say(list([row('new')], true));
+    model.changed.connect(() => changes++);
+    expect(model.find('old')).toBeUndefined();
+    expect((await model.read('old')).title).toBe('Old');
+    expect(model.find('old')?.actions).toEqual(['retry']);
+    expect(model.runs.map(run => run.run_id)).toEqual(['new']);
+    expect(changes).toBe(1);
+    await model.read('old');
+    expect([asked, changes]).toEqual([['old', 'old'], 1]);
+    expect((await model.read('new')).run_id).toBe('new');
+    expect(asked).toHaveLength(2);
+  });
+
+  it('takes what a panel shows of an older run, until the list has it', () => {
+    const [model, live] = made();
+    live.say(list([row('new')], true));
+    model.learn(row('old', { starred: true }));
+    model.learn(row('new', { starred: true }));
+    expect(model.find('old')?.starred).toBe(true);
+    expect(model.find('new')?.starred).toBe(false);
+    live.say(list([row('old')]));
+    expect(model.find('old')?.starred).toBe(false);
+  });
+
+  it('forgets an older run that cannot be read any more', async () => {
+    const [model, live] = made();
+    live.say(list([], true));
+    model.learn(row('old'));
+    await expect(model.read('old')).rejects.toThrow();
+    expect(model.find('old')).toBeUndefined();
   });
 
   it('keeps what it had when the server is in trouble', () => {
