@@ -17,6 +17,7 @@ from llmops_kernel.metrics.events import EndEvent, RestartEvent
 from llmops_kernel.server.live.feeds import Frame
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
 from llmops_kernel.server.runs.followers import Followers, Watched
+from llmops_kernel.server.runs.kept_panels import read_kept
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
@@ -269,6 +270,29 @@ def test_a_long_ended_run_opens_without_its_journal(
     page.look()
     assert page.rows == first.rows
     assert page.state == first.state
+    page.feed.close()
+
+
+def test_a_run_that_leaves_the_list_keeps_its_panel_until_it_is_deleted(store: RunStore) -> None:
+    make_run(store, "r-1", steps=8, created_s=1.0)
+    followers = _keeping(store)
+    rows = RunRows(store, followers, max_runs=1)
+    page = Page(RunsFeed(rows))
+    page.look()
+    with followers.watching("r-1"):
+        pass
+    fingerprint = store.fingerprint("r-1")
+    assert read_kept("r-1", fingerprint=fingerprint)
+    make_run(store, "r-2", steps=1, created_s=2.0)
+    page.look()
+    assert list(page.runs) == ["r-2"]
+    assert read_kept("r-1", fingerprint=fingerprint)
+    store.delete("r-2")
+    page.look()
+    assert list(page.runs) == ["r-1"]
+    store.delete("r-1")
+    page.look()
+    assert read_kept("r-1", fingerprint=fingerprint) is None
     page.feed.close()
 
 

@@ -111,7 +111,7 @@ def _keep(kept: dict[K, V], key: K, value: V, *, lock: threading.Lock) -> None:
 def summary_of_row(row: RunRow) -> RunSummary:
     progress = row.progress
     shared = {"run_id", "kind", "name", "cluster", "created_s", "hidden", "state", "attempt"}
-    shared |= {"message", "remedy", "parent"}
+    shared |= {"reason", "message", "remedy", "parent"}
     return RunSummary(
         **row.model_dump(include=shared),
         figures=tuple(row.figures),

@@ -38,8 +38,9 @@ class _Known:
 class RunRows:
     """A run that has ended costs two file stamps a look; a running one has a shared follower."""
 
-    def __init__(self, store: RunStore, followers: Followers) -> None:
+    def __init__(self, store: RunStore, followers: Followers, *, max_runs: int = MAX_RUNS) -> None:
         self._store = store
+        self._max_runs = max_runs
         self._followers = followers
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
@@ -55,9 +56,10 @@ class RunRows:
     def look(self) -> None:
         """Bring the rows up to date. Raises StoreError, and what was known stays."""
         with self._lock:
-            ids = self._store.ids()[:MAX_RUNS]
+            every = self._store.ids()
+            ids = every[: self._max_runs]
             self.version += 1
-            self._forget(set(ids))
+            self._forget(set(ids), every=set(every))
             kept = self._store.cached_summaries(ids) if len(self._known) < len(ids) else {}
             until_s = time.monotonic() + LOOK_S
             for run_id in ids:
@@ -101,11 +103,12 @@ class RunRows:
                 self._let_go(known)
             self._known.clear()
 
-    def _forget(self, present: set[str]) -> None:
-        for run_id in self._known.keys() - present:
+    def _forget(self, listed: set[str], *, every: set[str]) -> None:
+        for run_id in self._known.keys() - listed:
             self._let_go(self._known.pop(run_id))
-            forget(run_id)
             self._removed[run_id] = self.version
+            if run_id not in every:  # Deleted; one that is only older keeps its panel.
+                forget(run_id)
 
     def _name(self) -> None:
         """Say what each run differs in; a new run may change what its family is called by."""

@@ -97,7 +97,7 @@ def row_of(
         "done": None if progress is None else progress.done,
         **note_values(notes),
         "parent": summary.parent,
-        "reason": summary.message[:MAX_TEXT] or None,
+        "reason": (summary.message or summary.reason)[:MAX_TEXT] or None,
         "hidden": summary.hidden,
     }
     values.update(more)

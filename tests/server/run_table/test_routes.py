@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.metrics.events import QueueEvent, RestartEvent
+from llmops_kernel.server.run_table.live import LiveTable
+from llmops_kernel.server.runs.followers import Followers
+from llmops_kernel.server.runs.rows import RunRows
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.store import RunStore
+from llmops_kernel.views.run_query.query import Query
 from tests.server.conftest import Fetch
 from tests.services.run_table.stores import add
 
@@ -139,6 +146,33 @@ async def test_a_run_that_is_on_is_not_lost_with_the_others(store: RunStore, api
     lost = await ask(api, "/losses", run_ids=["menu-9", "menu-0"])
     assert lost["not_ended"] == ["menu-9"]
     writer.close()
+
+
+@pytest.mark.parametrize("followed", [False, True])
+def test_the_reason_is_shown_while_a_run_waits_or_starts_again(
+    store: RunStore, followed: bool
+) -> None:
+    for run_id in ("menu-8", "menu-9"):
+        add(store, run_id, state=None).close()
+    queue = QueueEvent(state="begin", reason="needs 2 CPUs", place=1, length=2)
+    restart = RestartEvent(from_step=1, cause="worker rank 1 was killed", failures_left=2)
+    for run_id, event in (("menu-8", queue), ("menu-9", restart)):
+        writer = JournalWriter([store.folder(run_id).journal], stream="1-driver", attempt=1)
+        writer.emit(event)
+        writer.close()
+    followers = Followers(Backend(store=store))
+    rows = RunRows(store, followers)
+    rows.open()
+    if followed:
+        rows.look()
+    table = LiveTable(store, rows)
+    table.look()
+    found, _ = table.ask(Query(where="state in ['QUEUED', 'RESTARTING']"))
+    rows.close()
+    assert {row.run_id: row.get("reason") for row in found.rows} == {
+        "menu-8": "Place 1 of 2 in the queue: needs 2 CPUs",
+        "menu-9": "Restart 1 of 3, from the checkpoint of step 1: worker rank 1 was killed",
+    }
 
 
 async def test_the_side_bars_rows_say_what_differs(store: RunStore, api: Fetch) -> None:
