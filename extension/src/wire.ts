@@ -79,6 +79,8 @@ export interface ClusterInfo {
   /** A readable text: why it is in this state, or what is unusual about it. */
   message: string;
   remedy: string;
+  /** True for a stopped cluster of which only the workers are gone: jobs and journals live on. */
+  head_runs: boolean;
   dashboard_url: string | null;
   /** `host:port` of the GCS, as `RAY_ADDRESS` wants it. */
   ray_address: string | null;

@@ -21,7 +21,7 @@ from llmops_kernel.jobs.client import MAX_LOG_LINES, JobsClient
 from llmops_kernel.jobs.log_source import saved_log
 from llmops_kernel.jobs.mirror import JournalMirror
 from llmops_kernel.metrics.events import parse_event
-from llmops_kernel.providers.protocol import ClusterProvider, ClusterState, Progress
+from llmops_kernel.providers.protocol import ClusterProvider, Progress
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.files import store_errors, write_whole
 from llmops_kernel.store.journal.journal import StreamTail
@@ -78,7 +78,7 @@ def archive_runs(
 ) -> tuple[str, ...]:
     """Return the runs that were archived.
 
-    Does nothing where the disk is shared, or where the cluster is dead or stopped.
+    Does nothing where the disk is shared, or where nothing of the cluster runs.
 
     Raises HistoryError, ClusterNotFoundError.
     """
@@ -90,7 +90,7 @@ def archive_runs(
     info = provider.get(name)
     since_s = info.created_s
     runs = runs_to_archive(kept_store, name, since_s=since_s)
-    if not runs or info.state in (ClusterState.DEAD, ClusterState.STOPPED):
+    if not runs or info.is_gone:
         return ()
     if progress is not None:
         progress("Archiving journals and logs of its runs")
@@ -113,8 +113,7 @@ def require_no_other_runs(provider: ClusterProvider, name: str, *, store: RunSto
     """
     if provider.shares_disk:
         return
-    state = provider.get(name).state
-    if state in (ClusterState.DEAD, ClusterState.STOPPED):
+    if provider.get(name).is_gone:
         return
     try:
         with JobsClient(provider.connect(name), cluster=name) as client:

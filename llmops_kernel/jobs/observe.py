@@ -122,12 +122,10 @@ class Observer:
             info = self._provider.get(attempt.full_name)
         except ClusterNotFoundError:
             return self._gone(attempt, what="no longer exists")
-        if info.state in (ClusterState.DEAD, ClusterState.STOPPED):
-            if self._still_runs(attempt):
-                return None
+        if info.is_gone:
             went = "was stopped" if info.state == ClusterState.STOPPED else "died"
             return self._gone(attempt, what=went, why=info.message)
-        if info.state != ClusterState.READY:
+        if not (info.is_ready or info.head_runs):
             return None
         with self._client(attempt) as client:
             job = client.get(attempt.submission_id)
@@ -137,15 +135,6 @@ class Observer:
                 return None
             self._keep_log(client, job, attempt=attempt)
         return end_of_job(job, run_id=self._run_id, view=view)
-
-    def _still_runs(self, attempt: Attempt) -> bool:
-        """Return whether the job runs: a cluster without workers may still have its head."""
-        if self._is_shared():
-            return False
-        with suppress(ClusterError), self._client(attempt) as client:
-            job = client.get(attempt.submission_id)
-            return job is not None and not job.is_terminal
-        return False
 
     def _is_shared(self) -> bool:
         return shares_disk(self._store.record(self._run_id).provider)

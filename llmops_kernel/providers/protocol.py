@@ -135,6 +135,8 @@ class ClusterInfo(BaseModel):
     message: str = ""
     """A readable text: why it is in this state, or what is unusual about it."""
     remedy: str = ""
+    head_runs: bool = False
+    """True for a stopped cluster of which only the workers are gone: jobs and journals live on."""
     dashboard_url: str | None = None
     ray_address: str | None = None
     """`host:port` of the GCS, as `RAY_ADDRESS` wants it."""
@@ -201,6 +203,12 @@ class ClusterInfo(BaseModel):
     @property
     def is_ready(self) -> bool:
         return self.state is ClusterState.READY
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether nothing of it runs, so that what only its head had is gone too."""
+        is_over = self.state in (ClusterState.DEAD, ClusterState.STOPPED)
+        return is_over and not self.head_runs
 
 
 class Connection(BaseModel):

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from llmops_kernel.config.models.cluster import AnyTemplate
 from llmops_kernel.config.reading.templates import find_template, load_cluster_template
-from llmops_kernel.errors import ClusterDeadError, ClusterUnreachableError
+from llmops_kernel.errors import ClusterDeadError, ClusterStateError, ClusterUnreachableError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.history import Way, stop_after_archiving
 from llmops_kernel.providers.protocol import (
@@ -37,8 +37,16 @@ class ClusterAccess:
         return self.provider.get(self.name)
 
     def ready_info(self, *, progress: Progress | None = None) -> ClusterInfo:
-        """Return the cluster's info, after waiting for it if it is still starting."""
+        """Return the cluster's info, after waiting for it if it is still starting.
+
+        Raises ClusterStateError if only its head runs: work would wait for workers for ever.
+        """
         info = self.info
+        if info.head_runs:
+            raise ClusterStateError(
+                f"Cluster {self.name!r} is stopped: {info.message}",
+                remedy=f"llmops resume {self.name}",
+            )
         if info.state is ClusterState.STARTING:
             return self.provider.wait(self.name, progress=progress)
         return info
@@ -59,7 +67,7 @@ class ClusterAccess:
 
     def _raise_if_dead(self, error: ClusterUnreachableError) -> None:
         info = self.info
-        if info.state in (ClusterState.DEAD, ClusterState.STOPPED):
+        if info.is_gone:
             raise ClusterDeadError(
                 f"Cluster {self.name!r} is {info.state}: {info.message or error.message}",
                 remedy=info.remedy or f"llmops up {self.name}",

@@ -141,8 +141,9 @@ class RunAccess:
         """Start a new attempt from the last checkpoint. Raises RunStateError while it runs."""
         cluster = self.cluster(self.record.cluster)
         self.settle()
+        info = cluster.ready_info()
         with cluster.client() as client:
-            return retry_run(self.store, self.id, cluster=cluster.info, client=client)
+            return retry_run(self.store, self.id, cluster=info, client=client)
 
     def deletion(self) -> DeletionPreview:
         """Return what `delete` would remove and keep."""

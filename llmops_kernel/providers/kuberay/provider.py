@@ -250,7 +250,7 @@ class KubeRayProvider(ClusterProvider):
 
         located = self._find(name)
         phase = status.phase_of(located.raycluster)
-        if phase.state == "stopped":
+        if phase.state == "stopped" and not phase.head_runs:
             raise ClusterNotFoundError(
                 f"Cluster {name!r} is stopped: {phase.message}", remedy=f"llmops resume {name}"
             )

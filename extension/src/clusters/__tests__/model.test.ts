@@ -49,6 +49,7 @@ function info(values: Partial<ClusterInfo> = {}): ClusterInfo {
     warm_cold_starts: 0,
     warm_cold_reason: '',
     engines: null,
+    head_runs: false,
     log_tail: '',
     ...values
   };

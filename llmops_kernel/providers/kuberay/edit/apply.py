@@ -216,7 +216,8 @@ def _is_list(field: str) -> bool:
 
 
 def _jobs(located: LocatedCluster) -> list[str] | None:
-    if status.phase_of(located.raycluster).state == "stopped":
+    phase = status.phase_of(located.raycluster)
+    if phase.state == "stopped" and not phase.head_runs:
         return []
     jobs = jobs_of(located)
     return None if jobs is None else [described_job(job) for job in jobs if is_active(job)]

@@ -39,6 +39,18 @@ class Phase:
     message: str = ""
     asks_ray: bool = False
     """The operator has nothing more to do: Ray's own answer decides."""
+    head_runs: bool = False
+    """It is stopped, and only its workers are gone."""
+
+    @property
+    def has_ray(self) -> bool:
+        """Return whether Ray can be asked what runs."""
+        return self.asks_ray or self.head_runs
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether there is nothing to suspend."""
+        return self.state in (ClusterState.STOPPED, ClusterState.STOPPING)
 
 
 def annotation(raycluster: Obj, name: str) -> str:
@@ -224,7 +236,9 @@ def phase_of(raycluster: Obj) -> Phase:
         return _suspended(raycluster)
     if remembered_replicas(raycluster) and not total_expected_pods(raycluster):
         return Phase(
-            ClusterState.STOPPED, "It is scaled to zero workers; its head keeps running under Kueue"
+            ClusterState.STOPPED,
+            "It is scaled to zero workers; its head keeps running under Kueue",
+            head_runs=True,
         )
     return _coming(raycluster)
 

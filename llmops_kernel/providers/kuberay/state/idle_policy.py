@@ -11,7 +11,6 @@ from llmops_kernel.providers.capabilities import Act, GuardState
 from llmops_kernel.providers.dashboard.rest import Usage, is_active
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import Obj, created_s, dig, fields, text
-from llmops_kernel.providers.protocol import ClusterState
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,14 @@ class GuardInput:
     idle_since_s: float | None = None
     """The time that a guard has recorded."""
     is_up: bool = True
-    """False while it is suspended, scaled to zero or being deleted."""
+    """False while it is suspended or being suspended; true while at least its head runs."""
+    is_suspended: bool = False
+    """Its workers are gone; true also while the head of a queued cluster runs."""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether there is nothing to suspend."""
+        return self.is_suspended or not self.is_up
 
 
 def policy_of(raycluster: Obj) -> IdlePolicy | None:
@@ -58,13 +64,14 @@ def guard_input(raycluster: Obj) -> GuardInput | None:
     policy = policy_of(raycluster)
     if policy is None or dig(raycluster, "metadata", "deletionTimestamp") is not None:
         return None
-    rests = status.phase_of(raycluster).state in (ClusterState.STOPPED, ClusterState.STOPPING)
+    phase = status.phase_of(raycluster)
     return GuardInput(
         policy=policy,
         began_s=status.seconds_of(raycluster, names.RESUMED_AT) or created_s(raycluster),
         kept_until_s=status.seconds_of(raycluster, names.KEPT_UNTIL),
         idle_since_s=status.seconds_of(raycluster, names.IDLE_SINCE),
-        is_up=not rests,
+        is_up=phase.head_runs or not phase.is_at_rest,
+        is_suspended=phase.is_at_rest,
     )
 
 
@@ -116,9 +123,10 @@ def decide(cluster: GuardInput, now: Activity, *, now_s: float) -> GuardState:
     kept = kept if kept is not None and kept > now_s else None
     idle_since = _idle_since(cluster, now)
     ends = _after(cluster.began_s, policy.time_to_live_s, kept)
-    if policy.at_end == "suspend" and not cluster.is_up:
+    if policy.at_end == "suspend" and cluster.is_at_rest:
         ends = None
-    suspends = _after(idle_since, policy.suspend_after_s, kept) if cluster.is_up else None
+    after_s = None if cluster.is_at_rest else policy.suspend_after_s
+    suspends = _after(idle_since, after_s, kept)
     state = GuardState(
         suspends_at_s=suspends, ends_at_s=ends, kept_until_s=kept, idle_since_s=idle_since
     )
@@ -134,7 +142,7 @@ def decide(cluster: GuardInput, now: Activity, *, now_s: float) -> GuardState:
 
 def _idle_since(cluster: GuardInput, now: Activity) -> float | None:
     """Return Ray's own time; its list of ended jobs may be shorter than what was recorded."""
-    if now.is_active or not cluster.is_up:
+    if now.is_active or cluster.is_at_rest:
         return None
     known = [at_s for at_s in (now.since_s, cluster.began_s) if at_s is not None]
     if now.is_active is None:

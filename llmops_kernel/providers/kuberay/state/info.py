@@ -75,7 +75,7 @@ def info_of(
     """
     raycluster = located.raycluster
     phase = status.phase_of(raycluster)
-    answer = ask_ray(located, until_s=until_s) if phase.asks_ray and asks else None
+    answer = ask_ray(located, until_s=until_s) if phase.has_ray and asks else None
     phase = _with_ray(phase, answer, is_away=located.error is not None, in_list=in_list)
     reasons = _with_denial(located, phase, answer, until_s=until_s) if asks else ()
     ready, wanted = status.workers_ready(raycluster), total_expected_pods(raycluster)
@@ -87,6 +87,7 @@ def info_of(
         name=located.name,
         provider=PROVIDER,
         state=phase.state,
+        head_runs=phase.head_runs,
         message=message,
         remedy=remedy,
         dashboard_url=answer.url if answer else None,
@@ -128,7 +129,7 @@ def infos_of(located: Sequence[LocatedCluster]) -> list[ClusterInfo]:
     unknown = [one for one in located if _is_unknown(one)]
     later = {one.uid for one in unknown[_ASKED_AT_ONCE:]}
     for one in located:
-        if one.uid not in later and status.phase_of(one.raycluster).asks_ray:
+        if one.uid not in later and status.phase_of(one.raycluster).has_ray:
             ask_ray(one, until_s=0.0)
     return [
         info_of(one, until_s=until_s, in_list=True, asks=one.uid not in later) for one in located
@@ -138,7 +139,7 @@ def infos_of(located: Sequence[LocatedCluster]) -> list[ClusterInfo]:
 def _is_unknown(located: LocatedCluster) -> bool:
     """Return whether there is something to ask about it that was never asked."""
     phase = status.phase_of(located.raycluster)
-    if phase.asks_ray:
+    if phase.has_ray:
         return not is_known(located)
     return phase.state is ClusterState.STARTING and located.uid not in _explained
 

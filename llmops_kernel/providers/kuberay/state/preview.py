@@ -14,6 +14,7 @@ from llmops_kernel.providers.kuberay.state.ray_probe import jobs_of
 from llmops_kernel.providers.protocol import ActionPreview, ClusterAction, ClusterInfo, ClusterState
 
 _RUNS: Final = "runs with their journals, and what they wrote to storage outside the pods"
+_LIVE: Final = (ClusterState.READY, ClusterState.STARTING)
 _LOST: Final = "Ray's list of jobs and its logs"
 _ELASTIC: Final = (
     " Clusters keep their head where Kueue's feature gate ElasticJobsViaWorkloadSlices is on and"
@@ -24,8 +25,8 @@ _ELASTIC: Final = (
 def preview_of(located: LocatedCluster, info: ClusterInfo, action: ClusterAction) -> ActionPreview:
     """Return the preview. Asks Ray what runs, and says so if that is unknown."""
     restarts = _restarts(located, action)
-    lives = restarts or info.state in (ClusterState.READY, ClusterState.STARTING)
-    jobs = jobs_of(located) if restarts or info.is_ready else None
+    lives = restarts or info.head_runs or info.state in _LIVE
+    jobs = jobs_of(located) if restarts or info.head_runs or info.is_ready else None
     pods = pods_of_cluster(located) if lives else []
     ends = restarts or action in (ClusterAction.SUSPEND, ClusterAction.DELETE)
     stops = [*_work(info, jobs), *_pods(pods, located, action)] if ends and lives else []

@@ -46,6 +46,9 @@ CASES: dict[str, tuple[GuardInput, Activity, Act, float | None]] = {
     "silent: nobody acts": (cluster(idle_since_s=NOW_S - 5 * H), SILENT, Act.NONE, NOW_S - 3 * H),
     "resumed a moment ago": (cluster(age=0.1), idle(9), Act.NONE, NOW_S + 1.9 * H),
     "asleep": (cluster(is_up=False), idle(9), Act.NONE, None),
+    "only its head runs": (cluster(is_suspended=True), idle(9), Act.NONE, None),
+    "end, only its head runs": (cluster(ENDS, age=9, is_suspended=True), idle(1), Act.NONE, None),
+    "delete, head works": (cluster(DIES, age=8, is_suspended=True), BUSY, Act.DRAIN, NOW_S),
     "lives": (cluster(ENDS, age=7), BUSY, Act.NONE, NOW_S + H),
     "end, idle": (cluster(ENDS, age=8), idle(1), Act.SUSPEND, NOW_S),
     "end, busy": (cluster(ENDS, age=8), BUSY, Act.DRAIN, NOW_S),
@@ -80,6 +83,7 @@ def test_the_drain_shows_how_long_is_left() -> None:
     noted=st.none() | st.floats(0, 100),
     policy=st.sampled_from([IDLE, ENDS, DIES, IdlePolicy(suspend_after_s=1, time_to_live_s=1)]),
     is_up=st.booleans(),
+    is_suspended=st.booleans(),
     now=st.sampled_from([True, False, None]),
 )
 def test_nobody_is_suspended_who_is_kept_or_works_within_his_time(
@@ -89,12 +93,13 @@ def test_nobody_is_suspended_who_is_kept_or_works_within_his_time(
     noted: float | None,
     policy: IdlePolicy,
     is_up: bool,
+    is_suspended: bool,
     now: bool | None,
 ) -> None:
     began_s = NOW_S - age * H
     kept_s = None if kept is None else NOW_S + kept * H
     noted_s = None if noted is None else NOW_S - noted * H
-    given_cluster = GuardInput(policy, began_s, kept_s, noted_s, is_up)
+    given_cluster = GuardInput(policy, began_s, kept_s, noted_s, is_up, is_suspended)
     since_s = None if since is None or now is not False else NOW_S - since * H
     state = decide(given_cluster, Activity(now, since_s), now_s=NOW_S)
     if kept_s is not None and kept_s > NOW_S:
@@ -104,6 +109,8 @@ def test_nobody_is_suspended_who_is_kept_or_works_within_his_time(
         assert state.act is Act.NONE
     if not is_up:
         assert state.act in (Act.NONE, Act.DELETE)
+    if is_suspended:
+        assert state.act is not Act.SUSPEND
 
 
 def job(status: str = "SUCCEEDED", *, end_s: float | None = None, kind: str = "SUBMISSION") -> Any:
