@@ -13,6 +13,8 @@ Left out on purpose, since the sources disagree or are missing (MFU then shows a
 * RTX PRO 6000: one rounded figure for three editions of 300 to 600 W.
 * MI350X, MI355X: 2300 and 2500 are both used for the latter.
 * MI250X in float32, H100 NVL in float32 (60 or 67), GH200 in float32: no agreed value.
+* B300 and GB300 in TF32: no figure for one GPU. MI300X and MI325X in TF32 (653.7 in the sheets):
+  ROCm's libraries compute in it only where they are told to apart from PyTorch's setting.
 * TPU, Gaudi, Trainium: this package trains through CUDA and ROCm only, and the unit
   (core, chip, device) differs between the sources.
 """
@@ -35,6 +37,7 @@ _H200 = "NVIDIA H200 datasheet"
 _BLACKWELL = "NVIDIA Blackwell datasheet (HGX B200, GB200 NVL72)"
 _ADA = "NVIDIA L40 and L40S datasheets"
 _VOLTA = "NVIDIA V100 datasheet (volta-v100-datasheet-update-us-1165301-r5)"
+_TF32_HALF = "TF32 is half of bfloat16 in each NVIDIA sheet since Ampere (A100 156, H100 494.7)"
 _TABLES = "tables of torchtitan 0.3.0 and TRL 1.16, which agree"
 
 
@@ -50,7 +53,8 @@ class Accelerator:
     bandwidth_bytes_per_second: float | None
     source: str
     peak_flops: Mapping[str, float] = field(default_factory=dict)
-    """Dense FLOP per second by dtype. `float32` is without TF32, PyTorch's default."""
+    """Dense FLOP per second by dtype. `float32` is without TF32, PyTorch's default; `tf32` is that
+    of float32 products in TF32."""
     unit: str = "GPU"
     """What one device is: a GPU, or a GCD (half an MI250X)."""
 
@@ -64,10 +68,16 @@ def _row(
     half: float | None = None,
     float16: float | None = None,
     float32: float | None = None,
+    tf32: float | None = None,
     unit: str = "GPU",
 ) -> Accelerator:
     """`half`: TFLOPS of bfloat16 and float16, which every sheet since Ampere gives alike."""
-    peaks = {"float32": float32, "bfloat16": half, "float16": float16 if half is None else half}
+    peaks = {
+        "float32": float32,
+        "tf32": tf32,
+        "bfloat16": half,
+        "float16": float16 if half is None else half,
+    }
     return Accelerator(
         name=name,
         device_names=device_names,
@@ -82,39 +92,49 @@ def _row(
 # fmt: off
 ACCELERATORS: Final[tuple[Accelerator, ...]] = (
     _row("A100 SXM 80GB", "NVIDIA A100-SXM4-80GB", gb=80, gb_s=2039, half=312, float32=19.5,
-         source=_A100),
+         tf32=156, source=_A100),
     _row("A100 SXM 40GB", "NVIDIA A100-SXM4-40GB", gb=40, gb_s=1555, half=312, float32=19.5,
-         source=_A100),
+         tf32=156, source=_A100),
     _row("A100 PCIe 80GB", "NVIDIA A100 80GB PCIe", gb=80, gb_s=1935, half=312, float32=19.5,
-         source=_A100),
+         tf32=156, source=_A100),
     _row("A100 PCIe 40GB", "NVIDIA A100-PCIE-40GB", gb=40, gb_s=1555, half=312, float32=19.5,
-         source=_A100),
+         tf32=156, source=_A100),
     _row("H100 SXM", "NVIDIA H100 80GB HBM3", gb=80, gb_s=3350, half=989.4, float32=67,
+         tf32=494.7, source=_H100),
+    _row("H100 PCIe", "NVIDIA H100 PCIe", gb=80, gb_s=2000, half=756, float32=51,
+         tf32=378, source=_H100),
+    _row("H100 NVL", "NVIDIA H100 NVL", gb=94, gb_s=3900, half=835, tf32=417.5,
          source=_H100),
-    _row("H100 PCIe", "NVIDIA H100 PCIe", gb=80, gb_s=2000, half=756, float32=51, source=_H100),
-    _row("H100 NVL", "NVIDIA H100 NVL", gb=94, gb_s=3900, half=835, source=_H100),
-    _row("H800 SXM", "NVIDIA H800", gb=80, gb_s=3350, half=989.4,
+    _row("H800 SXM", "NVIDIA H800", gb=80, gb_s=3350, half=989.4, tf32=494.7,
          source=f"same die and clock as the H100 SXM; {_TABLES}"),
-    _row("H20", "NVIDIA H20", gb=96, gb_s=4000, half=148, source=_TABLES),
-    _row("H200 SXM", "NVIDIA H200", gb=141, gb_s=4800, half=989.4, float32=67, source=_H200),
+    _row("H20", "NVIDIA H20", gb=96, gb_s=4000, half=148, tf32=74,
+         source=f"{_TABLES}; {_TF32_HALF}"),
+    _row("H200 SXM", "NVIDIA H200", gb=141, gb_s=4800, half=989.4, float32=67,
+         tf32=494.7, source=_H200),
     _row("H200 NVL", "NVIDIA H200 NVL", gb=141, gb_s=4800, source=_H200),
-    _row("GH200", "NVIDIA GH200 480GB", gb=96, gb_s=4000, half=989.4,
+    _row("GH200", "NVIDIA GH200 480GB", gb=96, gb_s=4000, half=989.4, tf32=494.7,
          source="same die as the H100 SXM; ml-engineering accelerator table"),
     # 7.7 and 8 TB/s are both published.
-    _row("B200", "NVIDIA B200", gb=180, gb_s=None, half=2250, float32=75, source=_BLACKWELL),
-    _row("GB200", "NVIDIA GB200", gb=186, gb_s=8000, half=2500, float32=80, source=_BLACKWELL),
+    _row("B200", "NVIDIA B200", gb=180, gb_s=None, half=2250, float32=75, tf32=1125,
+         source=f"{_BLACKWELL}; {_TF32_HALF}"),
+    _row("GB200", "NVIDIA GB200", gb=186, gb_s=8000, half=2500, float32=80, tf32=1250,
+         source=_BLACKWELL),
     # 262 to 288 GB, by document.
     _row("B300", "NVIDIA B300 SXM6 AC", gb=None, gb_s=8000, half=2250,
          source="NVIDIA HGX B300 datasheet: 36 PFLOPS sparse for eight"),
     _row("GB300", "NVIDIA GB300", gb=None, gb_s=8000, half=2500, source=_TABLES),
-    _row("L4", "NVIDIA L4", gb=24, gb_s=300, half=121, float32=30.3, source="NVIDIA L4 datasheet"),
-    _row("L40", "NVIDIA L40", gb=48, gb_s=864, half=181.05, float32=90.5, source=_ADA),
-    _row("L40S", "NVIDIA L40S", gb=48, gb_s=864, half=362.05, float32=91.6, source=_ADA),
-    _row("A10", "NVIDIA A10", gb=24, gb_s=600, half=125, float32=31.2,
+    _row("L4", "NVIDIA L4", gb=24, gb_s=300, half=121, float32=30.3, tf32=60,
+         source="NVIDIA L4 datasheet"),
+    _row("L40", "NVIDIA L40", gb=48, gb_s=864, half=181.05, float32=90.5, tf32=90.5,
+         source=_ADA),
+    _row("L40S", "NVIDIA L40S", gb=48, gb_s=864, half=362.05, float32=91.6, tf32=183,
+         source=_ADA),
+    _row("A10", "NVIDIA A10", gb=24, gb_s=600, half=125, float32=31.2, tf32=62.5,
          source="NVIDIA A10 datasheet"),
     _row("A10G", "NVIDIA A10G", gb=24, gb_s=600, source="AWS EC2 G5; no agreed peak"),
-    _row("A40", "NVIDIA A40", gb=48, gb_s=696, half=149.7, source="NVIDIA A40 datasheet"),
-    # Volta and Turing have no bfloat16.
+    _row("A40", "NVIDIA A40", gb=48, gb_s=696, half=149.7, tf32=74.8,
+         source="NVIDIA A40 datasheet"),
+    # Volta and Turing have no bfloat16 and no TF32.
     _row("V100 SXM2 32GB", "Tesla V100-SXM2-32GB", gb=32, gb_s=900, float16=125, float32=15.7,
          source=_VOLTA),
     _row("V100 SXM2 16GB", "Tesla V100-SXM2-16GB", gb=16, gb_s=900, float16=125, float32=15.7,
@@ -156,7 +176,10 @@ def find(device_name: str) -> Accelerator | None:
 
 
 def peak_flops(device_name: str, dtype: str) -> float | None:
-    """Dense FLOP per second of one device at `dtype` ("bfloat16", "torch.bfloat16"), or None."""
+    """Dense FLOP per second of one device at `dtype` ("bfloat16", "torch.bfloat16"), or None.
+
+    "tf32" are float32 products that are computed in TF32.
+    """
     accelerator = find(device_name)
     if accelerator is None:
         return None

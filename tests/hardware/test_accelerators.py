@@ -78,7 +78,12 @@ def test_an_unknown_device_is_none_and_never_a_neighbour(device_name: str) -> No
     ("device_name", "dtype", "tflops"),
     [
         ("NVIDIA A100-SXM4-80GB", "float32", 19.5),  # Not TF32's 156.
+        ("NVIDIA A100-SXM4-80GB", "tf32", 156),
         ("NVIDIA H100 80GB HBM3", "float32", 67),
+        ("NVIDIA H100 80GB HBM3", "tf32", 494.7),
+        ("NVIDIA L40S", "tf32", 183),  # Not 366, which is sparse.
+        ("Tesla T4", "tf32", None),
+        ("AMD Instinct MI300X", "tf32", None),
         ("NVIDIA H100 80GB HBM3", "float16", 989.4),
         ("NVIDIA H100 NVL", "float32", None),
         ("NVIDIA H100 80GB HBM3", "float8_e4m3fn", None),
@@ -97,9 +102,11 @@ def test_each_row_is_cited_dense_and_plausible(accelerator) -> None:
     assert accelerator.source
     assert accelerator.unit in ("GPU", "GCD")
     assert accelerator.device_names
-    assert set(accelerator.peak_flops) <= {"float32", "bfloat16", "float16"}
+    assert set(accelerator.peak_flops) <= {"float32", "tf32", "bfloat16", "float16"}
     for peak in accelerator.peak_flops.values():
         assert 5e12 < peak < 3e15
+    tf32, half = (accelerator.peak_flops.get(dtype) for dtype in ("tf32", "bfloat16"))
+    assert tf32 is None or tf32 == pytest.approx(half / 2, rel=0.011)
     assert accelerator.memory_bytes is None or 15e9 < accelerator.memory_bytes < 300e9
     bandwidth = accelerator.bandwidth_bytes_per_second
     assert bandwidth is None or 250e9 < bandwidth <= 8e12

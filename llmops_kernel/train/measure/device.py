@@ -47,7 +47,10 @@ def cpu_name() -> str:
 
 
 def describe(*, use_gpu: bool, dtype: str, cache_root: Path | None = None) -> Device:
-    """Return name and peak: from the datasheet of a known accelerator, measured on a CPU."""
+    """Return name and peak: from the datasheet of a known accelerator, measured on a CPU.
+
+    The peak of float32 products is that of TF32 where PyTorch computes them so by now.
+    """
     name = device_name(use_gpu=use_gpu)
     stated = accelerators.peak_flops_override(os.environ.get(PEAK_ENV_VAR))
     if stated is not None:
@@ -55,10 +58,24 @@ def describe(*, use_gpu: bool, dtype: str, cache_root: Path | None = None) -> De
     if not use_gpu:
         peak, source = measured_cpu_peak(name, dtype, cache_root)
         return Device(name, peak, source)
+    return of_accelerator(name, "tf32" if dtype == "float32" and uses_tf32() else dtype)
+
+
+def of_accelerator(name: str, dtype: str) -> Device:
+    """Return the peak of a datasheet; `dtype` may be `tf32`."""
     found = accelerators.find(name)
     known = accelerators.peak_flops(name, dtype)
-    source = f"datasheet: {found.source}" if found and known else "peak unknown"
+    kind = "datasheet, TF32" if dtype == "tf32" else "datasheet"
+    source = f"{kind}: {found.source}" if found and known else "peak unknown"
     return Device(name, known, source)
+
+
+def uses_tf32() -> bool:
+    """Return whether PyTorch computes float32 products of GPUs in TF32, whoever has set that."""
+    precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    if precision is None:  # PyTorch before 2.9
+        return bool(torch.backends.cuda.matmul.allow_tf32)
+    return str(precision) == "tf32"
 
 
 def measured_cpu_peak(name: str, dtype: str, root: Path | None) -> tuple[float | None, str]:

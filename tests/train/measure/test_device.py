@@ -142,3 +142,20 @@ def test_a_stated_peak_wins_and_a_wrong_one_is_refused(
     monkeypatch.setenv(device.PEAK_ENV_VAR, "fast")
     with pytest.raises(ConfigError):
         device.describe(use_gpu=False, dtype="bfloat16", cache_root=tmp_path)
+
+
+def test_float32_in_tf32_is_measured_against_the_peak_of_tf32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """67 TFLOPS would make an MFU of an H100 seven times too high."""
+    assert device.of_accelerator("NVIDIA H100 80GB HBM3", "float32").peak_flops == 67e12
+    found = device.of_accelerator("NVIDIA H100 80GB HBM3", "tf32")
+    assert found.peak_flops == pytest.approx(494.7e12)
+    assert found.peak_source.startswith("datasheet, TF32")
+    assert device.of_accelerator("NVIDIA B300 SXM6 AC", "tf32").peak_flops is None
+    assert not device.uses_tf32()
+    monkeypatch.setattr(torch.backends, "fp32_precision", "tf32")  # As Transformers 5.23 does.
+    assert device.uses_tf32()
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A100-SXM4-80GB")
+    assert device.describe(use_gpu=True, dtype="float32").peak_flops == 156e12
+    assert device.describe(use_gpu=True, dtype="bfloat16").peak_flops == 312e12
