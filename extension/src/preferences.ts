@@ -10,7 +10,12 @@ import { IChartSettings, IPreferences, Json } from './tokens';
 
 const KEEP_AFTER_MS = 500;
 
-class Preferences implements IPreferences {
+type ISettings = Pick<
+  ISettingRegistry.ISettings,
+  'composite' | 'changed' | 'set'
+>;
+
+export class Preferences implements IPreferences {
   get notifyOnEnd(): 'all' | 'failed' | 'never' {
     const value = this.read<string>('notifyOnEnd', 'all');
     return value === 'failed' || value === 'never' ? value : 'all';
@@ -44,7 +49,8 @@ class Preferences implements IPreferences {
     return {
       // Until the settings are kept there, what was chosen meanwhile.
       read: () => this._charts ?? this._settings?.composite.charts ?? {},
-      keep: value => this.keepCharts(value)
+      keep: value => this.keepCharts(value),
+      changed: this._changed
     } as IChartSettings;
   }
 
@@ -52,18 +58,28 @@ class Preferences implements IPreferences {
   private keepCharts(value: Json): void {
     this._charts = value;
     clearTimeout(this._keeping);
-    this._keeping = setTimeout(() => {
-      this._settings
-        ?.set('charts', value as PartialJSONObject)
-        .catch(error => console.error('llmops: charts are not kept', error));
-    }, KEEP_AFTER_MS);
+    this._keeping = setTimeout(() => void this.writeCharts(), KEEP_AFTER_MS);
+  }
+
+  /** What is written may be edited in the settings from then on. */
+  private async writeCharts(): Promise<void> {
+    const written = this._charts;
+    try {
+      await this._settings?.set('charts', written as PartialJSONObject);
+      if (this._settings && this._charts === written) {
+        this._charts = null;
+      }
+    } catch (error) {
+      console.error('llmops: charts are not kept', error);
+    }
+    this._changed.emit();
   }
 
   get changed(): ISignal<IPreferences, void> {
     return this._changed;
   }
 
-  use(settings: ISettingRegistry.ISettings): void {
+  use(settings: ISettings): void {
     this._settings = settings;
     settings.changed.connect(() => this._changed.emit());
     this._changed.emit();
@@ -76,7 +92,7 @@ class Preferences implements IPreferences {
 
   private _charts: Json | null = null;
   private _keeping: ReturnType<typeof setTimeout> | undefined;
-  private _settings: ISettingRegistry.ISettings | null = null;
+  private _settings: ISettings | null = null;
   private _changed = new Signal<IPreferences, void>(this);
 }
 

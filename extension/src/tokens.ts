@@ -184,8 +184,12 @@ export interface IPreferences {
  * What a user has chosen for the charts of all runs; the charts check it.
  */
 export interface IChartSettings {
+  /** The newest choice, wherever it was made. */
   read(): Json;
   keep(value: Json): void;
+
+  /** Emitted when a choice has rested, and when the settings are edited. */
+  readonly changed: ISignal<unknown, void>;
 }
 
 export const IPreferences = new Token<IPreferences>(

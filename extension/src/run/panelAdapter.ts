@@ -15,6 +15,7 @@ export class PanelAdapter implements IPanelModel {
   ) {
     model.changed.connect(this.onChanged, this);
     model.rowsChanged.connect(this.onRows, this);
+    charts.changed.connect(this.onCharts, this);
   }
 
   get(name: string): unknown {
@@ -59,6 +60,7 @@ export class PanelAdapter implements IPanelModel {
   dispose(): void {
     this.model.changed.disconnect(this.onChanged, this);
     this.model.rowsChanged.disconnect(this.onRows, this);
+    this.charts.changed.disconnect(this.onCharts, this);
     this._callbacks.clear();
   }
 
@@ -84,6 +86,10 @@ export class PanelAdapter implements IPanelModel {
     }
     this.fire('change:state');
     this.fire('change:notice');
+  }
+
+  private onCharts(): void {
+    this.fire('change:chart_settings');
   }
 
   private onRows(_: RunModel, first: number): void {

@@ -4,6 +4,7 @@
 const CHARTS_KEY = "llmops-charts";
 
 function keptSettings(model) {
+  let own = null; // Where the browser keeps nothing, the choices hold until the page is closed.
   const inLab = () => {
     const kept = model.get("chart_settings");
     return kept && typeof kept === "object" ? kept : null;
@@ -11,7 +12,7 @@ function keptSettings(model) {
   return {
     read() {
       try {
-        return chartSettings(inLab() ?? JSON.parse(localStorage.getItem(CHARTS_KEY)));
+        return chartSettings(inLab() ?? own ?? JSON.parse(localStorage.getItem(CHARTS_KEY)));
       } catch {
         return chartSettings(null); // The browser keeps nothing, or something else.
       }
@@ -23,26 +24,25 @@ function keptSettings(model) {
       }
       try {
         localStorage.setItem(CHARTS_KEY, JSON.stringify(value));
+        own = null;
       } catch {
-        // The browser keeps nothing: the choices hold until the page is closed.
+        own = value;
       }
     },
   };
 }
 
 /**
- * @param {(settings: object) => void} choose called with the changed settings
+ * @param {(part: object | ((settings: object) => object)) => void} choose called with what changes
  * @param {{showAll: () => void, csv: () => void}} act
  */
 function chartTools(choose, act) {
-  let now = chartSettings(null);
-  const change = (part) => choose({ ...now, ...part });
-  const x = h("select.select", { onchange: () => change({ x: x.value }) });
+  const x = h("select.select", { onchange: () => choose({ x: x.value }) });
   const smoothing = h("input", {
-    type: "range", min: 0, max: 0.99, step: 0.01, oninput: () => change({ smoothing: Number(smoothing.value) }),
+    type: "range", min: 0, max: 0.99, step: 0.01, oninput: () => choose({ smoothing: Number(smoothing.value) }),
   });
   const weight = h("output");
-  const log = h("input", { type: "checkbox", onchange: () => change({ log: log.checked }) });
+  const log = h("input", { type: "checkbox", onchange: () => choose({ log: log.checked }) });
   const list = h("div.morelist", { role: "group", "aria-label": "Further charts" });
   const more = h("details.more", {}, h("summary", {}, "Charts"), list);
   const showAll = h("button.button", { type: "button", onclick: act.showAll }, "Show all");
@@ -55,12 +55,12 @@ function chartTools(choose, act) {
   const fillX = onChange((axes) => x.replaceChildren(...axes.map(({ key, label, known }) =>
     h("option", { value: key, disabled: !known }, known ? label : `${label} (not known)`))));
   const fillMore = onChange((charts) => list.replaceChildren(...charts.map(({ key, title }) => {
-    const box = h("input", { type: "checkbox", "data-key": key, onchange: () => change({ more: toggled(now.more, key) }) });
+    const toggle = () => choose((settings) => ({ more: toggled(settings.more, key) }));
+    const box = h("input", { type: "checkbox", "data-key": key, onchange: toggle });
     return h("label", {}, box, ` ${title}`);
   })));
 
   function update({ settings, axes, charts, isZoomed }) {
-    now = settings;
     fillX(axes);
     fillMore(charts.map(({ key, title }) => ({ key, title })));
     x.value = settings.x;

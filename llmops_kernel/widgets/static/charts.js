@@ -122,11 +122,17 @@ function createCharts(shared, kept) {
   let label = "";
   let offered = null;
 
-  function choose(changed) {
-    if (changed.x !== settings.x) shown.part = null;
-    settings = changed;
-    kept.keep(settings);
+  /** Changes one choice of those that are kept now: another panel may have changed others since. */
+  function choose(part) {
+    const newest = kept.read();
+    kept.keep({ ...newest, ...(typeof part === "function" ? part(newest) : part) });
     draw();
+  }
+
+  function readSettings() {
+    const newest = kept.read();
+    if (newest.x !== settings.x) shown.part = null;
+    settings = newest;
   }
 
   const tools = chartTools(choose, { showAll: () => shown.zoom(null), csv: () => downloadCsv(shared) });
@@ -190,6 +196,7 @@ function createCharts(shared, kept) {
 
   function draw() {
     const { columns, state } = shared;
+    readSettings();
     describe();
     // A kind without columns has nothing to draw.
     element.hidden = Boolean(state.no_steps) || columns.all.length < 2;

@@ -69,6 +69,7 @@ export default () => {
     model.on("change:columns", readColumns);
     model.on("change:log", drawAll);
     model.on("change:notice", drawAll);
+    model.on("change:chart_settings", drawAll);
     model.on("msg:custom", onMessage);
     readState();
     readColumns();
@@ -77,6 +78,7 @@ export default () => {
       model.off("change:columns", readColumns);
       model.off("change:log", drawAll);
       model.off("change:notice", drawAll);
+      model.off("change:chart_settings", drawAll);
       model.off("msg:custom", onMessage);
     };
   }

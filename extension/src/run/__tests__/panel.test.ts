@@ -114,6 +114,47 @@ describe('the panel', () => {
     expect(answers().open).toBe(true);
   });
 
+  it('changes one choice of the charts and leaves what another panel chose', async () => {
+    const kept = { charts: { x: 'step', smoothing: 0 } as object };
+    const listeners = new Map<string, () => void>();
+    const columns = [
+      { name: 'step', label: 'step', unit: 'count' },
+      { name: 'loss', label: 'loss', unit: 'loss' },
+      { name: 'epoch', label: 'epoch', unit: 'number' }
+    ];
+    const host = document.createElement('div');
+    document.body.append(host);
+    renderPanel(
+      {
+        get: name =>
+          name === 'state'
+            ? { ...STATE, columns, curve: 'loss' }
+            : name === 'chart_settings'
+              ? kept.charts
+              : null,
+        on: (name, callback) => void listeners.set(name, callback),
+        off: () => undefined,
+        send: ({ kind, value }) => {
+          if (kind === 'chart_settings') kept.charts = value as object;
+        }
+      },
+      host
+    );
+    const log = () =>
+      [...host.querySelectorAll<HTMLLabelElement>('.llmops-charttools label')]
+        .find(label => label.textContent?.includes('log scale'))
+        ?.querySelector('input');
+    await vi.waitFor(() => expect(log()).toBeTruthy());
+    // Another panel, or the settings' own page.
+    kept.charts = { x: 'step', smoothing: 0.5 };
+    log()?.click();
+    expect(kept.charts).toMatchObject({ smoothing: 0.5, log: true });
+    kept.charts = { ...kept.charts, smoothing: 0.9 };
+    listeners.get('change:chart_settings')?.();
+    const weight = () => host.querySelector('.llmops-charttools output');
+    await vi.waitFor(() => expect(weight()?.textContent).toContain('0.90'));
+  });
+
   it('hides samples and replicas that a run does not have', async () => {
     const host = await drawn({
       ...STATE,

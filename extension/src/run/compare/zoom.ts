@@ -3,6 +3,7 @@ import * as React from 'react';
 import { Shown, chartSettings } from '../../generated/panel';
 import { IPlot, PlotData } from '../../panelModule';
 import { IChartSettings, Json } from '../../tokens';
+import { useChanges } from '../../ui/hooks';
 import { IShown } from './chart';
 import { IChartChoice } from './curves';
 
@@ -14,13 +15,14 @@ type IZoom = IShown & { bounds: [number, number] };
 export function useChartChoice(
   charts: IChartSettings
 ): [IChartChoice, (part: Partial<IChartChoice>) => void] {
-  const [kept, keep] = React.useState<Json>(charts.read());
+  const [, again] = React.useReducer((count: number) => count + 1, 0);
+  useChanges(charts);
   const choose = (part: Partial<IChartChoice>) => {
-    const changed = { ...chartSettings(kept), ...part } as Json;
-    keep(changed);
-    charts.keep(changed);
+    // A run's panel may have changed others of them since this was drawn.
+    charts.keep({ ...chartSettings(charts.read()), ...part } as Json);
+    again();
   };
-  return [chartSettings(kept) as IChartChoice, choose];
+  return [chartSettings(charts.read()) as IChartChoice, choose];
 }
 
 /**
