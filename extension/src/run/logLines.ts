@@ -1,6 +1,7 @@
-import { LogMatches } from '../wire';
+import { LogMatches, LogWindow } from '../wire';
 import { ILogSearch } from './requests';
 
+const encoder = new TextEncoder();
 const ANSI = /\u001b\[[0-9;?]*[A-Za-z]/g;
 // As in llmops_kernel/store/logs/run_lines.py.
 const WORKER = String.raw`^(?:\([\w.:\- ]*pid=\d+[^)]*\) )?`;
@@ -90,4 +91,38 @@ export function matchText(
     ? `${at.toLocaleString('en-US')} of ${total}`
     : `${total} matches`;
   return [place, wrapped].filter(Boolean).join(', ');
+}
+
+export interface ILogLine {
+  /** Of its first byte in the log. */
+  offset: number;
+  text: string;
+  /** One of Ray's own. */
+  isBackground: boolean;
+}
+
+export function lineOf(offset: number, text: string): ILogLine {
+  const plain = shown(text);
+  return { offset, text: unmarked(plain), isBackground: isBackground(text) };
+}
+
+/** Where a search goes on behind a hit in a line that is not shown. */
+export function nextStart(
+  hit: LogMatches['matches'][number],
+  backwards: boolean
+): number | null {
+  return backwards ? (hit.offset > 0 ? hit.offset : null) : hit.end;
+}
+
+export function linesOf(window: LogWindow): ILogLine[] {
+  let offset = window.offset;
+  const texts = window.text.split('\n');
+  if (texts[texts.length - 1] === '') {
+    texts.pop();
+  }
+  return texts.map(text => {
+    const line = lineOf(offset, text);
+    offset += encoder.encode(text).length + 1;
+    return line;
+  });
 }

@@ -5,21 +5,17 @@ import { LogMatches, LogWindow, Trouble } from '../wire';
 import {
   countMatches,
   ICount,
+  ILogLine,
   isBackground,
+  lineOf,
+  linesOf,
   matchText,
+  nextStart,
   Pattern,
   shown,
   unmarked
 } from './logLines';
 import { ILogPlace, ILogSearch } from './requests';
-
-export interface ILogLine {
-  /** Of its first byte in the log. */
-  offset: number;
-  text: string;
-  /** One of Ray's own. */
-  isBackground: boolean;
-}
 
 /**
  * What reads the log of one run.
@@ -31,7 +27,6 @@ export interface ILogSource {
 
 const MAX_LINES = 20_000;
 const CONTEXT_BYTES = 16 * 1024;
-const encoder = new TextEncoder();
 
 /**
  * The part of a log that is loaded: one stretch of whole lines, moved along its bytes.
@@ -196,6 +191,8 @@ export class LogModel {
     this._following = false;
     this._pattern = what;
     return this.work(async signal => {
+      signal.throwIfAborted();
+      this._isSearching = true;
       let hit = await this.findOnce(what, from, signal);
       this._wrapped = '';
       if (!hit) {
@@ -205,6 +202,7 @@ export class LogModel {
           ? 'continued from the end'
           : 'continued from the beginning';
       }
+      this._isSearching = false;
       this._searched = hit ? '' : 'No line matches';
       this._found = hit ? lineOf(hit.offset, hit.text) : null;
       this._foundEnd = hit?.end ?? 0;
@@ -253,6 +251,11 @@ export class LogModel {
   cancel(): void {
     this._abort.abort();
     this._abort = new AbortController();
+    if (this._isSearching) {
+      this._isSearching = false;
+      this._searched = 'Search stopped';
+      this._changed.emit();
+    }
   }
 
   dispose(): void {
@@ -266,9 +269,12 @@ export class LogModel {
     signal: AbortSignal
   ): Promise<LogMatches['matches'][number] | null> {
     let start: number | null = from;
-    while (start !== null && !signal.aborted) {
+    while (start !== null) {
+      // Stopped between two requests is not the same as nothing found.
+      signal.throwIfAborted();
       const ask = { ...what, attempt: this._attempt, start };
       const found: LogMatches = await this.source.search(ask, signal);
+      signal.throwIfAborted();
       const [hit] = found.matches;
       if (hit && (this._showsAll || !isBackground(hit.text))) {
         return hit;
@@ -298,6 +304,7 @@ export class LogModel {
         if (!signal.aborted) {
           this._trouble = asTrouble(error);
           this._searched = '';
+          this._isSearching = false;
         }
       }
       this._busy -= 1;
@@ -364,34 +371,9 @@ export class LogModel {
   private _found: ILogLine | null = null;
   private _foundEnd = 0;
   private _searched = '';
+  private _isSearching = false;
   private _following = true;
   private _abort = new AbortController();
   private _queue: Promise<void> = Promise.resolve();
   private _changed = new Signal<LogModel, void>(this);
-}
-
-function lineOf(offset: number, text: string): ILogLine {
-  const plain = shown(text);
-  return { offset, text: unmarked(plain), isBackground: isBackground(text) };
-}
-
-/** Where a search goes on behind a hit in a line that is not shown. */
-function nextStart(
-  hit: LogMatches['matches'][number],
-  backwards: boolean
-): number | null {
-  return backwards ? (hit.offset > 0 ? hit.offset : null) : hit.end;
-}
-
-function linesOf(window: LogWindow): ILogLine[] {
-  let offset = window.offset;
-  const texts = window.text.split('\n');
-  if (texts[texts.length - 1] === '') {
-    texts.pop();
-  }
-  return texts.map(text => {
-    const line = lineOf(offset, text);
-    offset += encoder.encode(text).length + 1;
-    return line;
-  });
 }

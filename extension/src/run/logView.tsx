@@ -11,8 +11,8 @@ import * as React from 'react';
 import { bytes } from '../ui/format';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
 import { useChanges } from '../ui/hooks';
-import { hitIn } from './logLines';
-import { ILogLine, LogModel } from './logModel';
+import { hitIn, ILogLine } from './logLines';
+import { LogModel } from './logModel';
 
 const LINE_PX = 18;
 const MARGIN_LINES = 40;

@@ -77,6 +77,63 @@ function ends(model: LogModel): [string, string] {
   return [lines[0].text, lines[lines.length - 1].text];
 }
 
+/** A log of which each search request reads a tenth, and then waits. */
+class SlowLog extends FakeLog {
+  answer: () => void = () => undefined;
+
+  override search = vi.fn(
+    async (
+      { start }: ILogSearch,
+      signal?: AbortSignal
+    ): Promise<LogMatches> => {
+      await new Promise<void>((resolve, reject) => {
+        this.answer = resolve;
+        if (this.honours) {
+          signal?.addEventListener('abort', () => reject(new Error('aborted')));
+        }
+      });
+      const next = start + this.size / 10;
+      return { matches: [], next: next < this.size ? next : null };
+    }
+  );
+
+  /** Whether a request ends at once when it is aborted. */
+  honours = true;
+}
+
+describe('a search that is stopped', () => {
+  const what = { text: 'x', regex: false, ignore_case: true, backwards: false };
+
+  for (const honours of [true, false]) {
+    it(`says so and nothing else (${honours ? 'in' : 'between'} requests)`, async () => {
+      const log = new SlowLog(100);
+      log.honours = honours;
+      const model = new LogModel(log);
+      await model.toEnd();
+      const search = model.find(what, 0);
+      await vi.waitFor(() => expect(log.search).toHaveBeenCalledTimes(1));
+      log.answer();
+      await vi.waitFor(() => expect(log.search).toHaveBeenCalledTimes(2));
+      expect(model.searched).toBe('Searching: 10 %');
+      model.cancel();
+      expect(model.searched).toBe('Search stopped');
+      log.answer();
+      await search;
+      expect(model.searched).toBe('Search stopped');
+      expect(log.search).toHaveBeenCalledTimes(2);
+      expect([model.isBusy, model.trouble]).toEqual([false, null]);
+    });
+  }
+
+  it('leaves the result of one that has ended', async () => {
+    const model = new LogModel(new FakeLog(100));
+    await model.toEnd();
+    await model.find({ ...what, text: '500' }, 0);
+    model.cancel();
+    expect(model.searched).toBe('No line matches');
+  });
+});
+
 describe('LogModel', () => {
   it('begins at the end and follows', async () => {
     const log = new FakeLog(500, 'half');
