@@ -158,9 +158,20 @@ class Cluster:
             "suspend", store=self._backend.store, force=force, progress=default_progress()
         )
 
-    def resume(self, *, wait: bool = False, progress: Progress | None = None) -> Cluster:
-        """Start it again as it was defined; like `llmops.up`, waits for local clusters only."""
-        self.access.resume(wait=wait, progress=progress or default_progress())
+    def resume(
+        self, *, wait: bool = False, force: bool = False, progress: Progress | None = None
+    ) -> Cluster:
+        """Start it again as it was defined; like `llmops.up`, waits for local clusters only.
+
+        `preview("resume")` and `preview("scale")` say where a queue replaces the head for that.
+        Its runs are archived then. Raises HistoryError when that fails; `force` continues without.
+        """
+        self.access.resume(
+            wait=wait,
+            store=self._backend.store,
+            force=force,
+            progress=progress or default_progress(),
+        )
         return self
 
     def scale(
@@ -170,18 +181,22 @@ class Cluster:
         num_gpus: int | None = None,
         workers: Mapping[str, int] | None = None,
         wait: bool = False,
+        force: bool = False,
         progress: Progress | None = None,
     ) -> Cluster:
         """Change its size; on Kubernetes returns at once unless `wait`.
 
         A local cluster takes `num_cpus` and `num_gpus`, and is restarted, which stops what runs
-        on it. One on Kubernetes takes replicas of its worker groups: `workers={"h100": 4}`.
+        on it. One on Kubernetes takes replicas of its worker groups: `workers={"h100": 4}`;
+        its runs are archived as for `resume`.
         """
         self.access.scale(
             num_cpus=num_cpus,
             num_gpus=num_gpus,
             workers=workers,
             wait=wait,
+            store=self._backend.store,
+            force=force,
             progress=progress or default_progress(),
         )
         return self
@@ -207,12 +222,25 @@ class Cluster:
         """
         return templates.effect(self.access, template)
 
-    def apply(self, template: str | Path | None = None, *, force: bool = False) -> Cluster:
+    def apply(
+        self,
+        template: str | Path | None = None,
+        *,
+        force: bool = False,
+        lose_history: bool = False,
+    ) -> Cluster:
         """Apply a template to the cluster; see `diff` first.
 
-        `force` takes ownership of fields that other clients have set.
+        `force` takes ownership of fields that other clients have set. Where it restarts the head,
+        runs are archived first. Raises HistoryError when that fails; `lose_history` continues.
         """
-        templates.apply(self.access, template, force=force)
+        templates.apply(
+            self.access,
+            template,
+            force=force,
+            lose_history=lose_history,
+            store=self._backend.store,
+        )
         return self
 
     def delete(self, *, force: bool = False) -> None:

@@ -21,7 +21,7 @@ from llmops_kernel.jobs.client import MAX_LOG_LINES, JobsClient
 from llmops_kernel.jobs.log_source import saved_log
 from llmops_kernel.jobs.mirror import JournalMirror
 from llmops_kernel.metrics.events import parse_event
-from llmops_kernel.providers.protocol import ClusterProvider, Progress
+from llmops_kernel.providers.protocol import ClusterAction, ClusterProvider, Progress
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.files import store_errors, write_whole
 from llmops_kernel.store.journal.journal import StreamTail
@@ -32,6 +32,7 @@ from llmops_kernel.views.summary import list_runs
 Way = Literal["suspend", "down", "delete"]
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 _SHOWN: Final = 3
+FORCE: Final = "`--force` (`force=True`)"
 _CLOCKS_S: Final = 600.0
 """The client's clock and that of Kubernetes may differ by so much."""
 
@@ -68,6 +69,23 @@ def stop_after_archiving(
     acts[way](name)
 
 
+def archive_before(
+    provider: ClusterProvider,
+    name: str,
+    action: ClusterAction,
+    *,
+    store: RunStore | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Archive the runs of a cluster whose head does not survive a resume or another size.
+
+    Raises HistoryError, ClusterNotFoundError.
+    """
+    if not provider.shares_disk and provider.ends_head(name, action):
+        archive_runs(provider, name, store=store, force=force, progress=progress)
+
+
 def archive_runs(
     provider: ClusterProvider,
     name: str,
@@ -75,10 +93,12 @@ def archive_runs(
     store: RunStore | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    without: str = FORCE,
 ) -> tuple[str, ...]:
     """Return the runs that were archived.
 
-    Does nothing where the disk is shared, or where nothing of the cluster runs.
+    Does nothing where the disk is shared, or where nothing of the cluster runs. `without` names
+    the option that continues without archiving.
 
     Raises HistoryError, ClusterNotFoundError.
     """
@@ -100,9 +120,9 @@ def archive_runs(
     except LLMOpsError as error:
         if force or _is_lost_already(provider, name):
             return ()
-        raise _error(name, runs, error.message) from error
+        raise _error(name, runs, error.message, without) from error
     if saved.lost and not force:
-        raise _error(name, tuple(saved.lost), next(iter(saved.lost.values())))
+        raise _error(name, tuple(saved.lost), next(iter(saved.lost.values())), without)
     return saved.runs
 
 
@@ -267,10 +287,10 @@ def _listed(runs: Sequence[str]) -> str:
     return ", ".join(runs[:_SHOWN]) + (" ..." if len(runs) > _SHOWN else "")
 
 
-def _error(cluster: str, runs: tuple[str, ...], why: str) -> HistoryError:
+def _error(cluster: str, runs: tuple[str, ...], why: str, without: str) -> HistoryError:
     return HistoryError(
         f"Journals and logs of {len(runs)} run{'' if len(runs) == 1 else 's'} on cluster"
         f" {cluster!r} ({_listed(runs)}) cannot be archived: {why}",
-        remedy="try again when its Ray API answers; `--force` (`force=True`) continues without"
-        " archiving, and their latest events are lost",
+        remedy=f"try again when its Ray API answers; {without} continues without archiving, and"
+        " their latest events are lost",
     )

@@ -279,6 +279,14 @@ class ClusterProvider(Protocol):
         """Return all clusters, and the errors of what could not be asked."""
         return Survey(tuple(self.list()))
 
+    def ends_head(self, name: str, action: ClusterAction) -> bool:
+        """Return whether the head, and what only it has, is lost although the cluster lives on.
+
+        A queue may delete all pods when the number of workers changes. Raises
+        ClusterNotFoundError.
+        """
+        return False
+
     def head_is_gone(self, name: str) -> bool:
         """Return whether the head no longer runs, so that what only it had is lost already."""
         return False

@@ -11,7 +11,7 @@ from llmops_kernel.config.models.cluster import AnyTemplate
 from llmops_kernel.config.reading.templates import find_template, load_cluster_template
 from llmops_kernel.errors import ClusterDeadError, ClusterStateError, ClusterUnreachableError
 from llmops_kernel.jobs.client import JobsClient
-from llmops_kernel.jobs.history import Way, stop_after_archiving
+from llmops_kernel.jobs.history import Way, archive_before, stop_after_archiving
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,
@@ -93,8 +93,20 @@ class ClusterAccess:
             self.provider, self.name, way, store=store, force=force, progress=progress
         )
 
-    def resume(self, *, wait: bool = True, progress: Progress | None = None) -> ClusterInfo:
-        """Start the cluster again as it was defined."""
+    def resume(
+        self,
+        *,
+        wait: bool = True,
+        store: RunStore | None = None,
+        force: bool = False,
+        progress: Progress | None = None,
+    ) -> ClusterInfo:
+        """Start the cluster again as it was defined.
+
+        Where that ends its head, the runs are archived first. Raises HistoryError when that
+        fails; `force` continues without them.
+        """
+        self._archive(ClusterAction.RESUME, store=store, force=force, progress=progress)
         return self.provider.resume(self.name, progress=progress, wait=wait)
 
     def scale(
@@ -104,9 +116,12 @@ class ClusterAccess:
         num_gpus: int | None = None,
         workers: Mapping[str, int] | None = None,
         wait: bool = True,
+        store: RunStore | None = None,
+        force: bool = False,
         progress: Progress | None = None,
     ) -> ClusterInfo:
-        """Change the cluster's size; None leaves a number as it is."""
+        """Change the cluster's size; None leaves a number as it is. Archives as `resume` does."""
+        self._archive(ClusterAction.SCALE, store=store, force=force, progress=progress)
         return self.provider.scale(
             self.name,
             num_cpus=num_cpus,
@@ -114,6 +129,18 @@ class ClusterAccess:
             workers=workers or None,
             progress=progress,
             wait=wait,
+        )
+
+    def _archive(
+        self,
+        action: ClusterAction,
+        *,
+        store: RunStore | None,
+        force: bool,
+        progress: Progress | None,
+    ) -> None:
+        archive_before(
+            self.provider, self.name, action, store=store, force=force, progress=progress
         )
 
     def wait(

@@ -18,8 +18,10 @@ from llmops_kernel.config.reading.templates import (
 )
 from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import ConfigError
+from llmops_kernel.jobs.history import archive_runs
 from llmops_kernel.providers.capabilities import (
     EditEffect,
+    EditKind,
     RightState,
     editor_of,
     rights_of,
@@ -28,6 +30,7 @@ from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.services.new_file import write_new
+from llmops_kernel.store.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -100,14 +103,29 @@ def effect(cluster: ClusterAccess, template: str | Path | None = None) -> EditEf
 
 
 def apply(
-    cluster: ClusterAccess, template: str | Path | None = None, *, force: bool = False
+    cluster: ClusterAccess,
+    template: str | Path | None = None,
+    *,
+    force: bool = False,
+    lose_history: bool = False,
+    store: RunStore | None = None,
 ) -> ClusterInfo:
-    """Change a cluster to what a template says.
+    """Change a cluster to what a template says. Where that ends its head, runs are archived first.
 
-    `force` takes ownership of fields that other clients have set.
+    `force` takes ownership of fields that other clients have set. Raises HistoryError when runs
+    cannot be archived; `lose_history` continues without them.
     """
     loaded = load_cluster_template(template or _own_name(cluster))
-    return editor_of(cluster.provider).apply(loaded, name=cluster.name, force=force)
+    editor = editor_of(cluster.provider)
+    if editor.effect(loaded, name=cluster.name).kind is EditKind.RESTART:
+        archive_runs(
+            cluster.provider,
+            cluster.name,
+            store=store,
+            force=lose_history,
+            without="`--lose-history` (`lose_history=True`)",
+        )
+    return editor.apply(loaded, name=cluster.name, force=force)
 
 
 def new_template(kind: str, *, name: str, file: str) -> str:

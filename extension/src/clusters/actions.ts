@@ -92,11 +92,11 @@ export class ClusterActions {
     cluster: string
   ): Promise<ScaleBody | null> {
     const { trans } = this;
-    if (action === 'resume') {
-      return {};
+    const info = this.model.find(cluster)?.info;
+    if (action === 'resume' && !info?.queue) {
+      return {}; // Only a queue may replace a head that runs.
     }
     const preview = await previewAction(this.llmops, cluster, action);
-    const info = this.model.find(cluster)?.info;
     if (action === 'scale') {
       return info ? askNumbers(info, preview, trans) : null;
     }
@@ -110,15 +110,35 @@ export class ClusterActions {
     if (preview.stops.length > 0) {
       lines.push(trans.__('This stops:'));
     }
-    const isDelete = action === 'delete';
     const yes = await confirm({
-      title: isDelete
-        ? trans.__('Delete cluster %1?', cluster)
-        : trans.__('Suspend cluster %1?', cluster),
+      ...this.question(action, cluster),
       lines,
-      items: preview.stops,
-      action: isDelete ? trans.__('Delete') : trans.__('Suspend')
+      items: preview.stops
     });
     return yes ? {} : null;
+  }
+
+  private question(
+    action: ClusterAction,
+    cluster: string
+  ): { title: string; action: string } {
+    const { trans } = this;
+    switch (action) {
+      case 'delete':
+        return {
+          title: trans.__('Delete cluster %1?', cluster),
+          action: trans.__('Delete')
+        };
+      case 'resume':
+        return {
+          title: trans.__('Resume cluster %1?', cluster),
+          action: trans.__('Resume')
+        };
+      default:
+        return {
+          title: trans.__('Suspend cluster %1?', cluster),
+          action: trans.__('Suspend')
+        };
+    }
   }
 }

@@ -31,7 +31,7 @@ def suspend(name: ClusterName = "local", yes: Yes = False, force: Force = False)
 
 
 @command(CLUSTERS, example="llmops resume local")
-def resume(name: ClusterName = "local", yes: Yes = False) -> None:
+def resume(name: ClusterName = "local", yes: Yes = False, force: Force = False) -> None:
     """Start a stopped or dead cluster again as it was defined."""
     from llmops_kernel.cli.clusters.details import details
     from llmops_kernel.cli.clusters.progress import progress_on
@@ -43,7 +43,7 @@ def resume(name: ClusterName = "local", yes: Yes = False) -> None:
         # In a queue without elastic jobs the head of a cluster without workers is replaced.
         _confirm_what_stops(cluster.preview("resume"), yes=yes)
     with console.status(f"Resuming cluster {plain(name)} ...") as line:
-        info = cluster.resume(progress=progress_on(console, line))
+        info = cluster.resume(force=force, progress=progress_on(console, line))
     out().print(details(info))
 
 
@@ -59,6 +59,7 @@ def scale(
         ),
     ] = None,
     yes: Yes = False,
+    force: Force = False,
 ) -> None:
     """Change a cluster's size. A local cluster is restarted, which stops what runs on it."""
     from llmops_kernel.cli.clusters.details import details
@@ -72,7 +73,11 @@ def scale(
     with console.status(f"Scaling cluster {plain(name)} ...") as line:
         progress = progress_on(console, line)
         info = cluster.scale(
-            num_cpus=num_cpus, num_gpus=num_gpus, workers=numbers, progress=progress
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            workers=numbers,
+            force=force,
+            progress=progress,
         )
     out().print(details(info))
 

@@ -120,6 +120,12 @@ def apply(
     force: Annotated[
         bool, typer.Option("--force", help="Take ownership of fields that other clients have set.")
     ] = False,
+    lose_history: Annotated[
+        bool,
+        typer.Option(
+            "--lose-history", help="Continue when the history of its runs cannot be archived."
+        ),
+    ] = False,
 ) -> None:
     """Apply a template to its running cluster; asks for confirmation when work would be lost."""
     from llmops_kernel.cli.clusters.details import details
@@ -132,7 +138,8 @@ def apply(
     if effect.kind == "nothing":
         return
     _confirm(effect, template, yes=yes)
-    out().print(details(templates.apply(cluster, template, force=force)))
+    changed = templates.apply(cluster, template, force=force, lose_history=lose_history)
+    out().print(details(changed))
 
 
 def _show(effect: EditEffect, console: Any) -> None:

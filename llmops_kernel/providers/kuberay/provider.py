@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmops_kernel.config.models.cluster import AnyTemplate
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
-from llmops_kernel.errors import (
-    ClusterNotFoundError,
-    ClusterStateError,
-    ConfigError,
-)
+from llmops_kernel.errors import ClusterNotFoundError, ClusterStateError, ConfigError
 from llmops_kernel.providers.capabilities import (
     EditEffect,
     GuardedCluster,
@@ -20,7 +16,7 @@ from llmops_kernel.providers.capabilities import (
     RightState,
     require_possible,
 )
-from llmops_kernel.providers.kuberay.state import scopes as scopes
+from llmops_kernel.providers.kuberay.state import scopes
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,
@@ -78,7 +74,7 @@ class KubeRayProvider(ClusterProvider):
         if note:
             report(note)
         if not made.is_new:
-            changing.resume(located)
+            changing.resume_unasked(located)
         own_clusters.note(self._home, located.raycluster, template=own)
         name = self._name_of(located)
         info = self.wait(name, progress=progress) if wait else self.get(name)
@@ -287,6 +283,12 @@ class KubeRayProvider(ClusterProvider):
         from llmops_kernel.providers.kuberay.life.guard import GuardedRayCluster
 
         return GuardedRayCluster(self._find(name))
+
+    def ends_head(self, name: str, action: ClusterAction) -> bool:
+        """Return whether Kueue would delete the head too. Raises ClusterNotFoundError, KubeError"""
+        from llmops_kernel.providers.kuberay.state.preview import ends_head
+
+        return ends_head(self._find(name), action)
 
     def head_is_gone(self, name: str) -> bool:
         """Return whether the head's pod, and what was only in it, is lost.

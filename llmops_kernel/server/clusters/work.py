@@ -122,12 +122,15 @@ def _work(
             cluster.stop(way, store=backend.store, force=force)
             return {} if action is ClusterAction.DELETE else _outcome(cluster.info)
         if action is ClusterAction.RESUME:
-            return _outcome(cluster.resume(wait=False, progress=report))
+            resumed = cluster.resume(wait=False, store=backend.store, force=force, progress=report)
+            return _outcome(resumed)
         info = cluster.scale(
             num_cpus=numbers.num_cpus,
             num_gpus=numbers.num_gpus,
             workers=numbers.workers,
             wait=False,
+            store=backend.store,
+            force=force,
             progress=report,
         )
         return _outcome(info)

@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from llmops_kernel.errors import ClusterError, ClusterStateError
+from llmops_kernel.providers.dashboard.jobs import described_job
+from llmops_kernel.providers.dashboard.rest import is_active
 from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import text
 from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
-from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray
+from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray, jobs_of
 
 Raw = dict[str, Any]
 _TRIES: Final = 5
@@ -41,6 +43,21 @@ def suspend_unchanged(located: LocatedCluster) -> None:
 def resume(located: LocatedCluster) -> None:
     """Restore its replicas, and unset `suspend` unless Kueue owns that."""
     change(located, lambda raycluster: _from_zero(raycluster, now_s=located.kube.clock.now_s()))
+
+
+def resume_unasked(located: LocatedCluster) -> None:
+    """Resume it for `up`, which asks nobody. Raises ClusterStateError where that ends jobs."""
+    waits = bool(status.remembered_replicas(located.raycluster))
+    if waits and status.is_replaced_when_resized(located.raycluster):
+        active = [described_job(job) for job in jobs_of(located) or () if is_active(job)]
+        if active:
+            raise ClusterStateError(
+                f"Cluster {located.name!r} is scaled to zero workers, and its head runs"
+                f" {', '.join(active)}: Kueue replaces the head when the workers come back",
+                remedy=f"`llmops resume {located.name}` asks for confirmation and archives the"
+                " runs first",
+            )
+    resume(located)
 
 
 def scale(located: LocatedCluster, workers: Mapping[str, int]) -> None:

@@ -24,7 +24,7 @@ _ELASTIC: Final = (
 
 def preview_of(located: LocatedCluster, info: ClusterInfo, action: ClusterAction) -> ActionPreview:
     """Return the preview. Asks Ray what runs, and says so if that is unknown."""
-    restarts = _restarts(located, action)
+    restarts = ends_head(located, action)
     lives = restarts or info.head_runs or info.state in _LIVE
     jobs = jobs_of(located) if restarts or info.head_runs or info.is_ready else None
     pods = pods_of_cluster(located) if lives else []
@@ -41,7 +41,7 @@ def preview_of(located: LocatedCluster, info: ClusterInfo, action: ClusterAction
     )
 
 
-def _restarts(located: LocatedCluster, action: ClusterAction) -> bool:
+def ends_head(located: LocatedCluster, action: ClusterAction) -> bool:
     """Return whether Kueue deletes the head, too, because the number of workers changes."""
     resizes = action in (ClusterAction.SUSPEND, ClusterAction.RESUME, ClusterAction.SCALE)
     return resizes and status.is_replaced_when_resized(located.raycluster)
@@ -49,7 +49,7 @@ def _restarts(located: LocatedCluster, action: ClusterAction) -> bool:
 
 def _summary(located: LocatedCluster, action: ClusterAction) -> str:
     name, queue = located.name, status.queue_of(located.raycluster)
-    if _restarts(located, action):
+    if ends_head(located, action):
         return (
             f"Changes the number of workers of cluster {name}. It is not an elastic job of Kueue"
             f" (queue {queue}), so Kueue deletes all of its pods, also the head, and admits the"
@@ -84,7 +84,7 @@ def _work(info: ClusterInfo, jobs: Sequence[dict[str, Any]] | None) -> list[str]
 
 def _pods(pods: Sequence[Any] | None, located: LocatedCluster, action: ClusterAction) -> list[str]:
     queued = status.queue_of(located.raycluster)
-    stays = action is ClusterAction.SUSPEND and queued and not _restarts(located, action)
+    stays = action is ClusterAction.SUSPEND and queued and not ends_head(located, action)
     workers = None if pods is None else sum(not _is_head(pod) for pod in pods)
     if workers is None:
         return [] if stays else ["the head pod and all worker pods", _LOST]
