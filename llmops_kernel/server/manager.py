@@ -24,8 +24,8 @@ from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.garbage import sweep
 
 MANAGER_KEY = "llmops_manager"
-_THREADS = 24
-_OWN_THREADS = 12
+THREADS = 24
+OWN_THREADS = 12
 _LOG = logging.getLogger(__name__)
 
 
@@ -42,10 +42,10 @@ class Manager:
         self.backend = backend or Backend()
         self.root_dir = root_dir.resolve()
         self.dashboard_writable = dashboard_writable
-        self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="llmops-ask")
+        self.executor = ThreadPoolExecutor(THREADS, thread_name_prefix="llmops-ask")
         """For what waits for clusters and other servers."""
-        self.own_threads = ThreadPoolExecutor(_OWN_THREADS, thread_name_prefix="llmops-server")
-        self.feed_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="llmops-feed")
+        self.own_threads = ThreadPoolExecutor(OWN_THREADS, thread_name_prefix="llmops-server")
+        self.feed_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="llmops-feed")
         self.hub = Hub(self.feed_threads)
         self.operations = Operations(changed=self._operation_changed)
         self.hub.register("operations", lambda _: OperationsFeed(self.operations))

@@ -7,13 +7,14 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from tornado.httpclient import HTTPResponse
 
 import llmops_kernel
 from llmops_kernel.config import assist
@@ -23,12 +24,13 @@ from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 from llmops_kernel.server import base
 from llmops_kernel.server.clusters import work as cluster_work
-from llmops_kernel.server.manager import MANAGER_KEY, Manager
+from llmops_kernel.server.dashboard.ray_pages import RayPages
+from llmops_kernel.server.manager import MANAGER_KEY, OWN_THREADS, THREADS, Manager
 from llmops_kernel.store import paths
 from llmops_kernel.store.store import RunStore
 from tests.providers.local.test_actions import FULL, defined
 from tests.server.conftest import Fetch, ProviderTypes
-from tests.server.routes_table import CLUSTER, ROWS, RUN
+from tests.server.routes_table import CLUSTER, ROWS, RUN, Row
 from tests.server.runs import make_run
 
 PACKAGE = str(Path(llmops_kernel.__file__).parent)
@@ -41,6 +43,21 @@ OFF_THE_LOOP = frozenset(
     }
 )
 """Names of functions that read files or take long."""
+WAITING = frozenset({"names", "get", "connect", "survey", "locate", "list"})
+"""Methods of a provider that may wait for a cluster, an API server or a plug-in."""
+HANGING: dict[str, dict[str, str]] = {
+    "clusters": {},
+    f"clusters/{CLUSTER}": {},
+    f"clusters/{CLUSTER}/preview?action=delete": {},
+    f"clusters/{CLUSTER}/suspend": {"method": "POST"},
+    f"dashboard/{CLUSTER}/api/version": {},
+    "dashboard-views": {"method": "POST", "body": json.dumps({"cluster": CLUSTER})},
+}
+"""Requests that wait for a provider, and how they are sent."""
+QUICK = (
+    *("handshake", "operations", "configs/kinds", "configs/template?kind=train", "templates"),
+    *("runs", f"runs/{RUN}", f"runs/{RUN}/rows", f"runs/{RUN}/chat", "run-table/columns"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -65,37 +82,68 @@ def gate() -> Iterator[threading.Event]:
 
 
 @pytest.fixture
-def slow_backend(
-    gate: threading.Event, provider_types: ProviderTypes, store_type: list[type[RunStore]]
-) -> None:
-    """A provider and a store that answer once the gate is open."""
+def slow_provider(gate: threading.Event, provider_types: ProviderTypes) -> None:
+    """A provider that answers once the gate is open."""
 
     class SlowProvider(LocalProvider):
         def names(self) -> tuple[str, ...]:
             gate.wait(30)
             return super().names()
 
+    provider_types[0] = SlowProvider
+
+
+@pytest.fixture
+def slow_store(gate: threading.Event, store_type: list[type[RunStore]]) -> None:
+    """A store that lists its runs once the gate is open."""
+
     class SlowStore(RunStore):
         def ids(self) -> list[str]:
             gate.wait(30)
             return super().ids()
 
-    provider_types[0], store_type[0] = SlowProvider, SlowStore
+    store_type[0] = SlowStore
 
 
-async def test_slow_requests_block_nobody(
-    slow_backend: None, api: Fetch, gate: threading.Event
+def _ask(api: Fetch, url: str) -> asyncio.Task[HTTPResponse]:
+    """Send a request of HANGING, or GET another one."""
+    return asyncio.create_task(api(url, request_timeout=60, **HANGING.get(url, {})))
+
+
+async def _others_answer(
+    api: Fetch, waiting: list[asyncio.Task[HTTPResponse]], quick: Iterable[str]
 ) -> None:
-    urls = ["clusters", "runs", f"clusters/{CLUSTER}"] * 7
-    waiting = [asyncio.create_task(api(url, request_timeout=60)) for url in urls[:20]]
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.5)
     assert not any(task.done() for task in waiting)
-    for path in ("handshake", "operations", "configs/kinds"):
+    for path in quick:
         began_s = time.monotonic()
         assert (await api(path)).code == 200
         assert time.monotonic() - began_s < 10
+
+
+async def test_slow_requests_block_nobody(
+    slow_provider: None, slow_store: None, api: Fetch, gate: threading.Event
+) -> None:
+    urls = ["clusters", "runs", f"clusters/{CLUSTER}"] * 7
+    waiting = [_ask(api, url) for url in urls[:20]]
+    await _others_answer(api, waiting, QUICK[:3])
     gate.set()
     assert {answer.code for answer in await asyncio.gather(*waiting)} == {200}
+
+
+async def test_more_requests_than_threads_behind_a_provider_that_hangs_block_no_others(
+    slow_provider: None, api: Fetch, gate: threading.Event, jp_serverapp: Any, tmp_path: Path
+) -> None:
+    """A dozen dashboard tabs of such a cluster held all threads of the quick routes once."""
+    (tmp_path / "index.html").write_text("<head></head>")
+    manager: Manager = jp_serverapp.web_app.settings[MANAGER_KEY]
+    view = manager.views.open(cluster="other", user="a", pages=RayPages("1", tmp_path))
+    waiting = [_ask(api, url) for url in HANGING for _ in range(OWN_THREADS + 2)]
+    assert len(waiting) > OWN_THREADS + THREADS
+    await _others_answer(api, waiting, (*QUICK, f"dashboard-views/{view.id}/"))
+    gate.set()
+    answers = await asyncio.gather(*waiting)
+    assert [answer.body for answer in answers if answer.code >= 500] == []
 
 
 @contextmanager
@@ -132,6 +180,17 @@ async def test_nothing_is_read_on_the_event_loop(api: Fetch, provider_types: Pro
 
     provider_types[0] = Quick
     assert all(_exists(name) for name in OFF_THE_LOOP)
+    for row in sorted(ROWS, key=lambda row: row.method == "DELETE"):
+        if row.path.endswith("/live"):
+            continue
+        with calls_on_this_thread(OFF_THE_LOOP) as on_loop:
+            answer = await _of_row(api, row)
+        assert answer.code < 500, (row, answer.body)
+        assert on_loop == [], row
+
+
+async def _of_row(api: Fetch, row: Row) -> HTTPResponse:
+    """Send a request of a route."""
     place = {"kind": "train", "text": "data: ", "path": "x.train.yaml", "line": 1, "column": 6}
     bodies = {
         "llmops/configs/check": {"text": "data: x", "path": "x.train.yaml", "with_files": True},
@@ -141,17 +200,39 @@ async def test_nothing_is_read_on_the_event_loop(api: Fetch, provider_types: Pro
         "llmops/configs/merge": {"kind": "train", "data": {}, "text": "a: 1"},
         "llmops/clusters": {"template": "local"},
         "llmops/runs": {"path": "x.train.yaml"},
+        "llmops/dashboard-views": {"cluster": CLUSTER},
     }
     query = f"?action=delete&kind=train&path=x&text=x&runs={RUN},{RUN}"
+    body = None if row.method == "GET" else json.dumps(bodies.get(row.path, {}))
+    return await api(row.path.removeprefix("llmops/") + query, method=row.method, body=body)
+
+
+async def test_no_route_asks_a_provider_in_threads_that_others_need(
+    api: Fetch, provider_types: ProviderTypes
+) -> None:
+    """It may wait for a cluster or a plug-in: quick requests need `run`'s threads and the loop."""
+    asked: list[tuple[str, str]] = []
+
+    class Noting(LocalProvider):
+        def __getattribute__(self, name: str) -> Any:
+            if name in WAITING:
+                asked.append((name, threading.current_thread().name))
+            return super().__getattribute__(name)
+
+        def _up(self, *_: Any) -> ClusterInfo:
+            """Start nothing."""
+            return self.get(CLUSTER)
+
+    provider_types[0] = Noting
+    assert all(hasattr(LocalProvider, name) for name in WAITING)
     for row in sorted(ROWS, key=lambda row: row.method == "DELETE"):
         if row.path.endswith("/live"):
             continue
-        body = None if row.method == "GET" else json.dumps(bodies.get(row.path, {}))
-        path = row.path.removeprefix("llmops/") + query
-        with calls_on_this_thread(OFF_THE_LOOP) as on_loop:
-            answer = await api(path, method=row.method, body=body)
-        assert answer.code < 500, (row, answer.body)
-        assert on_loop == [], row
+        before = len(asked)
+        await _of_row(api, row)
+        needed = [one for one in asked[before:] if one[1].startswith(("llmops-server", "Main"))]
+        assert needed == [], row
+    assert {name for name, _ in asked} >= {"names", "get", "connect"}
 
 
 async def test_of_two_that_resume_one_wins_and_the_other_is_reported(

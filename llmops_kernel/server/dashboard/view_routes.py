@@ -50,7 +50,7 @@ class ViewsHandler(LLMOpsHandler):
         views, user = self.manager.views, str(self.current_user.username)
         view = views.renew(body.view, cluster=body.cluster, user=user)
         if view is None:
-            connection = await self.run(self._connect, body.cluster)
+            connection = await self.ask(self._connect, body.cluster)
             try:
                 pages = await self._pages(body.cluster, connection)
             except NoPagesError as error:
@@ -122,7 +122,8 @@ class PageHandler(RelayHandler):
             self.redirect(f"../../dashboard/{quote(view.cluster, safe='')}/")
             return
         loop = asyncio.get_running_loop()
-        file = await loop.run_in_executor(self.manager.executor, view.pages.read, path)
+        # Not `executor`: the page of one cluster must not wait for another that hangs.
+        file = await loop.run_in_executor(self.manager.own_threads, view.pages.read, path)
         if file is None:
             raise HTTPError(404)
         self.set_header("Content-Security-Policy", _PAGE_POLICY)

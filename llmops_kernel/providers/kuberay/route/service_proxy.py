@@ -7,6 +7,7 @@ import base64
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -21,6 +22,8 @@ TOKEN_HEADER: Final = "X-Ray-Authorization"
 REREAD_PAUSE_S: Final = 2.0
 _REFUSED: Final = frozenset({401, 403})
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
+# Not asyncio's own threads: those also look up host names, for the whole Jupyter server.
+_WAITING: Final = ThreadPoolExecutor(8, thread_name_prefix="llmops-token")
 
 
 class GatewayRefusal(httpx.TransportError):
@@ -160,7 +163,8 @@ class RouteAuth(httpx.Auth):
         self, request: httpx.Request
     ) -> AsyncGenerator[httpx.Request, httpx.Response]:
         # Secrets and credential plug-ins may take a second: do not read them on the event loop.
-        sent = await asyncio.to_thread(self._token.value) if self._token else None
+        wait = asyncio.get_running_loop().run_in_executor
+        sent = await wait(_WAITING, self._token.value) if self._token else None
         for is_second in (False, True):
             self._set(request, sent)
             flow = self._gate_for(request).async_auth_flow(request)
@@ -178,7 +182,7 @@ class RouteAuth(httpx.Auth):
             if is_second or not refused or not _asks_for_another_token(request, response):
                 return
             assert self._token is not None
-            sent = await asyncio.to_thread(self._token.renewed, refused)
+            sent = await wait(_WAITING, self._token.renewed, refused)
             if sent == refused:
                 return
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from llmops_kernel.providers.dashboard.http import open_async_http, open_http
 from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.kuberay.api.client import Kube
 from llmops_kernel.providers.kuberay.route.in_cluster import is_inside
-from llmops_kernel.providers.kuberay.route.service_proxy import RouteAuth
+from llmops_kernel.providers.kuberay.route.service_proxy import RayToken, RouteAuth
 from llmops_kernel.providers.kuberay.route.tunnel import Target, close_routes, open_route
 from llmops_kernel.providers.protocol import Route
 from tests.k8s.standin.process import PolicyRule, StandIn
@@ -78,6 +79,33 @@ def test_kubernetes_credentials_go_to_its_own_server_alone(token_ray: TokenRay) 
     with httpx.Client(auth=auth, trust_env=False) as http:
         http.get(f"http://127.0.0.1:{token_ray.port}/api/version")
     assert "of-kubernetes" not in token_ray.reported()
+
+
+def test_tokens_that_nobody_gives_out_leave_asyncio_its_threads() -> None:
+    given = threading.Event()
+
+    class Hanging(RayToken):
+        def __init__(self) -> None:
+            """Without a Secret."""
+
+        def value(self) -> str:
+            given.wait(60)
+            return "late"
+
+    async def ask() -> float:
+        auth = RouteAuth(None, gate_url="https://127.0.0.1:1", token=Hanging())
+        flows = [auth.async_auth_flow(httpx.Request("GET", "http://x/")) for _ in range(100)]
+        waiting = [asyncio.ensure_future(anext(flow)) for flow in flows]
+        await asyncio.sleep(0.2)
+        began_s = time.monotonic()
+        try:
+            await asyncio.wait_for(asyncio.to_thread(time.monotonic), 20)
+            return time.monotonic() - began_s
+        finally:
+            given.set()
+            assert {sent.url.host for sent in await asyncio.gather(*waiting)} == {"x"}
+
+    assert asyncio.run(ask()) < 10
 
 
 @pytest.mark.parametrize("access", [PROXY, FORWARD])
