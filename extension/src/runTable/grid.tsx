@@ -1,14 +1,12 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { starredIcon } from '../icons';
 import { StateBadge } from '../ui/parts';
 import { RunTableColumn, RunTableLine, RunTableRun } from '../wire';
 import { colourOf } from './colours';
-import { shortHeads } from './heads';
+import { Head } from './head';
 import { RunTableModel } from './model';
 import { IGridProps } from './props';
-import { nextSort, sortOf } from './state';
 
 export const LINE_PX = 28;
 /** Browsers cannot make an element higher than some ten million pixels. */
@@ -45,17 +43,23 @@ export function Grid(props: IGridProps): JSX.Element {
     (_, i) => first + i
   );
   const columns = answer?.columns ?? [];
+  // Only rows of a tree can be open or closed.
+  const isGrouped = model.state.group !== '';
   return (
     <div
       ref={scroller}
       className="llmops-runtable-scroll"
       tabIndex={0}
-      role="grid"
+      role={isGrouped ? 'treegrid' : 'grid'}
       aria-label={trans.__('Runs')}
       aria-rowcount={numLines + 1}
       aria-colcount={columns.length + 1}
       aria-multiselectable
-      aria-activedescendant={lineId(model.active)}
+      aria-activedescendant={
+        model.active >= first && model.active < last
+          ? lineId(model.active)
+          : undefined
+      }
       onScroll={event => setTop(event.currentTarget.scrollTop)}
       onKeyDown={event => onKey(event, props, scroller.current, height)}
     >
@@ -77,59 +81,6 @@ function lineId(index: number): string {
   return `llmops-runtable-line-${index}`;
 }
 
-function Head(
-  props: IGridProps & { columns: readonly RunTableColumn[] }
-): JSX.Element {
-  const { model, trans, columns } = props;
-  const { sort } = model.state;
-  const heads = shortHeads(columns);
-  return (
-    <div className="llmops-runtable-head" role="rowgroup">
-      <div className="llmops-runtable-line" role="row" aria-rowindex={1}>
-        <div
-          className="llmops-runtable-name"
-          role="columnheader"
-          aria-sort={sortOf(sort, 'run')}
-        >
-          {trans.__('run')}
-        </div>
-        {columns.map((column, at) => (
-          <div
-            key={column.name}
-            className="llmops-runtable-cell"
-            data-type={column.type}
-            data-differs={column.differs}
-            role="columnheader"
-            aria-sort={sortOf(sort, column.name)}
-          >
-            <button
-              type="button"
-              tabIndex={-1}
-              title={headTitle(column, trans)}
-              onClick={() =>
-                model.set({ sort: nextSort(sort, column.name, column.better) })
-              }
-            >
-              {heads[at]}
-            </button>
-          </div>
-        ))}
-      </div>
-    </div>
-  );
-}
-
-function headTitle(column: RunTableColumn, trans: TranslationBundle): string {
-  const words = [trans.__('Sort by %1', column.name)];
-  if (column.better) {
-    words.push(trans.__('%1 is better', column.better));
-  }
-  if (column.differs) {
-    words.push(trans.__('differs between these runs'));
-  }
-  return words.join('; ');
-}
-
 function Line(
   props: IGridProps & { index: number; columns: readonly RunTableColumn[] }
 ): JSX.Element {
@@ -149,6 +100,7 @@ function Line(
       <div
         {...shared}
         className="llmops-runtable-line llmops-runtable-group"
+        aria-level={1}
         aria-expanded={!is_closed}
         onClick={() => model.toggleGroup(key)}
       >
@@ -172,6 +124,7 @@ function Line(
       {...shared}
       className="llmops-runtable-line"
       data-run-id={run.run_id}
+      aria-level={model.state.group ? 2 : undefined}
       aria-selected={model.selected.has(run.run_id)}
       onClick={event => onClick(event, props, run)}
       onDoubleClick={() => props.open(run.run_id)}

@@ -1,12 +1,13 @@
 import * as React from 'react';
 
 /**
- * Arrow keys, Home and End move through a list: between the elements that `selector` finds in it.
- * Tab still reaches each row's other buttons.
+ * Arrow keys, Home and End move through a list, or a row: between the elements that `selector`
+ * finds in it. Tab still reaches each row's other buttons.
  */
 export function moveByArrows(
   event: React.KeyboardEvent<HTMLElement>,
-  selector: string
+  selector: string,
+  layout: 'list' | 'row' = 'list'
 ): void {
   const rows = [...event.currentTarget.querySelectorAll<HTMLElement>(selector)];
   const visible = rows.filter(
@@ -18,9 +19,11 @@ export function moveByArrows(
     return;
   }
   const last = visible.length - 1;
+  const [next, before] =
+    layout === 'list' ? ['ArrowDown', 'ArrowUp'] : ['ArrowRight', 'ArrowLeft'];
   const wanted: Record<string, number> = {
-    ArrowDown: Math.min(last, at + 1),
-    ArrowUp: Math.max(0, at - 1),
+    [next]: Math.min(last, at + 1),
+    [before]: Math.max(0, at - 1),
     Home: 0,
     End: last
   };

@@ -159,6 +159,22 @@ export function TroubleBox(props: {
 }
 
 /**
+ * What is wider than its place: scrolled by the arrow keys too.
+ */
+export function Scrolled(props: {
+  label: string;
+  className: string;
+  children: React.ReactNode;
+}): JSX.Element {
+  const { label, className, children } = props;
+  return (
+    <div className={className} role="region" aria-label={label} tabIndex={0}>
+      {children}
+    </div>
+  );
+}
+
+/**
  * A button that shows only a picture: its words are in the tooltip and for screen readers.
  */
 export function IconButton(props: {

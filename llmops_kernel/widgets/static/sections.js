@@ -193,7 +193,7 @@ function evaluations() {
   const update = onChange(({ columns, rows }) => {
     element.hidden = !rows.length;
     if (!rows.length) return;
-    element.replaceChildren(h("summary", {}, `Evaluations (${rows.length})`), h("div.scroll", {}, tableOf(columns, rows)));
+    element.replaceChildren(h("summary", {}, `Evaluations (${rows.length})`), scrolled("Evaluations", columns, rows));
   });
   return { element, update: (s) => update(s.eval_rows ?? { columns: [], rows: [] }) };
 }
@@ -224,7 +224,7 @@ function overSteps({ row, answers }, open) {
   const lines = answers.map(({ at, words, more }) =>
     h("div.answer", { role: "listitem" },
       h("span.label", {}, `step ${at}`),
-      h("div.sampletext", {}, ...words.map(([text, isNew]) => h(isNew ? "mark" : "span", {}, text)), more)));
+      h("div.sampletext", { tabindex: 0 }, ...words.map(([text, isNew]) => h(isNew ? "mark" : "span", {}, text)), more)));
   const first = answers[0].at;
   const element = h("details.answers", { open: open.has(row) },
     h("summary", {}, `${answers.length} answers since step ${first}`), h("div", { role: "list" }, ...lines));
@@ -246,9 +246,14 @@ function members() {
   const update = onChange(({ columns, rows }) => {
     element.hidden = rows.length < 2;
     if (element.hidden) return;
-    element.replaceChildren(h("summary", {}, `Replicas (${rows.length})`), h("div.scroll", {}, tableOf(columns, rows)));
+    element.replaceChildren(h("summary", {}, `Replicas (${rows.length})`), scrolled("Replicas", columns, rows));
   });
   return { element, update: (s) => update(s.members ?? { columns: [], rows: [] }) };
+}
+
+/** A table that may be larger than its place: it scrolls by the arrow keys too. */
+function scrolled(label, columns, rows) {
+  return h("div.scroll", { role: "region", "aria-label": label, tabindex: 0 }, tableOf(columns, rows));
 }
 
 function tableOf(columns, rows) {

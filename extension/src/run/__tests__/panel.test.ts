@@ -93,6 +93,11 @@ describe('the panel', () => {
     expect([...host.querySelectorAll('mark')].map(m => m.textContent)).toEqual([
       HOSTILE
     ]);
+    expect(
+      [...answers().querySelectorAll<HTMLElement>('.llmops-sampletext')].every(
+        text => text.tabIndex === 0
+      )
+    ).toBe(true);
     expect(answers().querySelector('summary')?.textContent).toBe(
       '2 answers since step 0'
     );
@@ -175,6 +180,10 @@ describe('the panel', () => {
       members: { columns: ['', 'rows/s'], rows }
     });
     expect(fold(host, 'Replicas (2)')?.textContent).toContain('replica 1');
+    // What scrolls is reached by Tab.
+    const scroller = host.querySelector<HTMLElement>('.llmops-scroll');
+    expect(scroller?.tabIndex).toBe(0);
+    expect(scroller?.getAttribute('aria-label')).toBe('Replicas');
   });
 
   it('says what a run of the kind saves when it is stopped', async () => {

@@ -1,6 +1,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { Scrolled } from '../../ui/parts';
 import { ComparedFigure, Comparison } from '../../wire';
 import { RunHeads } from './heads';
 
@@ -22,7 +23,10 @@ export function Figures(props: {
     return null;
   }
   return (
-    <div className="llmops-compare-scroll">
+    <Scrolled
+      className="llmops-compare-scroll"
+      label={trans.__('Figures of the runs')}
+    >
       <table
         className="llmops-lab-table llmops-compare-figures"
         style={{ minWidth: NAME_PX + FIGURE_PX * comparison.runs.length }}
@@ -49,6 +53,6 @@ export function Figures(props: {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scrolled>
   );
 }

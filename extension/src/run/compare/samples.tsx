@@ -2,6 +2,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { DASH } from '../../ui/format';
+import { Scrolled } from '../../ui/parts';
 import { Comparison, SampledAnswer } from '../../wire';
 import { RunHeads } from './heads';
 
@@ -23,7 +24,10 @@ export function SamplesSection(props: {
   return (
     <section aria-label={trans.__('Samples')}>
       <h3>{trans.__('Samples')}</h3>
-      <div className="llmops-compare-scroll">
+      <Scrolled
+        className="llmops-compare-scroll"
+        label={trans.__('Answers of the runs')}
+      >
         <table
           className="llmops-lab-table llmops-compare-samples"
           style={{ minWidth: COLUMN_PX * (2 + runs.length) }}
@@ -46,7 +50,7 @@ export function SamplesSection(props: {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scrolled>
     </section>
   );
 }

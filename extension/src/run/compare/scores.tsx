@@ -3,7 +3,7 @@ import * as React from 'react';
 
 import { count, DASH } from '../../ui/format';
 import { useChanges } from '../../ui/hooks';
-import { Busy, TroubleBox } from '../../ui/parts';
+import { Busy, Scrolled, TroubleBox } from '../../ui/parts';
 import { ScoreComparison, ScoredMetric } from '../../wire';
 import { RowsTable } from './scoreRows';
 import { RowsKind, ScoresModel } from './scoresModel';
@@ -62,7 +62,7 @@ function Metrics(props: {
     trans.__('Change')
   ];
   return (
-    <div className="llmops-compare-scroll">
+    <Scrolled className="llmops-compare-scroll" label={trans.__('Metrics')}>
       <table className="llmops-lab-table llmops-scores-metrics">
         <thead>
           <tr>
@@ -90,7 +90,7 @@ function Metrics(props: {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scrolled>
   );
 }
 

@@ -94,6 +94,12 @@ describe('RunsModel', () => {
     expect(asked).toHaveLength(2);
   });
 
+  it('finds a run by what it differs in', () => {
+    const run = row('lora-1', { differs: 'lr 2e-3 · r 16' });
+    expect(matches(run, '2e-3')).toBe(true);
+    expect(matches(run, 'r 32')).toBe(false);
+  });
+
   it('takes what a panel shows of an older run, until the list has it', () => {
     const [model, live] = made();
     live.say(list([row('new')], true));

@@ -1,0 +1,79 @@
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { moveByArrows } from '../ui/arrows';
+import { RunTableColumn } from '../wire';
+import { shortHeads } from './heads';
+import { IGridProps } from './props';
+import { nextSort, sortOf } from './state';
+
+/**
+ * The heads of the columns: one place for Tab, the arrow keys move between them, Enter sorts.
+ */
+export function Head(
+  props: IGridProps & { columns: readonly RunTableColumn[] }
+): JSX.Element {
+  const { model, trans, columns } = props;
+  const { sort } = model.state;
+  const [focused, setFocused] = React.useState('');
+  const heads = shortHeads(columns);
+  const first = Math.max(
+    0,
+    columns.findIndex(({ name }) => name === focused)
+  );
+  return (
+    <div className="llmops-runtable-head" role="rowgroup">
+      <div
+        className="llmops-runtable-line"
+        role="row"
+        aria-rowindex={1}
+        onKeyDown={event => {
+          moveByArrows(event, 'button', 'row');
+          // Else Enter would also open the run whose line is active.
+          event.stopPropagation();
+        }}
+      >
+        <div
+          className="llmops-runtable-name"
+          role="columnheader"
+          aria-sort={sortOf(sort, 'run')}
+        >
+          {trans.__('run')}
+        </div>
+        {columns.map((column, at) => (
+          <div
+            key={column.name}
+            className="llmops-runtable-cell"
+            data-type={column.type}
+            data-differs={column.differs}
+            role="columnheader"
+            aria-sort={sortOf(sort, column.name)}
+          >
+            <button
+              type="button"
+              tabIndex={at === first ? 0 : -1}
+              title={headTitle(column, trans)}
+              onFocus={() => setFocused(column.name)}
+              onClick={() =>
+                model.set({ sort: nextSort(sort, column.name, column.better) })
+              }
+            >
+              {heads[at]}
+            </button>
+          </div>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+function headTitle(column: RunTableColumn, trans: TranslationBundle): string {
+  const words = [trans.__('Sort by %1', column.name)];
+  if (column.better) {
+    words.push(trans.__('%1 is better', column.better));
+  }
+  if (column.differs) {
+    words.push(trans.__('differs between these runs'));
+  }
+  return words.join('; ');
+}
