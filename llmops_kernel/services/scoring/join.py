@@ -28,7 +28,7 @@ OWN_COLUMNS = frozenset(
         "input_raw",
     }
 )  # fmt: skip
-_NOTHING = 0
+_NOTHING, _EMPTY = 0, 1
 _SAMPLE = 200
 
 
@@ -159,8 +159,11 @@ def _keys(column: Any) -> Any:
 
 def _fingerprints(values: list[Any]) -> Ints:
     """Return 64 bits of each text, equal for equal texts in this process."""
+    # Python's hash of the empty text is 0, which is for rows without one.
     return np.fromiter(
-        (_NOTHING if value is None else hash(value) for value in values), np.int64, len(values)
+        (_NOTHING if value is None else hash(value) or _EMPTY for value in values),
+        np.int64,
+        len(values),
     )
 
 

@@ -244,6 +244,14 @@ def test_unknown_kinds_and_metrics_are_refused(compared: OutputComparison) -> No
     assert "rouge1" in raised.value.remedy
 
 
+def test_an_empty_answer_is_an_answer(tmp_path: Path) -> None:
+    first = output(tmp_path / "a", [scored(0, ""), scored(1, ""), scored(2, "")])
+    second = output(tmp_path / "b", [scored(0, None), scored(1, ""), scored(2, "c")])
+    compared = OutputComparison(first, second)
+    assert compared.difference.counts["changed"] == 1
+    assert (compared.stability.rows, compared.stability.identical) == (2, 0.5)
+
+
 def test_without_a_metric_rows_can_only_change(tmp_path: Path) -> None:
     first = output(tmp_path / "a", [scored(0, "a", metric_confidence=0.5)])
     second = output(tmp_path / "b", [scored(0, "b", metric_confidence=0.9)])
