@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -128,7 +129,8 @@ def _scratch(final: Path | None) -> Iterator[Path]:
     made = [one for one in (above, *above.parents) if not one.exists()]
     scratch = above / f".{name}.{secrets.token_hex(4)}.part"
     try:
-        scratch.mkdir(parents=True)
+        scratch.parent.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir(mode=_mode(final))
         yield scratch
     except OSError as error:
         raise ExportError(
@@ -142,12 +144,24 @@ def _scratch(final: Path | None) -> Iterator[Path]:
                 folder.rmdir()
 
 
+def _mode(final: Path | None) -> int:
+    """Return the mode of the folder that is written, less the umask's.
+
+    On its way to the hub it is in a folder that all users share, and nobody else is to read it.
+    An earlier export that its user closed to others stays closed.
+    """
+    if final is None:
+        return 0o700
+    return stat.S_IMODE(final.stat().st_mode) | 0o700 if final.exists() else 0o777
+
+
 def _put_in_place(scratch: Path, final: Path) -> None:
     """Rename the whole folder; an earlier export leaves only when the new one is in its place."""
     if not final.exists():
         scratch.rename(final)
         return
     old = final.with_name(f".{final.name}.{secrets.token_hex(4)}.old")
+    scratch.chmod(_mode(final))  # Whatever the umask is.
     final.rename(old)
     try:
         scratch.rename(final)
