@@ -193,4 +193,26 @@ describe('ScoresSection', () => {
     act(() => root.unmount());
     vi.unstubAllGlobals();
   });
+
+  it('opens one of the rows that have no key', async () => {
+    vi.stubGlobal('IS_REACT_ACT_ENVIRONMENT', true);
+    const without = { ...ROW, key: 'None' };
+    const model = new ScoresModel(
+      server(path =>
+        path.startsWith('compare/scores')
+          ? COMPARISON
+          : { ...(usual(path) as object), rows: [without, without] }
+      ),
+      ['a', 'b']
+    );
+    await model.refresh();
+    const host = document.createElement('div');
+    const root = createRoot(host);
+    const trans = nullTranslator.load('llmops');
+    act(() => root.render(<ScoresSection model={model} trans={trans} />));
+    act(() => host.querySelector<HTMLElement>('th button')?.click());
+    expect(host.querySelectorAll('.llmops-scores-opened')).toHaveLength(1);
+    act(() => root.unmount());
+    vi.unstubAllGlobals();
+  });
 });

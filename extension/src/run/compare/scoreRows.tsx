@@ -27,10 +27,10 @@ export function RowsTable({ model, trans }: IProps): JSX.Element {
   if (page.rows.length === 0) {
     return <p>{trans.__('There are no such rows.')}</p>;
   }
-  const toggle = (key: string) => {
+  const toggle = (id: string) => {
     const next = new Set(open);
-    if (!next.delete(key)) {
-      next.add(key);
+    if (!next.delete(id)) {
+      next.add(id);
     }
     setOpen(next);
   };
@@ -47,24 +47,28 @@ export function RowsTable({ model, trans }: IProps): JSX.Element {
           </tr>
         </thead>
         <tbody>
-          {page.rows.map(row => (
-            <React.Fragment key={row.key}>
-              <Row
-                row={row}
-                metric={page.metric}
-                isOpen={open.has(row.key)}
-                toggle={() => toggle(row.key)}
-                trans={trans}
-              />
-              {open.has(row.key) && (
-                <tr className="llmops-scores-opened">
-                  <td colSpan={page.metric ? 5 : 4}>
-                    <OpenedRow row={row} trans={trans} />
-                  </td>
-                </tr>
-              )}
-            </React.Fragment>
-          ))}
+          {page.rows.map((row, place) => {
+            // Rows that could not be read have no key.
+            const id = `${page.kind} ${page.offset + place} ${row.key}`;
+            return (
+              <React.Fragment key={id}>
+                <Row
+                  row={row}
+                  metric={page.metric}
+                  isOpen={open.has(id)}
+                  toggle={() => toggle(id)}
+                  trans={trans}
+                />
+                {open.has(id) && (
+                  <tr className="llmops-scores-opened">
+                    <td colSpan={page.metric ? 5 : 4}>
+                      <OpenedRow row={row} trans={trans} />
+                    </td>
+                  </tr>
+                )}
+              </React.Fragment>
+            );
+          })}
         </tbody>
       </table>
       <Pager page={page} model={model} trans={trans} />
