@@ -12,14 +12,18 @@ from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.hooks import load_functions
-from llmops_kernel.errors import DataError, LLMOpsError
+from llmops_kernel.errors import DataError, LLMOpsError, ModelError
 from llmops_kernel.models.source import model_source
+from llmops_kernel.score.engines.checkpoint import check_adapter, shapes_of
+from llmops_kernel.score.engines.prompts import PromptError
 from llmops_kernel.score.engines.protocol import EngineSpec, Job
+from llmops_kernel.score.engines.registry import NAMES
 from llmops_kernel.score.evaluate.row_scorer import RowScorer
 from llmops_kernel.score.input.prompts import PromptMaker
 from llmops_kernel.score.output.table import OutputColumns, columns_of, columns_of_schema
 from llmops_kernel.score.scorer import HOOKS
 from llmops_kernel.score.standing.replicas import Deployment, code_of
+from llmops_kernel.score.versions import model_version
 from llmops_kernel.store.files import find
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.tables.files import table_files
@@ -147,6 +151,7 @@ def job_of(config: ScoreConfig, *, adapter: str) -> Job:
         stop=sampling.stop,
         seed=sampling.seed,
         adapter=adapter,
+        adapter_version=model_version(adapter) if "://" in adapter else "",
     )
 
 
@@ -161,9 +166,11 @@ def engine_choice(
     settings = config.engine
     kind, python, warning = _engine_type(settings.type, score_python=score_python)
     cache = Path(spec.cache_root) if spec.cache_root else None
+    model = model_source(config.model.id, roots=roots(spec), cache=cache)
     engine = EngineSpec(
         type=kind,
-        model=model_source(config.model.id, roots=roots(spec), cache=cache),
+        model=model,
+        version=model_version(model),
         revision=config.model.revision,
         dtype=config.model.dtype,
         trust_remote_code=config.model.trust_remote_code,
@@ -225,3 +232,28 @@ def adapter_folder(spec: RunSpec, adapter: str) -> str:
             remedy="name the output folder of a LoRA run in model.adapter, or the run in model.run",
         )
     return str(found.resolve())
+
+
+def check_adapter_base(spec: EngineSpec, adapter: str) -> None:
+    """Raise ModelError for an adapter of another base, where the files of both say so.
+
+    The engine looks again: here only what is certain is refused. Files behind a URL are not read,
+    names of a checkpoint may not be those of the loaded model, and packed weights have other
+    shapes.
+    """
+    model = Path(spec.model)
+    if not adapter or "://" in adapter or spec.type not in NAMES or not model.is_dir():
+        return
+    try:
+        config = json.loads((model / "config.json").read_text())
+        is_packed = "quantization_config" in config
+        base = {} if is_packed else shapes_of(model)
+        check_adapter(adapter, base, spec.model, is_complete=False)
+    except (OSError, ValueError):
+        return
+    except PromptError as error:
+        raise ModelError(
+            f"No row can be scored: {error}.",
+            remedy="name an adapter of this model in model.adapter, or the base of this adapter in"
+            " model.id",
+        ) from error

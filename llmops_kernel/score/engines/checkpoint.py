@@ -18,6 +18,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Name of a weight -> its shape."""
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 _ADAPTER = "adapter_model.safetensors"
+_ADAPTER_CONFIG = "adapter_config.json"
 _MAX_HEADER = 100_000_000
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
@@ -72,10 +73,11 @@ def check_memory(spec: EngineSpec, free_bytes: int | None = None) -> None:
         )
 
 
-def check_adapter(folder: str, base: Shapes, model: str) -> int:
+def check_adapter(folder: str, base: Shapes, model: str, *, is_complete: bool = True) -> int:
     """Return the rank of a LoRA adapter. Raises PromptError where it is not of this model.
 
     Shapes decide, not the base's name in the adapter's config: the same model has many names.
+    `is_complete`: the base has no weights but these.
     """
     rank, named = _adapter_config(Path(folder))
     weights = shapes_of(Path(folder), _ADAPTER)
@@ -84,7 +86,7 @@ def check_adapter(folder: str, base: Shapes, model: str) -> int:
     for name, shape in weights.items():
         module, part = _target(name)
         wanted = base.get(module)
-        if part and base and wanted is None:
+        if part and base and wanted is None and is_complete:
             raise _other_base(folder, named, model, f"{module} is not in this model")
         if wanted is None or len(wanted) != 2 or len(shape) != 2:
             continue
@@ -98,14 +100,15 @@ def check_adapter(folder: str, base: Shapes, model: str) -> int:
 def version_of(folder: str) -> str:
     """Return a name of an adapter's files that changes when they are written anew."""
     try:
-        return f"{folder}@{(Path(folder) / _ADAPTER).stat().st_mtime_ns}"
+        stats = [(Path(folder) / name).stat() for name in (_ADAPTER, _ADAPTER_CONFIG)]
     except OSError:
         return folder
+    return f"{folder}@" + "-".join(f"{one.st_mtime_ns}.{one.st_size}" for one in stats)
 
 
 def _adapter_config(folder: Path) -> tuple[int, str]:
     """Return the largest rank and the name of the base."""
-    file = folder / "adapter_config.json"
+    file = folder / _ADAPTER_CONFIG
     try:
         config = json.loads(file.read_text())
     except OSError as error:

@@ -23,6 +23,8 @@ class EngineSpec:
     """A name of the registry: `vllm`, `transformers`."""
     model: str
     """A folder that the engine's node sees, or a hub id."""
+    version: str = ""
+    """Another one when the model's files are written anew; empty where that is unknown."""
     revision: str | None = None
     dtype: str = "bfloat16"
     trust_remote_code: bool = False
@@ -65,6 +67,8 @@ class Job:
     seed: int = 0
     adapter: str = ""
     """Folder of a LoRA adapter on the engine's node; empty: the model as it is."""
+    adapter_version: str = ""
+    """Of an adapter behind a URL; another one when its files are written anew."""
     stream: bool = False
     """Whether `step` also returns answers that are not finished."""
 

@@ -144,7 +144,10 @@ def _judge(config: ScoreConfig) -> Iterator[Broken]:
 
 
 def _evaluation(config: ScoreConfig) -> Iterator[Broken]:
+    is_logprob = config.task.type == "logprob"
     wanted = [name for name in config.evaluation.metrics if name in _NEEDS_REFERENCE]
+    if is_logprob:  # Without a reference it rates the prompt.
+        wanted = [name for name in wanted if name != "perplexity"]
     if wanted and not config.prompt.reference and config.hooks.file is None:
         yield Broken(
             path="evaluation.metrics",
@@ -152,10 +155,10 @@ def _evaluation(config: ScoreConfig) -> Iterator[Broken]:
             suggestion="name its column in prompt.reference",
             uses=("prompt.reference", "hooks"),
         )
-    if "perplexity" in wanted and config.task.type != "logprob":
+    if "perplexity" in wanted:
         yield Broken(
             path="evaluation.metrics",
-            message="perplexity is of the reference's tokens, which only the task logprob reads",
+            message="perplexity is of tokens that are given, which only the task logprob rates",
             suggestion="set task.type to logprob",
             uses=("task.type",),
         )

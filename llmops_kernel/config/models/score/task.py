@@ -18,7 +18,8 @@ class Task(Section):
 
     type: TaskType = "generate"
     """`generate` text; `classify`: one of `choices`; `json`: an object of `json_schema`; `logprob`:
-    how probable the reference is as the answer; `embed`: a vector."""
+    how probable the reference is as the answer, or the prompt itself where no reference is named;
+    `embed`: a vector."""
     choices: tuple[str, ...] = ()
     """The answers of `classify`."""
     json_schema: dict[str, Any] | None = None
