@@ -116,11 +116,13 @@ def provider_for_name(name: str, *, among: Providers | None = None) -> ClusterPr
         else:
             known += names
     listed = ", ".join(sorted(known)) or "none yet"
-    also, remedy = "", f"llmops up {name}"
     if error is not None:
-        also, remedy = f". Could not be checked: {error.message}", f"{error.remedy}; or {remedy}"
+        raise ClusterNotFoundError(
+            f"Whether there is a cluster {name!r} is unknown: {error.message}. Known: {listed}",
+            remedy=f"{error.remedy}; or llmops up {name}" if error.remedy else f"llmops up {name}",
+        )
     raise ClusterNotFoundError(
-        f"There is no cluster {name!r}; known: {listed}{also}", remedy=remedy
+        f"There is no cluster {name!r}; known: {listed}", remedy=f"llmops up {name}"
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llmops_kernel.cli.clusters.details import details, outcome
+from llmops_kernel.cli.console import out
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.providers.protocol import ActionPreview, ClusterAction, ClusterInfo, ClusterState
@@ -51,6 +54,38 @@ def test_what_does_not_fit_the_state_is_refused_with_the_reason(
     assert llmops(*words, "--yes") == 1
     reported = capsys.readouterr().err
     assert f"Cannot {words[0]} cluster 'lab': {why}" in reported
+
+
+@pytest.mark.parametrize(
+    ("state", "head_runs", "words", "age"),
+    [
+        ("stopping", False, "is being stopped", "up for"),
+        ("stopped", False, "is stopped", "created"),
+        ("stopped", True, "has no workers any more, and its head keeps running", "up for"),
+        ("starting", False, "is starting: It waits in queue a", "up for"),
+    ],
+)
+def test_the_words_about_a_cluster_that_was_told_to_stop(
+    state: str,
+    head_runs: bool,
+    words: str,
+    age: str,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    info = ClusterInfo(
+        name="one",
+        provider="kuberay",
+        state=ClusterState(state),
+        head_runs=head_runs,
+        message="It waits in queue a",
+        created_s=time.time() - 60,
+    )
+    assert outcome(info) == words
+    out().print(details(info))
+    printed = capsys.readouterr().out
+    assert age in printed
+    assert ("created" if age == "up for" else "up for") not in printed
 
 
 def test_resume_and_scale_report_what_came_of_it(

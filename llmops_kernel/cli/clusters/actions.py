@@ -20,14 +20,15 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 @command(CLUSTERS, example="llmops suspend local --yes")
 def suspend(name: ClusterName = "local", yes: Yes = False, force: Force = False) -> None:
     """Stop a cluster's processes and keep its definition: `resume` starts it again."""
-    from llmops_kernel.cli.console import out
+    from llmops_kernel.cli.clusters.details import outcome
+    from llmops_kernel.cli.console import out, plain
     from llmops_kernel.services.clusters import find
 
     cluster = find(name)
     _confirm(cluster.preview("suspend"), yes=yes)
     _stop(cluster, "suspend", force=force)
-    stopped = "is being stopped" if cluster.info.state == "stopping" else "is stopped"
-    out().print(f"Cluster {name} {stopped}. Next: llmops resume {name}")
+    stopped = plain(outcome(cluster.info).rstrip("."))
+    out().print(f"Cluster {plain(name)} {stopped}. Next: llmops resume {plain(name)}")
 
 
 @command(CLUSTERS, example="llmops resume local")

@@ -72,18 +72,22 @@ def down(
     force: Force = False,
 ) -> None:
     """Stop a cluster. Other processes are not affected. Its runs are kept on disk."""
-    from llmops_kernel.cli.console import out
+    from llmops_kernel.cli.clusters.details import outcome
+    from llmops_kernel.cli.console import out, plain
     from llmops_kernel.errors import ClusterNotFoundError
     from llmops_kernel.services.clusters import find
 
     try:
-        find(name).stop("down", force=force)
+        cluster = find(name)
+        cluster.stop("down", force=force)
     except ClusterNotFoundError:
         if not missing_ok:
             raise
         out().print(f"There is no cluster {name}.")
         return
-    out().print(f"Cluster {name} is down. Its runs are kept: llmops runs")
+    shares = cluster.provider.shares_disk
+    stopped = "is down" if shares else plain(outcome(cluster.info).rstrip("."))
+    out().print(f"Cluster {plain(name)} {stopped}. Its runs are kept: llmops runs")
 
 
 @command(CLUSTERS, example="llmops ls --json")

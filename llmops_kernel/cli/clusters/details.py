@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def details(info: ClusterInfo) -> object:
     """Return all that is known about a cluster, as names and values."""
-    age_s = None if info.created_s is None else time.time() - info.created_s
+    age = seconds(None if info.created_s is None else time.time() - info.created_s)
     return facts(
         {
             "cluster": f"[bold]{plain(info.name)}[/] ({plain(info.provider)})",
@@ -27,7 +27,8 @@ def details(info: ClusterInfo) -> object:
             "image": plain(info.image or ""),
             "workers": plain(workers(info)),
             "idle guard": plain(guard(info)),
-            "up for": seconds(age_s),
+            "up for": "" if info.is_gone else age,
+            "created": f"{age} ago" if info.is_gone and info.created_s is not None else "",
             "nodes": number(info.num_nodes),
             "CPUs": used(info.cpus_used, info.num_cpus),
             "GPUs": used(info.gpus_used, info.num_gpus),
@@ -39,6 +40,15 @@ def details(info: ClusterInfo) -> object:
             "engines": plain(_engines(info)),
             "dashboard": plain(info.dashboard_url or ""),
         }
+    )
+
+
+def outcome(info: ClusterInfo) -> str:
+    """Return what became of a cluster that was told to stop."""
+    if info.head_runs:
+        return "has no workers any more, and its head keeps running"
+    return {"stopping": "is being stopped", "stopped": "is stopped"}.get(
+        info.state, f"is {info.state}{f': {info.message}' if info.message else ''}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from llmops_kernel.errors import ClusterError, ClusterUnreachableError
 from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY, with_scope
 from llmops_kernel.providers.kuberay.api.rbac import granted_by, rbac_file
-from llmops_kernel.providers.kuberay.api.refusals import refusal
+from llmops_kernel.providers.kuberay.api.refusals import is_of_policy, refusal
 
 _STATUS_OF: Final = {401: 401, 403: 403, 404: 404, 409: 409, 400: 422, 422: 422}
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -132,6 +132,8 @@ def _error_of(
     if code == 409:
         return _conflict(said, reason, details, where=where)
     if code in (400, 422):
+        if is_of_policy(said):
+            return _refused(said, where=where, code=code)
         return _invalid(code, said, reason, details)
     if code == 429 or code >= 500:
         return KubeUnreachable(
@@ -171,7 +173,7 @@ def _forbidden(said: str, details: Mapping[str, Any], *, where: str, verb: str) 
     )
 
 
-def _refused(said: str, *, where: str) -> KubeError:
+def _refused(said: str, *, where: str, code: int = 403) -> KubeError:
     """An admission rule, not RBAC: a quota, a missing priority class, an organization's policy."""
     known = refusal(said)
     message = known.message if known else said
@@ -179,7 +181,7 @@ def _refused(said: str, *, where: str) -> KubeError:
     return KubeError(
         f"Rejected in {where}: {message}",
         remedy=remedy or "an admission policy rejects it; ask an administrator of the cluster",
-        code=403,
+        code=code,
         reason="Forbidden",
     )
 

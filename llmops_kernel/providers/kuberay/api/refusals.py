@@ -20,6 +20,9 @@ _SECURITY: Final = re.compile(r"violates PodSecurity \"(?P<level>[^\"]+)\": (?P<
 _WEBHOOK: Final = re.compile(
     r"admission webhook \"(?P<name>[^\"]+)\" denied the request: (?P<why>.+)"
 )
+_POLICY: Final = re.compile(
+    r"ValidatingAdmissionPolicy '(?P<name>[^']+)' with binding '[^']+' denied request: (?P<why>.+)"
+)
 _RANGE: Final = re.compile(
     r"(?P<what>(?:maximum|minimum) \S+ usage per (?:Container|Pod) is [^\"\],]+)"
 )
@@ -42,6 +45,11 @@ def refusal(message: str) -> Waiting | None:
                 is_stuck=True,
             )
     return None
+
+
+def is_of_policy(message: str) -> bool:
+    """Return whether an admission policy of the API server rejects the object."""
+    return bool(_POLICY.search(message))
 
 
 def _quota(found: re.Match[str]) -> Waiting:
@@ -109,6 +117,13 @@ _KNOWN: Final = (
         "policy",
         "admission webhook {name} denied the request: {why}",
         "correct in the template what the message names",
+    ),
+    (
+        _POLICY,
+        "policy",
+        "admission policy {name} denied the request: {why}",
+        "correct in the template what the message names; `kubectl get validatingadmissionpolicy"
+        " {name} -o yaml` shows the rule",
     ),
     (
         _NOT_ALLOWED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY
@@ -85,7 +86,8 @@ def operator_reasons(observation: ClusterObservation) -> list[Waiting]:
     if refused := _refused(observation, is_new=not has_status):
         return [refused]
     if not has_status:
-        return _absent(observation)
+        # A refused pod has its own sentence, and the operator may write no status before it.
+        return [] if any(map(_is_of_pod, observation.own_events())) else _absent(observation)
     if not is_behind(observation.raycluster):
         return []
     return [
@@ -99,19 +101,17 @@ def operator_reasons(observation: ClusterObservation) -> list[Waiting]:
 
 
 def _refused(observation: ClusterObservation, *, is_new: bool) -> Waiting | None:
-    """Return the operator's rejection.
-
-    For an older cluster it is only one of the spec: a pod that could not be created has its own
-    reason.
-    """
+    """Return the operator's rejection of the spec, or of a new cluster what else it failed at."""
     for event in observation.own_events():
         reason = text(event, "reason")
         if text(event, "type") != "Warning" or not _by_operator(event):
             continue
-        if not is_new and not reason.startswith("Invalid") and reason not in _REMEDIES:
+        is_spec = reason.startswith("Invalid") or reason in _REMEDIES
+        if _is_of_pod(event) or not (is_new or is_spec):
             continue
+        what = "rejects the spec" if is_spec else "reports a failure"
         return Waiting(
-            message=f"the operator rejects the spec ({reason}): {one_line(event_text(event))}",
+            message=f"the operator {what} ({reason}): {one_line(event_text(event))}",
             remedy=_REMEDIES.get(
                 reason,
                 "correct in the template what the message names, then run `llmops cluster apply`",
@@ -122,6 +122,12 @@ def _refused(observation: ClusterObservation, *, is_new: bool) -> Waiting | None
     return None
 
 
+def _is_of_pod(event: Obj) -> bool:
+    """Return whether it says that a pod could not be created, by the API server's decision."""
+    return bool(_POD.match(text(event, "reason")))
+
+
+_POD: Final = re.compile(r"Failed(To)?Create\w*Pod$")
 _REMEDIES: Final = {
     "AutoscalerServiceAccountNotFound": "create the ServiceAccount that service_account names, or"
     " remove the field from the template",

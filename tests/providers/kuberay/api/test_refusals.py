@@ -16,6 +16,7 @@ import pytest
 
 from llmops_kernel.errors import ClusterNotFoundError, LLMOpsError
 from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, KubeUnreachable
+from llmops_kernel.providers.kuberay.api.errors import error_of
 from llmops_kernel.providers.kuberay.api.paths import RAYCLUSTER_CRD, raycluster_path
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.protocol import ClusterAction
@@ -108,6 +109,22 @@ def test_a_missing_namespace(cloud: Cloud) -> None:
 def test_a_context_that_is_not_in_the_kubeconfig(cloud: Cloud) -> None:
     with pytest.raises(KubeError, match="no kubeconfig context 'gcp'; known: standin"):
         cloud.provider.up(cloud.template(contexts=["gcp"]), wait=False)
+
+
+def test_an_admission_policy_of_the_api_server_is_named() -> None:
+    """As Kubernetes 1.36 answers where a ValidatingAdmissionPolicy denies a RayCluster."""
+    said = (
+        "rayclusters.ray.io \"one\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding"
+        " binding 'no-latest-all' denied request: images need a version"
+    )
+    body = {"kind": "Status", "reason": "Invalid", "message": said}
+    body["details"] = {"name": "one", "kind": "rayclusters", "causes": [{"message": said}]}
+    error = error_of(422, body, method="POST", path="/x", context="dev")
+    assert error.message == (
+        "Rejected in context dev: admission policy no-latest denied the request: images need a"
+        " version"
+    )
+    assert "get validatingadmissionpolicy no-latest" in error.remedy
 
 
 def test_no_operator(cloud: Cloud, tmp_path: Path) -> None:

@@ -117,6 +117,20 @@ def test_a_place_in_trouble_hides_no_other(cloud: Cloud, other: str, tmp_path: P
     assert cloud.provider.names() == ("a",)
 
 
+def test_a_server_that_is_away_does_not_mean_that_there_is_no_cluster(cloud: Cloud) -> None:
+    """Nobody made a cluster from this home, but the name may be one of that server's."""
+    import yaml
+
+    data = yaml.safe_load(cloud.kubeconfig.read_text())
+    data["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    cloud.kubeconfig.write_text(yaml.safe_dump(data))
+    with pytest.raises(ClusterNotFoundError) as caught:
+        provider_for_name("x")
+    assert caught.value.message.startswith("Whether there is a cluster 'x' is unknown: ")
+    assert "context standin" in caught.value.message
+    assert "check the VPN" in caught.value.remedy
+
+
 def test_a_kubeconfig_for_other_things_is_no_trouble(
     cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

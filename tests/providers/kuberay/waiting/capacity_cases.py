@@ -48,6 +48,44 @@ OF_CAPACITY: dict[str, tuple[ClusterObservation, str, str, str, bool]] = {
         "quota",
         True,
     ),
+    "quota of a cluster without a status": (
+        observation(
+            raycluster(status={}),
+            pods=[],
+            events=[event("FailedToCreateHeadPod", f"Failed to create: {QUOTA}")],
+        ),
+        "The head waits: quota compute of the namespace is exceeded",
+        "kubectl describe resourcequota compute",
+        "quota",
+        True,
+    ),
+    "admission policy of the API server": (
+        observation(
+            raycluster(status={}),
+            pods=[],
+            events=[
+                event(
+                    "FailedToCreateHeadPod",
+                    'Failed to create head Pod team/c-head: pods "c-head" is forbidden:'
+                    " ValidatingAdmissionPolicy 'no-latest' with binding 'no-latest-all' denied"
+                    " request: images need a version",
+                )
+            ],
+        ),
+        "The head waits: admission policy no-latest denied the request: images need a version",
+        "kubectl get validatingadmissionpolicy no-latest",
+        "policy",
+        True,
+    ),
+    "a service that cannot be created": (
+        observation(
+            raycluster(status={}), pods=[], events=[event("FailedToCreateService", "quota")]
+        ),
+        "The operator reports a failure (FailedToCreateService): quota",
+        "llmops cluster apply",
+        "operator",
+        True,
+    ),
     "quota told by the condition only": (
         observation(
             raycluster(
