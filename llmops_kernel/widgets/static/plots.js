@@ -70,16 +70,16 @@ function wholeStep(value) {
   return Number.isInteger(value) ? shortNumber(value) : "";
 }
 
-/** Vertical lines, such as where a run was restarted. */
+/** Vertical lines, such as where a run was restarted; each may have a colour of its own. */
 function drawMarks(plot, marks) {
   const { ctx, bbox } = plot;
   ctx.save();
   ctx.lineWidth = devicePixelRatio;
   ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
-  for (const { x, bad } of marks) {
+  for (const { x, bad, color } of marks) {
     const at = plot.valToPos(x, "x", true);
     if (at < bbox.left || at > bbox.left + bbox.width) continue;
-    ctx.strokeStyle = cssColor(plot.root, bad ? "--jp-error-color1" : "--jp-ui-font-color2", bad ? "#d32f2f" : "#666");
+    ctx.strokeStyle = color ?? cssColor(plot.root, bad ? "--jp-error-color1" : "--jp-ui-font-color2", bad ? "#d32f2f" : "#666");
     ctx.beginPath();
     ctx.moveTo(at, bbox.top);
     ctx.lineTo(at, bbox.top + bbox.height);

@@ -1,11 +1,21 @@
+import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it } from 'vitest';
 
-import { RunRow } from '../../wire';
+import { PanelState, RunRow } from '../../wire';
 import { chooseRuns, runIdsOf } from '../choose';
 import { attachCode, meant } from '../commands';
-import { comparedColumns, drawnAs, overlaid } from '../compare/curves';
+import {
+  COLORS,
+  comparedColumns,
+  comparedEvals,
+  comparedMarks,
+  drawnAs,
+  IDrawnRun,
+  overlaid,
+  overlaidEvals
+} from '../compare/curves';
 import { short, shownNames } from '../compare/names';
-import { groupOf } from '../compare/curvesView';
+import { axisLabel, groupOf } from '../compare/curvesView';
 import { compareId } from '../compare/widget';
 import { usual } from '../configView';
 import { signOf } from '../difference';
@@ -17,6 +27,84 @@ function rowsOf(values: [number, number][]): Rows {
   rows.write(COLUMNS, 0, packed(values));
   return rows;
 }
+
+/** A run with steps and what its panel knows besides. */
+function drawnRun(
+  values: [number, number][],
+  panel: Partial<PanelState>
+): IDrawnRun {
+  const known = { evals: null, eval_curves: [], restart_steps: [] };
+  const whole = {
+    ...known,
+    nan_since: null,
+    ...panel
+  } as unknown as PanelState;
+  return { rows: rowsOf(values), panel: whole };
+}
+
+describe('evaluations over each other', () => {
+  const curve = (points: [number, number][]) => [
+    { name: 'eval_f1', label: 'f1', points }
+  ];
+  const runs = [
+    drawnRun(
+      [
+        [1, 3],
+        [2, 2]
+      ],
+      { evals: [[2, 0.5]], eval_curves: curve([[2, 0.8]]) }
+    ),
+    drawnRun([[1, 3]], { eval_curves: curve([[4, 0.9]]) }),
+    { rows: rowsOf([]), panel: null }
+  ];
+
+  it('have a chart a metric, the loss first', () => {
+    expect(comparedEvals(runs)).toEqual([
+      { name: '', label: 'loss' },
+      { name: 'eval_f1', label: 'f1' }
+    ]);
+    expect(overlaidEvals(runs, '')).toEqual([[2], [0.5], [null], [null]]);
+    expect(overlaidEvals(runs, 'eval_f1')).toEqual([
+      [2, 4],
+      [0.8, null],
+      [null, 0.9],
+      [null, null]
+    ]);
+  });
+
+  it('leave out what a log scale or an unknown axis cannot show', () => {
+    const choice = { x: 'step', smoothing: 0, log: true };
+    const below = [drawnRun([[1, 3]], { evals: [[1, -1]] })];
+    expect(overlaidEvals(below, '', choice)).toEqual([[1], [null]]);
+    expect(overlaidEvals(runs, '', { ...choice, x: 'tokens' })[0]).toEqual([]);
+  });
+
+  it('mark restarts and NaN in the colour of the run', () => {
+    const marked = [
+      runs[1],
+      drawnRun([[1, 3]], { restart_steps: [1], nan_since: 3 })
+    ];
+    expect(
+      comparedMarks(marked, 'step').map(({ run, step, bad }) => [
+        run,
+        step,
+        bad
+      ])
+    ).toEqual([
+      [1, 1, false],
+      [1, 3, true]
+    ]);
+    const [{ color }] = comparedMarks(marked, 'step');
+    expect(color).toBe(COLORS[1]);
+  });
+});
+
+it('an axis is called by its words, never by its key', () => {
+  const trans = nullTranslator.load('llmops');
+  expect(axisLabel('time', 'step', trans)).toBe('hours since the first step');
+  expect(axisLabel('step', 'row', trans)).toBe('row');
+  expect(axisLabel('step', undefined, trans)).toBe('step');
+});
 
 describe('overlaid', () => {
   it('lays runs over the union of their steps', () => {

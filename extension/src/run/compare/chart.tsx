@@ -3,6 +3,7 @@ import * as React from 'react';
 import {
   KEYS,
   axis,
+  drawMarks,
   followMouse,
   logRange,
   pressed,
@@ -13,7 +14,7 @@ import {
 } from '../../generated/panel';
 import { IPlot, PlotData, UPlot } from '../../panelModule';
 import { Json } from '../../tokens';
-import { COLORS } from './curves';
+import { COLORS, IMark } from './curves';
 
 /** Distances of ticks: there is no half step or row. */
 const WHOLE = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap(power =>
@@ -31,6 +32,10 @@ interface IProps {
   fromZero: boolean;
   log: boolean;
   whole: boolean;
+  /** Restarts, and where a curve stops being a number. */
+  marks: readonly IMark[];
+  /** Few values far from each other, as of evaluations. */
+  dots?: boolean;
   shown: IShown;
   /** Each plot by itself, so that all follow one zoom. */
   plotted: Set<IPlot>;
@@ -48,6 +53,8 @@ export interface IShown {
 export function Chart(props: IProps): JSX.Element {
   const host = React.useRef<HTMLDivElement>(null);
   const plot = React.useRef<IPlot | null>(null);
+  const marks = React.useRef(props.marks);
+  marks.current = props.marks;
   const [theme, newTheme] = React.useReducer((count: number) => count + 1, 0);
 
   React.useEffect(() => {
@@ -64,7 +71,7 @@ export function Chart(props: IProps): JSX.Element {
     if (!box) {
       return;
     }
-    const made = new UPlot(optionsOf(box, props), props.data, box);
+    const made = new UPlot(optionsOf(box, props, marks), props.data, box);
     plot.current = made;
     props.plotted.add(made);
     followMouse(made, props.shown);
@@ -89,7 +96,11 @@ export function Chart(props: IProps): JSX.Element {
     theme
   ]);
 
-  React.useEffect(() => plot.current?.setData(props.data), [props.data]);
+  const marked = props.marks.map(({ x }) => x).join();
+  React.useEffect(
+    () => plot.current?.setData(props.data),
+    [props.data, marked]
+  );
 
   return (
     <figure className="llmops-compare-chart">
@@ -115,7 +126,11 @@ export function Chart(props: IProps): JSX.Element {
   );
 }
 
-function optionsOf(host: HTMLElement, props: IProps): Json {
+function optionsOf(
+  host: HTMLElement,
+  props: IProps,
+  marks: { current: readonly IMark[] }
+): Json {
   // The value under the cursor; without a cursor the last one.
   const value = (
     plot: { data: PlotData },
@@ -135,7 +150,8 @@ function optionsOf(host: HTMLElement, props: IProps): Json {
       drag: { x: true, y: false, setScale: false }
     },
     hooks: {
-      setSelect: [(plot: IPlot) => zoomIntoSelection(plot, props.shown)]
+      setSelect: [(plot: IPlot) => zoomIntoSelection(plot, props.shown)],
+      draw: [(plot: IPlot) => drawMarks(plot, marks.current)]
     },
     scales: {
       x: { time: false, range: () => props.shown.range() },
@@ -169,7 +185,7 @@ function optionsOf(host: HTMLElement, props: IProps): Json {
         alpha: faint ? 0.3 : 1,
         width: 1.5,
         spanGaps: true,
-        points: { show: false },
+        points: props.dots ? { show: true, size: 6 } : { show: false },
         value
       }))
     ]

@@ -1,12 +1,14 @@
 import {
   AXIS_COLUMNS,
   UNITS,
+  atSteps,
+  marksOf,
   positive,
   smoothed,
   xValues
 } from '../../generated/panel';
 import { PlotData } from '../../panelModule';
-import { RunColumn } from '../../wire';
+import { PanelState, RunColumn } from '../../wire';
 import { Rows } from '../rows';
 
 /** What can stand on the x axis; the keys are those of the run's panel. */
@@ -51,6 +53,96 @@ export function overlaid(
     ? all.map(numbers => positive(numbers).values as Numbers)
     : all;
   return union(steps, values);
+}
+
+/** What is drawn of one of several runs. */
+export interface IDrawnRun {
+  rows: Rows;
+  /** Null until the run is known. */
+  panel: PanelState | null;
+}
+
+/** A metric of the evaluations; its name is empty for the loss. */
+export interface IEvalMetric {
+  name: string;
+  label: string;
+}
+
+type Points = readonly (readonly [number, number])[];
+
+/** Where a run's points at steps stand on an axis; none where it does not know the axis. */
+function placed(rows: Rows, points: Points, key: string): Points {
+  if (key === 'step') {
+    return points;
+  }
+  const x = xOf(rows, key);
+  return x === null ? [] : (atSteps(points, rows.x, x) as Points);
+}
+
+/** The metrics that at least one of the runs was evaluated by, the loss first. */
+export function comparedEvals(runs: readonly IDrawnRun[]): IEvalMetric[] {
+  const found = new Map<string, string>();
+  runs.forEach(({ panel }) => {
+    if (panel?.evals?.length) {
+      found.set('', 'loss');
+    }
+  });
+  runs.forEach(({ panel }) =>
+    panel?.eval_curves
+      .filter(({ points }) => points.length > 0)
+      .forEach(({ name, label }) => found.set(name, label))
+  );
+  return [...found].map(([name, label]) => ({ name, label }));
+}
+
+/** A metric of the evaluations of several runs, as `overlaid` gives a column. */
+export function overlaidEvals(
+  runs: readonly IDrawnRun[],
+  name: string,
+  { x: key, log }: IChartChoice = AS_IT_IS
+): PlotData {
+  const points = runs.map(({ rows, panel }) => {
+    const curve = panel?.eval_curves.find(one => one.name === name);
+    const own = name === '' ? (panel?.evals ?? []) : (curve?.points ?? []);
+    return placed(rows, own, key);
+  });
+  const values = points.map(own => own.map(([, value]) => value));
+  return union(
+    points.map(own => own.map(([x]) => x)),
+    log ? values.map(own => positive(own).values as Numbers) : values
+  );
+}
+
+/** A vertical line in the colour of its run. */
+export interface IMark {
+  x: number;
+  bad: boolean;
+  color: string;
+  run: number;
+  step: number;
+}
+
+/** Where runs were restarted, and from where on their loss is not a number. */
+export function comparedMarks(
+  runs: readonly IDrawnRun[],
+  key: string
+): IMark[] {
+  return runs.flatMap(({ rows, panel }, run) => {
+    const marks = (panel ? marksOf(panel) : []) as Pick<
+      IMark,
+      'step' | 'bad'
+    >[];
+    const color = COLORS[run % COLORS.length];
+    return marks.flatMap(({ step, bad }) =>
+      placed(rows, [[step, 0]], key).map(([x]) => ({
+        x,
+        bad,
+        color,
+        run,
+        step
+      }))
+    );
+  });
 }
 
 function union(

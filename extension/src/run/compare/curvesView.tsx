@@ -1,14 +1,27 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { PlotData } from '../../panelModule';
 import { IChartSettings } from '../../tokens';
 import { EmptyState } from '../../ui/parts';
 import { RunColumn } from '../../wire';
 import { Chart } from './chart';
-import { X_KEYS, comparedColumns, drawnAs, overlaid, xOf } from './curves';
+import {
+  IChartChoice,
+  IDrawnRun,
+  IMark,
+  X_KEYS,
+  comparedColumns,
+  comparedEvals,
+  comparedMarks,
+  drawnAs,
+  overlaid,
+  overlaidEvals,
+  xOf
+} from './curves';
 import { CompareModel } from './model';
 import { short, shownNames } from './names';
-import { ChartTools } from './tools';
+import { ChartTools, axisNames } from './tools';
 import { useChartChoice, useZoom } from './zoom';
 
 /** What a curve shows: what the model becomes, or how fast and with how much memory. */
@@ -27,10 +40,57 @@ export function groupOf({ unit }: RunColumn): CurveGroup {
 
 /** The groups of which at least one run has a curve. */
 export function drawnGroups(model: CompareModel): Set<CurveGroup> {
-  return new Set(comparedColumns(model.runs.map(run => run.rows)).map(groupOf));
+  const runs = drawnRuns(model);
+  const groups = comparedColumns(runs.map(run => run.rows)).map(groupOf);
+  return new Set(comparedEvals(runs).length ? [...groups, 'result'] : groups);
 }
 
-/** One chart a column that at least one of the runs has; of one group, or of all. */
+function drawnRuns(model: CompareModel): IDrawnRun[] {
+  return model.runs.map(({ rows, state }) => ({
+    rows,
+    panel: state?.panel ?? null
+  }));
+}
+
+interface IPlotted {
+  key: string;
+  label: string;
+  data: PlotData;
+  unit: string;
+  fromZero: boolean;
+  dots: boolean;
+}
+
+/** A plot a column, then one a metric of the evaluations: of one group, or of all. */
+function plotsOf(
+  runs: readonly IDrawnRun[],
+  choice: IChartChoice,
+  group: CurveGroup | undefined
+): IPlotted[] {
+  const rows = runs.map(run => run.rows);
+  const columns = comparedColumns(rows)
+    .filter(column => !group || groupOf(column) === group)
+    .map(({ name, label, unit }) => {
+      const { scale, suffix } = drawnAs(unit);
+      const data = overlaid(rows, name, scale, choice);
+      const fromZero = unit !== 'loss';
+      return { key: name, label, unit: suffix, data, fromZero, dots: false };
+    });
+  const evals = group === 'speed' ? [] : comparedEvals(runs);
+  return [
+    ...columns,
+    ...evals.map(({ name, label }) => ({
+      key: `eval:${name}`,
+      label: `eval ${label}`,
+      unit: '',
+      data: overlaidEvals(runs, name, choice),
+      fromZero: false,
+      dots: true
+    }))
+  ];
+}
+
+/** One chart a column or metric that at least one of the runs has; of one group, or of all. */
 export function Curves(props: {
   model: CompareModel;
   trans: TranslationBundle;
@@ -39,29 +99,21 @@ export function Curves(props: {
 }): JSX.Element {
   const { model, trans, charts, group } = props;
   const [choice, choose] = useChartChoice(charts);
-  const rows = model.runs.map(run => run.rows);
-  const named = model.runs.map(({ runId, state }) => ({
-    title: state?.row.title ?? '',
-    run_id: runId
-  }));
-  // Only a comparison knows what differs; its runs are in the same order.
-  const names = shownNames(model.comparison?.runs ?? named).map(short);
+  const runs = drawnRuns(model);
+  const rows = runs.map(run => run.rows);
+  const names = legendNames(model);
   const known = new Set<string>(
     X_KEYS.filter(axis => rows.some(run => run.count && xOf(run, axis)))
   );
   const drawn = { ...choice, x: known.has(choice.x) ? choice.x : 'step' };
-  const key = model.runs.map(run => `${run.runId}:${run.rows.count}`).join();
+  const key = runs
+    .map(({ rows, panel }) => `${rows.count}:${panel?.eval_rows.rows.length}`)
+    .join();
   const shown = React.useMemo(
-    () =>
-      comparedColumns(rows)
-        .filter(column => !group || groupOf(column) === group)
-        .map(({ name, label, unit }) => {
-          const { scale, suffix } = drawnAs(unit);
-          const data = overlaid(rows, name, scale, drawn);
-          return { name, label, unit, suffix, data };
-        }),
-    [key, group, drawn.x, drawn.smoothing, drawn.log]
+    () => plotsOf(runs, drawn, group),
+    [key, model.comparison, group, drawn.x, drawn.smoothing, drawn.log]
   );
+  const marks = comparedMarks(runs, drawn.x);
   const { shown: zoom, plotted } = useZoom(shown.map(({ data }) => data[0]));
   if (shown.length === 0) {
     return (
@@ -70,7 +122,7 @@ export function Curves(props: {
       </EmptyState>
     );
   }
-  const syncKey = `llmops-${model.runIds.join()}`;
+  const own = rows.find(({ columns }) => columns[0])?.columns[0].label;
   return (
     <>
       <ChartTools
@@ -84,28 +136,63 @@ export function Curves(props: {
         trans={trans}
       />
       <div className="llmops-compare-charts">
-        {shown.map(({ name, label, unit, suffix, data }) => (
+        {shown.map(({ key, ...plot }) => (
           <Chart
-            key={name}
-            label={label}
-            xLabel={
-              drawn.x === 'step'
-                ? (rows.find(({ columns }) => columns[0])?.columns[0].label ??
-                  '')
-                : drawn.x
-            }
+            key={key}
+            {...plot}
+            xLabel={axisLabel(drawn.x, own, trans)}
             names={names}
-            data={data}
-            unit={suffix}
-            syncKey={syncKey}
-            fromZero={unit !== 'loss'}
+            syncKey={`llmops-${model.runIds.join()}`}
             log={drawn.log}
             whole={drawn.x === 'step'}
+            marks={marks}
             shown={zoom}
             plotted={plotted}
           />
         ))}
       </div>
+      <Marks marks={marks} names={names} trans={trans} />
     </>
+  );
+}
+
+/** Only a comparison knows what differs; its runs are in the same order. */
+function legendNames(model: CompareModel): string[] {
+  const named = model.runs.map(({ runId, state }) => ({
+    title: state?.row.title ?? '',
+    run_id: runId
+  }));
+  return shownNames(model.comparison?.runs ?? named).map(short);
+}
+
+/** The words of the axis, never its key; steps are called as the runs' kind calls them. */
+export function axisLabel(
+  key: string,
+  own: string | undefined,
+  trans: TranslationBundle
+): string {
+  return (key === 'step' && own) || axisNames(trans)[key];
+}
+
+/** What the vertical lines say, in words. */
+function Marks(props: {
+  marks: readonly IMark[];
+  names: readonly string[];
+  trans: TranslationBundle;
+}): JSX.Element | null {
+  const { marks, names, trans } = props;
+  if (marks.length === 0) {
+    return null;
+  }
+  const words = marks.map(({ run, step, bad }) => {
+    const at = step.toLocaleString('en-US');
+    return bad
+      ? trans.__('%1: not a number (NaN) since step %2', names[run], at)
+      : trans.__('%1: restarted after step %2', names[run], at);
+  });
+  return (
+    <p className="llmops-compare-marks">
+      {trans.__('Dashed lines: %1.', [...new Set(words)].join('; '))}
+    </p>
   );
 }

@@ -3,6 +3,16 @@ import * as React from 'react';
 
 import { IChartChoice, X_KEYS } from './curves';
 
+/** What stands on the x axis, in the menu and in the legends. */
+export function axisNames(trans: TranslationBundle): Record<string, string> {
+  return {
+    step: trans.__('step'),
+    tokens: trans.__('tokens'),
+    time: trans.__('hours since the first step'),
+    epoch: trans.__('epoch')
+  };
+}
+
 /**
  * What all charts of the page do: the same choices as in a run's panel, kept with them.
  */
@@ -14,12 +24,7 @@ export function ChartTools(props: {
   trans: TranslationBundle;
 }): JSX.Element {
   const { choice, known, choose, trans } = props;
-  const names: Record<string, string> = {
-    step: trans.__('step'),
-    tokens: trans.__('tokens'),
-    time: trans.__('hours since the first step'),
-    epoch: trans.__('epoch')
-  };
+  const names = axisNames(trans);
   return (
     <div
       className="llmops-compare-tools"
