@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-_LOWER_ENDS = ("loss", "perplexity", "error", "wer", "cer")
+_LOWER_WORDS = frozenset({"loss", "logloss", "perplexity", "error", "errors", "wer", "cer"})
+_BETWEEN = re.compile(r"[_./\s-]+")
 _LOWER = frozenset({"ece", "grounded_unsupported", "grounded_refused_wrongly"})
 _NEITHER = frozenset({"confidence", "grounded_refused", "grounded_refused_unknown"})
 _SHARE_OF_GRADE = "judge_"
@@ -18,5 +20,8 @@ def better_of(metric: str) -> Literal["lower", "higher"] | None:
 
 
 def lower_is_better(metric: str) -> bool:
-    """Return whether an evaluation metric of this name improves when it falls."""
-    return metric.endswith(_LOWER_ENDS)
+    """Return whether an evaluation metric of this name improves when it falls.
+
+    By its whole words: `eval_wer/clean` does, `power` and `exact_answer` do not.
+    """
+    return not _LOWER_WORDS.isdisjoint(_BETWEEN.split(metric.lower()))
