@@ -7,10 +7,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 
+from llmops_kernel.train.data.mixture.rows import MixedRows
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.performance.grouping import Grouping
+
+
+class EpochOfMixture(TrainerCallback):
+    """Tells the rows of a mixture which epoch begins, or is resumed."""
+
+    def __init__(self, rows: MixedRows[Any]) -> None:
+        self._rows = rows
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Choose the rows before any of the epoch is read; a resumed epoch has a fraction."""
+        self._rows.set_epoch(int(state.epoch or 0))
 
 
 class LoopTrainer(Trainer):
@@ -28,6 +40,8 @@ class LoopTrainer(Trainer):
         if group is not None:  # batches stay rows until those of a whole step are known
             kwargs["data_collator"] = list
         super().__init__(*args, **kwargs)
+        if isinstance(self.train_dataset, MixedRows):
+            self.add_callback(EpochOfMixture(self.train_dataset))
         self._group = group
         self._timer = timer
         self._evaluate_with = evaluate_with

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path as FilePath
 from typing import Literal
 
@@ -63,8 +64,11 @@ def complete(
     model = kind.view_in(text)
     section = section_at(model, cursor.path)
     in_item = bool(cursor.path) and cursor.path[-1] == ITEM
+    found: Iterator[Completion]
     if not cursor.is_value or (in_item and section is not None):
         found = _fields(model, section, cursor)
+        if cursor.is_value and section is not None and section.shorthand is not None:
+            found = chain(found, _values(kind, model, cursor, folder))
     else:
         found = _values(kind, model, cursor, folder)
     return list(found)

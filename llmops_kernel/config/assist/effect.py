@@ -12,7 +12,8 @@ def training_effect(config: TrainingConfig) -> list[str]:
     model, training = config.model, config.training
     restarts = f"; {counted(training.max_failures, 'restart')} after a lost worker"
     return [
-        f"Trains {model.id} in {model.dtype} on {config.data.train}: {config.method.describe()}.",
+        f"Trains {model.id} in {model.dtype} on {config.data.train_words}:"
+        f" {config.method.describe()}.",
         f"Global batch size {batch_words(config)}.",
         f"{_length(config)}, {config.parallelism.strategy}, learning rate "
         f"{compact(config.optimizer.learning_rate)} ({config.optimizer.lr_scheduler_type})"
@@ -32,7 +33,7 @@ def training_facts(config: TrainingConfig) -> dict[str, str]:
     """Return what `llmops check` prints of a training config, by label."""
     return {
         "model": config.model.id,
-        "data": config.data.train,
+        "data": config.data.train_words,
         "method": f"{config.method.type}, {config.parallelism.strategy}",
         "global batch size": batch_words(config),
         "performance": f"{config.performance.describe()}, attention {config.model.attention}",

@@ -87,6 +87,7 @@ TRAIN = Kind(
     remedy=REMEDY,
     files={
         "data.train": _ROWS,
+        "data.train.-.path": _ROWS,
         "data.eval": _ROWS,
         "hooks.file": (".py",),
         "model.id": (),

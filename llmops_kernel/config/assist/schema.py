@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from llmops_kernel.config.models.choice import Choice, variant_view, widest
-from llmops_kernel.config.models.describe import section_of
+from llmops_kernel.config.models.describe import item_section, section_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.train import TrainingConfig
 
@@ -22,11 +22,27 @@ def schema_of(model: type[Section]) -> Schema:
     """Return the schema of a config; a section with a shorthand may also be its plain value."""
     schema = widest(model).model_json_schema()
     schema["title"] = model.__name__
+    _allow_short_items(model, schema.get("$defs", {}))
     schema["properties"] = {
         name: _with_shorthand(model, name, wanted, schema.get("$defs", {}))
         for name, wanted in schema["properties"].items()
     }
     return {"$schema": _DRAFT, **schema}
+
+
+def _allow_short_items(model: type[Section], definitions: dict[str, Schema]) -> None:
+    """Allow the plain value of an item's shorthand in lists that a text may replace."""
+    for outer in model.model_fields.values():
+        section = section_of(outer.annotation)
+        for name, field in section.model_fields.items() if section is not None else ():
+            each = item_section(field)
+            if section is None or each is None or each.shorthand is None:
+                continue
+            wanted = definitions[section.__name__]["properties"][name]
+            plain = definitions[each.__name__]["properties"][each.shorthand]
+            for option in wanted.get("oneOf", (wanted,)):
+                if option.get("type") == "array":
+                    option["items"] = {"anyOf": [option["items"], {"type": plain["type"]}]}
 
 
 def _with_shorthand(
@@ -39,11 +55,18 @@ def _with_shorthand(
     about = _about(section)
     if section.shorthand is None:
         return {**wanted, "description": about}
-    plain = definitions[section.__name__]["properties"][section.shorthand]
+    plain = _plain(definitions[section.__name__]["properties"][section.shorthand])
     if issubclass(section, Choice):
         definitions[section.__name__] = _variants(section)
     rest = {key: value for key, value in wanted.items() if key != "$ref"}
     return {**rest, "anyOf": [reference, plain], "description": about}
+
+
+def _plain(wanted: Schema) -> Schema:
+    """Return the schema of a shorthand's value: a list is written with its key."""
+    options = [option for option in wanted.get("oneOf", ()) if option.get("type") != "array"]
+    rest = {key: value for key, value in wanted.items() if key != "oneOf"}
+    return {**rest, **options[0]} if options else wanted
 
 
 def _variants(section: type[Choice]) -> Schema:

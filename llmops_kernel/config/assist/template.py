@@ -82,7 +82,7 @@ def _render(config: Section, indent: str = "") -> Iterator[str]:
     fields = _described(type(config)).model_fields
     for name in sorted(fields, key=lambda name: name != "name"):
         field, value = fields[name], getattr(config, name)
-        if item_section(field) is not None and value:
+        if item_section(field) is not None and value and not isinstance(value, str):
             yield from ("", *_comment(field, indent), f"{indent}{name}:")
             yield from _items(value, indent + "  ")
             after_section = True

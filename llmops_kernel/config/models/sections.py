@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from llmops_kernel.config.models.data_sources import RowFormat, TrainData, TrainSource
 from llmops_kernel.config.models.section import Section
 
 Dtype = Literal["float32", "bfloat16"]
@@ -33,15 +34,15 @@ class ModelConfig(Section):
 class DataConfig(Section):
     shorthand = "train"
 
-    train: str
-    """Training rows: a JSONL, JSON, CSV, text, Parquet or Arrow file, a folder of them or a pattern such as `data/*.parquet`, a folder saved by `datasets`, a hub dataset id, or an `s3://`, `gs://`, `az://`, `hdfs://` URL."""
+    train: TrainData
+    """Training rows: a JSONL, JSON, CSV, text, Parquet or Arrow file, a folder of them or a pattern such as `data/*.parquet`, a folder saved by `datasets`, a hub dataset id, or an `s3://`, `gs://`, `az://`, `hdfs://` URL. Or a list of several, such as `[a.jsonl, {path: b.jsonl, weight: 2}]`: `weight` is how often each row of a source is seen in one epoch; the rows of all are shuffled together, drawn with `seed`, on any number of workers alike."""
     eval: str | None = None
     """Evaluation rows, from the same kinds of source. Required for evaluation."""
     train_split: str = "train"
     """Split of a hub dataset to train on."""
     eval_split: str = "validation"
     """Split of a hub dataset to evaluate on, when `eval` is a hub id."""
-    format: Literal["auto", "chat", "sharegpt", "prompt_completion", "alpaca", "text"] = "auto"
+    format: RowFormat = "auto"
     """`chat`: a `messages` list (or `prompt` and `completion`); `sharegpt`: `conversations` with `from` and `value`; `prompt_completion`; `alpaca`: `instruction`, `output` and, if given, `input`; `text`: a `text` field; `auto` takes the first of these that a row has."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Columns of your data under other names: the field of the format, then the column, for example `{instruction: question, output: answer}`."""
@@ -52,7 +53,7 @@ class DataConfig(Section):
     packing: bool = False
     """Put several rows into one sequence of `max_length`; attention stays inside each row."""
     max_rows: int | None = Field(default=None, ge=1)
-    """Use only this many rows of the training data, for a quick test."""
+    """Use only this many rows of the training data, of several sources of each; for a quick test."""
     max_eval_rows: int | None = Field(default=None, ge=1)
     """Use only this many rows of the evaluation data."""
     shuffle: bool = True
@@ -61,6 +62,45 @@ class DataConfig(Section):
     """Read and tokenise the training rows while the model trains, for data that does not fit in memory. Each worker reads a share of its own; rows are shuffled by parts of the files and among 32 MiB of them. `auto`: for JSONL and Parquet files of more than 64 MiB, unless `packing` or `max_rows` is set."""
     on_error: Literal["stop", "skip"] = "stop"
     """A row that cannot be read or has not the shape of `format`: `stop` fails the run and names the file and the row; `skip` leaves it out and counts it."""
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether `train` is a list of sources."""
+        return not isinstance(self.train, str)
+
+    @property
+    def sources(self) -> tuple[TrainSource, ...]:
+        """The sources of training rows, each with its format, columns and split."""
+        given = (TrainSource(path=self.train),) if isinstance(self.train, str) else self.train
+        return tuple(
+            TrainSource(
+                path=one.path,
+                weight=one.weight,
+                format=one.format or self.format,
+                columns=self.columns if one.columns is None else one.columns,
+                train_split=one.train_split or self.train_split,
+            )
+            for one in given
+        )
+
+    def of(self, source: TrainSource) -> DataConfig:
+        """Return the settings of one of `sources`, as if it were the only one."""
+        return self.model_copy(
+            update={
+                "train": source.path,
+                "format": source.format,
+                "columns": source.columns,
+                "train_split": source.train_split,
+            }
+        )
+
+    @property
+    def train_words(self) -> str:
+        """The sources in a sentence: `a.jsonl (weight 2) and 3 more`."""
+        first, *rest = self.sources
+        if len(rest) == 1:
+            return f"{first.words} and {rest[0].words}"
+        return f"{first.words} and {len(rest)} more" if rest else first.words
 
 
 class OptimizerConfig(Section):

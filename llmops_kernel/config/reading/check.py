@@ -109,6 +109,8 @@ def _locate(model: type[Section], loc: Sequence[int | str]) -> tuple[Path, Field
         if isinstance(part, int) and field is not None and item_section(field) is not None:
             path, inside = (*path, str(part)), item_section(field)
             continue
+        if inside is None and field is not None and item_section(field) is not None:
+            continue  # pydantic's name of what is written: a text or a list of sections
         if inside is None or str(part) not in inside.model_fields:
             break
         path, field = (*path, str(part)), inside.model_fields[str(part)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.sections import CATALOGUE
+from llmops_kernel.config.models.data_sources import TrainSource
+from llmops_kernel.config.models.sections import CATALOGUE, DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import Problem, closest, did_you_mean, listed
 from llmops_kernel.config.reading.check import overlap
@@ -52,17 +54,26 @@ def _check_data(
     names = defined_hooks(hooks)
     formatted = hooks is not None and (names is None or "format_example" in names)
     formatted = formatted or _any_of(wrong, "hooks.file", "data.format", "data.columns")
-    row_format = None if formatted else data.format
-    generate = config.evaluation.generate
     skips = data.on_error == "skip"
-    for name, source, limit, answers, skip in (
-        ("data.train", data.train, data.max_rows, False, skips),
-        ("data.eval", data.eval, data.max_eval_rows, generate, False),
-    ):
-        if source is not None and "://" not in source and not _any_of(wrong, name):
+    sources = [
+        (name, one.path, RowRules(one.format, data.max_rows, one.columns or {}, skips=skips))
+        for name, one in _sources(data)
+    ]
+    if data.eval is not None:
+        answers = config.evaluation.generate
+        rules = RowRules(data.format, data.max_eval_rows, data.columns, answers=answers)
+        sources.append(("data.eval", data.eval, rules))
+    for name, source, rules in sources:
+        if "://" not in source and not _any_of(wrong, name):
             found = workspace / Path(source).expanduser()
-            rules = RowRules(row_format, limit, data.columns, skip, answers)
-            yield from _check_source(name, source, found, rules)
+            wanted = replace(rules, row_format=None) if formatted else rules
+            yield from _check_source(name, source, found, wanted)
+
+
+def _sources(data: DataConfig) -> Iterator[tuple[str, TrainSource]]:
+    """Yield the sources of training rows, each with the field that names it."""
+    for number, source in enumerate(data.sources):
+        yield f"data.train.{number}.path" if data.is_mixture else "data.train", source
 
 
 def _check_source(name: str, source: str, path: Path, rules: RowRules) -> Iterator[Problem]:

@@ -115,6 +115,8 @@ class Shaper:
 
     def _leaf(self, field: FieldInfo, value: Any, path: Path) -> Any:
         kinds = members(field.annotation)
+        if item_section(field) is not None and str in kinds:
+            return self._text(value, path)
         if isinstance(value, bool) and all(get_origin(kind) is Literal for kind in kinds):
             value = self._text(value, path)  # a choice may be called `off`
         if isinstance(value, bool) and bool not in kinds and str not in kinds:

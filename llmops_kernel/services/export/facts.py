@@ -92,13 +92,21 @@ def _data(record: RunRecord, view: RunView) -> tuple[dict[str, Any], ...]:
     return tuple(
         {
             "role": labels[role],
-            "source": _shown(str(data[role])),
-            "rows": counts[role] or None,
-            "sha256_16": record.files.get(str(data[role]).removeprefix("./")),
+            "source": _shown(path) + ("" if weight == 1 else f" (weight {weight:g})"),
+            # Of several sources only all rows together were counted.
+            "rows": (counts[role] or None) if isinstance(data[role], str) else None,
+            "sha256_16": record.files.get(path.removeprefix("./")),
         }
         for role in labels
-        if data.get(role)
+        for path, weight in _sources(data.get(role))
     )
+
+
+def _sources(given: Any) -> list[tuple[str, float]]:
+    """Return path and weight of each source that a field of the config names."""
+    if not isinstance(given, list | tuple):
+        return [(str(given), 1)] if given else []
+    return [(str(one["path"]), one.get("weight", 1)) for one in given]
 
 
 def _shown(source: str) -> str:

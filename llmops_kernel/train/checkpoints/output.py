@@ -111,13 +111,20 @@ def model_card(config: TrainingConfig, figures: Mapping[str, Any], *, run_id: st
     optimizer, training = config.optimizer, config.training
     return (
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {config.name}\n\n"
-        f"{config.model.id}, trained with {config.method.type} on `{config.data.train}`"
+        f"{config.model.id}, trained with {config.method.type} on {_trained_on(config)}"
         f" (run `{run_id}`).\n\n"
         f"Learning rate {optimizer.learning_rate:g} ({optimizer.lr_scheduler_type}), global batch"
         f" size {training.global_batch_size}, {config.parallelism.strategy} on"
         f" {counted(config.parallelism.num_workers, 'worker')}, {config.model.dtype}."
         " The whole config is in `config.train.yaml`."
         f"\n\n| figure | measured |\n|---|---|\n{rows}\n"
+    )
+
+
+def _trained_on(config: TrainingConfig) -> str:
+    return ", ".join(
+        f"`{one.path}`" + ("" if one.weight == 1 else f" (weight {one.weight:g})")
+        for one in config.data.sources
     )
 
 

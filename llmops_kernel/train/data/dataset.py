@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.config.counted import counted
+from llmops_kernel.config.models.data_sources import TrainSource
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import DataError
@@ -25,6 +26,8 @@ from llmops_kernel.train.data.examples import (
     prompts,
     tokenise,
 )
+from llmops_kernel.train.data.mixture.named_source import named_source
+from llmops_kernel.train.data.mixture.rows import MixedRows, exact
 from llmops_kernel.train.data.skipped import skipped_warning
 from llmops_kernel.train.data.sources import load_rows
 from llmops_kernel.train.data.token_cache import KeyOf, TokenCache
@@ -33,6 +36,9 @@ from llmops_kernel.train.hooks import Hooks
 if TYPE_CHECKING:
     from llmops_kernel.train.data.stream.dataset import StreamedRows
     from llmops_kernel.train.data.stream.open import Stream
+
+_SAMPLED_ROWS = 256
+"""Of several sources, from all over an epoch."""
 
 
 @dataclass(frozen=True)
@@ -70,32 +76,75 @@ def load_dataset(
     roots = (context.workspace, *context.fallback_workspaces)
     if is_streamed(data, roots):
         return _streamed(config, tokenizer, hooks, context)
-    tokenised = _tokenised(data, roots, tokenizer, hooks, context)
-    _warn(tokenised, data.train, config, context)
-    if tokenised.broken:
-        context.emit(skipped_warning(data.train, len(tokenised.broken), tokenised.broken))
-    examples = tokenised.examples
-    train: Sequence[Example | Packed] = (
-        pack(examples, max_length=data.max_length) if data.packing else examples
-    )
+    found = [_source_rows(one, config, roots, tokenizer, hooks, context) for one in data.sources]
+    train, sample = _together(config, [one.sequences for one in found])
     _check_enough(len(train), config)
     held_out, generated = _load_eval(config, roots, tokenizer, hooks)
     own = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
     return Dataset(
         train=train,
-        sample=train,
+        sample=sample,
         eval=held_out,
         prompts=generated,
         own_prompts=own,
-        num_rows=tokenised.num_rows,
-        num_tokens=sum(len(example.input_ids) for example in examples),
-        num_skipped=len(tokenised.broken),
-        is_kept=tokenised.is_kept,
+        num_rows=sum(one.in_epoch(one.tokenised.num_rows) for one in found),
+        num_tokens=sum(one.in_epoch(one.num_tokens) for one in found),
+        num_skipped=sum(len(one.tokenised.broken) for one in found),
+        is_kept=any(one.tokenised.is_kept for one in found),
     )
+
+
+@dataclass(frozen=True)
+class _SourceRows:
+    """The rows of one source, tokenised."""
+
+    weight: float
+    tokenised: Tokenised
+    sequences: Sequence[Example | Packed]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(example.input_ids) for example in self.tokenised.examples)
+
+    def in_epoch(self, count: int) -> int:
+        """Return so many of all rows or tokens of the source as an epoch has of them."""
+        return round(exact(self.weight) * count)
+
+
+def _source_rows(
+    source: TrainSource,
+    config: TrainingConfig,
+    roots: Sequence[Path],
+    tokenizer: Any,
+    hooks: Hooks,
+    context: WorkerContext,
+) -> _SourceRows:
+    data = config.data.of(source)
+    with named_source(source.path, is_one_of_several=len(config.data.sources) > 1):
+        tokenised = _tokenised(data, source.path, roots, tokenizer, hooks, context)
+    _warn(tokenised, source.path, config, context)
+    if tokenised.broken:
+        context.emit(skipped_warning(source.path, len(tokenised.broken), tokenised.broken))
+    examples = tokenised.examples
+    packed = pack(examples, max_length=data.max_length) if data.packing else examples
+    return _SourceRows(source.weight, tokenised, packed)
+
+
+def _together(
+    config: TrainingConfig, sources: Sequence[Sequence[Example | Packed]]
+) -> tuple[Sequence[Example | Packed], Sequence[Example | Packed]]:
+    """Return the training rows, and some to look at."""
+    data = config.data
+    if not data.is_mixture:
+        return sources[0], sources[0]
+    weights = [source.weight for source in data.sources]
+    mixed = MixedRows(sources, weights, seed=config.seed, shuffle=data.shuffle)
+    return mixed, mixed.spread(_SAMPLED_ROWS)
 
 
 def _tokenised(
     data: DataConfig,
+    source: str,
     roots: Sequence[Path],
     tokenizer: Any,
     hooks: Hooks,
@@ -103,14 +152,14 @@ def _tokenised(
 ) -> Tokenised:
     """The training rows, of the token cache where an earlier run has put them there."""
     kept = TokenCache(context.cache or paths.cache())
-    keys = KeyOf(data.train, roots=roots, limit=data.max_rows, data=data, tokenizer=tokenizer)
+    keys = KeyOf(source, roots=roots, limit=data.max_rows, data=data, tokenizer=tokenizer)
     # What a user's code makes of a row cannot be known beforehand.
     key = keys.key() if hooks.format_example is None else None
     if key and (found := kept.read(key)):
         return found
     broken: list[str] | None = [] if data.on_error == "skip" else None
     rows = load_rows(
-        data.train, roots=roots, split=data.train_split, limit=data.max_rows, broken=broken
+        source, roots=roots, split=data.train_split, limit=data.max_rows, broken=broken
     )
     done = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks)
     done = replace(done, num_rows=len(rows), broken=(*(broken or ()), *done.broken))

@@ -166,7 +166,8 @@ def _render(
         if message["role"] != "assistant":
             continue
         before = _template(tokenizer, messages[:index], prompt=True)
-        through = _template(tokenizer, messages[: index + 1])
+        is_last = index + 1 == len(messages)
+        through = text if is_last else _template(tokenizer, messages[: index + 1])
         if not (text.startswith(through.rstrip()) and through.startswith(before)):
             raise DataError(
                 f"Row {number}: the model's chat template rewrites earlier turns, so the answer's"
@@ -211,8 +212,9 @@ def own_prompts(texts: Sequence[str], *, tokenizer: Any, data: DataConfig) -> li
     the rows are such texts or the tokenizer has no chat template.
     """
     found = []
+    all_text = all(source.format == "text" for source in data.sources)
     for text in texts:
-        if data.format == "text" or tokenizer.chat_template is None:
+        if all_text or tokenizer.chat_template is None:
             whole, ids = text, tokenizer(text, add_special_tokens=True)["input_ids"]
             if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
                 ids = ids[:-1]  # After it a model begins another text.

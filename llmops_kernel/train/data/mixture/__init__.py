@@ -1,0 +1,1 @@
+"""Training rows of several sources, each with a weight."""
