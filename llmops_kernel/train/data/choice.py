@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.store.files import find
 
+if TYPE_CHECKING:
+    from llmops_kernel.tables.files import TableFile
+
 LARGE_BYTES = 64 << 20
 """Files of more than this are streamed: tokenised they would need several times as much memory."""
-_READ = frozenset({".jsonl", ".parquet"})
 _GLOB = frozenset("*?[")
 
 
@@ -41,19 +44,25 @@ def is_streamed(data: DataConfig, roots: Sequence[Path]) -> bool:
     if data.packing or data.max_rows is not None:
         return False
     if is_table:
-        return _is_large_table(source, roots)
-    return path is not None and _size(path) > LARGE_BYTES
+        return _is_large_table(source, roots, data.train_split)
+    # Its size first: most data is small, and its files need no further look.
+    if path is None or _size(path) <= LARGE_BYTES:
+        return False
+    return (_local_bytes(source, roots, data.train_split) or 0) > LARGE_BYTES
 
 
-def _is_large_table(source: str, roots: Sequence[Path]) -> bool:
-    from llmops_kernel.tables.files import table_files
-    from llmops_kernel.train.data.stream.plan import STREAMED
+def _local_bytes(source: str, roots: Sequence[Path], split: str = "train") -> int | None:
+    """Return the bytes of local training files; None if they are not all of a streamed format."""
+    path = find(source, roots)
+    if path is None or _is_saved_by_datasets(path):
+        return None
+    files = _streamed_files(source, roots, split)
+    return None if files is None else sum(file.size_bytes for file in files)
 
-    try:
-        files = table_files(source, roots=roots, hashed=False)
-    except LLMOpsError:
-        return False  # The one that reads it into memory reports what is wrong.
-    if any(file.format not in STREAMED for file in files):
+
+def _is_large_table(source: str, roots: Sequence[Path], split: str) -> bool:
+    files = _streamed_files(source, roots, split)
+    if files is None:
         return False
     # Several files are not read into memory: the ways to do that know single URLs only.
     return (
@@ -63,14 +72,26 @@ def _is_large_table(source: str, roots: Sequence[Path]) -> bool:
     )
 
 
+def _streamed_files(source: str, roots: Sequence[Path], split: str) -> list[TableFile] | None:
+    """Return the training files; None if one of them cannot be streamed."""
+    from llmops_kernel.tables.files import table_files
+    from llmops_kernel.train.data.splits import files_of_split
+    from llmops_kernel.train.data.stream.plan import STREAMED
+
+    try:
+        files = table_files(source, roots=roots, hashed=False)
+        files = files_of_split(files, split, source, roots=roots)
+    except LLMOpsError:
+        return None  # The one that reads it into memory reports what is wrong.
+    return files if all(file.format in STREAMED for file in files) else None
+
+
 def _is_saved_by_datasets(path: Path) -> bool:
     return (path / "dataset_dict.json").exists() or (path / "state.json").exists()
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of a file or of a folder's files, as far as they could be streamed."""
+    """Return the bytes of a file or of a folder's files."""
     if not path.is_dir():
-        return path.stat().st_size if path.suffix in _READ else 0
-    if _is_saved_by_datasets(path):
-        return 0
-    return sum(file.stat().st_size for file in path.rglob("*") if file.suffix in _READ)
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

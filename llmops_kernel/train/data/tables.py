@@ -8,6 +8,7 @@ from typing import Any
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import FORMATS, open_url, table_files
+from llmops_kernel.train.data.splits import files_of_split
 
 _PART_ROWS = 1000
 _GLOB = frozenset("*?[")
@@ -48,6 +49,7 @@ def table_rows(
     from llmops_kernel.tables.reading import divide, read_part
 
     files = table_files(source, roots=roots, split=split, hashed=False)
+    files = files_of_split(files, split, source, roots=roots)
     for part in divide(files, part_rows=_PART_ROWS, first_row=1).parts:
         for row in read_part(part).rows:
             if not row.error:

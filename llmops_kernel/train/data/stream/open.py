@@ -10,7 +10,7 @@ from typing import Any
 
 from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.errors import DataError
+from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.store import paths
 from llmops_kernel.train.collectives import from_main
 from llmops_kernel.train.context import WorkerContext
@@ -44,11 +44,15 @@ class Stream:
 def open_stream(
     config: TrainingConfig, *, tokenizer: Any, hooks: Hooks, context: WorkerContext
 ) -> Stream:
-    """Open the training rows. Reads a few parts of them at most. Raises `DataError`."""
+    """Open the training rows. Reads a few parts of them at most.
+
+    Raises `DataError`, and `ConfigError` for an argument that no stream can follow.
+    """
     data = config.data
+    _check_arguments(config)
     cache = context.cache or paths.cache()
     roots = (context.workspace, *context.fallback_workspaces)
-    plan = plan_stream(data.train, roots=roots, cache=cache)
+    plan = plan_stream(data.train, roots=roots, split=data.train_split, cache=cache)
     walk = Walk(
         plan,
         rank=context.rank,
@@ -72,6 +76,18 @@ def open_stream(
     # A wrong format is found here, before the model is loaded.
     sample = rows.sample(_SAMPLED_ROWS)
     return Stream(rows, progress, sample, total_steps, num_rows)
+
+
+def _check_arguments(config: TrainingConfig) -> None:
+    """Refuse what a config may say as long as nobody knows that its rows will be streamed."""
+    if config.training_arguments.get("ignore_data_skip"):
+        raise ConfigError(
+            f"training_arguments.ignore_data_skip does not work with streamed rows, and"
+            f" {config.data.train} is streamed: a resumed run would begin with its first rows"
+            " again.",
+            remedy="remove ignore_data_skip (rows before the checkpoint are not read again), or"
+            " set data.streaming=false",
+        )
 
 
 def _rows(config: TrainingConfig, walk: Walk, tokenizer: Any, hooks: Hooks) -> StreamedRows:

@@ -15,6 +15,7 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.store.files import private_folder, write_whole
 from llmops_kernel.tables.files import TableFile, open_url, table_files
 from llmops_kernel.tables.parts import unreadable
+from llmops_kernel.train.data.splits import files_of_split
 from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.reader import read
 
@@ -41,12 +42,15 @@ class StreamPlan:
     """Of names and versions of the files."""
 
 
-def plan_stream(source: str, *, roots: Sequence[Path], cache: Path | None = None) -> StreamPlan:
+def plan_stream(
+    source: str, *, roots: Sequence[Path], split: str = "train", cache: Path | None = None
+) -> StreamPlan:
     """Return the parts of a source. Reads the footers of Parquet files, and nothing of JSONL.
 
-    Raises DataError.
+    `split`: of a folder whose files are named after splits. Raises DataError.
     """
-    files = tuple(table_files(source, roots=roots, hashed=False))
+    all_files = table_files(source, roots=roots, hashed=False)
+    files = tuple(files_of_split(all_files, split, source, roots=roots))
     for file in files:
         if file.format not in STREAMED:
             raise DataError(

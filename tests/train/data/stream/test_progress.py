@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from llmops_kernel.errors import ConfigError
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.examples import Example
 from llmops_kernel.train.data.stream.dataset import StreamedRows
+from llmops_kernel.train.data.stream.open import open_stream
 from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.progress import StreamProgress
 from llmops_kernel.train.data.stream.walk import Walk
+from llmops_kernel.train.hooks import Hooks
 from tests.train.data.stream.files import rows, write_jsonl
+
+
+def test_an_argument_that_a_stream_cannot_follow_is_refused(
+    tmp_path: Path, make_config: Callable[..., Any]
+) -> None:
+    """With `streaming: auto` the config itself cannot know that its rows are streamed."""
+    write_jsonl(tmp_path / "data.jsonl", rows(20))
+    settings = {"training_arguments": {"ignore_data_skip": True}}
+    with pytest.raises(ValidationError, match=r"does not work with data\.streaming"):
+        make_config(data={"train": "data.jsonl", "streaming": True}, **settings)
+    config = make_config(data={"train": "data.jsonl"}, **settings)
+    context = WorkerContext(run_id="test", folder=tmp_path, workspace=tmp_path)
+    with pytest.raises(ConfigError, match="ignore_data_skip does not work with streamed") as raised:
+        open_stream(config, tokenizer=None, hooks=Hooks(), context=context)
+    assert "data.streaming=false" in raised.value.remedy
 
 
 def progress(tmp_path: Path, *, ends_with_rows: bool) -> StreamProgress:

@@ -1,0 +1,130 @@
+"""Which files of a folder are a split: by their names, with the rule of the package `datasets`.
+
+The rule is that of `datasets` 5.0 (`data_files.py`), so that a folder has the same training rows
+whether it is held in memory or streamed: `data/NAME-00000-of-00001.*`, else folders with the name
+of a split, else files with one (`train.jsonl`, `my_test-1.parquet`). Where no name says anything
+all files are training rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from llmops_kernel.errors import DataError
+from llmops_kernel.store.files import find
+from llmops_kernel.tables.files import TableFile
+
+_WORDS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "dev", "val"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+_SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}[^/]*\.[^/]*")
+_BETWEEN = "[-._ 0-9]"
+"""What stands between the words of a name."""
+_GLOB = frozenset("*?[")
+_CARD = "README.md"
+
+
+def files_of_split(
+    files: Sequence[TableFile], split: str, source: str, *, roots: Sequence[Path]
+) -> list[TableFile]:
+    """Return those of a source's files that are the split. Raises DataError if there are none.
+
+    A single file and the files of a pattern are what they are: only folders are divided.
+    """
+    if not _is_folder(files, source):
+        return list(files)
+    named = _of_card(files, source, roots)
+    if named is None:
+        named = splits_of([file.name for file in files])
+    if not named:
+        return list(files)
+    if split not in named:
+        raise DataError(
+            f"{source} has no split {split!r}: by their names its files are {', '.join(named)}.",
+            remedy="set data.train_split or data.eval_split to one of these, or name the files by"
+            f" a pattern, as {source.rstrip('/')}/*.{files[0].format}",
+        )
+    return [file for file in files if file.name in named[split]]
+
+
+def splits_of(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names below a folder by split; empty if they do not say.
+
+    A file stands in each split that it is named after.
+    """
+    return _sharded(names) or _by_folders(names) or _by_file_names(names)
+
+
+def _sharded(names: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if match := _SHARD.fullmatch(name):
+            found.setdefault(match[1], []).append(name)
+    return found
+
+
+def _by_folders(names: Sequence[str]) -> dict[str, list[str]]:
+    return _by_words(
+        names,
+        rf"(?:^|{_BETWEEN}){{word}}(?:{_BETWEEN}|$)",
+        slice(None, -1),
+    )
+
+
+def _by_file_names(names: Sequence[str]) -> dict[str, list[str]]:
+    return _by_words(names, rf"(?:^|{_BETWEEN}){{word}}{_BETWEEN}", slice(-1, None))
+
+
+def _by_words(names: Sequence[str], pattern: str, pieces: slice) -> dict[str, list[str]]:
+    """`pieces`: which of the parts of a path are looked at."""
+    found = {}
+    for split, words in _WORDS.items():
+        known = re.compile(pattern.replace("{word}", f"(?:{'|'.join(words)})"))
+        inside = [name for name in names if any(map(known.search, name.split("/")[pieces]))]
+        if inside:
+            found[split] = inside
+    return found
+
+
+def _is_folder(files: Sequence[TableFile], source: str) -> bool:
+    if _GLOB & set(source):
+        return False
+    last = source.rstrip("/").rpartition("/")[2]
+    return len(files) != 1 or files[0].name.rpartition("/")[2] != last
+
+
+def _of_card(
+    files: Sequence[TableFile], source: str, roots: Sequence[Path]
+) -> Mapping[str, list[str]] | None:
+    """Return the splits that a folder's README.md names, as `datasets` reads them.
+
+    None without one, and for folders behind a URL, whose names decide.
+    """
+    folder = None if "://" in source else find(source, roots)
+    card = folder / _CARD if folder is not None else None
+    if folder is None or card is None or not card.is_file():
+        return None
+    if "\nconfigs:" not in card.read_text(errors="replace").partition("\n---")[0]:
+        return None
+    import datasets
+
+    try:
+        named = datasets.load_dataset_builder(str(folder)).config.data_files or {}
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{source}/{_CARD} does not say which files are a split: {error}",
+            remedy="correct its `configs`, or name the files by a pattern",
+        ) from error
+    paths = {str(Path(file.url).resolve()): file.name for file in files}
+    return {
+        str(split): [paths[place] for place in map(_resolved, found) if place in paths]
+        for split, found in named.items()
+    }
+
+
+def _resolved(path: object) -> str:
+    return str(Path(str(path)).resolve())
