@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -54,30 +55,42 @@ def divide(
     Parquet and Arrow files state their rows; those of a text are counted by reading it once. A
     last line without a line end counts, empty lines do not make rows. Raises DataError.
     """
-    parts: list[Part] = []
+    parts = iter_parts(
+        files, part_rows=part_rows, limit=limit, first_row=first_row, counted=counted
+    )
+    mark = fingerprint(files, part_rows=part_rows, limit=limit)
+    return Plan(parts=tuple(parts), fingerprint=mark)
+
+
+def iter_parts(
+    files: Sequence[TableFile],
+    *,
+    part_rows: int,
+    limit: int | None = None,
+    first_row: int = 0,
+    counted: Callable[[int], None] = lambda _: None,
+) -> Iterator[Part]:
+    """Yield the parts as `divide` returns them; each is found before the file is read further."""
     row = 0
+    numbers = itertools.count()
     for file in files:
         for piece in _FORMATS[file.format].pieces(file, part_rows):
             if limit is not None and row >= limit:
                 break
             taken = piece.num_rows if limit is None else min(piece.num_rows, limit - row)
-            parts.append(
-                Part(
-                    index=len(parts),
-                    url=file.url,
-                    format=file.format,
-                    first_row=first_row + row,
-                    num_rows=taken,
-                    offset=piece.offset,
-                    num_bytes=piece.num_bytes,
-                    line=piece.line,
-                    name=file.name,
-                )
+            yield Part(
+                index=next(numbers),
+                url=file.url,
+                format=file.format,
+                first_row=first_row + row,
+                num_rows=taken,
+                offset=piece.offset,
+                num_bytes=piece.num_bytes,
+                line=piece.line,
+                name=file.name,
             )
             row += taken
             counted(row)
-    mark = fingerprint(files, part_rows=part_rows, limit=limit)
-    return Plan(parts=tuple(parts), fingerprint=mark)
 
 
 def read_part(part: Part) -> PartRows:

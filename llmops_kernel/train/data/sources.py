@@ -92,8 +92,8 @@ def _json_rows(lines: Iterable[bytes], source: str, broken: list[str] | None) ->
             broken.append(error.message)
 
 
-def json_row(line: bytes, number: int, source: str) -> Row:
-    """The row of a line of JSON. Raises `DataError` with its number."""
+def json_row(line: bytes, number: int | str, source: str) -> Row:
+    """The row of a line of JSON. Raises `DataError` with its number, or where it is."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from llmops_kernel.store.preview_job import Bin, Leaks, Lengths, SourceReport
 from llmops_kernel.train.data.preview.look import Formatted, Measured, fingerprint
-from llmops_kernel.train.data.preview.sample import Sample
+from llmops_kernel.train.data.preview.wanted import Sample
 
 _BINS = 20
 _BEYOND = 4

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.row_formats import FIELDS, Fault, recognised, renamed
 from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
@@ -20,13 +22,8 @@ from llmops_kernel.train.data.preview.light import without_torch
 from llmops_kernel.train.data.preview.look import Formatted, Measured, Reader, measured, spread
 from llmops_kernel.train.data.preview.pieces import shown_row
 from llmops_kernel.train.data.preview.report import leaks, source_report
-from llmops_kernel.train.data.preview.sample import (
-    MOST_COMPARED,
-    Numbered,
-    Wanted,
-    row_at,
-    sample,
-)
+from llmops_kernel.train.data.preview.sample import MOST_COMPARED, row_at, sample
+from llmops_kernel.train.data.preview.wanted import Columns, Numbered, Wanted, all_columns
 from llmops_kernel.train.hooks import Hooks, load_hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
 
@@ -97,7 +94,13 @@ class Preview:
         reader = self._reader(wanted)
         compared = spread(len(read.rows), max(MOST_COMPARED, job.max_rows), self._config.seed)
         rows = _formatted(reader, [read.rows[index] for index in compared], wanted)
-        found = measured(reader, rows, count=job.max_rows, seed=self._config.seed)
+        found = measured(
+            reader,
+            rows,
+            count=job.max_rows,
+            seed=self._config.seed,
+            is_sample=bool(read.where) or len(rows) > job.max_rows,
+        )
         length = self._config.data.max_length
         report = source_report(wanted.source, read, rows, found, max_length=length).model_copy(
             update={"num_broken": len(wanted.broken or ()), "broken": (wanted.broken or [])[:3]}
@@ -119,10 +122,17 @@ class Preview:
                 data.max_rows,
                 is_streamed=is_streamed(data, self._roots),
                 broken=[] if data.on_error == "skip" else None,
+                columns=_columns(data, self._hooks),
             )
         if data.eval is None:
             raise _no_eval()
-        return Wanted(data.eval, self._roots, data.eval_split, data.max_eval_rows)
+        return Wanted(
+            data.eval,
+            self._roots,
+            data.eval_split,
+            data.max_eval_rows,
+            columns=_columns(data, self._hooks),
+        )
 
     def _reader(self, wanted: Wanted) -> Reader:
         return Reader(
@@ -151,6 +161,22 @@ def _formatted(reader: Reader, rows: Sequence[Numbered], wanted: Wanted) -> list
             remedy="check data.format, data.columns and the file",
         )
     return found
+
+
+def _columns(data: DataConfig, hooks: Hooks) -> Columns:
+    """Return which columns make a row; a hook may read any."""
+    if hooks.format_example is not None:
+        return all_columns
+    known = {*FIELDS, *data.columns.values()}
+
+    def chosen(names: Sequence[str]) -> list[str] | None:
+        found = [name for name in names if name in known]
+        row = renamed(dict.fromkeys(found), data.columns)
+        if isinstance(row, Fault) or recognised(row, data.format) is None:
+            return None  # The message lists all of them.
+        return found
+
+    return chosen
 
 
 def _hooks(config: TrainingConfig, workspace: Path) -> Hooks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +36,34 @@ def read(files: Sequence[TableFile], part: StreamPart) -> PartRows:
     if file.format == "jsonl":
         return _Lines([line for line in _text(file, part)[1].split(b"\n") if not _is_blank(line)])
     return _Table(_row_group(file, part))
+
+
+def read_first(
+    files: Sequence[TableFile],
+    part: StreamPart,
+    *,
+    rows: int,
+    columns: Callable[[Sequence[str]], list[str] | None],
+) -> PartRows:
+    """Read the first rows of a row group, and of its columns those that `columns` returns.
+
+    Raises DataError. Only the pages that the rows are in are read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = files[part.file]
+    store, path = open_url(file.url)
+    try:
+        with store.open(path, "rb") as opened:
+            table = pq.ParquetFile(opened, pre_buffer=False, buffer_size=_TAIL_BYTES)
+            names = columns(table.schema_arrow.names)
+            found = table.iter_batches(
+                batch_size=rows, row_groups=[part.offset], columns=names, use_threads=False
+            )
+            return _Table(pa.Table.from_batches([next(found)]))
+    except (pa.ArrowException, OSError) as error:
+        raise _bad_group(file, part, error) from error
 
 
 def place(files: Sequence[TableFile], part: StreamPart, row: int) -> str:
@@ -139,11 +167,15 @@ def _row_group(file: TableFile, part: StreamPart) -> Any:
     try:
         return _open_parquet(file).read_row_group(part.offset, use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{file.name}, row group {part.offset} (rows {part.first_row + 1:,} to"
-            f" {part.first_row + (part.num_rows or 0):,}) cannot be read: {error}",
-            remedy="check that the file is whole, and that the cluster's nodes may read it",
-        ) from error
+        raise _bad_group(file, part, error) from error
+
+
+def _bad_group(file: TableFile, part: StreamPart, error: Exception) -> DataError:
+    return DataError(
+        f"{file.name}, row group {part.offset} (rows {part.first_row + 1:,} to"
+        f" {part.first_row + (part.num_rows or 0):,}) cannot be read: {error}",
+        remedy="check that the file is whole, and that the cluster's nodes may read it",
+    )
 
 
 @lru_cache(maxsize=4)

@@ -10,7 +10,8 @@ import pytest
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.preview.look import Reader, spread
-from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, Wanted, row_at, sample
+from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, row_at, sample
+from llmops_kernel.train.data.preview.wanted import Wanted
 from llmops_kernel.train.hooks import Hooks
 
 BODY = "x" * 2000
@@ -143,9 +144,32 @@ def test_one_row_is_found_by_its_number(tmp_path: Path) -> None:
         row_at(wanted(tmp_path, "a.jsonl", limit=20), 21)
 
 
-@pytest.mark.parametrize(("size", "count"), [(10, 20), (1000, 7), (7, 7), (8, 7)])
+@pytest.mark.parametrize(("size", "count"), [(10, 20), (1000, 7), (7, 7), (8, 7), (8, 0)])
 def test_spread_indices_are_one_of_each_piece(size: int, count: int) -> None:
     found = spread(size, count, 3)
     assert len(found) == min(size, count)
     assert found == sorted(set(found))
     assert all(0 <= index < size for index in found)
+
+
+def test_of_a_wide_parquet_file_only_the_columns_of_a_row_are_read(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    numbers = range(60_000)
+    pq.write_table(
+        pa.table({"text": [f"{n} x" for n in numbers], "other": list(numbers)}),
+        tmp_path / "a.parquet",
+    )
+    few = Wanted("a.parquet", (tmp_path,), "train", None, columns=lambda _: ["text"])
+    assert sample(few, count=3, seed=1).rows[2].row == {"text": "2 x"}
+    (tmp_path / "many").mkdir()
+    for name in ("a.parquet", "b.parquet"):
+        (tmp_path / "many" / name).write_bytes((tmp_path / "a.parquet").read_bytes())
+    several = Wanted(
+        "many", (tmp_path,), "train", None, is_streamed=True, columns=lambda _: ["text"]
+    )
+    found = sample(several, count=4, seed=1)
+    assert (found.total, found.is_estimate) == (120_000, False)
+    assert found.where == "from all over 2 files"
+    assert [one.row for one in found.rows] == [{"text": "0 x"}, {"text": "1 x"}] * 2

@@ -1,0 +1,53 @@
+"""Which rows of a source are asked for, and which of them were read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmops_kernel.train.data.sources import Row
+
+Columns = Callable[[Sequence[str]], list[str] | None]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    row: Row
+    number: int | None
+    """From 1; None where it is not known."""
+    find_number: Callable[[], int | str] | None = None
+    """Finds it out, or its file too, which may take seconds."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of a source in their order."""
+
+    rows: list[Numbered]
+    total: int | None
+    """Rows that the run uses; None if that is not known."""
+    is_estimate: bool = False
+    where: str = ""
+    """Which rows these are, in words; empty for all of them."""
+
+
+def all_columns(names: Sequence[str]) -> list[str] | None:
+    del names
+    return None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The rows of a source that a run uses."""
+
+    source: str
+    roots: Sequence[Path]
+    split: str
+    limit: int | None
+    is_streamed: bool = False
+    """Whether the run streams them: they may be several files."""
+    broken: list[str] | None = None
+    """What is wrong with rows that cannot be read, if the run leaves them out."""
+    columns: Columns = all_columns
+    """Returns which of a Parquet file's columns make a row; None: all of them."""
