@@ -46,11 +46,11 @@ def table_rows(
     With a list `broken`, rows that cannot be read are left out and what is wrong is added to it.
     """
     # Here, for most runs read JSONL and would wait for the import.
-    from llmops_kernel.tables.reading import divide, read_part
+    from llmops_kernel.tables.reading import iter_parts, read_part
 
     files = table_files(source, roots=roots, split=split, hashed=False)
     files = files_of_split(files, split, source, roots=roots)
-    for part in divide(files, part_rows=_PART_ROWS, first_row=1).parts:
+    for part in iter_parts(files, part_rows=_PART_ROWS, first_row=1):
         for row in read_part(part).rows:
             if not row.error:
                 yield row.values
