@@ -62,13 +62,23 @@ def _batch_sizes(config: TrainingFields) -> Iterator[Broken]:
 
 
 def _columns(config: TrainingFields) -> Iterator[Broken]:
-    for name in config.data.columns:
+    data = config.data
+    given = {"data.columns": data.columns}
+    if not isinstance(data.train, str):
+        own = ((f"data.train.{n}.columns", one.columns) for n, one in enumerate(data.train))
+        given |= {path: columns for path, columns in own if columns is not None}
+    for path, name in ((path, name) for path, columns in given.items() for name in columns):
         if name not in FIELDS:
             yield Broken(
-                "data.columns",
+                path,
                 f"{name} is not a field of any format",
                 did_you_mean(name, FIELDS) or f"the fields are {', '.join(FIELDS)}",
             )
+
+
+def _sources(config: TrainingFields) -> Iterator[Broken]:
+    if not config.data.train:
+        yield Broken("data.train", "names no training rows", "name a file, such as train.jsonl")
 
 
 def _streaming(config: TrainingFields) -> Iterator[Broken]:
@@ -179,6 +189,7 @@ _RULES: tuple[Callable[[TrainingFields], Iterator[Broken]], ...] = (
     parallelism_rules.quantised,
     parallelism_rules.merging,
     _columns,
+    _sources,
     _streaming,
     _evaluation,
     speed_rules.attention,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.store.files import find
+from llmops_kernel.train.data.mixture.choice import is_mixture_streamed
 
 if TYPE_CHECKING:
     from llmops_kernel.tables.files import TableFile
@@ -23,6 +24,10 @@ def is_streamed(data: DataConfig, roots: Sequence[Path]) -> bool:
 
     Of local data only the sizes are looked at.
     """
+    if not isinstance(data.train, str):
+        return is_mixture_streamed(
+            data, roots, alone=is_streamed, bytes_of=_bytes, large_bytes=LARGE_BYTES
+        )
     source = data.train
     if data.streaming is False:
         return False
@@ -49,6 +54,14 @@ def is_streamed(data: DataConfig, roots: Sequence[Path]) -> bool:
     if path is None or _size(path) <= LARGE_BYTES:
         return False
     return (_local_bytes(source, roots, data.train_split) or 0) > LARGE_BYTES
+
+
+def _bytes(source: str, roots: Sequence[Path], split: str) -> int | None:
+    """Return the bytes of a source that can be streamed, else None."""
+    if "://" not in source and not _GLOB & set(source):
+        return _local_bytes(source, roots, split)
+    files = _streamed_files(source, roots, split)
+    return None if files is None else sum(file.size_bytes for file in files)
 
 
 def _local_bytes(source: str, roots: Sequence[Path], split: str = "train") -> int | None:
