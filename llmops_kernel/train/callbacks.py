@@ -69,6 +69,8 @@ class JournalCallback(TrainerCallback):
         """Class of the wrapped model; known once the Trainer has prepared it."""
         self.verify: Callable[[], dict[str, str]] = dict
         """Checks that what was asked for is what will run; raises TrainingError."""
+        self.optimizer_states: Callable[[], str] = lambda: "unknown"
+        """Their dtypes; known after the first step."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the start event: the engine is ready, and is what the config asks for."""
@@ -135,7 +137,8 @@ class JournalCallback(TrainerCallback):
                 self._step_event(state, logs, self._counts, step_time_s, data_wait_s)
             )
             if is_first:
-                self._context.emit(PhaseEvent(name="first_step", state="end"))
+                detail = f"optimizer states {self.optimizer_states()}"
+                self._context.emit(PhaseEvent(name="first_step", state="end", detail=detail))
         self._guard.check_step(
             state.global_step, loss=logs["loss"], grad_norm=logs.get("grad_norm")
         )

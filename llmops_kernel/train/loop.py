@@ -38,9 +38,9 @@ from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import Chosen, choose, choose_products
 from llmops_kernel.train.performance.grouping import Grouping
-from llmops_kernel.train.requirements import check_packages
+from llmops_kernel.train.requirements import check_device, check_packages
 from llmops_kernel.train.trainer import LoopTrainer
-from llmops_kernel.train.verify import verify
+from llmops_kernel.train.verify import optimizer_state_words, verify
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     Raises TrainingError or a subclass for what the user can fix, and other exceptions unchanged.
     """
     check_packages(config)
+    check_device(config, use_gpu=context.use_gpu)
     set_seed(config.seed)
     if not context.use_gpu:
         device.use_cpu_threads(context.local_world_size)
@@ -192,6 +193,7 @@ def _connect(journal: JournalCallback, trainer: Any, config: TrainingConfig, par
     is_own_model = parts.hooks.build_model is not None
     journal.engine = lambda: type(trainer.model_wrapped).__name__
     journal.verify = lambda: verify(trainer, config, loaded=loaded, is_own_model=is_own_model)
+    journal.optimizer_states = lambda: optimizer_state_words(trainer)
 
 
 def _save(

@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import torch
+
 from llmops_kernel.config.models.methods import QloraMethod
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.errors import TrainingError
+from llmops_kernel.errors import ConfigError, TrainingError
 from llmops_kernel.train.data.examples import Packed
+from llmops_kernel.train.measure.attention_kernel import kernel_words
 from llmops_kernel.train.model.load import ParameterCount, count_parameters
-from llmops_kernel.train.parallelism.strategy import strategy
+from llmops_kernel.train.parallelism.strategy import strategy, wrapped
+from llmops_kernel.train.performance.in_force import (
+    attention_names,
+    packing_state,
+    speed_problems,
+    speed_words,
+)
 
 
 def verify(
@@ -23,19 +32,21 @@ def verify(
     """Return what will run, for the journal; takes milliseconds. Call it when the engine is ready.
 
     `is_own_model`: the hook `build_model` made the model, which may be any. Raises TrainingError on
-    all ranks alike, for what each can see of its own part.
+    all ranks alike, for what each can see of its own part. With joined rows the model is asked with
+    a few tokens, which is a collective where its weights are sharded.
     """
     model, engine = trainer.model, strategy(config)
     updated = _dtypes(engine.trained(trainer) if trainer.optimizer is not None else ())
     counted = count_parameters(model)
     weights = _dtypes(model.parameters())
-    attention = _attention(model)
+    attention = attention_names(model)
     problems = [
         engine.engine_problem(trainer, config),
         _count_problem(counted, loaded, config, is_own_model=is_own_model),
         _dtype_problem(weights, updated, config, is_own_model=is_own_model),
         _packing_problem(trainer.train_dataset, config),
         "" if is_own_model else _attention_problem(attention, config),
+        *(() if is_own_model else speed_problems(trainer, config)),
     ]
     if found := [problem for problem in problems if problem]:
         raise TrainingError(
@@ -43,14 +54,40 @@ def verify(
             remedy="this was found before the first step, and nothing was trained; check"
             " training_arguments and the ACCELERATE_* variables of the cluster's env",
         )
+    # After the others: it runs the model.
+    packing, mixing = packing_state(trainer, config)
+    if mixing:
+        raise _rows_mix(mixing, config)
+    speed = speed_words(trainer)
     return {
         "engine": engine.engine_words(trainer),
-        "attention": attention,
+        "attention": kernel_words(model, attention, config.model.dtype, trainer.args.device),
         "weights": _words(weights),
-        "optimizer states": _words(updated),
+        "updated weights": _words(updated),
         "trained": f"{counted.trainable:,} of {counted.total:,} parameters",
-        "packing": "on" if config.data.packing else "off",
+        "packing": packing,
+        **({"also on": speed} if speed else {}),
     }
+
+
+def _rows_mix(problem: str, config: TrainingConfig) -> ConfigError:
+    off = "data.packing" if config.data.packing else "performance.padding_free"
+    instead = "performance.group_by_length=true, which keeps padding small"
+    return ConfigError(
+        f"{problem}. Nothing was trained.",
+        remedy=f"set {off}=false and {instead}; on GPUs another model.attention may keep rows apart"
+        " (flash_attention_2), which the run checks again",
+    )
+
+
+def optimizer_state_words(trainer: Any) -> str:
+    """Return the dtypes of what the optimizer keeps of each weight; known after the first step."""
+    optimizer = getattr(wrapped(trainer), "optimizer", None) or trainer.optimizer
+    for _ in range(4):  # Accelerate's and DeepSpeed's wrappers
+        optimizer = getattr(optimizer, "optimizer", optimizer)
+    kept = (value for one in optimizer.state.values() for value in one.values())
+    # A step counter is no state of a weight.
+    return _words(_dtypes(one for one in kept if torch.is_tensor(one) and one.numel() > 1))
 
 
 def _dtypes(tensors: Any) -> Counter[str]:
@@ -112,13 +149,6 @@ def _packing_problem(dataset: Any, config: TrainingConfig) -> str:
     if is_packed == config.data.packing:
         return ""
     return f"data.packing={config.data.packing}, and rows are {'' if is_packed else 'not '}packed"
-
-
-def _attention(model: Any) -> str:
-    """Return the kernels that the layers dispatch to: each asks its own config at every call."""
-    layers = (getattr(module, "config", None) for module in model.modules())
-    names = {getattr(one, "_attn_implementation", None) for one in layers}
-    return " and ".join(sorted(name for name in names if name)) or "unknown"
 
 
 def _attention_problem(found: str, config: TrainingConfig) -> str:

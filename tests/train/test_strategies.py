@@ -88,6 +88,21 @@ def test_a_nan_on_one_worker_is_skipped_by_both(
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.parametrize("strategy", ["fsdp", "zero3"])
+def test_sharded_weights_answer_whether_packed_rows_stay_apart(
+    pairs: Pairs, make_config: Callable[..., Any], workspace: Path, tmp_path: Path, strategy: str
+) -> None:
+    config = make_config(
+        method="full",
+        data={"packing": True, "max_length": 256},
+        parallelism={"strategy": strategy, "num_workers": 2},
+        training={"max_steps": 1},
+    )
+    events = pairs.events(config, tmp_path / strategy, workspace)
+    (start,) = [event for event in events if event.kind == "start"]
+    assert start.verified["packing"] == "on, rows do not attend to each other"
+
+
 MIXTURE = """
 import torch
 from transformers import MixtralConfig, MixtralForCausalLM

@@ -39,7 +39,9 @@ def join(arguments: Any) -> None:
 
 def engine_words(trainer: Any) -> str:
     name = type(wrapped(trainer)).__name__
-    return f"{name}, FSDP2" if _is_fsdp(trainer) else name
+    if not _is_fsdp(trainer):
+        return name
+    return f"{name}, FSDP2{', weights on cpu' if _on_gpu(trainer) and not _near(trainer) else ''}"
 
 
 def engine_problem(trainer: Any, config: TrainingConfig) -> str:
@@ -50,7 +52,32 @@ def engine_problem(trainer: Any, config: TrainingConfig) -> str:
 
     parameters = wrapped(trainer).named_parameters()
     whole = [name for name, one in parameters if not isinstance(one, DTensor)]
-    return f"fsdp was asked for, and {whole[0]} is not sharded" if whole else ""
+    if whole:
+        return f"fsdp was asked for, and {whole[0]} is not sharded"
+    return _offload_problem(trainer, config)
+
+
+def _offload_problem(trainer: Any, config: TrainingConfig) -> str:
+    """Compare where the weights are with where they were to be; on CPUs there is one place."""
+    if not _on_gpu(trainer):
+        return ""
+    asked = bool(arguments(config, use_gpu=True)["fsdp_config"].get("cpu_offload"))
+    near = _near(trainer)
+    if asked and near:
+        return f"offload_params was asked for, and {near[0]} is on the GPU"
+    if not asked and not near:
+        return "offload_params was not asked for, and all weights are in host memory"
+    return ""
+
+
+def _near(trainer: Any) -> list[str]:
+    """Return the weights that are on the device itself."""
+    parameters = wrapped(trainer).named_parameters()
+    return [name for name, one in parameters if one.device.type != "cpu"]
+
+
+def _on_gpu(trainer: Any) -> bool:
+    return bool(trainer.args.device.type != "cpu")
 
 
 def _is_fsdp(trainer: Any) -> bool:

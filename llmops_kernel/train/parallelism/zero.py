@@ -120,9 +120,15 @@ def engine_problem(trainer: Any, config: TrainingConfig) -> str:
         return f"{parallelism.strategy} was asked for, and {name} would train without DeepSpeed"
     if (stage := engine.zero_optimization_stage()) != parallelism.stage:
         return f"{parallelism.strategy} was asked for, and DeepSpeed would train with stage {stage}"
-    asked = parallelism.offload_optimizer or ""
-    if (place := _place(engine.zero_offload_optimizer())) != asked:
-        return f"offload_optimizer={asked or 'false'} was asked for, and it is {place or 'false'}"
+    # Settings of `parallelism.deepspeed` lie over those of our own keys.
+    asked = deepspeed_config(config, use_gpu=trainer.args.device.type != "cpu")["zero_optimization"]
+    for key, wanted, found in (
+        ("offload_optimizer", asked.get("offload_optimizer"), engine.zero_offload_optimizer()),
+        ("offload_params", asked.get("offload_param"), engine.zero_offload_param()),
+    ):
+        where, place = (wanted or {}).get("device", "none"), _place(found) or "none"
+        if place != where:
+            return f"{key}: {where} was asked for, and DeepSpeed would use {place}"
     return ""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
@@ -83,10 +82,7 @@ def choose(
     groups = groups_by_length(config)
     if groups:
         words.append("rows of like length in one micro batch")
-    if wanted.fused_loss:
-        _check_liger(use_gpu)
-    if wanted.padding_free:
-        _check_positions(network)
+    if wanted.padding_free:  # That it keeps rows apart is checked once the engine is ready.
         words.append("no padding")
     words += [
         text
@@ -161,34 +157,6 @@ def label_logits_hindrance(network: Any) -> str:
     if not calls_it or getattr(model, "loss_function", None) is not ForCausalLMLoss:
         return f"{kind.__name__} has a loss of its own"
     return ""
-
-
-def _check_liger(use_gpu: bool) -> None:
-    """Raise ConfigError where the fused loss cannot run."""
-    if not use_gpu:
-        raise ConfigError(
-            "performance.fused_loss needs a GPU, and this run has none.",
-            remedy="set performance.fused_loss=false",
-        )
-    if find_spec("liger_kernel") is None:
-        raise ConfigError(
-            "performance.fused_loss needs the package liger-kernel, which is not installed.",
-            remedy="install llmops-kernel[kernels] on the cluster, or set fused_loss=false",
-        )
-
-
-def _check_positions(network: Any) -> None:
-    """Raise ConfigError if the model does not keep joined rows apart by their positions."""
-    model = _bare(network)
-    parameters = inspect.signature(type(model).forward).parameters
-    body = getattr(model, "base_model", model)
-    masks = inspect.unwrap(type(body).forward).__code__.co_names
-    if "position_ids" not in parameters or not any("create_causal_mask" in name for name in masks):
-        raise ConfigError(
-            f"performance.padding_free does not work with {type(model).__name__}: it does not"
-            " keep rows apart by their positions.",
-            remedy="set performance.padding_free=false",
-        )
 
 
 def _bare(network: Any) -> Any:

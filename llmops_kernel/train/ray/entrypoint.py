@@ -18,7 +18,7 @@ from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport, print_traceback
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.train.requirements import check_packages
+from llmops_kernel.train.requirements import check_device, check_packages
 
 # Read by Ray Train in this process and its controller. A lost worker is seen in half a second
 # instead of two; workers may wait ten minutes for a busy cluster; and the workers stay in the
@@ -116,6 +116,7 @@ class Driver:
         from llmops_kernel.train.ray.worker import run_worker
 
         wanted = resources(config)
+        check_device(config, use_gpu=wanted.use_gpu)
         for one in config.advice():
             self._report.warn(f"{one.path}: {one.message}.", one.suggestion)
         trainer, warning = make_trainer(

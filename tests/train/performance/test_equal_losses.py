@@ -110,9 +110,6 @@ def test_what_cannot_work_is_refused_before_training(
     config = make_config(method="full", hooks="hooks.py", performance={"logits": "labels"})
     with pytest.raises(ConfigError, match="Own is not a model of Transformers"):
         run(config, tmp_path / "refused", uneven)
-    config = make_config(performance={"fused_loss": True})
-    with pytest.raises(ConfigError, match=r"fused_loss needs a GPU.*\n?.*fused_loss=false"):
-        run(config, tmp_path / "fused", uneven)
     auto = make_config(method="full", hooks="hooks.py", training={"max_steps": 2})
     (start,) = of(run(auto, tmp_path / "auto", uneven), "start")
     assert "logits of all tokens (Own is not a model of Transformers)" in start.performance

@@ -1,0 +1,106 @@
+"""Whether the speed settings that a config asks for are in force in what will train."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.train.measure.device import uses_tf32
+from llmops_kernel.train.performance.rows_apart import mixing_problem
+
+
+def speed_words(trainer: Any) -> str:
+    """Return which of them are on, whoever has set them; empty: none."""
+    on = {
+        "activation checkpointing": has_checkpointing(trainer.model),
+        "compiled": is_compiled(trainer),
+        "TF32": _on_gpu(trainer) and uses_tf32(),
+        "fused loss by Liger": has_fused_loss(trainer.model),
+    }
+    return ", ".join(name for name, is_on in on.items() if is_on)
+
+
+def speed_problems(trainer: Any, config: TrainingConfig) -> Iterator[str]:
+    """Yield what was asked for and is not in force."""
+    wanted = config.performance
+    if config.parallelism.gradient_checkpointing and not has_checkpointing(trainer.model):
+        yield "gradient_checkpointing was asked for, and no layer would recompute its activations"
+    if wanted.compile and not is_compiled(trainer):
+        yield "performance.compile was asked for, and the model is not compiled"
+    if wanted.tf32 and not uses_tf32():
+        yield "performance.tf32 was asked for, and PyTorch would compute in full float32"
+    if wanted.fused_loss and not has_fused_loss(trainer.model):
+        yield "performance.fused_loss was asked for, and the model has kept its own loss"
+
+
+def has_checkpointing(model: Any) -> bool:
+    """Return whether a layer recomputes: Transformers' layers have a mark that they read."""
+    return any(getattr(one, "gradient_checkpointing", False) is True for one in model.modules())
+
+
+def is_compiled(trainer: Any) -> bool:
+    engine = trainer.model_wrapped
+    if hasattr(engine, "_orig_mod") or getattr(engine, "is_compiled", False) is True:
+        return True
+    # `Module.compile()` and a compilation of single blocks leave the modules as they are.
+    return any(
+        hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) is not None
+        for one in trainer.model.modules()
+    )
+
+
+def has_fused_loss(model: Any) -> bool:
+    """Return whether Liger's `forward` computes: Accelerate may have wrapped it once more."""
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+    kept = (getattr(bare, name, None) for name in ("_original_forward", "forward"))
+    return any(
+        str(getattr(inspect.unwrap(one), "__module__", "")).startswith("liger_kernel.")
+        for one in kept
+        if callable(one)
+    )
+
+
+def packing_state(trainer: Any, config: TrainingConfig) -> tuple[str, str]:
+    """Return what the journal says of joined rows, and what is wrong with them.
+
+    Asks the model, with its weights where the engine keeps them, so call it on all ranks. Only
+    runs with `data.packing` or `performance.padding_free` pay for that.
+    """
+    name = "data.packing" if config.data.packing else "performance.padding_free"
+    if not (config.data.packing or config.performance.padding_free):
+        return "off", ""
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_torch_compile=False)
+    exact = config.model.dtype == "float32" and not (_on_gpu(trainer) and uses_tf32())
+    try:
+        with trainer.accelerator.autocast():
+            problem = mixing_problem(model, device=trainer.args.device, is_float32=exact)
+    except (TypeError, ValueError) as error:  # A model of the user's own may take no positions.
+        problem = f"it does not take rows by their positions ({error})"
+    if hasattr(model, "reshard"):  # FSDP keeps the outermost weights whole for a backward pass.
+        model.reshard()
+    what = "on" if config.data.packing else "off, rows joined without padding"
+    if problem is None:
+        return f"{what}, not checked (the model returns no finite logits)", ""
+    if problem:
+        kind = type(getattr(model, "get_base_model", lambda: model)()).__name__
+        return what, (
+            f"{name}=true does not work with {kind} and attention {attention_names(model)}:"
+            f" {problem}"
+        )
+    return f"{what}, rows do not attend to each other", ""
+
+
+def attention_names(model: Any) -> str:
+    """Return the kernels that the layers dispatch to: each asks its own config at every call."""
+    layers = (getattr(module, "config", None) for module in model.modules())
+    names = {getattr(one, "_attn_implementation", None) for one in layers}
+    return " and ".join(sorted(name for name in names if name)) or "unknown"
+
+
+def _on_gpu(trainer: Any) -> bool:
+    device: torch.device = trainer.args.device
+    return device.type != "cpu"
