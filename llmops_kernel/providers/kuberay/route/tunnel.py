@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 Raw = Mapping[str, Any]
 PROBE_S: Final = 5.0
 SECOND_CHOICE_S: Final = 60.0
-"""How long a route is used that was taken only because a better one failed temporarily."""
+"""How long a route is used that was taken only because a better one was refused or busy.
+
+An API server that starts refuses everything to everybody, and a right may be granted later.
+"""
 _FOREVER: Final = float("inf")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _SHOWN: Final = 63
@@ -94,7 +97,12 @@ _opened: dict[_Key, _Open] = {}
 
 
 def open_route(
-    kube: Kube, raycluster: Raw, access: Access | None = None, *, own_secret: str = ""
+    kube: Kube,
+    raycluster: Raw,
+    access: Access | None = None,
+    *,
+    own_secret: str = "",
+    second_choice_s: float = SECOND_CHOICE_S,
 ) -> Connection:
     """Open a connection that recovers from expired credentials, a new token and a new head pod.
 
@@ -114,7 +122,8 @@ def open_route(
             _drop(key)  # Another cluster of that name, with another token.
             known = None
         if known is None or time.monotonic() > known.good_until_s:
-            known = _find(kube, target, access, forward=known.forward if known else None)
+            forward = known.forward if known else None
+            known = _find(_Routes(kube, target, access, forward, second_choice_s))
             known.uid = target.uid
             _opened[key] = known
         return known.connection
@@ -141,8 +150,7 @@ def _asked(access: Access) -> tuple[str, str | None]:
     return access.way, access.url
 
 
-def _find(kube: Kube, target: Target, access: Access, *, forward: PortForward | None) -> _Open:
-    way = _Routes(kube, target, access, forward)
+def _find(way: _Routes) -> _Open:
     made: dict[str, Callable[[], _Open]] = {
         "in-cluster": way.in_cluster,
         "service-proxy": way.service_proxy,
@@ -150,8 +158,8 @@ def _find(kube: Kube, target: Target, access: Access, *, forward: PortForward | 
         "url": way.url,
     }
     way.read_token()  # Another route would not make the Secret the cluster's.
-    if access.way != "auto":
-        return made[access.way]()
+    if way.access.way != "auto":
+        return made[way.access.way]()
     return way.best()
 
 
@@ -159,12 +167,18 @@ class _Routes:
     """All routes to one dashboard."""
 
     def __init__(
-        self, kube: Kube, target: Target, access: Access, forward: PortForward | None
+        self,
+        kube: Kube,
+        target: Target,
+        access: Access,
+        forward: PortForward | None,
+        second_choice_s: float,
     ) -> None:
         self._kube = kube
         self._target = target
-        self._access = access
+        self.access = access
         self._forward = forward
+        self._second_choice_s = second_choice_s
         self._token: RayToken | None = None
         if target.secret is not None:
             path = secrets_path(target.namespace, target.secret.name)
@@ -188,12 +202,12 @@ class _Routes:
                 _probe(found.connection)
             except (GatewayRefusal, GatewayBusy) as error:
                 reported.append(f"{name}: {error}")
-                if isinstance(error, GatewayBusy):
-                    good_until_s = time.monotonic() + SECOND_CHOICE_S
+                good_until_s = time.monotonic() + self._second_choice_s
             except (ClusterUnreachableError, MissingDependencyError) as error:
                 reported.append(f"{name}: {error.message}")
                 if isinstance(error, KubeDenied):
                     denied = denied or error
+                    good_until_s = time.monotonic() + self._second_choice_s
             else:
                 found.good_until_s = good_until_s
                 return found
@@ -215,8 +229,8 @@ class _Routes:
             yield "inside the cluster", self.in_cluster
         yield "service proxy", self.service_proxy
         yield "port-forward", self.port_forward
-        if self._access.url:
-            yield self._access.url, self.url
+        if self.access.url:
+            yield self.access.url, self.url
 
     def in_cluster(self) -> _Open:
         host = service_host(self._target.service, namespace=self._target.namespace)
@@ -244,19 +258,19 @@ class _Routes:
         return found
 
     def url(self) -> _Open:
-        if self._access.url is None:
+        if self.access.url is None:
             raise ClusterUnreachableError(
                 "access.way is `url`, and there is no access.url",
                 remedy="set access.url to the address of the Ingress or Route in the cluster"
                 " template",
             )
-        if self._access.sends_in_clear:
+        if self.access.sends_in_clear:
             raise ClusterUnreachableError(
-                f"the cluster's token would be sent unencrypted to {self._access.url}",
+                f"the cluster's token would be sent unencrypted to {self.access.url}",
                 remedy="set access.url to an https:// address, or access.allow_http: true, in the"
                 " cluster template",
             )
-        return self._made(self._access.url.rstrip("/"), how="the address in its template")
+        return self._made(self.access.url.rstrip("/"), how="the address in its template")
 
     def _made(self, url: str, *, how: str, is_proxied: bool = False) -> _Open:
         route = DashboardRoute(self._kube, token=self._token, how=how, is_proxied=is_proxied)

@@ -114,8 +114,8 @@ def test_a_context_that_is_not_in_the_kubeconfig(cloud: Cloud) -> None:
 def test_an_admission_policy_of_the_api_server_is_named() -> None:
     """As Kubernetes 1.36 answers where a ValidatingAdmissionPolicy denies a RayCluster."""
     said = (
-        "rayclusters.ray.io \"one\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding"
-        " binding 'no-latest-all' denied request: images need a version"
+        'rayclusters.ray.io "one" is forbidden: ValidatingAdmissionPolicy '
+        "'no-latest' with binding 'no-latest-all' denied request: images need a version"
     )
     body = {"kind": "Status", "reason": "Invalid", "message": said}
     body["details"] = {"name": "one", "kind": "rayclusters", "causes": [{"message": said}]}
