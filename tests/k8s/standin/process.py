@@ -251,9 +251,10 @@ class StandIn:
 
         On requests that match `path` (regular expression), `method`, `verb`, `user`, and only
         `count` times where it is given: "429" and "503" (retry_after=), "slow" (seconds=), "drop"
-        (the connection is cut), "deny" (403), "too-large" (413 above limit= bytes), "error" (code=,
-        message=). On all answers: "clock" (the server's is seconds= ahead). At once: "away"
-        (seconds=), "drop-watch", "close-watch" and "410" (path=), "expire" (token=).
+        (the connection is cut), "lose" (it is cut when the request is carried out), "deny" (403),
+        "too-large" (413 above limit= bytes), "error" (code=, message=). On all answers: "clock"
+        (the server's is seconds= ahead). At once: "away" (seconds=), "drop-watch", "close-watch"
+        and "410" (path=), "expire" (token=).
         """
         return self.call("fault", kind=kind, **more)
 

@@ -119,7 +119,7 @@ def _body(located: LocatedCluster, manifest: Manifest) -> Raw:
     if base is not None:
         body["spec"] = with_additions(body["spec"], now["spec"], base["spec"])
     own = labels(located.raycluster, "metadata", "annotations")
-    for name in (names.CREATED_BY, names.CHOSEN):
+    for name in (names.CREATED_BY, names.CREATION, names.CHOSEN):
         if name in own:
             body["metadata"]["annotations"][name] = own[name]
     _keep_elastic(body, located.raycluster)

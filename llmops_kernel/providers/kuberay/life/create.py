@@ -12,21 +12,28 @@ from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.errors import ClusterStartError, LLMOpsError
-from llmops_kernel.providers.kuberay.api import kubeconfig
-from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kube
+from llmops_kernel.providers.kuberay.api import features, kubeconfig
+from llmops_kernel.providers.kuberay.api.client import (
+    Kube,
+    KubeError,
+    KubeUnreachable,
+    open_kube,
+)
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.api.paths import object_path
 from llmops_kernel.providers.kuberay.life.choose import find_or_choose
 from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
 from llmops_kernel.providers.kuberay.life.decisions import who
 from llmops_kernel.providers.kuberay.render.dry_run import accepted_manifest
-from llmops_kernel.providers.kuberay.render.manifest import Manifest
-from llmops_kernel.providers.kuberay.resource import names, own_clusters
+from llmops_kernel.providers.kuberay.render.manifest import Manifest, render
+from llmops_kernel.providers.kuberay.resource import names, own_clusters, status
+from llmops_kernel.providers.kuberay.resource.objects import Obj
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
 from llmops_kernel.providers.kuberay.state.scopes import KubeScope, remember
 from llmops_kernel.providers.protocol import Progress
 
 TOKEN_BYTES: Final = 32
+_TRIES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -45,29 +52,87 @@ def create_or_find(template: KubeRayTemplate, *, home: Path, report: Progress) -
     """
     there = find_or_choose(template, candidate_scopes(template), home=home, report=report)
     if isinstance(there, LocatedCluster):
-        remember(home, there.scope)
-        return CreatedCluster(there, is_new=False)
+        return _found(there, template, home=home)
     scope, why = there.scope, there.why
     if why:
         report(why)
     kube = open_kube(scope.context)
     manifest = accepted_manifest(kube, template, namespace=scope.namespace, ask=_dry_run)
     report(f"Creating RayCluster {template.name} in {scope}")
+    where = _where(scope, template.name)
+    mark = own_clusters.begin(home, *where)
     try:
-        raycluster = kube.create(
-            object_path(manifest.raycluster, named=False), _signed(manifest.raycluster, why)
-        )
+        raycluster = _posted(kube, _signed(manifest.raycluster, why, mark), mark=mark)
+    except KubeUnreachable:
+        raise  # It may have been created: the next `up` knows it by its mark.
     except KubeError as error:
+        own_clusters.finish(home, *where)
         # Another process was faster: its cluster is the one that was asked for.
         is_there = error.reason == "AlreadyExists"
         located = fetched(scope, template.name, home=home) if is_there else None
         if located is None:
             raise
         return CreatedCluster(located, is_new=False)
-    own_clusters.note(home, raycluster, template=template, is_guarded=True)
+    _note(home, scope, raycluster, template)
     _make_companions(kube, manifest, raycluster)
-    remember(home, scope)
     return CreatedCluster(_created(scope, template.name, home=home), is_new=True)
+
+
+def _found(located: LocatedCluster, template: KubeRayTemplate, *, home: Path) -> CreatedCluster:
+    """Return a cluster that exists; the rest of one whose creation was cut off is made now."""
+    scope, raycluster = located.scope, located.raycluster
+    if not own_clusters.is_begun(home, raycluster, *_where(scope, located.own_name)):
+        remember(home, scope)
+        return CreatedCluster(located, is_new=False)
+    made = status.template_of(raycluster) or template
+    lacks = features.lacking(located.kube) or frozenset()
+    manifest = render(made, namespace=scope.namespace, lacks=lacks)
+    _note(home, scope, raycluster, made)
+    _make_companions(located.kube, manifest, raycluster)
+    return CreatedCluster(located, is_new=made == template)
+
+
+def _where(scope: KubeScope, name: str) -> tuple[str, str, str]:
+    return scope.context, scope.namespace, name
+
+
+def _note(home: Path, scope: KubeScope, raycluster: Obj, template: KubeRayTemplate) -> None:
+    own_clusters.note(home, raycluster, template=template, is_guarded=True)
+    own_clusters.finish(home, *_where(scope, template.name))
+    remember(home, scope)
+
+
+def _posted(kube: Kube, body: Obj, *, mark: str) -> Obj:
+    """Create it. If no answer arrives, look whether it is there, else ask again.
+
+    Raises KubeError, which says AlreadyExists for a cluster that somebody else created.
+    """
+    for last in (False,) * (_TRIES - 1) + (True,):
+        try:
+            return kube.create(object_path(dict(body), named=False), body)
+        except KubeUnreachable as error:
+            found = _marked(kube, body, mark=mark)
+            if found is not None:
+                return found
+            if last:
+                raise error from None
+        except KubeError as error:
+            found = _marked(kube, body, mark=mark) if error.reason == "AlreadyExists" else None
+            if found is None:
+                raise
+            return found
+    raise AssertionError("unreachable")
+
+
+def _marked(kube: Kube, body: Obj, *, mark: str) -> Obj | None:
+    """Return the cluster of our own request; None if it is not there. Raises KubeUnreachable."""
+    try:
+        found = kube.get(object_path(dict(body)))
+    except KubeError as error:
+        if error.code == 404:
+            return None
+        raise
+    return found if status.annotation(found, names.CREATION) == mark else None
 
 
 def _created(scope: KubeScope, name: str, *, home: Path) -> LocatedCluster:
@@ -104,12 +169,13 @@ def _dry_run(kube: Kube, manifest: Manifest) -> None:
         refuse_foreign(kube, _token_secret(manifest.raycluster), cluster=cluster)
 
 
-def _signed(raycluster: Mapping[str, Any], why: str) -> dict[str, Any]:
+def _signed(raycluster: Mapping[str, Any], why: str, mark: str) -> dict[str, Any]:
     """Add annotations that are known only at creation, and so are not in the rendered manifest."""
     metadata = dict(raycluster["metadata"])
     metadata["annotations"] = {
         **metadata.get("annotations", {}),
         names.CREATED_BY: who(),
+        names.CREATION: mark,
         **({names.CHOSEN: why} if why else {}),
     }
     return {**raycluster, "metadata": metadata}

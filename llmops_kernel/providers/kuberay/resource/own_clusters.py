@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.kuberay_fields import Access
-from llmops_kernel.providers.kuberay.resource import status
+from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import Obj, text
 from llmops_kernel.store.files import private_folder, write_whole
 
@@ -70,6 +71,34 @@ def note(
         write_whole(path, json.dumps(record).encode())
 
 
+def begin(home: Path, *where: str) -> str:
+    """Return the mark of a creation at a context, namespace and name; the same until `finish`.
+
+    If it cannot be written, only a creation whose answer is lost is not known again.
+    """
+    path = _begun_path(home, where)
+    mark = _read(path).get("mark")
+    if isinstance(mark, str) and mark:
+        return mark
+    mark = secrets.token_hex(16)
+    with suppress(OSError):
+        private_folder(path.parent)
+        write_whole(path, json.dumps({"mark": mark}).encode())
+    return mark
+
+
+def is_begun(home: Path, raycluster: Obj, *where: str) -> bool:
+    """Return whether this user created it and has not learned that it exists."""
+    mark = _read(_begun_path(home, where)).get("mark")
+    return bool(mark) and status.annotation(raycluster, names.CREATION) == mark
+
+
+def finish(home: Path, *where: str) -> None:
+    """Forget the mark: the answer has arrived."""
+    with suppress(OSError):
+        _begun_path(home, where).unlink(missing_ok=True)
+
+
 def forget(home: Path, raycluster: Obj) -> None:
     """Remove the record of a cluster that is deleted."""
     with suppress(OSError):
@@ -100,6 +129,11 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _begun_path(home: Path, where: tuple[str, ...]) -> Path:
+    key = hashlib.sha256("\n".join(where).encode()).hexdigest()[:32]
+    return home / "kuberay" / "begun" / f"{key}.json"
 
 
 def _path(home: Path, raycluster: Obj) -> Path:

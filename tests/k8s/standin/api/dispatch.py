@@ -79,7 +79,12 @@ class Api:
         kind = self.state.registry.find(route.group, route.version, route.plural)
         if kind is None or (kind.namespaced and route.name and not route.namespace):
             return not_here()
-        return await self._resource(http, kind, route, ask, user)
+        response = await self._resource(http, kind, route, ask, user)
+        faults = self.state.faults
+        if faults.active and faults.loses(http.method, http.path_qs, ask.verb, user.name):
+            assert http.transport is not None
+            http.transport.abort()
+        return response
 
     def _count(self, key: str) -> None:
         if key in self.state.requests or len(self.state.requests) < COUNTED_PATHS:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from tests.k8s.standin.objects.errors import ApiError
 
+_NO_REFUSALS = frozenset({"slow", "clock", "lose"})
+
 
 @dataclass
 class Fault:
@@ -58,6 +60,13 @@ class Faults:
             _spend(fault)
         return sum(fault.seconds for fault in slow)
 
+    def loses(self, method: str, path: str, verb: str, user: str) -> bool:
+        """Return whether the answer to a request that is carried out never arrives."""
+        met = [f for f in self.active if f.kind == "lose" and f.meets(method, path, verb, user)]
+        for fault in met:
+            _spend(fault)
+        return bool(met)
+
     def clock_s(self) -> float:
         """By how much the server's clock is ahead."""
         return sum(fault.seconds for fault in self.active if fault.kind == "clock")
@@ -67,7 +76,7 @@ class Faults:
     ) -> ApiError | str | None:
         """What to answer instead: an error, `drop` for a cut connection, None for nothing."""
         for fault in self.active:
-            if fault.kind in ("slow", "clock") or not fault.meets(method, path, verb, user):
+            if fault.kind in _NO_REFUSALS or not fault.meets(method, path, verb, user):
                 continue
             if fault.kind == "too-large" and size <= fault.limit:
                 continue
