@@ -98,5 +98,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    from tests.fuzz.report import lines_of, reported
+
+    for line in lines_of(reported(terminalreporter.stats)):
+        terminalreporter.write_line(line)
+
+
 def _uses_ray(item: pytest.Item) -> bool:
     return item.get_closest_marker("ray") is not None

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
+from unittest import SkipTest
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 SEED_ENV_VAR: Final = "LLMOPS_FUZZ_SEED"
 TIMES_ENV_VAR: Final = "LLMOPS_FUZZ_TIMES"
+LIMIT_S: Final = 25.0
+"""Of one test: a round, which is all tests of this folder, takes less than three minutes in CI."""
+PROPERTY: Final = "llmops_fuzz"
 T = TypeVar("T")
 
 HOSTILE_WORDS: Final = (
@@ -20,13 +28,52 @@ HOSTILE_WORDS: Final = (
 )
 
 
-def examples(strategy: st.SearchStrategy[T], count: int) -> list[T]:
-    """Return `count` values of the strategy, also for tests that `given` cannot run: async ones."""
+@dataclass(frozen=True)
+class Ran:
+    """What one call of `examples` gave out."""
+
+    wanted: int
+    ran: int
+    took_s: float
+    """With what the test did with them."""
+
+
+_RAN: list[Ran] = []
+
+
+def taken() -> list[dict[str, Any]]:
+    """Return what ran since the last call; the end of pytest's report prints it."""
+    found = [asdict(one) for one in _RAN]
+    _RAN.clear()
+    return found
+
+
+def examples(
+    strategy: st.SearchStrategy[T], count: int, *, limit_s: float = LIMIT_S
+) -> Iterator[T]:
+    """Yield `count` values of the strategy, also for tests that `given` cannot run: async ones.
+
+    Fewer once drawing and using them have taken `limit_s`. More rounds have more of both.
+    """
+    times = int(os.environ.get(TIMES_ENV_VAR, "1"))
+    began_s, ran = time.monotonic(), 0
+    until_s = began_s + times * limit_s
+    try:
+        for value in _drawn(strategy, times * count, until_s=until_s):
+            if time.monotonic() >= until_s:
+                return
+            ran += 1
+            yield value
+    finally:
+        _RAN.append(Ran(times * count, ran, time.monotonic() - began_s))
+
+
+def _drawn(strategy: st.SearchStrategy[T], count: int, *, until_s: float) -> list[T]:
     found: list[T] = []
 
     @seed(int(os.environ.get(SEED_ENV_VAR, "0")))
     @settings(
-        max_examples=count * int(os.environ.get(TIMES_ENV_VAR, "1")),
+        max_examples=count,
         database=None,
         deadline=None,
         phases=[Phase.generate],
@@ -34,9 +81,12 @@ def examples(strategy: st.SearchStrategy[T], count: int) -> list[T]:
     )
     @given(strategy)
     def collect(value: T) -> None:
+        if time.monotonic() >= until_s:
+            raise SkipTest("time is up")  # Ends hypothesis at once.
         found.append(value)
 
-    collect()
+    with suppress(SkipTest):
+        collect()
     return found
 
 

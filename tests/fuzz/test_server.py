@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ async def test_any_path_stays_on_the_dashboard(
     upstream: Upstream, http_server: Any, jp_http_port: int, jp_auth_header: dict[str, str]
 ) -> None:
     place = "/user/someone/llmops/dashboard/lab/"
-    for path in (*PATHS, *examples(mutated(PATHS), 500)):
+    for path in chain(PATHS, examples(mutated(PATHS), 500)):
         raw = "".join(char for char in path if char not in " \r\n").encode("utf-8", "replace")
         reader, writer = await asyncio.open_connection("127.0.0.1", jp_http_port)
         proof = f"Host: 127.0.0.1\r\nAuthorization: {jp_auth_header['Authorization']}\r\n"
