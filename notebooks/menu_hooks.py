@@ -2,7 +2,7 @@
 
 A config names this file (`hooks: {file: menu_hooks.py}`) and the run calls whichever of the hook
 functions it finds here. The file travels with each submission, so edit it, submit again, and the
-next run uses the new code; nothing needs a restart. Three hooks are used here:
+next run uses the new code; nothing needs a restart. These hooks are used here:
 
 * `format_example(row)` is called once for each row of the data files and returns the chat to train
   on. The loss counts the assistant's words only: the answer is what the model learns to write.
@@ -11,7 +11,8 @@ next run uses the new code; nothing needs a restart. Three hooks are used here:
   that the model wrote, the answers it should have written, and the rows they belong to. Whatever
   numbers it returns appear beside the loss.
 * `score_row(prediction, reference, row)` is called for each row of a scoring: its numbers are
-  columns of the scored table, and what two scorings are compared by.
+  columns of the scored table, and what two scorings are compared by. An evaluation while training
+  calls it for the answers that it keeps, and shows its numbers beside them.
 
 A hook is ordinary Python and can be tried in a notebook cell before it is submitted.
 """

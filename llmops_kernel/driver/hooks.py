@@ -1,11 +1,15 @@
-"""Loads and calls functions of the user's hooks file; errors name the user's file and line."""
+"""Loads and calls functions of the user's hooks file, and checks the numbers that they return.
+
+Errors name the user's file and line.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -83,3 +87,45 @@ def _location(error: BaseException, hook: Callable[..., Any]) -> str:
         frame = frame.tb_next
     name = Path(source).name or "the hook"
     return f"{name}:{line}" if line else name
+
+
+def hook_numbers(result: Any, *, hook: str, taken: Collection[str] = ()) -> dict[str, float | None]:
+    """Return what the hook of that name gave as numbers by name; None where it knows none.
+
+    Raises HookError for anything else, also for names in `taken`.
+    """
+    if not isinstance(result, Mapping):
+        raise HookError(
+            f"The hook {hook} returned a {type(result).__name__}, not a dict.",
+            remedy='return numbers by name, as {"accuracy": 1.0}',
+        )
+    return {_name(name, hook, taken): _number(name, value, hook) for name, value in result.items()}
+
+
+def _name(name: Any, hook: str, taken: Collection[str]) -> str:
+    if not isinstance(name, str) or not name:
+        raise HookError(
+            f"The hook {hook} names a metric {name!r}, which is not a text.",
+            remedy='use names such as "accuracy"',
+        )
+    if name in taken:
+        raise HookError(
+            f"The hook {hook} returned {name!r}, which evaluation.metrics computes already.",
+            remedy="give it another name, or take the metric out of evaluation.metrics",
+        )
+    return name
+
+
+def _number(name: str, value: Any, hook: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, str) or not math.isfinite(number):
+        raise HookError(
+            f"The hook {hook} returned {value!r} for {name!r}, which is not a finite number.",
+            remedy="return None for a row that cannot have this metric",
+        )
+    return number

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.driver.hooks import call, load_functions
+from llmops_kernel.driver.hooks import call, hook_numbers, load_functions
 
-__all__ = ["HOOK_NAMES", "Hooks", "call", "load_hooks"]
+__all__ = ["HOOK_NAMES", "Hooks", "call", "hook_numbers", "load_hooks"]
 
-HOOK_NAMES = ("format_example", "build_model", "compute_metrics", "callbacks")
+HOOK_NAMES = ("format_example", "build_model", "compute_metrics", "score_row", "callbacks")
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Hooks:
     format_example: Callable[[dict[str, Any]], Any] | None = None
     build_model: Callable[[Any], Any] | None = None
     compute_metrics: Callable[..., dict[str, float]] | None = None
+    score_row: Callable[..., dict[str, float | None]] | None = None
     callbacks: Callable[[], list[Any]] | None = None
 
 

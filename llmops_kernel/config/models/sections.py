@@ -176,4 +176,4 @@ class HooksConfig(Section):
     shorthand = "file"
 
     file: str | None = None
-    """Python file of the workspace that may define `format_example(row)`, `build_model(config)`, `compute_metrics(predictions, references, rows)`, `callbacks()`."""
+    """Python file of the workspace that may define `format_example(row)`, `build_model(config)`, `compute_metrics(predictions, references, rows)`, `score_row(prediction, reference, row)`, `callbacks()`."""

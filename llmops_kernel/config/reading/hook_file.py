@@ -12,6 +12,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "format_example": ("row",),
     "build_model": ("config",),
     "compute_metrics": ("predictions", "references", "rows"),
+    "score_row": ("prediction", "reference", "row"),
     "callbacks": (),
 }
 """Hook -> the positional arguments it is called with."""

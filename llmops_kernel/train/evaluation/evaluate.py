@@ -61,7 +61,7 @@ class Evaluator:
                 num_rows=len(self.prompts) or len(self.examples),
                 duration_s=time.perf_counter() - begin,
                 answers_s=answers_s,
-                samples=kept_samples(asked, answers, self._kept()),
+                samples=self._samples(asked, answers),
             )
         )
         self.context.emit(PhaseEvent(name="evaluate", state="end"))
@@ -152,6 +152,14 @@ class Evaluator:
                 f"compute_metrics returned {measured!r:.80}, not a dict of numbers.",
                 remedy='return for example {"accuracy": 0.5}',
             ) from error
+
+    def _samples(
+        self, asked: Sequence[Prompt], answers: Sequence[tuple[int, str]]
+    ) -> tuple[dict[str, str], ...]:
+        """Return the answers that are journalled, on the rank that journals them."""
+        if not self.context.is_main:
+            return ()
+        return kept_samples(asked, answers, self._kept(), self.hooks)
 
     def _kept(self) -> dict[int, str]:
         """Return the names of the rows whose answers are kept, by their index."""
