@@ -23,7 +23,7 @@ from llmops_kernel.score.input.prompts import PromptMaker
 from llmops_kernel.score.output.table import OutputColumns, columns_of, columns_of_schema
 from llmops_kernel.score.scorer import HOOKS
 from llmops_kernel.score.standing.replicas import Deployment, code_of
-from llmops_kernel.score.versions import model_version
+from llmops_kernel.score.standing.versions import model_version
 from llmops_kernel.store.files import find
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.tables.files import table_files
@@ -165,24 +165,7 @@ def engine_choice(
     """
     settings = config.engine
     kind, python, warning = _engine_type(settings.type, score_python=score_python)
-    cache = Path(spec.cache_root) if spec.cache_root else None
-    model = model_source(config.model.id, roots=roots(spec), cache=cache)
-    engine = EngineSpec(
-        type=kind,
-        model=model,
-        version=model_version(model),
-        revision=config.model.revision,
-        dtype=config.model.dtype,
-        trust_remote_code=config.model.trust_remote_code,
-        tensor_parallel=settings.tensor_parallel,
-        max_model_len=settings.max_model_len,
-        batch_size=settings.batch_size,
-        gpu_memory=settings.gpu_memory,
-        num_gpus=settings.tensor_parallel if num_gpus else 0,
-        max_lora_rank=_LORA_RANK,
-        embeds=config.task.type == "embed",
-        options=dict(settings.options),
-    )
+    engine = _engine_spec(spec, config, kind, has_gpus=num_gpus > 0)
     return EngineChoice(
         deployment=Deployment(
             spec=engine,
@@ -195,6 +178,28 @@ def engine_choice(
         words={"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind),
         warning=warning,
         remedy="`llmops score-env` makes vLLM's environment on this machine" if warning else "",
+    )
+
+
+def _engine_spec(spec: RunSpec, config: ScoreConfig, kind: str, *, has_gpus: bool) -> EngineSpec:
+    settings = config.engine
+    cache = Path(spec.cache_root) if spec.cache_root else None
+    model = model_source(config.model.id, roots=roots(spec), cache=cache)
+    return EngineSpec(
+        type=kind,
+        model=model,
+        version=model_version(model),
+        revision=config.model.revision,
+        dtype=config.model.dtype,
+        trust_remote_code=config.model.trust_remote_code,
+        tensor_parallel=settings.tensor_parallel,
+        max_model_len=settings.max_model_len,
+        batch_size=settings.batch_size,
+        gpu_memory=settings.gpu_memory,
+        num_gpus=settings.tensor_parallel if has_gpus else 0,
+        max_lora_rank=_LORA_RANK,
+        embeds=config.task.type == "embed",
+        options=dict(settings.options),
     )
 
 
