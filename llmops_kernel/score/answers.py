@@ -151,6 +151,8 @@ class AnswerSource:
                         " engine.batch_size or engine.max_model_len needs less memory",
                     ) from error
                 time.sleep(min(_RETURN_S, 0.2 * losses))
+                if self._is_cancelled():  # Nobody wants the engine that would be started.
+                    raise CancelledError from error
                 self._engine = self._find()
             if chunk.losses < 2:
                 suspects.appendleft(chunk)

@@ -7,13 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from llmops_kernel.score.scaling import Scaling
 from llmops_kernel.score.scorer import Scorer, ScorerSetup
-from llmops_kernel.score.standing.replicas import forget, load_failure, replica
+from llmops_kernel.score.standing.replicas import (
+    forget,
+    found,
+    free_gpus,
+    give_up,
+    load_failure,
+    replica,
+    was_ended,
+)
 
 PARTS_AT_ONCE = 2
 """Of a scorer: while one part's last answers come, the next one's first are worked on."""
-_SCALE_EVERY_S = 5.0
+_ASK_OTHERS_S = 2.0
 _WAITING_S = 8.0
+_LOOK_EVERY_S = 5.0
+_ENDED_BY_OTHERS = 3
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,10 @@ class Replica:
     engine: Any
     loading: Any
     """Ray's reference to the result of `load`."""
+    is_new: bool
+    """Whether this run has started it."""
+    times_ended: int = 0
+    """By others, while it was waited for."""
     scorer: Any = None
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -45,24 +60,27 @@ class Fleet:
         max_replicas: int,
         warn: Callable[[str, str], None],
     ) -> None:
-        self._setup, self._max = setup, max_replicas
-        self._warn = warn
+        now_s = time.monotonic()
+        self._setup, self._warn = setup, warn
+        self._scaling = Scaling(max_replicas, parts_at_once=PARTS_AT_ONCE, now_s=now_s)
         self._loading: list[Replica] = []
         self.ready: list[Replica] = []
-        self._begun_s = time.monotonic()
-        self._scaled_s = time.monotonic()
-        self._warned = False
+        self._begun_s = self._looked_s = now_s
+        self._asked_others = self._warned = False
         for index in range(replicas):
             self._start(index)
 
-    def _start(self, index: int) -> None:
-        engine = replica(self._setup.deployment, index)
+    def _start(self, index: int, *, times_ended: int = 0) -> None:
         deployment = self._setup.deployment
-        loading = engine.load.remote(keep_s=deployment.keep_s, run=deployment.run)
-        self._loading.append(Replica(index, engine, loading))
+        is_new = found(deployment, index) is None
+        engine = replica(deployment, index)
+        loading = engine.load.remote(
+            keep_s=deployment.keep_s, run=deployment.run, caller=self._setup.caller
+        )
+        self._loading.append(Replica(index, engine, loading, is_new, times_ended))
 
-    def poll(self) -> list[Any]:
-        """Return the scorers of replicas that are loaded since the last call.
+    def poll(self) -> list[Replica]:
+        """Return the replicas that are loaded since the last call, each with its scorer.
 
         Raises ModelError when none can be loaded; another one that cannot is left out with a
         warning.
@@ -81,9 +99,17 @@ class Fleet:
                 continue
             one.scorer = self._scorer(one)
             self.ready.append(one)
-            added.append(one.scorer)
-        self._say_if_waiting()
+            added.append(one)
+        self._wait_for_the_first()
+        self._look_for_replaced()
         return added
+
+    def _look_for_replaced(self) -> None:
+        """An engine that left is started again by its scorer, as another actor."""
+        if time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
+            self._looked_s = time.monotonic()
+            for one in self.ready:
+                one.engine = found(self._setup.deployment, one.index) or one.engine
 
     def _scorer(self, one: Replica) -> Any:
         import ray
@@ -93,21 +119,33 @@ class Fleet:
         return ray.remote(Scorer).options(**options).remote(self._setup, one.index)
 
     def _failed(self, one: Replica, error: Exception) -> None:
+        if was_ended(error) and one.times_ended < _ENDED_BY_OTHERS:
+            # For want of work just when it was found, or by a run that was stopped.
+            self._start(one.index, times_ended=one.times_ended + 1)
+            return
         forget(self._setup.deployment, one.index)
         known = load_failure(self._setup.deployment, error)
         if not self.ready and not self._loading:
             raise known
-        self._warn(f"Replica {one.index} of the engine was left out: {known.message}", known.remedy)
+        if self._scaling.failed(time.monotonic()):
+            left_out = f"Replica {one.index} of the engine was left out: {known.message}"
+            self._warn(left_out, known.remedy)
 
-    def _say_if_waiting(self) -> None:
-        """Warn once when the first replica waits for resources that others use."""
+    def _wait_for_the_first(self) -> None:
+        """Where GPUs are missing, ask idle engines of others to leave; later warn, once."""
         import ray
 
-        if self.ready or self._warned or time.monotonic() - self._begun_s < _WAITING_S:
+        deployment, waited_s = self._setup.deployment, time.monotonic() - self._begun_s
+        wanted = deployment.spec.num_gpus
+        if self.ready or self._warned or not wanted or waited_s < _ASK_OTHERS_S:
             return
-        wanted = self._setup.deployment.spec.num_gpus
         free = ray.available_resources().get("GPU", 0)
-        if wanted and free < wanted:
+        if free >= wanted:
+            return
+        if not self._asked_others:
+            self._asked_others = True
+            free_gpus([deployment.name(one.index) for one in self._loading])
+        elif waited_s >= _WAITING_S:
             self._warned = True
             self._warn(
                 f"The engine is waiting for {wanted:g} GPUs; {free:g} are free.",
@@ -118,28 +156,39 @@ class Fleet:
         """Start one more replica where the config allows it and the cluster has room."""
         import ray
 
-        now_s = time.monotonic()
-        count = len(self.ready) + len(self._loading)
-        enough = count >= self._max or parts_left <= count * PARTS_AT_ONCE
-        if enough or self._loading or now_s - self._scaled_s < _SCALE_EVERY_S:
+        now_s, count = time.monotonic(), len(self.ready) + len(self._loading)
+        if self._loading or not self._scaling.is_due(now_s, count=count, parts_left=parts_left):
             return
-        self._scaled_s = now_s
+        self._scaling.looked(now_s)
         free, gpus = ray.available_resources(), self._setup.deployment.spec.num_gpus
         if free.get("GPU", 0) >= gpus if gpus else free.get("CPU", 0) >= 1:
-            self._start(max(one.index for one in self.ready) + 1 if self.ready else count)
+            taken = {one.index for one in self.ready}
+            self._start(next(index for index in range(count + 1) if index not in taken))
 
     def stop(self) -> None:
         """Ask scorers to leave their parts and engines to drop them; engines stay loaded."""
         for one in self.ready:
             one.scorer.cancel.remote()
-            one.engine.drop.remote(self._setup.caller)
+        self._drop()
 
     def end(self) -> None:
-        """End the scorers; engines stay until nobody has used them for `keep_s`."""
+        """End the scorers; engines stay until nobody has used them for `keep_s`.
+
+        Engines that are not loaded yet end too, if this run has started them and nobody else waits
+        for them: one that waits for a GPU would take it when nobody asks it.
+        """
         import ray
 
         for one in self.ready:
             ray.kill(one.scorer, no_restart=True)
-            # What a scorer of a run that failed has sent, nobody waits for either.
-            one.engine.drop.remote(self._setup.caller)
-        self.ready = []
+        # What a scorer of a run that failed has sent, nobody waits for either.
+        self._drop()
+        give_up([one.engine for one in self._loading if one.is_new], caller=self._setup.caller)
+        self.ready, self._loading = [], []
+
+    def _drop(self) -> None:
+        """Tell the engines that are there now, which may have replaced the first ones."""
+        for one in self.ready:
+            now = found(self._setup.deployment, one.index)
+            if now is not None:
+                now.drop.remote(self._setup.caller)

@@ -141,11 +141,11 @@ class Scoring:
         pool, left = ActorPool([]), ledger.remaining()
         under_way = 0
         while left or under_way:
-            for scorer in fleet.poll():
+            for one in fleet.poll():
                 self._queue.end()
-                live.loaded(fleet.ready[-1])
+                live.loaded(one)
                 for number in range(PARTS_AT_ONCE):
-                    pool.push(Slot(scorer, number))
+                    pool.push(Slot(one.scorer, number))
             if self._stop.is_set():
                 break
             while left and pool.has_free():

@@ -18,13 +18,18 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from llmops_kernel.errors import ModelError
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, EngineStats, Job, Request
 
 _MARKER = re.compile(r"\[(fail|crash|break|hang|threads)(?::([^\]]+))?\]")
 
 
 class InstantEngine:
-    """Answers a prompt with itself. Options: `load_s`, seconds to load; `step_s`, of a step."""
+    """Answers a prompt with itself.
+
+    Options: `load_s`, seconds to load; `step_s`, of a step; `only`, a file: one engine makes it and
+    loads, all later ones fail; `refuses`: the error of each answer.
+    """
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
@@ -32,7 +37,10 @@ class InstantEngine:
         self._queue: deque[tuple[Request, Job]] = deque()
         self._hanging: set[int] = set()
         self._threads = os.environ.get("OMP_NUM_THREADS", "")
+        self._refuses = str(spec.options.get("refuses", ""))
         time.sleep(float(spec.options.get("load_s", 0.0)))
+        if "only" in spec.options:
+            _be_the_only_one(Path(spec.options["only"]))
 
     def add(self, request: Request, job: Job) -> None:
         self._queue.append((request, job))
@@ -63,6 +71,9 @@ class InstantEngine:
     def _answers(self, request: Request, job: Job) -> Iterator[Answer]:
         text = prompt_text(request)
         action = _action(text) if "[" in text else ""
+        if self._refuses:
+            yield Answer(id=request.id, finish="error", error=self._refuses)
+            return
         if action == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         if action == "break":
@@ -75,6 +86,15 @@ class InstantEngine:
         else:
             threads = self._threads if action == "threads" else ""
             yield from _finished(request, job, threads or text)
+
+
+def _be_the_only_one(mark: Path) -> None:
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        raise ModelError(
+            "the engine does not fit beside the other one", remedy="use fewer replicas"
+        ) from None
 
 
 def prompt_text(request: Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,6 +21,9 @@ from llmops_kernel.score.setup import adapter_folder, engine_choice, job_of
 from llmops_kernel.score.standing.replicas import (
     Deployment,
     forget,
+    found,
+    free_gpus,
+    give_up,
     load_failure,
     replica,
 )
@@ -90,6 +94,7 @@ class Engines:
     def __init__(self, *, stopped: Callable[[], bool], warn: Callable[[str, str], None]) -> None:
         self._stopped, self._warn = stopped, warn
         self._there = standing()
+        self._caller = uuid.uuid4().hex
 
     def is_standing(self, deployment: Deployment) -> bool:
         return deployment.name(0) in self._there
@@ -111,8 +116,7 @@ class Engines:
     def _free_gpus(self, gpus: float, *, wanted: set[str]) -> None:
         import ray
 
-        others = {name: actor for name, actor in self._there.items() if name not in wanted}
-        left = [name for name, actor in others.items() if _leaves(actor)]
+        left = free_gpus(wanted)
         until_s = time.monotonic() + _LEAVE_S
         while left and time.monotonic() < until_s:
             if ray.available_resources().get("GPU", 0) >= gpus:
@@ -127,9 +131,13 @@ class Engines:
         import ray
 
         for last in (False, True):
+            is_new = found(deployment, 0) is None
             engine = replica(deployment, 0)
             try:
-                return engine if self._is_loaded(engine, deployment) else None
+                if self._is_loaded(engine, deployment):
+                    return engine
+                give_up([engine] if is_new else [], caller=self._caller)
+                return None
             except ray.exceptions.RayActorError as error:
                 # It may have left for want of work just when it was found.
                 if last:
@@ -144,7 +152,9 @@ class Engines:
     def _is_loaded(self, engine: Any, deployment: Deployment) -> bool:
         import ray
 
-        loading = engine.load.remote(keep_s=deployment.keep_s, run=deployment.run)
+        loading = engine.load.remote(
+            keep_s=deployment.keep_s, run=deployment.run, caller=self._caller
+        )
         begun_s, warned = time.monotonic(), False
         while not ray.wait([loading], timeout=_LOOK_S)[0]:
             if self._stopped():

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,9 @@ from llmops_kernel.score.standing.loop import EngineLoop
 from llmops_kernel.score.standing.note import EngineNote
 
 _LOOK_S = 1.0
+_UNASKED_S = 60.0
+"""How long it stays where nobody asks it to load: who started it is gone."""
+_NEW_S = 10.0
 BROKEN_EXIT = 70
 
 
@@ -40,22 +44,35 @@ class EngineActor:
         self._note = EngineNote(ray_logs(), name)
         self._idle_from_s, self._idle_since_s = 0.0, 0.0
         self._loading = threading.Lock()
+        self._waiting: list[str] = []
+        """Callers whose calls wait until the engine is loaded."""
+        self._dropped: set[str] = set()
+        self._was_asked = False
         self._loop: EngineLoop | None = None
         self._touched_s = time.monotonic()
         self._load_s: float | None = None
         self._leaving = False
         threading.Thread(target=self._watch, daemon=True, name="llmops-keep").start()
 
-    def load(self, *, keep_s: float | None = None, run: str = "") -> dict[str, Any]:
+    def load(
+        self, *, keep_s: float | None = None, run: str = "", caller: str = ""
+    ) -> dict[str, Any]:
         """Load the model unless it is loaded; return what is known of the engine.
 
-        `run`: id of the run that will use it. Raises ModelError.
+        `run`: id of the run that will use it. `caller`: for `give_up`. Raises ModelError.
         """
         if keep_s is not None:
             self._keep_s = keep_s
         self._run = run or self._run
-        self._ready()
+        self._ready(caller)
         return self.facts()
+
+    def give_up(self, caller: str) -> bool:
+        """Leave the cluster if it is not loaded yet and nobody but the caller waits for it."""
+        if self._loop is not None or any(one != caller for one in self._waiting):
+            return False
+        self._leave()
+        return True
 
     def generate(
         self,
@@ -70,16 +87,20 @@ class EngineActor:
 
         After `drop(caller)` the answers that are not there yet are missing.
         """
-        return self._ready().generate(_on_this_node(job), prompts, targets, rows, caller=caller)
+        loop = self._ready(caller)
+        if caller in self._dropped:  # Meanwhile: the engine's loop did not exist yet.
+            return []
+        return loop.generate(_on_this_node(job), prompts, targets, rows, caller=caller)
 
     def drop(self, caller: str) -> None:
         """Cancel all calls of that caller, also those that arrive later."""
+        self._dropped.add(caller)
         if self._loop is not None:
             self._loop.drop(caller)
 
     def stream(self, job: Job, prompt: Prompt, *, key: str = "") -> Iterator[Answer]:
         """Yield the growing answer; `cancel(key)` ends it."""
-        yield from self._ready().stream(job, prompt, key=key)
+        yield from self._ready().stream(_on_this_node(job), prompt, key=key)
 
     def cancel(self, key: str) -> bool:
         """End the stream of that key; return False if there is none."""
@@ -100,17 +121,34 @@ class EngineActor:
             **({} if loop is None else loop.facts()),
         }
 
-    def leave(self, *, only_idle: bool = True) -> bool:
-        """Leave the cluster; return False if it has work and `only_idle`."""
-        loop = self._loop
-        if only_idle and (self._loading.locked() or (loop is not None and loop.idle_s == 0)):
+    def leave(self, *, only_idle: bool = True, only_gpus: bool = False) -> bool:
+        """Leave the cluster; return False if it stays.
+
+        `only_idle`: it stays if it has work. `only_gpus`: it stays if it has no GPU.
+        """
+        if (only_gpus and not self._spec.num_gpus) or (only_idle and self._has_work()):
             return False
         self._leave()
         return True
 
-    def _ready(self) -> EngineLoop:
+    def _has_work(self) -> bool:
+        if self._loop is not None:
+            return self._loop.idle_s == 0
+        # A call to load it may come right after the one that asks it to leave.
+        return bool(self._waiting) or time.monotonic() - self._touched_s < _NEW_S
+
+    @contextmanager
+    def _waits(self, caller: str) -> Iterator[None]:
+        self._waiting.append(caller)
+        try:
+            yield
+        finally:
+            self._waiting.remove(caller)
+
+    def _ready(self, caller: str = "") -> EngineLoop:
         self._touched_s = time.monotonic()
-        with self._loading:
+        self._was_asked = True
+        with self._waits(caller), self._loading:
             if self._loop is None:
                 begin = time.monotonic()
                 load = functools.partial(_loaded, self._spec, self._on_node)
@@ -152,7 +190,7 @@ class EngineActor:
             idle_s = time.monotonic() - self._touched_s
             if loop is not None:
                 idle_s = min(idle_s, loop.idle_s)
-            if idle_s > self._keep_s:
+            if idle_s > (self._keep_s if self._was_asked else min(self._keep_s, _UNASKED_S)):
                 self._leave()
 
     def _leave(self) -> None:
@@ -173,7 +211,7 @@ class EngineActor:
 
 @functools.lru_cache(maxsize=64)
 def _on_this_node(job: Job) -> Job:
-    """Copy an adapter that is behind a URL, once for an engine's life. Raises ModelError."""
+    """Copy an adapter that is behind a URL, once for each version. Raises ModelError."""
     folder = local_folder(job.adapter) if job.adapter else ""
     return job if folder == job.adapter else replace(job, adapter=folder)
 

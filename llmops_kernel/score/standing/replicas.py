@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.driver.engines import standing
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
 from llmops_kernel.score.standing.actor import EngineActor
@@ -15,6 +17,7 @@ _PREFIX = "engine-"
 _PACKAGE = Path(__file__).parents[2]
 _CONCURRENCY = 64
 """Calls at once: scorers, chats and questions about the state."""
+_ANSWER_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +81,75 @@ def _runtime_env(deployment: Deployment) -> dict[str, Any]:
     return {"py_executable": deployment.python}
 
 
+def found(deployment: Deployment, index: int) -> Any:
+    """Return the actor of a replica as it is now; None where there is none."""
+    import ray
+
+    try:
+        return ray.get_actor(deployment.name(index), namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
 def forget(deployment: Deployment, index: int) -> None:
     """End a replica that cannot load; the next job starts a new one."""
     import ray
 
+    actor = found(deployment, index)
+    if actor is not None:
+        ray.kill(actor, no_restart=True)
+
+
+def give_up(engines: Sequence[Any], *, caller: str) -> None:
+    """End engines that this caller has started, and that are not loaded.
+
+    One whose process runs knows who waits for it, and stays if another one does. One that does not
+    answer has no process yet, so it waits for resources that it would take when nobody wants it
+    any more: it is ended. Who waits for the same one starts it again: see `was_ended`.
+    """
+    import ray
+
+    calls = {engine.give_up.remote(caller): engine for engine in engines}
+    if calls:
+        waited = list(calls)
+        _, silent = ray.wait(waited, num_returns=len(waited), timeout=_ANSWER_S)
+        for call in silent:
+            ray.kill(calls[call], no_restart=True)
+
+
+def was_ended(error: Exception) -> bool:
+    """Return whether an engine left, or was ended, while somebody waited for it.
+
+    A process that dies while it loads is another case: Ray starts it again, and says that it is
+    not available.
+    """
+    import ray
+
+    return isinstance(error, ray.exceptions.ActorDiedError)
+
+
+def free_gpus(wanted: Collection[str]) -> int:
+    """Ask the engines with GPUs that have no work to leave, but for those of these names.
+
+    Return how many leave.
+    """
+    import ray
+
+    others = [actor for name, actor in standing().items() if name not in wanted]
+    calls = [actor.leave.remote(only_idle=True, only_gpus=True) for actor in others]
+    if not calls:
+        return 0
+    answered, _ = ray.wait(calls, num_returns=len(calls), timeout=_ANSWER_S)
+    return sum(map(_says_yes, answered))
+
+
+def _says_yes(call: Any) -> bool:
+    import ray
+
     try:
-        actor = ray.get_actor(deployment.name(index), namespace=NAMESPACE)
-    except ValueError:
-        return
-    ray.kill(actor, no_restart=True)
+        return bool(ray.get(call))
+    except ray.exceptions.RayError:
+        return True  # It left before it could answer.
 
 
 def load_failure(deployment: Deployment, error: Exception) -> LLMOpsError:
