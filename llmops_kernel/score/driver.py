@@ -17,7 +17,6 @@ from llmops_kernel.metrics.grades import FOLDER
 from llmops_kernel.score.evaluate.judge import judge_config
 from llmops_kernel.score.evaluate.totals import Totals
 from llmops_kernel.score.live import LiveReport
-from llmops_kernel.score.output.ledger import Ledger
 from llmops_kernel.score.output.sink import METRICS, Sink
 from llmops_kernel.score.scoring import Scored, Scoring
 from llmops_kernel.score.summary import final_metrics, grades
@@ -70,7 +69,7 @@ class ScoreDriver:
             if not graded.is_complete:
                 return _stopped(graded, "rows are graded; all are scored")
             judge = grades(self._config, judged).metrics()
-        return self._finish(scored.ledger, sink, judge)
+        return self._finish(scored, sink, judge)
 
     def _scored(self, config: ScoreConfig, sink: Sink, *, unit: str = "rows") -> Scored:
         return Scoring(
@@ -89,13 +88,14 @@ class ScoreDriver:
             return Sink(url)
         return Sink(str(Path(self._spec.workspace_root or Path.cwd()) / url))
 
-    def _finish(self, ledger: Ledger, sink: Sink, judge: dict[str, float]) -> EndEvent:
+    def _finish(self, scored: Scored, sink: Sink, judge: dict[str, float]) -> EndEvent:
         """Compute the metrics of the whole, mark the output complete, and say where it is."""
         self._report.phase("evaluate", "begin")
+        ledger = scored.ledger
         totals = Totals()
         for result in ledger.finished:
             totals.merge(Totals.from_json(result.totals))
-        metrics, warning = final_metrics(self._config, totals, sink)
+        metrics, warning = final_metrics(self._config, totals, sink, scored.columns)
         metrics |= judge
         if warning:
             self._report.warn(*warning)

@@ -20,6 +20,7 @@ from llmops_kernel.score.answers import AnswerSource, CancelledError
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt
 from llmops_kernel.score.evaluate.row_scorer import RowScorer
 from llmops_kernel.score.evaluate.totals import Totals
+from llmops_kernel.score.failures import counted, refusal
 from llmops_kernel.score.input.prompts import PROMPT_HOOKS, PromptMaker
 from llmops_kernel.score.output.ledger import PartResult
 from llmops_kernel.score.output.sink import Sink, table_bytes
@@ -123,17 +124,7 @@ class Scorer:
         else:
             data = table_bytes(table)
             num_bytes = len(data)
-        answers = [one.answer for one in scored if one.answer is not None]
-        result = PartResult(
-            index=part.index,
-            rows=table.num_rows,
-            errors=sum(bool(one.error) for one in scored),
-            prompt_tokens=sum(answer.prompt_tokens for answer in answers),
-            output_tokens=sum(answer.output_tokens for answer in answers),
-            num_bytes=num_bytes,
-            seconds=time.monotonic() - began_s,
-            totals=totals.to_json(),
-        )
+        result = _result(part, scored, totals, num_bytes, time.monotonic() - began_s)
         return PartOutcome(part.index, result, data)
 
     def _prepared(self, rows: Sequence[TableRow]) -> list[ScoredRow]:
@@ -149,6 +140,7 @@ class Scorer:
             scored.error = error.message
             return scored
         scored.prompt, scored.reference = prepared.prompt, prepared.reference
+        scored.error = prepared.lack(self._setup.job.task)
         return scored
 
     def _answer(self, part: Part, scored: Sequence[ScoredRow]) -> None:
@@ -205,6 +197,25 @@ class Scorer:
             return
         one.metrics = scores.values
         totals.add(scores)
+
+
+def _result(
+    part: Part, scored: Sequence[ScoredRow], totals: Totals, num_bytes: int, seconds: float
+) -> PartResult:
+    asked = [one for one in scored if one.answer is not None]
+    answers = [one.answer for one in asked if one.answer is not None]
+    return PartResult(
+        index=part.index,
+        rows=len(scored),
+        errors=sum(bool(one.error) for one in scored),
+        prompt_tokens=sum(answer.prompt_tokens for answer in answers),
+        output_tokens=sum(answer.output_tokens for answer in answers),
+        num_bytes=num_bytes,
+        seconds=seconds,
+        totals=totals.to_json(),
+        reasons=counted(one.error for one in scored if one.error),
+        refused=refusal([one.error for one in asked]),
+    )
 
 
 def sample(one: ScoredRow, answer: Answer) -> dict[str, str]:

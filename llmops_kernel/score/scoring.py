@@ -16,14 +16,17 @@ from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage
 from llmops_kernel.errors import RunError, StoreError
 from llmops_kernel.score.environment import python_of
+from llmops_kernel.score.failures import Refusals, check_some_scored
 from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, Slot
 from llmops_kernel.score.live import LiveReport
 from llmops_kernel.score.nodes import LiveNodes
 from llmops_kernel.score.output.ledger import Ledger
 from llmops_kernel.score.output.sink import Sink, part_name
+from llmops_kernel.score.output.table import OutputColumns
 from llmops_kernel.score.scorer import PartOutcome, ScorerSetup
 from llmops_kernel.score.setup import (
     adapter_folder,
+    check_adapter_base,
     columns_from,
     columns_json,
     engine_choice,
@@ -45,6 +48,8 @@ class Scored:
     ledger: Ledger
     num_rows: int
     """Of the input."""
+    columns: OutputColumns
+    """That the output keeps of the input."""
     is_complete: bool
     """False when it was stopped before the end."""
 
@@ -68,19 +73,30 @@ class Scoring:
         self._words, self._holds = "", holds
         self._fleet: Fleet | None = None
         self._queue = QueueWatch(report.emit)
+        self._refusals = Refusals(where=sink.url)
 
     def run(self) -> Scored:
-        """Return when all rows are scored, or a stop was requested. Raises LLMOpsError."""
+        """Return when all rows are scored, or a stop was requested.
+
+        Raises LLMOpsError, also when no row could be scored.
+        """
         self._report.phase("input", "begin")
         table = open_table(self._spec, self._config)
         self._sink.prepare()
-        ledger = Ledger(self._sink, table.plan, attempt=self._spec.attempt)
+        ledger = Ledger(
+            *(self._sink, table.plan),
+            run=self._spec.run_id,
+            attempt=self._spec.attempt,
+            is_own=not self._config.output.url,
+        )
         columns = columns_from(ledger.open(columns=columns_json(table.columns)))
         rows, parts = table.plan.num_rows, len(table.plan.parts)
         self._report.phase("input", "end", detail=f"{rows:,} rows in {parts:,} parts")
         if ledger.remaining():
             self._score_all(ledger, self._setup(columns), rows)
-        return Scored(ledger, rows, is_complete=ledger.is_complete)
+        if ledger.is_complete:
+            check_some_scored(ledger.finished, where=self._sink.url)
+        return Scored(ledger, rows, columns, is_complete=ledger.is_complete)
 
     def _score_all(self, ledger: Ledger, setup: ScorerSetup, rows: int) -> None:
         live = LiveReport(
@@ -113,6 +129,7 @@ class Scoring:
         )
         if choice.warning:
             self._report.warn(choice.warning, choice.remedy)
+        check_adapter_base(choice.deployment.spec, adapter)
         self._report.phase("model", "end", detail=Path(choice.deployment.spec.model).name)
         self._words = choice.words
         return ScorerSetup(
@@ -168,6 +185,7 @@ class Scoring:
         if outcome.data is not None:
             self._sink.write(part_name(outcome.index), outcome.data)
         ledger.add(outcome.result)
+        self._refusals.take(outcome.result)
 
     def _leave_parts(self, pool: Any, fleet: Fleet, ledger: Ledger, under_way: int) -> None:
         """Keep what finishes in time, and note it for the next attempt."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,14 @@ from llmops_kernel.score.evaluate.hooks import compute_metrics
 from llmops_kernel.score.evaluate.judge import Grades
 from llmops_kernel.score.evaluate.totals import Totals
 from llmops_kernel.score.output.sink import Sink
+from llmops_kernel.score.output.table import OutputColumns
 from llmops_kernel.score.scorer import HOOKS
 
 Warning_ = tuple[str, str]
 
 
 def final_metrics(
-    config: ScoreConfig, totals: Totals, sink: Sink
+    config: ScoreConfig, totals: Totals, sink: Sink, columns: OutputColumns
 ) -> tuple[dict[str, float], Warning_ | None]:
     """Return the metrics by name, and a warning where the user's hook gave none."""
     metrics = totals.metrics()
@@ -32,14 +32,16 @@ def final_metrics(
         return metrics, None
     try:
         # A metric of both hooks is the same number twice: that of all rows is kept.
-        found = compute_metrics(hook, _rows(sink), num_rows=scored)
+        found = compute_metrics(hook, _rows(sink, columns), num_rows=scored)
     except HookError as error:
         return metrics, (error.message, error.remedy)
     metrics |= {name: value for name, value in found.values.items() if value is not None}
     return metrics, (found.warning, "") if found.warning else None
 
 
-def _rows(sink: Sink) -> Iterator[tuple[str, str | None, Mapping[str, Any]]]:
+def _rows(
+    sink: Sink, columns: OutputColumns
+) -> Iterator[tuple[str, str | None, Mapping[str, Any]]]:
     """Yield (answer, reference, row of the input) of all rows without an error, in order."""
     import pyarrow.parquet as pq
 
@@ -47,21 +49,7 @@ def _rows(sink: Sink) -> Iterator[tuple[str, str | None, Mapping[str, Any]]]:
         data = sink.read(name)
         for row in pq.read_table(io.BytesIO(data or b"")).to_pylist():
             if row["error"] is None and row["output"] is not None:
-                yield row["output"], row["reference"], _as_input(row)
-
-
-def _as_input(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Undo what the output did to columns of JSONL: objects and lists were stored as text."""
-    return {name: _value(value) for name, value in row.items()}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, str) and value[:1] in "{[":
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value
+                yield row["output"], row["reference"], columns.input_of(row)
 
 
 def grades(config: ScoreConfig, sink: Sink) -> Grades:

@@ -40,6 +40,10 @@ def prepare(tokenizer: Any, request: Request, job: Job, context: int) -> Item:
     follows = 0 if job.task == "embed" else 1
     if job.task == "logprob":
         item.target = answer_tokens(tokenizer, request.target) if request.target else []
+        if request.target and not item.target:
+            raise PromptError(
+                "the reference has no tokens, so the task logprob has nothing to rate"
+            )
         follows += len(item.target)
     elif job.task == "classify":
         sizes = [len(answer_tokens(tokenizer, choice)) for choice in job.choices]

@@ -22,6 +22,18 @@ class Prepared:
 
     prompt: Prompt
     reference: str | None = None
+    is_rated: bool = False
+    """Whether there is to be a reference; this row may lack it."""
+
+    def lack(self, task: str) -> str:
+        """Return what the task cannot do without; empty where nothing is missing.
+
+        `logprob` rates the reference. Only where none is ever named does it rate the prompt: a
+        perplexity of some rows' references and other rows' prompts would be of nothing.
+        """
+        if task == "logprob" and self.is_rated and not self.reference:
+            return "the reference is empty, so the task logprob has nothing to rate"
+        return ""
 
 
 class PromptMaker:
@@ -40,7 +52,7 @@ class PromptMaker:
         if _is_empty(prepared.prompt):
             raise DataError("the prompt is empty", remedy="check the row's columns")
         if self._column:
-            prepared.reference = self._expected(row)
+            prepared.reference, prepared.is_rated = self._expected(row), True
         return prepared
 
     def _way(self, hooks: Mapping[str, Hook]) -> Callable[[dict[str, Any]], Prepared]:
@@ -80,11 +92,13 @@ class PromptMaker:
         if isinstance(made, dict) and "prompt" in made:
             expected = made.get("reference", made.get("completion"))
             inner = self._of_hook(made["prompt"])
-            return Prepared(inner.prompt, _text(expected) if expected is not None else None)
+            is_rated = not made.keys().isdisjoint(("reference", "completion"))
+            text = _text(expected) if expected is not None else None
+            return Prepared(inner.prompt, text, is_rated)
         messages = made.get("messages") if isinstance(made, dict) else made
         chat = _messages(messages, where="the hook's result")
         if chat and chat[-1]["role"] == "assistant":
-            return Prepared(chat[:-1], chat[-1]["content"])
+            return Prepared(chat[:-1], chat[-1]["content"], is_rated=True)
         return Prepared(chat)
 
     def _expected(self, row: dict[str, Any]) -> str | None:

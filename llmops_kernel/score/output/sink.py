@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.errors import StoreError
+from llmops_kernel.store.files import write_whole
 from llmops_kernel.tables.files import open_url
 
 SUCCESS = "_SUCCESS"
@@ -17,6 +18,8 @@ METRICS = "_metrics.json"
 """Readers of Parquet folders leave out names that begin with `_`."""
 _LEDGER = "_ledger"
 _SCRATCH = "_tmp"
+_LEFT_OVER = (".part-", "._plan", "._metrics", "._SUCCESS", f".{_SCRATCH}-", f"{_SCRATCH}-")
+"""How the names of files begin that a process was killed at."""
 
 
 def part_name(index: int) -> str:
@@ -40,22 +43,16 @@ class Sink:
     def write(self, name: str, data: bytes) -> None:
         """Write a file so that readers see it whole or not at all; replaces one of the name.
 
-        Object stores show an object when its upload ends; on a disk a scratch file is renamed.
+        Object stores show an object when its upload ends; on a disk a scratch file is renamed when
+        its bytes are there to stay, also after a loss of power.
         """
         target = f"{self._root}/{name}"
         try:
-            if not self._is_local:
+            if self._is_local:
+                Path(target).parent.mkdir(parents=True, exist_ok=True)
+                write_whole(Path(target), data)
+            else:
                 self._files.pipe_file(target, data)
-                return
-            parent = PurePosixPath(target)
-            self._files.makedirs(str(parent.parent), exist_ok=True)
-            scratch = str(parent.with_name(f".{parent.name}.{secrets.token_hex(4)}"))
-            try:
-                self._files.pipe_file(scratch, data)
-                self._files.mv(scratch, target)
-            except BaseException:
-                self._delete_path(scratch)
-                raise
         except Exception as error:  # Each kind of store has errors of its own.
             raise self._failed("written", name, error) from error
 
@@ -70,17 +67,35 @@ class Sink:
         self.write(f"{_LEDGER}/{name}.jsonl", text.encode())
 
     def ledger(self) -> list[dict[str, Any]]:
-        """Return all entries of finished parts, in the order of their files' names."""
+        """Return all entries of finished parts, in the order of their files' names.
+
+        A line that was cut off, as by a crash of the machine, is left out: its part is done again.
+        """
         found = []
         for path in self._list(_LEDGER):
             if not path.endswith(".jsonl") or PurePosixPath(path).name.startswith("."):
                 continue
-            data = self._read_path(path)
-            found += [json.loads(line) for line in data.splitlines() if line.strip()]
+            lines = map(as_object, self._read_path(path).splitlines())
+            found += [line for line in lines if line is not None]
         return found
 
     def parts(self) -> dict[str, int]:
         """Return the bytes of each part file that is there, by name."""
+        return {name: size for name, size in self._sizes().items() if name.startswith("part-")}
+
+    def sweep(self) -> None:
+        """Delete what processes have left that were killed while they wrote.
+
+        Only of an output that nobody else writes to.
+        """
+        for name in self._sizes():
+            if name.startswith(_LEFT_OVER):
+                self._delete(name)
+        for path in self._list(_LEDGER):
+            if PurePosixPath(path).name.startswith("."):
+                self._delete_path(path)
+
+    def _sizes(self) -> dict[str, int]:
         try:
             self._files.invalidate_cache()
             infos = self._files.ls(self._root, detail=True)
@@ -88,8 +103,7 @@ class Sink:
             return {}
         except Exception as error:
             raise self._failed("listed", "the folder", error) from error
-        sizes = {PurePosixPath(info["name"]).name: int(info["size"] or 0) for info in infos}
-        return {name: size for name, size in sizes.items() if name.startswith("part-")}
+        return {PurePosixPath(info["name"]).name: int(info["size"] or 0) for info in infos}
 
     def read(self, name: str) -> bytes | None:
         """Return a file; None if it is not there."""
@@ -141,6 +155,15 @@ class Sink:
             f"{PurePosixPath(name).name} in {self.url} cannot be {what}: {reason(error)}",
             remedy=remedy,
         )
+
+
+def as_object(text: bytes) -> dict[str, Any] | None:
+    """Return a JSON object; None where the text is none, or was cut off."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def table_bytes(table: Any) -> bytes:

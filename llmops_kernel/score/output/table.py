@@ -60,8 +60,23 @@ class OutputColumns:
 
     def output_name(self, name: str) -> str:
         """A column of the input that has the name of one of ours is renamed."""
-        taken = name in ADDED or name.startswith(METRIC_PREFIX)
-        return f"{_RENAMED}{name}" if taken else name
+        shown = name
+        while shown in ADDED or shown.startswith(METRIC_PREFIX):
+            shown = f"{_RENAMED}{shown}"
+            while shown in self.names:  # The input has both, as in an output scored again.
+                shown = f"{_RENAMED}{shown}"
+        return shown
+
+    def input_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row of the output as the input had it, beside what scoring adds.
+
+        Objects and lists of JSONL, which are stored as text, are themselves again.
+        """
+        found = dict(row)
+        for name, kind in zip(self.names, self.types, strict=True):
+            value = row[self.output_name(name)]
+            found[name] = json.loads(value) if kind == "json" and value is not None else value
+        return found
 
 
 def columns_of(rows: Sequence[TableRow], *, keep: Sequence[str] = ()) -> OutputColumns:

@@ -96,3 +96,31 @@ def test_a_hook_that_raises_is_the_rows_error() -> None:
 
     with pytest.raises(LLMOpsError, match="KeyError"):
         _maker({}, hook=hook)(ROW)
+
+
+def test_an_empty_reference_is_not_replaced_by_the_prompt() -> None:
+    """The perplexity of some rows' prompts was mixed into that of the others' references."""
+    named = _maker({"template": "{name}", "reference": "gold"})
+    for value in ("", None):
+        prepared = named({**ROW, "gold": value})
+        assert "reference is empty" in prepared.lack("logprob")
+        assert prepared.lack("generate") == ""
+    assert named({**ROW, "gold": "x"}).lack("logprob") == ""
+    assert _maker("{name}")(ROW).lack("logprob") == "", "nothing is named: the prompt is rated"
+
+
+@pytest.mark.parametrize(
+    ("made", "lacks"),
+    [
+        ("a text", False),
+        ({"prompt": "a"}, False),
+        ({"prompt": "a", "reference": "b"}, False),
+        ({"prompt": "a", "reference": None}, True),
+        ({"prompt": "a", "completion": ""}, True),
+        ([*_user("a"), {"role": "assistant", "content": ""}], True),
+        (_user("a"), False),
+    ],
+)
+def test_a_hook_names_a_reference_by_returning_one(made: Any, lacks: bool) -> None:
+    prepared = _maker({}, lambda row: made)(ROW)
+    assert bool(prepared.lack("logprob")) == lacks

@@ -77,6 +77,30 @@ def test_a_column_of_the_input_with_a_name_of_ours_is_renamed() -> None:
     assert set(ADDED) <= set(table.column_names)
 
 
+def test_the_output_of_a_scoring_can_be_scored_again() -> None:
+    """Its renamed column took the place of the input's of that name."""
+    values = {"output": "2nd", "input_output": "1st", "input_raw": "raw", "metric_x": 1.0}
+    row = TableRow(0, {**values, "input_input_raw": 7})
+    columns = columns_of([row])
+    table = part_table(_scored(row), columns, None)
+    assert table["input_input_output"].to_pylist() == ["2nd"]
+    assert table["input_output"].to_pylist() == ["1st"]
+    assert table["input_input_input_raw"].to_pylist() == ["raw"]
+    assert table["input_input_raw"].to_pylist() == [7]
+    assert len({columns.output_name(name) for name in columns.names}) == 5
+    (written,) = table.to_pylist()
+    assert columns.input_of(written).items() >= row.values.items()
+
+
+def test_hooks_get_the_rows_of_the_input() -> None:
+    """Each text that begins with a bracket was read as JSON."""
+    row = TableRow(0, {"text": "[1, 2]", "deep": {"a": [1]}, "output": '{"b": 2}', "none": None})
+    columns = columns_of([row])
+    (written,) = part_table(_scored(row), columns, None).to_pylist()
+    assert columns.input_of(written).items() >= row.values.items()
+    assert written["output"] == "answer 0"
+
+
 def test_parquet_columns_keep_their_types() -> None:
     source = pa.table({"when": pa.array([1, 2], pa.timestamp("s")), "deep": [{"a": 1}, {"a": 2}]})
     columns = columns_of_schema(source.schema, keep=("when",))
