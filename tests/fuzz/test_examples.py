@@ -28,22 +28,23 @@ def test_they_are_the_same_each_time_and_as_many_as_asked_for() -> None:
 
 
 def test_tests_that_take_long_end_early_and_say_so() -> None:
-    for _ in examples(st.integers(), 500, limit_s=0.3):
-        time.sleep(0.05)
+    for _ in examples(st.integers(), 100, limit_s=1.0):
+        time.sleep(0.2)
     (ran,) = taken()
     assert 0 < ran["ran"] < 10
     lines = lines_of([("test_it", ran), ("test_other", {"ran": 1000, "wanted": 1000, "took_s": 9})])
     assert len(lines) == 2
     assert "of 2 tests" in lines[0]
-    assert f"test_it ended after 0 s with {ran['ran']} of 500 examples" in lines[1]
+    assert f"s with {ran['ran']} of 100 examples" in lines[1]
+    assert "test_it ended after" in lines[1]
 
 
 def test_values_that_take_long_to_draw_end_early_too() -> None:
     slow = st.integers().map(lambda value: time.sleep(0.05) or value)
     began_s = time.monotonic()
-    assert len([*examples(slow, 500, limit_s=0.3)]) < 10
-    assert time.monotonic() - began_s < 5
-    assert taken()[0]["ran"] < 10
+    assert 0 < len([*examples(slow, 500, limit_s=1.0)]) < 20
+    assert time.monotonic() - began_s < 10
+    assert taken()[0]["ran"] < 20
 
 
 def test_a_round_of_all_tests_ends_within_three_minutes() -> None:
