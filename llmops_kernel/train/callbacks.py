@@ -32,6 +32,7 @@ from llmops_kernel.train.own_numbers import OwnNumbers
 from llmops_kernel.warm.start_report import start_report
 
 if TYPE_CHECKING:
+    from llmops_kernel.train.data.identity import DataIdentity
     from llmops_kernel.train.data.stream.progress import StreamProgress
 
 
@@ -50,6 +51,7 @@ class JournalCallback(TrainerCallback):
         numbers: OwnNumbers,
         experts: ExpertCounts | None = None,
         stream: StreamProgress | None = None,
+        data: DataIdentity | None = None,
     ) -> None:
         self._context = context
         self._config = config
@@ -61,6 +63,7 @@ class JournalCallback(TrainerCallback):
         self._experts = experts
         self._expert_load: dict[str, float] = {}
         self._stream = stream
+        self._data = data
         self._counts: StepCounts | None = None
         self._begun = self._first_step_open = False
         self._process = psutil.Process()
@@ -106,12 +109,18 @@ class JournalCallback(TrainerCallback):
         asked = self._context.is_main and self._context.stop_requested()
         step, every = state.global_step, self._config.checkpoint.every_steps
         finished = self._stream is not None and self._stream.is_finished(step)
-        self._counts = self._timer.reduce(device=args.device, stop=asked, finished=finished)
+        share = self._stream.share(step) if self._stream is not None else 0.0
+        self._counts = self._timer.reduce(
+            device=args.device, stop=asked, finished=finished, progress=share
+        )
         if self._experts is not None:
             self._expert_load = self._experts.reduce(args.device)
         last = step >= state.max_steps
         if self._stream is not None:
-            last = self._stream.end_step(state, control, finished=self._counts.finished)
+            counts = self._counts
+            last = self._stream.end_step(
+                state, control, finished=counts.finished, progress=counts.progress
+            )
             if state.max_steps != self._start.total_steps:
                 self._restart({"total_steps": state.max_steps})
         if self._counts.stop and not last:
@@ -227,6 +236,8 @@ class JournalCallback(TrainerCallback):
         if self._stream is not None:  # Before: a checkpoint that counts has its ledger.
             self._stream.report(state.global_step)
         path = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if self._data is not None and self._context.is_main:
+            self._data.write(path)
         num_kept = self._config.checkpoint.keep
         event = complete_checkpoint(self._context, path, step=state.global_step, num_kept=num_kept)
         if self._context.is_main:

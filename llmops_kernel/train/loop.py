@@ -23,6 +23,8 @@ from llmops_kernel.train.collectives import barrier, is_group
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
+from llmops_kernel.train.data.identity import DataIdentity
+from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.deepspeed_ops import compile_for
 from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.evaluation.evaluate import Evaluator
@@ -127,12 +129,15 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     guard = DivergenceGuard(context, config)
     evaluate = guard.checked(evaluator) if evaluator else None
     trainer = _trainer(config, parts, chosen, timer, evaluate)
-    journal = _journal_callback(config, context, parts, timer, flops, guard, chosen)
+    identity = DataIdentity(parts.data, source=config.data.train_words)
+    journal = _journal_callback(config, context, parts, timer, flops, guard, chosen, identity)
     _connect(journal, trainer, config, parts)
     if evaluator is not None:
         evaluator.accelerator = trainer.accelerator
     resume = resume_path(context)
-    _follow_rows(parts)
+    if resume is not None:
+        identity.check(resume, context)
+    _follow_rows(config, trainer, parts.data)
     parts.arguments.eval_on_start = bool(
         evaluator and config.evaluation.at_start and resume is None
     )
@@ -148,13 +153,17 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     return Outcome(last_step=step, stopped=journal.stopped)
 
 
-def _follow_rows(parts: _Parts) -> None:
-    """Give the steps and the order of the rows to the data, if they are streamed."""
-    if parts.data.stream is None:
+def _follow_rows(config: TrainingConfig, trainer: LoopTrainer, data: Dataset) -> None:
+    """Give the steps, the order of the rows and the learning rate to the data, if streamed."""
+    if data.stream is None:
         return
-    parts.arguments.max_steps = parts.data.stream.total_steps
-    parts.arguments.train_sampling_strategy = "sequential"
-    parts.arguments.dataloader_num_workers = 0
+    trainer.args.max_steps = data.stream.total_steps
+    trainer.args.train_sampling_strategy = "sequential"
+    trainer.args.dataloader_num_workers = 0
+    if data.stream.progress.ends_with_rows:
+        is_estimate = data.stream.num_rows is None
+        schedule = StreamSchedule(warmup=config.warmup_steps, by_progress=is_estimate)
+        trainer.schedule = data.stream.progress.schedule = schedule
 
 
 def _trainer(
@@ -247,6 +256,7 @@ def _journal_callback(
     flops: StepFlops | None,
     guard: DivergenceGuard,
     chosen: Chosen,
+    identity: DataIdentity,
 ) -> JournalCallback:
     counted = model.count_parameters(parts.network)
     return JournalCallback(
@@ -262,6 +272,7 @@ def _journal_callback(
         # Hooks that count would break a compiled graph apart.
         experts=None if config.performance.compile else ExpertCounts.of(parts.network),
         stream=parts.data.stream.progress if parts.data.stream else None,
+        data=identity,
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from llmops_kernel.train.data.mixture.rows import MixedRows
+from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.performance.grouping import Grouping
 
@@ -26,7 +27,7 @@ class EpochOfMixture(TrainerCallback):
 
 
 class LoopTrainer(Trainer):
-    """Overrides six methods of Transformers 5.23's Trainer; everything else is upstream's."""
+    """Overrides seven methods of Transformers 5.23's Trainer; everything else is upstream's."""
 
     def __init__(
         self,
@@ -46,6 +47,18 @@ class LoopTrainer(Trainer):
         self._timer = timer
         self._evaluate_with = evaluate_with
         self._skip_nan_steps = skip_nan_steps
+        self.schedule: StreamSchedule | None = None
+        """Set for streamed rows with which the training ends."""
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Let the learning rate follow the rows, where the number of steps is an estimate.
+
+        DeepSpeed calls this on a copy of the Trainer, which has the same schedule.
+        """
+        scheduler = super().create_scheduler(num_training_steps, optimizer)
+        if self.schedule is not None and self.schedule not in scheduler.lr_lambdas:
+            self.schedule.replace_in(scheduler, total=num_training_steps)
+        return scheduler
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device

@@ -12,6 +12,9 @@ import torch.distributed as dist
 
 from llmops_kernel.train.data.collate import COUNTS
 
+_WHOLE = 10**9
+"""A share of 1 as an integer."""
+
 
 @dataclass(frozen=True)
 class StepCounts:
@@ -25,6 +28,8 @@ class StepCounts:
     """A worker was asked to stop; all workers see it in the same step."""
     finished: bool = False
     """All workers have trained on their last row."""
+    progress: float = 0.0
+    """Share of the rows that was trained on, the mean of the workers."""
 
 
 class StepTimer:
@@ -57,17 +62,23 @@ class StepTimer:
     def now(self) -> float:
         return self._clock()
 
-    def reduce(self, *, device: torch.device, stop: bool, finished: bool = False) -> StepCounts:
-        """Sum over the workers, in the only collective that we add to a step (five integers)."""
-        totals = torch.zeros(5, dtype=torch.int64, device=device)
+    def reduce(
+        self, *, device: torch.device, stop: bool, finished: bool = False, progress: float = 0.0
+    ) -> StepCounts:
+        """Sum over the workers, in the only collective that we add to a step (six integers)."""
+        totals = torch.zeros(6, dtype=torch.int64, device=device)
         for counts in self._counts:
             totals[:3] += counts.to(device)
         self._counts.clear()
-        totals[3], totals[4] = int(stop), int(not finished)
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        totals[3], totals[4], totals[5] = int(stop), int(not finished), round(progress * _WHOLE)
+        workers = 1
+        if dist.is_available() and dist.is_initialized():
+            workers = dist.get_world_size()
+        if workers > 1:
             dist.all_reduce(totals)
-        tokens, squares, logits, stops, others = map(int, totals.tolist())
-        return StepCounts(tokens, squares, logits, bool(stops), finished=not others)
+        tokens, squares, logits, stops, others, shares = map(int, totals.tolist())
+        mean = shares / (workers * _WHOLE)
+        return StepCounts(tokens, squares, logits, bool(stops), not others, mean)
 
 
 class _TimedBatches:

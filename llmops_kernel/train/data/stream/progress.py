@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from llmops_kernel.train.data.skipped import SHOWN, skipped_warning
 from llmops_kernel.train.data.stream.dataset import Seen, StreamedRows
 from llmops_kernel.train.data.stream.ledger import rank_rows
 from llmops_kernel.train.data.stream.plan import save_counts
+from llmops_kernel.train.data.stream.schedule import StreamSchedule, steps_in_all
 
 _REPORT_STEPS = 500
 """The ledger is written at least so often."""
@@ -44,6 +44,8 @@ class StreamProgress:
     """The training ends with the rows, however many steps that takes; else with the steps."""
     max_length: int
     cache: Path
+    schedule: StreamSchedule | None = None
+    """Of the learning rate; set if the training ends with the rows."""
     _reported: int = 0
     """Step up to which the ledger is written."""
     _saved: dict[int, int] = field(default_factory=dict)
@@ -57,21 +59,29 @@ class StreamProgress:
         """Return whether this worker has trained on its last row."""
         return self.ends_with_rows and self.rows.is_finished(step * self.rows_per_step)
 
-    def end_step(self, state: Any, control: Any, *, finished: bool) -> bool:
+    def share(self, step: int) -> float:
+        """Return the share of this worker's rows, of all epochs, that it has trained on."""
+        epochs = self.rows.walk.num_epochs
+        return self.rows.epoch_at(step * self.rows_per_step) / epochs if epochs else 0.0
+
+    def end_step(self, state: Any, control: Any, *, finished: bool, progress: float) -> bool:
         """Set epoch, total and end of the training after a step; return whether it was the last.
 
         Until lines have been counted the total is an estimate, which the end need not meet.
+        `progress`: the share of the rows that all workers have trained on.
         """
         step = state.global_step
         state.epoch = self.rows.epoch_at(step * self.rows_per_step)
         if not self.ends_with_rows:
             return bool(step >= state.max_steps)
+        if self.schedule is not None:
+            self.schedule.note(steps=step, progress=progress)
         if finished:
             control.should_training_stop = True
             state.max_steps = step
         elif step >= state.max_steps:  # Upstream has asked to stop here.
             control.should_training_stop = False
-            state.max_steps = step + math.ceil(step / 100)
+            state.max_steps = steps_in_all(step, progress)
         return finished
 
     def is_due(self, step: int) -> bool:

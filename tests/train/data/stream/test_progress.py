@@ -59,8 +59,8 @@ def progress(tmp_path: Path, *, ends_with_rows: bool) -> StreamProgress:
     [
         (5, False, False, False, 10),
         (5, False, True, True, 10),  # A callback of the user's asked for it.
-        (10, False, True, False, 11),  # The estimate was too low.
-        (1000, False, True, False, 1010),
+        (10, False, True, False, 20),  # The estimate was too low: half of the rows are left.
+        (1000, False, True, False, 2000),
         (8, True, False, True, 8),  # It was too high.
         (10, True, True, True, 10),
     ],
@@ -71,7 +71,7 @@ def test_a_training_by_epochs_ends_with_its_rows(
     state: Any = SimpleNamespace(global_step=step, max_steps=10, epoch=None)
     control = SimpleNamespace(should_training_stop=asked)
     followed = progress(tmp_path, ends_with_rows=True)
-    assert followed.end_step(state, control, finished=finished) == finished
+    assert followed.end_step(state, control, finished=finished, progress=0.5) == finished
     assert (control.should_training_stop, state.max_steps) == (stops, total)
 
 
@@ -79,8 +79,8 @@ def test_a_training_by_steps_ends_with_them(tmp_path: Path) -> None:
     followed = progress(tmp_path, ends_with_rows=False)
     state: Any = SimpleNamespace(global_step=9, max_steps=10, epoch=None)
     control = SimpleNamespace(should_training_stop=False)
-    assert not followed.end_step(state, control, finished=False)
+    assert not followed.end_step(state, control, finished=False, progress=0.5)
     state.global_step = 10
-    assert followed.end_step(state, control, finished=False)
+    assert followed.end_step(state, control, finished=False, progress=0.5)
     assert not followed.is_finished(10)
     assert control.should_training_stop is False

@@ -1,0 +1,104 @@
+"""A run resumes only with the training data that its checkpoint was trained on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from llmops_kernel.errors import DataError
+from llmops_kernel.train.data.examples import Example
+from llmops_kernel.train.data.identity import FILE, differences, identity
+from llmops_kernel.train.data.stream.plan import plan_stream
+from tests.train.data.stream.files import rows, write_jsonl, write_parquet
+from tests.train.test_loop import losses, run
+
+
+def streamed(folder: Path) -> dict[str, Any]:
+    plan = plan_stream("data", roots=[folder])
+    walk = SimpleNamespace(plan=plan)
+    data: Any = SimpleNamespace(stream=SimpleNamespace(rows=SimpleNamespace(walk=walk)))
+    return json.loads(json.dumps(identity(data)))  # type: ignore[no-any-return]
+
+
+def held(*sequences: list[int]) -> dict[str, Any]:
+    data: Any = SimpleNamespace(stream=None, train=[Example(one, one) for one in sequences])
+    return identity(data)
+
+
+def test_each_changed_file_is_named(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_jsonl(data / "a.jsonl", rows(20))
+    write_jsonl(data / "b.jsonl", rows(20, 20))
+    write_parquet(data / "c.parquet", rows(20, 40), group=5)
+    before = streamed(tmp_path)
+    assert differences(before, streamed(tmp_path), source="data") == []
+    os.utime(data / "a.jsonl", (1, 1))  # As where a workspace is unpacked on a new cluster.
+    assert differences(before, streamed(tmp_path), source="data") == []
+    text = (data / "a.jsonl").read_text()
+    (data / "a.jsonl").write_text(text.replace("0 ", "9 ", 1))
+    assert differences(before, streamed(tmp_path), source="data") == [
+        "a.jsonl has the same size and another content"
+    ]
+    (data / "a.jsonl").write_text(text + "\n")
+    (data / "b.jsonl").rename(data / "d.jsonl")
+    found = differences(before, streamed(tmp_path), source="data")
+    assert found == [
+        "b.jsonl is gone",
+        "d.jsonl is new",
+        f"a.jsonl has {len(text) + 1:,} bytes and had {len(text):,}",
+    ]
+
+
+def test_files_that_were_not_hashed_are_known_by_their_time() -> None:
+    def one(version: str) -> dict[str, Any]:
+        entry = {"size_bytes": 5, "version": version, "sha256": None}
+        return {"files": {"a.jsonl": entry}}
+
+    assert differences(one("5-1"), one("5-1"), source="s3://x") == []
+    assert differences(one("5-1"), one("5-2"), source="s3://x") == [
+        "a.jsonl was written again, with the same size"
+    ]
+
+
+def test_rows_in_memory_are_known_by_their_tokens() -> None:
+    before = held([1, 2], [3])
+    assert differences(before, held([1, 2], [3]), source="a.jsonl") == []
+    assert differences(before, held([3], [1, 2]), source="a.jsonl") == [
+        "a.jsonl has as many rows and tokens as then, with another content"
+    ]
+    assert differences(before, held([1, 2], [3], [4]), source="a.jsonl") == [
+        "a.jsonl gives 3 sequences of 4 tokens and gave 2 sequences of 3 tokens then"
+    ]
+    assert differences(before, {"files": {}}, source="a.jsonl") == [
+        "a.jsonl is streamed now, and was not then"
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.beside
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_a_run_with_other_data_does_not_resume(
+    make_config: Callable[..., Any],
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_streamed: bool,
+) -> None:
+    monkeypatch.setenv("LLMOPS_PEAK_TFLOPS", "10")
+    config = make_config(data={"train": "train.jsonl", "streaming": is_streamed})
+    folder = tmp_path / "run"
+    assert max(losses(run(config, folder, workspace, stop_at=3))) == 3
+    text = (workspace / "train.jsonl").read_text()
+    (workspace / "train.jsonl").write_text(text + text.splitlines()[0] + "\n")
+    with pytest.raises(DataError, match=r"not that of checkpoint-3: train\.jsonl ") as raised:
+        run(config, folder, workspace)
+    assert "llmops resubmit" in raised.value.remedy
+    (workspace / "train.jsonl").write_text(text)  # Its time of change is another one now.
+    assert sorted(losses(run(config, folder, workspace))) == [4, 5, 6]
+    assert not list(folder.rglob(f"output/{FILE}"))
