@@ -1,6 +1,7 @@
 """Whole score runs through vLLM in its own environment, as a user submits them.
 
-The menu example with SmolLM2: the base model, then an adapter of it on the engine that stands.
+The menu example with SmolLM2: the base model, then an adapter of it on the engine that stands, then
+the base model through Transformers.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Scored:
     """What these have in memory."""
     addresses: set[str] = field(default_factory=set)
     """Where the cluster's processes, these included, listen."""
+    others: list[llmops.Run] = field(default_factory=list)
+    """Of the base model through Transformers."""
 
 
 def _engines() -> dict[int, psutil.Process]:
@@ -88,6 +91,9 @@ def scored(
         listening = all_listening(record_of(paths.home(), ray_cluster.name))
         made.addresses |= {address.removeprefix("::ffff:") for address, _ in listening}
         made.files |= {one.path for process in own.values() for one in process.memory_maps()}
+    other = {**SETTINGS, "engine.type": "transformers", "engine.keep_s": 1}
+    made.others.append(cluster.submit(folder / "menu.score.yaml", overrides=other))
+    made.others[0].wait(300)
     return made
 
 
@@ -161,6 +167,22 @@ def test_the_answers_are_those_of_transformers(
             assert gap < ties.TIE, (row["output"], other.text)
             continue
         assert (row["output_tokens"], row["finish_reason"]) == (other.output_tokens, other.finish)
+
+
+def test_both_engines_have_the_same_metrics_in_one_table(scored: Scored) -> None:
+    ours, other = scored.runs[0], scored.others[0]
+    answers = [[row["output"] for row in table_of(output_of(run))] for run in (ours, other)]
+    different = sum(one != two for one, two in zip(*answers, strict=True))
+    assert different <= ROWS // 8, "only where two tokens are about equally probable"
+    compared = llmops.compare(ours, other)
+    found = {change.name: change for change in compared.scores.metrics}
+    assert {"field_accuracy", "rougeL"} <= set(found)
+    for change in found.values():
+        assert change.before is not None
+        assert change.name in compared.text()
+        # Each row's value is of 0..1, and so are the means that the hook computes of all rows.
+        assert change.after == pytest.approx(change.before, abs=different / ROWS + 1e-9)
+    assert compared.scores.stability.identical == pytest.approx(1 - different / ROWS)
 
 
 def test_the_adapter_changes_the_answers(scored: Scored) -> None:
