@@ -30,6 +30,10 @@ class PreviewJob(_Answer):
     """Show this one row whole, and look at no other."""
     max_tokens: int | None = 400
     """Tokens of each row that are shown; null: all of them."""
+    check: bool = False
+    """Report what is wrong instead of figures and rows: all of it at once."""
+    skip: list[str] = []
+    """With `check`: fields that are known to be wrong, so that their files are not read."""
     light: bool = False
     """Load the tokenizer's library without torch, unless the hooks have imported it."""
 
@@ -81,8 +85,8 @@ class Lengths(_Answer):
     bins: list[Bin]
 
 
-class SourceReport(_Answer):
-    """What was found in the training or in the evaluation rows."""
+class SourceRows(_Answer):
+    """What was found in the training or in the evaluation rows before they are tokenised."""
 
     source: str
     total_rows: int | None
@@ -91,12 +95,29 @@ class SourceReport(_Answer):
     """Whether `total_rows` is estimated from the size of the file."""
     num_compared: int
     """Rows that were read, and compared with each other."""
-    num_rows: int
-    """Rows that were tokenised."""
     where: str
     """Which rows of a larger source these are, in words."""
     formats: dict[str, int]
     """Rows of each format."""
+    num_duplicates: int
+    """Rows that repeat an earlier one."""
+    duplicates: list[list[int]]
+    """Row numbers of the first repeated rows; each list is one group."""
+    num_unanswered: int = 0
+    """Chats in which the assistant says nothing."""
+    unanswered: list[int] = []
+    """Numbers of the first of these rows."""
+    num_broken: int = 0
+    """Rows that could not be read; the run leaves them out (`data.on_error: skip`)."""
+    broken: list[str] = []
+    """What is wrong with the first of them."""
+
+
+class SourceReport(SourceRows):
+    """What was found in the training or in the evaluation rows."""
+
+    num_rows: int
+    """Rows that were tokenised."""
     lengths: Lengths
     num_cut: int
     num_masked: int
@@ -107,14 +128,6 @@ class SourceReport(_Answer):
     """Tokens of the rows that are used, after the cut."""
     num_loss: int
     """Of these, tokens that the loss counts."""
-    num_duplicates: int
-    """Rows that repeat an earlier one."""
-    duplicates: list[list[int]]
-    """Row numbers of the first repeated rows; each list is one group."""
-    num_broken: int = 0
-    """Rows that could not be read; the run leaves them out (`data.on_error: skip`)."""
-    broken: list[str] = []
-    """What is wrong with the first of them."""
 
     @property
     def is_sample(self) -> bool:
@@ -183,11 +196,44 @@ class DataPreview(_Answer):
     took_s: float
 
 
-class PreviewLine(BaseModel):
-    """The one line that the process prints."""
+class Finding(_Answer):
+    """One sentence of a check."""
 
-    kind: Literal["done", "row", "failed"]
+    path: str
+    """The config's field, such as `data.train`."""
+    level: Literal["problem", "warning", "note"]
+    """`problem`: a run would fail; `note`: what was checked, or was not."""
+    message: str
+    remedy: str = ""
+
+
+class CheckedSource(_Answer):
+    """The rows of one source of a config."""
+
+    path: str
+    """The field that names it: `data.train`, `data.train.1.path`, `data.eval`."""
+    rows: SourceReport | SourceRows
+    """Without figures of tokens where the tokenizer is not on this machine."""
+    leaks: Leaks | None = None
+    """Evaluation rows among the training rows; null for training rows."""
+
+
+class DataCheck(_Answer):
+    """What a check has found; a source that could not be read is only among the findings."""
+
+    max_length: int
+    has_hook: bool
+    """Whether `format_example` of the hooks file makes the rows."""
+    sources: list[CheckedSource]
+    findings: list[Finding]
+
+
+class PreviewLine(BaseModel):
+    """A line that the process prints: any number of `progress`, then one of the others."""
+
+    kind: Literal["progress", "done", "row", "checked", "failed"]
     preview: DataPreview | None = None
+    check: DataCheck | None = None
     row: ShownRow | None = None
     text: str = ""
     remedy: str = ""

@@ -11,7 +11,7 @@ from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.registry import is_registered, kind_named
-from llmops_kernel.services.data.process import run_job
+from llmops_kernel.services.data.process import Stop, run_job
 from llmops_kernel.services.submission import ConfigLike, combined, load
 from llmops_kernel.store.preview_job import DataPreview, PreviewJob, ShownRow, Side
 
@@ -60,17 +60,24 @@ def job_of_config(config: Any, *, name: str, workspace: Path) -> PreviewJob:
     return PreviewJob(config=values, workspace=str(workspace.resolve()))
 
 
-def preview(job: PreviewJob, *, timeout_s: float = TIMEOUT_S) -> DataPreview:
+def preview(
+    job: PreviewJob, *, timeout_s: float = TIMEOUT_S, stop: Stop | None = None
+) -> DataPreview:
     """Look at the data in a process of its own. Raises DataError, HookError, ModelError."""
     _check_side(job)
-    line = run_job(job, timeout_s=timeout_s)
+    line = run_job(job, timeout_s=timeout_s, stop=stop)
     if line.preview is None:
         raise DataError("The preview has no result.", remedy="llmops doctor")
     return line.preview
 
 
 def preview_row(
-    job: PreviewJob, number: int, *, timeout_s: float = TIMEOUT_S, max_tokens: int | None = None
+    job: PreviewJob,
+    number: int,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    max_tokens: int | None = None,
+    stop: Stop | None = None,
 ) -> ShownRow:
     """Return one row of the job's side, whole or up to `max_tokens`.
 
@@ -78,7 +85,7 @@ def preview_row(
     """
     _check_side(job)
     alone = job.model_copy(update={"row": number, "max_tokens": max_tokens})
-    line = run_job(alone, timeout_s=timeout_s)
+    line = run_job(alone, timeout_s=timeout_s, stop=stop)
     if line.row is None:
         raise DataError("The preview has no result.", remedy="llmops doctor")
     return line.row

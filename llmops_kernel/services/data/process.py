@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import IO
@@ -31,21 +32,63 @@ _QUIET = {
 }
 
 
-def run_job(job: PreviewJob, *, timeout_s: float) -> PreviewLine:
-    """Do the job and return its line. Raises the error that it failed with.
+class Stop:
+    """Ends a job from another thread, also one that has not begun."""
 
-    The process is ended with all that it started: after `timeout_s`, and by Ctrl-C.
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._is_set = False
+
+    @property
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        with self._lock:
+            self._is_set = True
+            if self._process is not None:
+                _kill(self._process)
+
+    def watch(self, process: subprocess.Popen[str] | None) -> None:
+        """End this process when it is set; None: there is none any more."""
+        with self._lock:
+            self._process = process
+            if self._is_set and process is not None:
+                _kill(process)
+
+
+class StoppedError(DataError):
+    """Nobody waits for the answer any more."""
+
+
+def run_job(
+    job: PreviewJob,
+    *,
+    timeout_s: float,
+    progress: Callable[[str], None] = lambda _: None,
+    stop: Stop | None = None,
+) -> PreviewLine:
+    """Do the job and return its last line. Raises the error that it failed with.
+
+    The process is ended with all that it started: after `timeout_s`, by Ctrl-C, and by `stop`.
+    `progress` is told what it begins.
     """
-    line = _run(job.model_copy(update={"light": True}), timeout_s)
+    stop = stop or Stop()
+    line = _run(job.model_copy(update={"light": True}), timeout_s, progress, stop)
     if line.kind == "failed" and line.error == HookError.__name__:
         # A hook that asks Transformers for models needs torch, which only costs time.
-        line = _run(job, timeout_s)
+        line = _run(job, timeout_s, progress, stop)
     if line.kind == "failed":
         raise _error(line)
     return line
 
 
-def _run(job: PreviewJob, timeout_s: float) -> PreviewLine:
+def _run(
+    job: PreviewJob, timeout_s: float, progress: Callable[[str], None], stop: Stop
+) -> PreviewLine:
+    if stop.is_set:
+        raise _stopped()
     if find_spec("transformers") is None:
         raise MissingDependencyError(
             "The tokenizer needs transformers, which is not installed here.",
@@ -64,31 +107,44 @@ def _run(job: PreviewJob, timeout_s: float) -> PreviewLine:
         late = threading.Event()
         timer = threading.Timer(timeout_s, _end_late, (process, late))
         timer.start()
+        stop.watch(process)
         try:
-            line = _ask(process, job)
+            line, doing = _ask(process, job, progress)
         finally:
             timer.cancel()
+            stop.watch(None)
             _kill(process)
             _close(process)
-        if line is None:
-            raise _too_slow(timeout_s) if late.is_set() else _died(process.returncode, log)
-    return line
+        if line is not None:
+            return line
+        if stop.is_set:
+            raise _stopped()
+        raise _too_slow(timeout_s, doing) if late.is_set() else _died(process.returncode, log)
 
 
-def _ask(process: subprocess.Popen[str], job: PreviewJob) -> PreviewLine | None:
-    """Return the answer; None if the process ended without one."""
+def _ask(
+    process: subprocess.Popen[str], job: PreviewJob, progress: Callable[[str], None]
+) -> tuple[PreviewLine | None, str]:
+    """Return the answer, None if the process ended without one; and what it was doing last."""
+    doing = ""
     if process.stdin is None or process.stdout is None:
-        return None
+        return None, doing
     with suppress(BrokenPipeError):
         # Stays open: the process ends when it is closed, also when this one was killed.
         process.stdin.write(job.model_dump_json() + "\n")
         process.stdin.flush()
     with suppress(ValidationError):
-        answer = PreviewLine.model_validate_json(process.stdout.readline())
+        while (answer := _line(process.stdout)).kind == "progress":
+            doing = answer.text
+            progress(doing)
         process.wait()
-        return answer
+        return answer, doing
     process.wait()
-    return None
+    return None, doing
+
+
+def _line(output: IO[str]) -> PreviewLine:
+    return PreviewLine.model_validate_json(output.readline())
 
 
 def _end_late(process: subprocess.Popen[str], late: threading.Event) -> None:
@@ -111,9 +167,17 @@ def _close(process: subprocess.Popen[str]) -> None:
                 stream.close()
 
 
-def _too_slow(timeout_s: float) -> DataError:
+def _stopped() -> StoppedError:
+    return StoppedError(
+        "A newer request for the same config has taken the place of this one.",
+        remedy="see its answer, or ask again",
+    )
+
+
+def _too_slow(timeout_s: float, doing: str) -> DataError:
+    last = f" Last: {doing[:1].lower()}{doing[1:]}." if doing else ""
     return DataError(
-        f"The data was not read and tokenised within {timeout_s:g} s.",
+        f"The data was not read and tokenised within {timeout_s:g} s.{last}",
         remedy="look at fewer rows (`llmops data CONFIG --rows 200`); a hub id or a URL may be"
         " slow to reach, and so may format_example of the hooks file",
     )

@@ -9,13 +9,19 @@ from llmops_kernel.errors import ModelError
 from llmops_kernel.models import catalogue
 
 
-def load_tokenizer(source: str, config: TrainingConfig) -> Any:
-    """A tokenizer that has a padding token. Raises `ModelError`."""
+def load_tokenizer(source: str, config: TrainingConfig, *, only_local: bool = False) -> Any:
+    """A tokenizer that has a padding token. Raises `ModelError`.
+
+    With `only_local` nothing is downloaded: of a hub id only the cache is looked at.
+    """
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            source, revision=config.model.revision, trust_remote_code=config.model.trust_remote_code
+            source,
+            revision=config.model.revision,
+            trust_remote_code=config.model.trust_remote_code,
+            local_files_only=only_local,
         )
     except (OSError, ValueError) as error:
         raise load_error("tokenizer", config, error) from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from llmops_kernel.config.counted import counted
-from llmops_kernel.store.preview_job import DataPreview, Epoch, SourceReport
+from llmops_kernel.store.preview_job import DataPreview, Epoch, Leaks, SourceReport, SourceRows
 from llmops_kernel.views import format as fmt
 
 Level = Literal["plain", "warning"]
@@ -31,25 +31,27 @@ def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
     if report.num_broken:
         what = f"{counted(report.num_broken, 'row')} cannot be read and are skipped"
         yield Fact("broken", f"{what}: {'; '.join(report.broken)}", "warning")
-    yield Fact("format", _format(found, report))
+    yield format_fact(report, has_hook=found.has_hook, is_auto=found.format == "auto")
+    if report.num_unanswered:
+        yield unanswered_fact(report)
     lengths = report.lengths
     yield Fact(
         "tokens a row",
         f"{lengths.shortest:,} to {lengths.longest:,}, median {lengths.median:,},"
         f" mean {lengths.mean:,.1f}{_sampled(report)}",
     )
-    yield _cut(found, report)
+    yield cut_fact(report, found.max_length)
     yield Fact(
         "loss",
         f"{fmt.percent(_share(report.num_loss, report.num_tokens))} of the tokens count"
         f" for the loss{_sampled(report)}",
     )
-    yield _masked(report)
-    yield _duplicates(report)
+    yield masked_fact(report)
+    yield duplicates_fact(report)
 
 
-def _cut(found: DataPreview, report: SourceReport) -> Fact:
-    what = f"longer than max_length={found.max_length:,}"
+def cut_fact(report: SourceReport, max_length: int) -> Fact:
+    what = f"longer than max_length={max_length:,}"
     if not report.num_cut:
         return Fact("cut", f"none of {of_rows(report)} is {what}")
     share = fmt.percent(report.num_cut / report.num_rows)
@@ -57,11 +59,16 @@ def _cut(found: DataPreview, report: SourceReport) -> Fact:
     return Fact("cut", text, "warning")
 
 
-def _masked(report: SourceReport) -> Fact:
+def is_untrainable(report: SourceReport) -> bool:
+    """Return whether no row has a token to train on, which makes a run fail."""
+    return report.num_masked == report.num_rows and not report.is_sample
+
+
+def masked_fact(report: SourceReport) -> Fact:
     what = "no token that counts for the loss"
     if not report.num_masked:
         return Fact("no loss", f"each of {of_rows(report)} has tokens that count for the loss")
-    if report.num_masked == report.num_rows and not report.is_sample:
+    if is_untrainable(report):
         text = f"no row has a token that counts for the loss ({of_rows(report)}): a run would fail"
         return Fact("no loss", text, "warning")
     share = fmt.percent(report.num_masked / report.num_rows)
@@ -70,7 +77,14 @@ def _masked(report: SourceReport) -> Fact:
     return Fact("no loss", text + numbers, "warning")
 
 
-def _duplicates(report: SourceReport) -> Fact:
+def unanswered_fact(report: SourceRows) -> Fact:
+    numbers = f": row {_numbers(report.unanswered)}" if report.unanswered else ""
+    of = of_rows(report, report.num_compared)
+    text = f"{report.num_unanswered:,} of {of} have no answer of the assistant{numbers}"
+    return Fact("answers", text, "warning")
+
+
+def duplicates_fact(report: SourceRows) -> Fact:
     compared = of_rows(report, report.num_compared)
     if not report.num_duplicates:
         return Fact("duplicates", f"none among {compared}")
@@ -130,22 +144,32 @@ def _eval_facts(found: DataPreview) -> Iterator[Fact]:
         return
     report, leaks = found.eval, found.leaks
     yield Fact("evaluation", f"{of_rows(report)} of {report.source}{_where(report)}")
-    for fact in (_cut(found, report), _masked(report), _duplicates(report)):
+    unanswered = [unanswered_fact(report)] if report.num_unanswered else []
+    cut, masked = cut_fact(report, found.max_length), masked_fact(report)
+    for fact in (*unanswered, cut, masked, duplicates_fact(report)):
         if fact.level == "warning":
             yield Fact(f"evaluation, {fact.label}", fact.text, fact.level)
     train = of_rows(found.train, found.train.num_compared)
+    yield leaks_fact(leaks, report, f"{train} of training")
+
+
+def leaks_fact(leaks: Leaks, report: SourceRows, training: str) -> Fact:
+    """Return how many rows of evaluation are among those of `training`, in words."""
     held_out = of_rows(report, report.num_compared)
     if not leaks.rows:
-        yield Fact("leaks", f"none of {held_out} of evaluation is among {train} of training")
-        return
+        return Fact("leaks", f"none of {held_out} of evaluation is among {training}")
     named = "; ".join(f"row {mine:,} is training row {other:,}" for mine, other in leaks.pairs)
-    text = f"{leaks.rows:,} of {held_out} of evaluation are among {train} of training"
-    yield Fact("leaks", f"{text}: {named}" if named else text, "warning")
+    text = f"{leaks.rows:,} of {held_out} of evaluation are among {training}"
+    return Fact("leaks", f"{text}: {named}" if named else text, "warning")
 
 
-def of_rows(report: SourceReport, read: int | None = None) -> str:
-    """`762 rows`, `2,000 of 1,200,000 rows`, `2,000 of about 1.20 M rows`."""
-    seen = report.num_rows if read is None else read
+def of_rows(report: SourceRows, read: int | None = None) -> str:
+    """`762 rows`, `2,000 of 1,200,000 rows`, `2,000 of about 1.20 M rows`.
+
+    `read`: how many were looked at; None: as many as were tokenised.
+    """
+    tokenised = report.num_rows if isinstance(report, SourceReport) else report.num_compared
+    seen = tokenised if read is None else read
     if report.total_rows is None:
         return f"the first {seen:,} rows"
     if seen >= report.total_rows:
@@ -163,15 +187,22 @@ def _sampled(report: SourceReport) -> str:
     return f" (of {of_rows(report)})" if report.is_sample else ""
 
 
-def _format(found: DataPreview, report: SourceReport) -> str:
+def format_fact(report: SourceRows, *, has_hook: bool, is_auto: bool) -> Fact:
+    """Return the formats of the rows; several of them are mostly a mistake, unless a hook chose."""
+    is_mixed = len(report.formats) > 1 and not has_hook
+    text = _formats(report, has_hook=has_hook, is_auto=is_auto)
+    return Fact("format", text, "warning" if is_mixed else "plain")
+
+
+def _formats(report: SourceRows, *, has_hook: bool, is_auto: bool) -> str:
     rows = sum(report.formats.values())
     names = [
         name if count == rows else f"{name} ({counted(count, 'row')})"
         for name, count in report.formats.items()
     ]
-    if found.has_hook:
+    if has_hook:
         return ", ".join(names) + ", made by format_example"
-    return ", ".join(names) + (", chosen by format: auto" if found.format == "auto" else "")
+    return ", ".join(names) + (", chosen by format: auto" if is_auto else "")
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -1,4 +1,4 @@
-"""The process that looks at data: a job on standard input, one JSON line on standard output.
+"""The process that looks at data: a job on standard input, JSON lines on standard output.
 
 It ends when standard input is closed: a client that was killed leaves no process behind.
 """
@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 
 from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
@@ -20,13 +21,21 @@ def main() -> int:
     os.dup2(2, 1)  # Libraries and hooks print to standard output as well.
     job = PreviewJob.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_end_with_client, daemon=True).start()
-    line = _line(job)
+
+    def progress(text: str) -> None:
+        print(PreviewLine(kind="progress", text=text).model_dump_json(), file=lines, flush=True)
+
+    line = _line(job, progress)
     print(line.model_dump_json(), file=lines, flush=True)
     return int(line.kind == "failed")
 
 
-def _line(job: PreviewJob) -> PreviewLine:
+def _line(job: PreviewJob, progress: Callable[[str], None]) -> PreviewLine:
     try:
+        if job.check:
+            from llmops_kernel.train.data.preview.check import checked
+
+            return PreviewLine(kind="checked", check=checked(job, progress))
         from llmops_kernel.train.data.preview.work import Preview
 
         preview = Preview(job)
@@ -41,8 +50,8 @@ def _line(job: PreviewJob) -> PreviewLine:
         first = (str(error).strip().splitlines() or [""])[0]
         return PreviewLine(
             kind="failed",
-            text=f"The data cannot be looked at: {type(error).__name__}: {first}",
-            remedy="LLMOPS_DEBUG=1 shows the traceback: set it and look again",
+            text=f"The data could not be read: {type(error).__name__}: {first}",
+            remedy="set LLMOPS_DEBUG=1 to see the traceback",
             error=DataError.__name__,
         )
 

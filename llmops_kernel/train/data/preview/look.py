@@ -46,6 +46,14 @@ class Formatted:
             return len(self.row["text"])
         return sum(len(message["content"]) for message in self.row["messages"])
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the assistant says anything; a plain text has no answer."""
+        return "text" in self.row or any(
+            message["role"] == "assistant" and message["content"].strip()
+            for message in self.row["messages"]
+        )
+
 
 @dataclass(frozen=True)
 class Measured:

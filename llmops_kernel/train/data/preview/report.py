@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from llmops_kernel.store.preview_job import Bin, Leaks, Lengths, SourceReport
+from llmops_kernel.store.preview_job import Bin, Leaks, Lengths, SourceReport, SourceRows
 from llmops_kernel.train.data.preview.look import Formatted, Measured, fingerprint
 from llmops_kernel.train.data.preview.wanted import Sample
 
@@ -29,24 +29,36 @@ def source_report(
     """Return the figures of one source."""
     used = [one for one in found if one.counted]
     masked = [one for one in found if not one.counted]
-    groups = _groups(rows)
-    numbers = [[one.at.number for one in group] for group in groups if len(group) > 1]
+    before = source_rows(source, sample, rows)
+    where = before.where or ("" if len(found) == len(rows) else "from all over the source")
     return SourceReport(
-        source=source,
-        total_rows=sample.total,
-        is_estimate=sample.is_estimate,
-        num_compared=len(rows),
+        **before.model_copy(update={"where": where}).model_dump(),
         num_rows=len(found),
-        where=sample.where or ("" if len(found) == len(rows) else "from all over the source"),
-        formats=dict(Counter(one.format for one in rows).most_common()),
         lengths=_lengths([one.length for one in found], max_length),
         num_cut=sum(one.length > one.kept for one in found),
         num_masked=len(masked),
         masked=[one.number for one in masked if one.number is not None][:_NAMED],
         num_tokens=sum(one.kept for one in used),
         num_loss=sum(one.counted for one in used),
+    )
+
+
+def source_rows(source: str, sample: Sample, rows: Sequence[Formatted]) -> SourceRows:
+    """Return what is known of the rows before they are tokenised."""
+    groups = _groups(rows)
+    numbers = [[one.at.number for one in group] for group in groups if len(group) > 1]
+    unanswered = [one.at.number for one in rows if not one.is_answered]
+    return SourceRows(
+        source=source,
+        total_rows=sample.total,
+        is_estimate=sample.is_estimate,
+        num_compared=len(rows),
+        where=sample.where,
+        formats=dict(Counter(one.format for one in rows).most_common()),
         num_duplicates=len(rows) - len(groups),
         duplicates=[[n for n in group if n is not None][:_NAMED] for group in numbers[:_NAMED]],
+        num_unanswered=len(unanswered),
+        unanswered=[number for number in unanswered if number is not None][:_NAMED],
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,115 +15,93 @@ from llmops_kernel.config.row_formats import FIELDS, Fault, recognised, renamed
 from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
-from llmops_kernel.store.preview_job import DataPreview, PreviewJob, ShownRow, Side, SourceReport
+from llmops_kernel.store.preview_job import (
+    DataPreview,
+    PreviewJob,
+    ShownRow,
+    Side,
+    SourceReport,
+    SourceRows,
+)
 from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.preview.epoch import epoch
 from llmops_kernel.train.data.preview.light import without_torch
 from llmops_kernel.train.data.preview.look import Formatted, Measured, Reader, measured, spread
 from llmops_kernel.train.data.preview.pieces import shown_row
-from llmops_kernel.train.data.preview.report import leaks, source_report
+from llmops_kernel.train.data.preview.report import leaks, source_report, source_rows
 from llmops_kernel.train.data.preview.sample import MOST_COMPARED, row_at, sample
-from llmops_kernel.train.data.preview.wanted import Columns, Numbered, Wanted, all_columns
+from llmops_kernel.train.data.preview.wanted import Columns, Numbered, Sample, Wanted, all_columns
 from llmops_kernel.train.hooks import Hooks, load_hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """One source, looked at."""
 
     reader: Reader
     rows: Sequence[Formatted]
     found: Sequence[Measured]
-    report: SourceReport
+    """Empty without a tokenizer."""
+    read: Sample
+    wanted: Wanted
+
+    def report(self, max_length: int) -> SourceReport:
+        """Return its figures."""
+        name = self.wanted.source
+        found = source_report(name, self.read, self.rows, self.found, max_length=max_length)
+        return found.model_copy(update=self._broken())
+
+    def report_of_rows(self) -> SourceRows:
+        """Return what is known without a tokenizer."""
+        found = source_rows(self.wanted.source, self.read, self.rows)
+        return found.model_copy(update=self._broken())
+
+    def _broken(self) -> dict[str, Any]:
+        broken = self.wanted.broken or []
+        return {"num_broken": len(broken), "broken": broken[:3]}
 
 
-class Preview:
-    """What a job asks for, with the tokenizer and the hooks of its config."""
+class Looker:
+    """Looks at the sources of a config. `tokenizer` None: rows are read and formatted only."""
 
-    def __init__(self, job: PreviewJob) -> None:
-        self._began_s = time.monotonic()
-        self._job = job
-        self._config = TrainingConfig.model_validate(job.config)
-        self._roots = (Path(job.workspace),)
-        self._hooks = _hooks(self._config, self._roots[0])
-        source = model_source(self._config.model.id, roots=self._roots, cache=None)
-        # After the hooks, which may import torch themselves.
-        light = job.light and not self._config.model.trust_remote_code
-        with without_torch() if light else nullcontext():
-            self._tokenizer: Any = load_tokenizer(source, self._config)
+    def __init__(
+        self, config: TrainingConfig, *, workspace: Path, hooks: Hooks, tokenizer: Any, rows: int
+    ) -> None:
+        self._config, self._roots = config, (workspace,)
+        self._hooks, self._tokenizer, self._rows = hooks, tokenizer, rows
 
-    def row(self, number: int) -> ShownRow:
-        """Return one row whole. Raises DataError, HookError."""
-        wanted = self._wanted(self._job.side)
-        reader = self._reader(wanted)
-        return self._shown(reader, reader.format(Numbered(row_at(wanted, number), number)))
-
-    def all(self) -> DataPreview:
-        """Return the figures of all sources, and some rows. Raises DataError, HookError."""
-        config, data = self._config, self._config.data
-        train = self._look("train")
-        held_out = self._look("eval") if data.eval is not None else None
-        shown = self._chosen(train, held_out)
-        used = [one.kept for one in train.found if one.counted]
-        return DataPreview(
-            model=config.model.id,
-            max_length=data.max_length,
-            loss_on=data.loss_on,
-            format=data.format,
-            has_hook=self._hooks.format_example is not None,
-            train=train.report,
-            eval=held_out.report if held_out else None,
-            leaks=leaks(train.rows, held_out.rows) if held_out else None,
-            epoch=epoch(config, train.report, used),
-            side=self._job.side,
-            rows=[self._shown(shown.reader, one) for one in self._first_rows(shown)],
-            took_s=time.monotonic() - self._began_s,
-        )
-
-    def _chosen(self, train: _Source, held_out: _Source | None) -> _Source:
-        if self._job.side == "train":
-            return train
-        if held_out is None:
-            raise _no_eval()
-        return held_out
-
-    def _look(self, side: Side) -> _Source:
-        job, wanted = self._job, self._wanted(side)
-        read = sample(wanted, count=job.max_rows, seed=self._config.seed)
-        reader = self._reader(wanted)
-        compared = spread(len(read.rows), max(MOST_COMPARED, job.max_rows), self._config.seed)
+    def look(self, data: DataConfig, wanted: Wanted) -> Source:
+        """Read, format and tokenise some rows. Raises DataError, HookError."""
+        seed, most = self._config.seed, self._rows
+        read = sample(wanted, count=most, seed=seed)
+        reader = self.reader(data, wanted)
+        compared = spread(len(read.rows), max(MOST_COMPARED, most), seed)
         rows = _formatted(reader, [read.rows[index] for index in compared], wanted)
-        found = measured(
-            reader,
-            rows,
-            count=job.max_rows,
-            seed=self._config.seed,
-            is_sample=bool(read.where) or len(rows) > job.max_rows,
-        )
-        length = self._config.data.max_length
-        report = source_report(wanted.source, read, rows, found, max_length=length).model_copy(
-            update={"num_broken": len(wanted.broken or ()), "broken": (wanted.broken or [])[:3]}
-        )
-        return _Source(reader, rows, found, report)
+        if self._tokenizer is None:
+            return Source(reader, rows, [], read, wanted)
+        is_sample = bool(read.where) or len(rows) > most
+        found = measured(reader, rows, count=most, seed=seed, is_sample=is_sample)
+        return Source(reader, rows, found, read, wanted)
 
-    def _first_rows(self, source: _Source) -> list[Formatted]:
-        """Return the first row, and others from all over the source."""
-        chosen = spread(len(source.rows), self._job.num_shown, self._config.seed)
-        return [source.rows[index] for index in [0, *chosen[1:]][: self._job.num_shown]]
+    def reader(self, data: DataConfig, wanted: Wanted) -> Reader:
+        return Reader(wanted.source, data=data, hooks=self._hooks, tokenizer=self._tokenizer)
 
-    def _wanted(self, side: Side) -> Wanted:
-        data = self._config.data
-        if side == "train":
-            return Wanted(
-                data.train,
-                self._roots,
-                data.train_split,
-                data.max_rows,
-                is_streamed=is_streamed(data, self._roots),
-                broken=[] if data.on_error == "skip" else None,
-                columns=_columns(data, self._hooks),
-            )
+    def training_rows(self, data: DataConfig) -> Wanted:
+        """Return the rows of a data section with one source of training rows. Raises DataError."""
+        (source,) = data.sources
+        return Wanted(
+            source.path,
+            self._roots,
+            data.train_split,
+            data.max_rows,
+            is_streamed=is_streamed(data, self._roots),
+            broken=[] if data.on_error == "skip" else None,
+            columns=_columns(data, self._hooks),
+        )
+
+    def evaluation_rows(self, data: DataConfig) -> Wanted:
+        """Return the evaluation rows. Raises ConfigError if the config names none."""
         if data.eval is None:
             raise _no_eval()
         return Wanted(
@@ -134,10 +112,78 @@ class Preview:
             columns=_columns(data, self._hooks),
         )
 
-    def _reader(self, wanted: Wanted) -> Reader:
-        return Reader(
-            wanted.source, data=self._config.data, hooks=self._hooks, tokenizer=self._tokenizer
+
+class Preview:
+    """What a job asks for, with the tokenizer and the hooks of its config."""
+
+    def __init__(self, job: PreviewJob) -> None:
+        self._began_s = time.monotonic()
+        self._job = job
+        self._config = TrainingConfig.model_validate(job.config)
+        workspace = Path(job.workspace)
+        self._hooks = hooks_of(self._config, workspace)
+        source = model_source(self._config.model.id, roots=(workspace,), cache=None)
+        with light(job, self._config):
+            self._tokenizer: Any = load_tokenizer(source, self._config)
+        self._looker = Looker(
+            self._config,
+            workspace=workspace,
+            hooks=self._hooks,
+            tokenizer=self._tokenizer,
+            rows=job.max_rows,
         )
+
+    def row(self, number: int) -> ShownRow:
+        """Return one row whole. Raises DataError, HookError."""
+        wanted = self._wanted(self._job.side)
+        reader = self._looker.reader(self._config.data, wanted)
+        return self._shown(reader, reader.format(Numbered(row_at(wanted, number), number)))
+
+    def all(self) -> DataPreview:
+        """Return the figures of all sources, and some rows. Raises DataError, HookError."""
+        config, data = self._config, self._config.data
+        train = self._look("train")
+        held_out = self._look("eval") if data.eval is not None else None
+        shown = self._chosen(train, held_out)
+        used = [one.kept for one in train.found if one.counted]
+        report = train.report(data.max_length)
+        return DataPreview(
+            model=config.model.id,
+            max_length=data.max_length,
+            loss_on=data.loss_on,
+            format=data.format,
+            has_hook=self._hooks.format_example is not None,
+            train=report,
+            eval=held_out.report(data.max_length) if held_out else None,
+            leaks=leaks(train.rows, held_out.rows) if held_out else None,
+            epoch=epoch(config, report, used),
+            side=self._job.side,
+            rows=[self._shown(shown.reader, one) for one in self._first_rows(shown)],
+            took_s=time.monotonic() - self._began_s,
+        )
+
+    def _chosen(self, train: Source, held_out: Source | None) -> Source:
+        if self._job.side == "train":
+            return train
+        if held_out is None:
+            raise _no_eval()
+        return held_out
+
+    def _look(self, side: Side) -> Source:
+        return self._looker.look(self._config.data, self._wanted(side))
+
+    def _wanted(self, side: Side) -> Wanted:
+        data = self._config.data
+        if side == "eval":
+            return self._looker.evaluation_rows(data)
+        if data.is_mixture:
+            raise _several()
+        return self._looker.training_rows(data)
+
+    def _first_rows(self, source: Source) -> list[Formatted]:
+        """Return the first row, and others from all over the source."""
+        chosen = spread(len(source.rows), self._job.num_shown, self._config.seed)
+        return [source.rows[index] for index in [0, *chosen[1:]][: self._job.num_shown]]
 
     def _shown(self, reader: Reader, one: Formatted) -> ShownRow:
         whole, kept = reader.tokenise(one)
@@ -179,11 +225,25 @@ def _columns(data: DataConfig, hooks: Hooks) -> Columns:
     return chosen
 
 
-def _hooks(config: TrainingConfig, workspace: Path) -> Hooks:
+def hooks_of(config: TrainingConfig, workspace: Path) -> Hooks:
+    """Load the hooks of a config. Raises HookError."""
     name = config.hooks.file
     if name is None:
         return Hooks()
     return load_hooks(find(name, (workspace,)) or workspace / name)
+
+
+def light(job: PreviewJob, config: TrainingConfig) -> AbstractContextManager[None]:
+    """Let no tokenizer load torch; use it after the hooks, which may import torch themselves."""
+    is_light = job.light and not config.model.trust_remote_code
+    return without_torch() if is_light else nullcontext()
+
+
+def _several() -> DataError:
+    return DataError(
+        "The training rows have several sources, and a preview is of one.",
+        remedy="name one of them: `llmops data CONFIG data.train=FILE`",
+    )
 
 
 def _no_eval() -> ConfigError:
