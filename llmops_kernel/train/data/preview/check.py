@@ -1,0 +1,188 @@
+"""Checks what a config names by using it as the workers will: some rows, the hooks, the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import HookError, LLMOpsError, ModelError
+from llmops_kernel.models import catalogue
+from llmops_kernel.models.source import model_source
+from llmops_kernel.store.files import find
+from llmops_kernel.store.preview_job import CheckedSource, DataCheck, Finding, PreviewJob
+from llmops_kernel.train.data.preview.hub import hub_finding, is_cached
+from llmops_kernel.train.data.preview.report import leaks
+from llmops_kernel.train.data.preview.work import Looker, Source, hooks_of, light
+from llmops_kernel.train.hooks import Hooks
+from llmops_kernel.train.model.tokenizer import load_tokenizer
+
+Progress = Callable[[str], None]
+_ALL_ROWS = ("hooks.file", "data.format", "data.columns")
+"""Fields without which no row can be formatted."""
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A source of the config."""
+
+    path: str
+    """The field that names it."""
+    source: str
+    data: DataConfig
+    is_eval: bool = False
+
+
+@dataclass
+class _Check:
+    job: PreviewJob
+    config: TrainingConfig
+    progress: Progress
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, path: str, error: LLMOpsError, *, is_warning: bool = False) -> None:
+        self.findings.append(
+            Finding(
+                path=path,
+                level="warning" if is_warning else "problem",
+                message=error.message.strip().rstrip("."),
+                remedy=error.remedy,
+            )
+        )
+
+    def note(self, path: str, message: str) -> None:
+        self.findings.append(Finding(path=path, level="note", message=message))
+
+    def is_skipped(self, *paths: str) -> bool:
+        return any(one in self.job.skip for one in paths)
+
+
+def checked(job: PreviewJob, progress: Progress = lambda _: None) -> DataCheck:
+    """Return all that is found. Raises HookError only where the hooks may need torch."""
+    check = _Check(job, TrainingConfig.model_validate(job.config), progress)
+    hooks = _hooks(check)
+    sources: list[CheckedSource] = []
+    if hooks is not None and not check.is_skipped(*_ALL_ROWS):
+        sources = _sources(check, hooks, _tokenizer(check, hooks))
+    check.findings += _hub(check)
+    return DataCheck(
+        max_length=check.config.data.max_length,
+        has_hook=hooks is not None and hooks.format_example is not None,
+        sources=sources,
+        findings=check.findings,
+    )
+
+
+def _hooks(check: _Check) -> Hooks | None:
+    if check.is_skipped("hooks.file"):
+        return None
+    try:
+        return hooks_of(check.config, Path(check.job.workspace))
+    except HookError as error:
+        if check.job.light:
+            raise
+        check.add("hooks.file", error)
+        return None
+
+
+def _tokenizer(check: _Check, hooks: Hooks) -> Any:
+    """Return the tokenizer if it is on this machine, else None."""
+    config, name = check.config, check.config.model.id
+    if check.is_skipped("model.id"):
+        return None
+    if catalogue.is_catalogue_name(name):
+        check.progress(f"Loading the tokenizer of {name}; the first time its files are prepared")
+    try:
+        source = model_source(name, roots=(Path(check.job.workspace),), cache=None)
+    except LLMOpsError as error:  # A package that only the cluster may have.
+        check.add("model.id", error, is_warning=True)
+        return None
+    is_local = Path(source).is_dir()
+    try:
+        with light(check.job, config):
+            return load_tokenizer(source, config, only_local=True)
+    except ModelError as error:
+        if is_local:
+            check.add("model.id", error, is_warning=hooks.build_model is not None)
+        elif is_cached("model", name, config.model.revision):
+            check.add("model.id", error, is_warning=True)
+        if not is_local:
+            check.note(
+                "model.id",
+                f"rows are not tokenised: the tokenizer of {name} is not on this machine",
+            )
+        return None
+
+
+def _sources(check: _Check, hooks: Hooks, tokenizer: Any) -> list[CheckedSource]:
+    looker = Looker(
+        check.config,
+        workspace=Path(check.job.workspace),
+        hooks=hooks,
+        tokenizer=tokenizer,
+        rows=check.job.max_rows,
+    )
+    found, trained = [], []
+    for one in _named(check.config.data):
+        if check.is_skipped(one.path) or _is_hub_id(check, one.source):
+            continue
+        source = _looked_at(check, looker, one)
+        if source is None:
+            continue
+        rows = source.report_of_rows()
+        if tokenizer is not None:
+            rows = source.report(check.config.data.max_length)
+        both = leaks(trained, source.rows) if one.is_eval and trained else None
+        trained += [] if one.is_eval else source.rows
+        found.append(CheckedSource(path=one.path, rows=rows, leaks=both))
+    return found
+
+
+def _named(data: DataConfig) -> Iterator[_Named]:
+    for number, source in enumerate(data.sources):
+        path = f"data.train.{number}.path" if data.is_mixture else "data.train"
+        yield _Named(path, source.path, data.of(source))
+    if data.eval is not None:
+        yield _Named("data.eval", data.eval, data, is_eval=True)
+
+
+def _looked_at(check: _Check, looker: Looker, one: _Named) -> Source | None:
+    check.progress(f"Reading rows of {one.source}")
+    try:
+        wanted = looker.evaluation_rows(one.data) if one.is_eval else looker.training_rows(one.data)
+        return looker.look(one.data, wanted)
+    except HookError as error:
+        if check.job.light:
+            raise
+        check.add("hooks.file", error)
+    except LLMOpsError as error:
+        # Nodes of a cluster may have other credentials, packages and networks.
+        is_elsewhere = "://" in one.source and isinstance(error.__cause__, OSError | ImportError)
+        check.add(one.path, error, is_warning=is_elsewhere)
+    return None
+
+
+def _is_hub_id(check: _Check, source: str) -> bool:
+    if "://" in source or set("*?[") & set(source) or Path(source).suffix:
+        return False
+    return find(source, (Path(check.job.workspace),)) is None
+
+
+def _hub(check: _Check) -> Iterator[Finding]:
+    config = check.config
+    name = config.model.id
+    is_known = catalogue.is_catalogue_name(name) or "://" in name or check.is_skipped("model.id")
+    if not is_known and find(name, (Path(check.job.workspace),)) is None:
+        yield hub_finding("model.id", "model", name, config.model.revision, progress=check.progress)
+    for one in _named(config.data):
+        if not check.is_skipped(one.path) and _is_hub_id(check, one.source):
+            yield hub_finding(one.path, "dataset", one.source, None, progress=check.progress)
+            yield Finding(
+                path=one.path,
+                level="note",
+                message=f"rows of the data set {one.source} are not read here:"
+                " `llmops data CONFIG` downloads and shows them",
+            )
