@@ -135,6 +135,8 @@ class AnswerSource:
         import ray
 
         losses = 0
+        # One that left for good answers no second call: its rows would look like the cause.
+        self._engine = self._find()
         while suspects:
             chunk = suspects.popleft()
             try:

@@ -173,6 +173,8 @@ class Scoring:
             if outcome is not None:
                 under_way -= 1
                 self._take(outcome, ledger)
+                if outcome.result is not None:
+                    self._refusals.take(outcome.result)
             live.tick(fleet.ready)
         if left or under_way:
             self._leave_parts(pool, fleet, ledger, under_way)
@@ -185,7 +187,6 @@ class Scoring:
         if outcome.data is not None:
             self._sink.write(part_name(outcome.index), outcome.data)
         ledger.add(outcome.result)
-        self._refusals.take(outcome.result)
 
     def _leave_parts(self, pool: Any, fleet: Fleet, ledger: Ledger, under_way: int) -> None:
         """Keep what finishes in time, and note it for the next attempt."""

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.tables.files import open_url
 
 _KINDS = frozenset(
@@ -26,7 +25,7 @@ def model_version(source: str) -> str:
     """
     try:
         marks = sorted(_behind_url(source) if "://" in source else _in_folder(Path(source)))
-    except (OSError, LLMOpsError):
+    except Exception:  # Each kind of store has errors of its own.
         return ""
     return hashlib.sha256(repr(marks).encode()).hexdigest()[:12] if marks else ""
 

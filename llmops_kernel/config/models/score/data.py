@@ -58,6 +58,6 @@ class ScoreOutput(Section):
     """Where the scored rows go."""
 
     url: str = ""
-    """Folder or URL; default: the run's folder."""
+    """Folder or URL, of one run: another run is refused. Default: the run's folder."""
     part_rows: int = Field(default=1000, ge=1)
     """Rows of one output file; also the unit that is done again after a failure."""
