@@ -207,6 +207,8 @@ class RankRows(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     rank: int
+    source: int = 0
+    """Number of the source that the parts are of, among those of `data.train`."""
     num_rows: int
     whole: dict[int, str] = {}
     """Parts by epoch, as `0-31,40`: all their rows."""

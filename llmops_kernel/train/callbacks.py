@@ -233,9 +233,10 @@ class JournalCallback(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Mark the checkpoint complete: all workers have written their part."""
+        path = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if self._stream is not None:  # Before: a checkpoint that counts has its ledger.
             self._stream.report(state.global_step)
-        path = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            self._stream.save(path)
         if self._data is not None and self._context.is_main:
             self._data.write(path)
         num_kept = self._config.checkpoint.keep

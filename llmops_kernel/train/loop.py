@@ -11,6 +11,7 @@ import torch.distributed as dist
 from transformers import PrinterCallback, set_seed
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver.checkpoint_folders import step_of
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
@@ -137,6 +138,8 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     resume = resume_path(context)
     if resume is not None:
         identity.check(resume, context)
+        if parts.data.stream is not None:
+            parts.data.stream.progress.resume(resume, step_of(resume.name) or 0)
     _follow_rows(config, trainer, parts.data)
     parts.arguments.eval_on_start = bool(
         evaluator and config.evaluation.at_start and resume is None

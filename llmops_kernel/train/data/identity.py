@@ -20,6 +20,7 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.train.collectives import from_main
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import Dataset
+from llmops_kernel.train.data.mixture.rows import MixedRows
 
 if TYPE_CHECKING:
     from llmops_kernel.train.data.stream.plan import StreamPlan
@@ -79,6 +80,8 @@ def identity(data: Dataset) -> dict[str, Any]:
         walk: Any = data.stream.rows.walk
         return {"files": _files([one.plan for one in getattr(walk, "walks", (walk,))])}
     rows: Sequence[Any] = data.train  # type: ignore[assignment]
+    if isinstance(rows, MixedRows):  # Its epochs may differ.
+        rows = rows.of_all_sources()
     digest = hashlib.sha256()
     tokens = 0
     for row in rows:

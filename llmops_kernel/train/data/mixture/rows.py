@@ -68,6 +68,10 @@ class MixedRows(Sequence[T], Generic[T]):
         within = index - (self._ends[source] - count)
         return source, order[(self._epoch * count + within) % len(order)]
 
+    def of_all_sources(self) -> list[T]:
+        """Return each row of each source once, in their order."""
+        return [row for source in self._sources for row in source]
+
     def spread(self, count: int) -> list[T]:
         """Return at most `count` rows from all over the epoch."""
         size = len(self)

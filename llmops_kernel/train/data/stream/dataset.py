@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import queue
 import threading
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from llmops_kernel.errors import DataError, LLMOpsError, TrainingError
 from llmops_kernel.train.data.examples import IGNORED, Blank, Example, num_counted
+from llmops_kernel.train.data.mixture.mix import Mix, mixed
 from llmops_kernel.train.data.stream.reader import Row, place, read
-from llmops_kernel.train.data.stream.walk import Located, Span, Walk
+from llmops_kernel.train.data.stream.row_ends import Cursor, RowEnds
+from llmops_kernel.train.data.stream.walk import Located, Walk
 
 _ENDLESS = 1 << 40
 """Length that the Trainer sees: when the training ends is decided by steps and by `is_finished`."""
@@ -21,8 +22,8 @@ _POLL_S = 0.5
 _SAMPLED_PARTS = 8
 
 Mark = Literal["cut", "empty"]
-Tokenise = Callable[[Row, str], tuple[Example, bool]]
-"""Row and what errors call it -> its tokens, and whether they were cut to `max_length`."""
+Tokenise = Callable[[Row, str], tuple[Sequence[Example], bool]]
+"""Row and what errors call it -> its examples, several of a long text, and whether it was cut."""
 
 
 @dataclass(frozen=True)
@@ -45,28 +46,32 @@ class StreamedRows:
     """Map-style, so that a resumed Trainer skips batches by their numbers, without the rows.
 
     The Trainer's sampler counts upwards, and Accelerate deals batches of `micro_batch_size`
-    positions to the ranks in turn; each rank's positions, in order, are its own rows in order.
-    After the last row come blank ones, so that ranks with less rows stay in step.
+    positions to the ranks in turn; each rank's positions, in order, are its own examples in order.
+    After the last one come blank ones, so that ranks with less rows stay in step.
     """
 
     def __init__(
         self,
-        walk: Walk,
-        tokenise: Tokenise,
+        walk: Walk | Mix,
+        tokenise: Sequence[Tokenise],
         *,
         micro_batch_size: int,
         ahead: int,
         skip_broken: bool = False,
         blank_token: int = 0,
     ) -> None:
-        self._walk = walk
+        self._mix = mixed(walk)
         self._tokenise = tokenise
+        """One for each source."""
         self._micro = micro_batch_size
         self._ahead = ahead
         self._skip_broken = skip_broken
         self._blank = Blank([blank_token] * 2, [IGNORED] * 2)
         self._next = -1
         self._reader: _Reader | None = None
+        self._is_exhausted = False
+        self._resumed: tuple[int, Cursor] = (0, Cursor(0))
+        self._ends = RowEnds()
         self._marks: deque[tuple[int, Mark]] = deque()
         self._broken: deque[Skipped] = deque()
         self.seen = Seen()
@@ -75,38 +80,60 @@ class StreamedRows:
         return _ENDLESS
 
     def __getitem__(self, position: int) -> Example:
-        """Return the row at the Trainer's position. Raises what reading it has raised."""
+        """Return the example at the Trainer's position. Raises what reading it has raised."""
         own = self._own(position)
         if self._reader is None or own != self._next:
             self._restart(own)
         self._next = own + 1
-        if self.is_finished(own) or self._reader is None:
+        if self._reader is None or self._is_exhausted:
             return self._blank
         found = self._reader.get()
+        self._is_exhausted = found is None
         return self._blank if found is None else found
 
+    def resume(self, num_examples: int, at: Cursor | None) -> None:
+        """Begin after so many examples, which end `at`; None: each row is one example."""
+        self._resumed = num_examples, at or Cursor(num_examples)
+        self._ends = RowEnds(*self._resumed)
+
+    @property
+    def resumed_at(self) -> Cursor:
+        """Where the examples end that were trained on before this attempt."""
+        return self._resumed[1]
+
     def sample(self, count: int) -> list[Example]:
-        """Return the first rows of the data, the same on all workers, before any training.
+        """Return the first rows of each source, the same on all workers, before any training.
 
         Raises DataError for a broken row, or if none of them can be used.
         """
-        plan = self._walk.plan
-        found: list[Example] = []
-        for part in plan.parts[:_SAMPLED_PARTS]:
-            rows = read(plan.files, part)
-            for number in range(min(len(rows), count - len(found))):
-                located = Located(rows, number, part.index, position=0)
-                try:
-                    found.append(self._tokenise(located.decode(), located.label)[0])
-                except LLMOpsError as error:
-                    self._handle(error, located)
-            if len(found) >= count:
-                break
+        walks = self._mix.walks
+        found = [
+            example
+            for source in range(len(walks))
+            for example in self._sample(source, -(-count // len(walks)))
+        ]
         if not found and self._broken:
             raise DataError(
                 f"The first {len(self._broken):,} rows are all broken: {self._broken[0].message}",
                 remedy="check data.format, data.columns and the file",
             )
+        return found
+
+    def _sample(self, source: int, count: int) -> list[Example]:
+        plan = self._mix.walks[source].plan
+        found: list[Example] = []
+        looked_at = 0
+        for part in plan.parts[:_SAMPLED_PARTS]:
+            rows = read(plan.files, part)
+            for number in range(min(len(rows), count - looked_at)):
+                located = Located(rows, number, part.index, position=0, source=source)
+                try:
+                    found += self._examples(located)[0]
+                    looked_at += 1
+                except LLMOpsError as error:
+                    self._handle(error, located)
+            if looked_at >= count:
+                break
         return found
 
     def close(self) -> None:
@@ -115,27 +142,22 @@ class StreamedRows:
             self._reader.stop()
             self._reader = None
 
-    def is_finished(self, num_rows: int) -> bool:
-        """Return whether this worker's first `num_rows` rows are all that it has."""
-        return self._walk.end is not None and num_rows >= self._walk.end
+    def rows_at(self, num_examples: int) -> Cursor:
+        """Return which rows this worker's first examples are, once they were handed out."""
+        return self._ends.at(num_examples)
 
-    def epoch_at(self, num_rows: int) -> float:
+    def is_finished(self, num_examples: int) -> bool:
+        """Return whether this worker's first examples are all that it has."""
+        end = self._mix.end
+        return end is not None and self.rows_at(num_examples).rows >= end
+
+    def epoch_at(self, num_examples: int) -> float:
         """Return the epochs that this worker has trained, with their fraction."""
-        span = self.span_at(max(0, num_rows - 1))
-        if span is None or not span.count:
-            return 0.0
-        done = min(1.0, (num_rows - span.start) / span.count)
-        begin, end = span.epoch_share
-        return span.window.epoch + begin + (end - begin) * done
-
-    def span_at(self, position: int) -> Span | None:
-        spans = self._walk.spans
-        found = bisect_right(spans, position, key=lambda span: span.start) - 1
-        return spans[found] if found >= 0 else None
+        return self._mix.epoch_at(self.rows_at(num_examples).rows)
 
     @property
-    def walk(self) -> Walk:
-        return self._walk
+    def walk(self) -> Mix:
+        return self._mix
 
     def trained(self, num_rows: int) -> list[Skipped]:
         """Count what was noticed about rows before `num_rows`; return the newly skipped ones."""
@@ -152,10 +174,10 @@ class StreamedRows:
 
     def _own(self, position: int) -> int:
         batch, row = divmod(position, self._micro)
-        turn, rank = divmod(batch, self._walk.world)
-        if rank != self._walk.rank:
+        turn, rank = divmod(batch, self._mix.world)
+        if rank != self._mix.rank:
             raise TrainingError(
-                f"The Trainer asked worker {self._walk.rank} for a batch of worker {rank}.",
+                f"The Trainer asked worker {self._mix.rank} for a batch of worker {rank}.",
                 remedy="remove accelerator_config from training_arguments, or set"
                 " data.streaming=false",
             )
@@ -165,35 +187,55 @@ class StreamedRows:
         self.close()
         self._marks.clear()
         self._broken.clear()
-        self._walk.reset()
-        self._reader = _Reader(lambda put: self._produce(own, put), self._ahead)
+        self._mix.reset()
+        self._is_exhausted = False
+        first, at = self._resumed
+        if own != first:  # Nothing says which rows were before it: each is one example.
+            self.resume(own, None)
+            first, at = self._resumed
+        self._ends = RowEnds(first, at)
+        self._reader = _Reader(lambda put: self._produce(first, at, put), self._ahead)
 
-    def _produce(self, start: int, put: Callable[[Example], None]) -> None:
-        """Runs in the thread. A row is handed on once it is known whether another follows."""
+    def _produce(self, first: int, at: Cursor, put: Callable[[Example], None]) -> None:
+        """Runs in the thread. An example is handed on once it is known whether another follows."""
         held: Example | None = None
-        for located in self._walk.rows(start):
+        number, skipped = first, at.pieces
+        for located in self._mix.rows(at.rows):
             if held is not None:
                 put(held)
-            held = self._example(located)
+                held = None
+            examples = self._read(located)
+            self._ends.add(number - skipped, len(examples))
+            for example in examples[skipped:]:
+                if held is not None:
+                    put(held)
+                held = example
+                number += 1
+            skipped = 0
         if held is not None:
             put(held)
 
-    def _example(self, located: Located) -> Example:
+    def _read(self, located: Located) -> Sequence[Example]:
         try:
-            example, is_cut = self._tokenise(located.decode(), located.label)
+            examples, is_cut = self._examples(located)
         except LLMOpsError as error:
             self._handle(error, located)
-            return self._blank
+            return [self._blank]
         if is_cut:
             self._marks.append((located.position, "cut"))
-        if not num_counted(example):
+        if not any(map(num_counted, examples)):
             self._marks.append((located.position, "empty"))
-        return example
+        return examples
+
+    def _examples(self, located: Located) -> tuple[Sequence[Example], bool]:
+        return self._tokenise[located.source](located.decode(), located.label)
 
     def _handle(self, error: LLMOpsError, located: Located) -> None:
         """Keep a broken row, or raise the error with the row's place in its file."""
-        plan = self._walk.plan
+        plan = self._mix.walks[located.source].plan
         where = place(plan.files, plan.parts[located.part], located.number)
+        if len(self._mix.walks) > 1 and where.partition(", ")[0] not in plan.source:
+            where = f"{plan.source}: {where}"
         message = error.message.replace(f"Row {located.label}", where)
         message = message.replace(f"row {located.label}", where)
         if not self._skip_broken or not isinstance(error, DataError):

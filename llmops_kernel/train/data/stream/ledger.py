@@ -6,14 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from llmops_kernel.metrics.events import Event, OpenWindow, RankRows, RowsEvent, StartEvent
-from llmops_kernel.train.data.stream.order import Piece, Window, row_order
+from llmops_kernel.train.data.stream.order import Window, row_order
+from llmops_kernel.train.data.stream.parts import Piece
 from llmops_kernel.train.data.stream.walk import Span, Walk
 
 Runs = dict[int, list[tuple[int, int, int]]]
 
 
-def rank_rows(walk: Walk, *, begin: int, end: int) -> RankRows:
-    """Return what a worker trained on from its row `begin` up to `end`.
+def rank_rows(walk: Walk, *, begin: int, end: int, source: int = 0) -> RankRows:
+    """Return what a worker trained on of a source from its row `begin` up to `end`.
 
     Windows that end in between are listed whole, also where they began before.
     """
@@ -36,6 +37,7 @@ def rank_rows(walk: Walk, *, begin: int, end: int) -> RankRows:
                 cut[span.window.epoch].append(run)
     return RankRows(
         rank=walk.rank,
+        source=source,
         num_rows=max(0, end - begin),
         whole={epoch: ranges(parts) for epoch, parts in whole.items()},
         cut={epoch: tuple(runs) for epoch, runs in cut.items()},
@@ -96,16 +98,22 @@ def lineage(events: Iterable[Event]) -> list[RowsEvent]:
 
 
 def trained_rows(
-    ledger: Sequence[RowsEvent], sizes: Sequence[int], *, seed: int, shuffle: bool = True
+    ledger: Sequence[RowsEvent],
+    sizes: Sequence[int],
+    *,
+    seed: int,
+    shuffle: bool = True,
+    source: int = 0,
 ) -> dict[int, list[tuple[int, int, int]]]:
-    """Return (part, row, rank) of each row that was trained on, by epoch.
+    """Return (part, row, rank) of each row of a source that was trained on, by epoch.
 
-    `sizes`: rows of each part.
+    A row is in it as often as it was seen. `sizes`: rows of each part; `seed`: that of the source
+    (`source_seed`).
     """
     found: Runs = defaultdict(list)
     last: dict[int, OpenWindow | None] = {}
     for event in ledger:
-        for rank in event.ranks:
+        for rank in (one for one in event.ranks if one.source == source):
             last[rank.rank] = rank.open
             for epoch, parts in rank.whole.items():
                 runs = [(part, 0, sizes[part]) for part in numbers_of(parts)]

@@ -7,37 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from llmops_kernel.train.data.mixture.drawn import drawn
+from llmops_kernel.train.data.stream.parts import Piece, StreamPart
+
+__all__ = ["WINDOW_BYTES", "Piece", "StreamPart", "Window", "order", "row_order", "windows"]
 WINDOW_BYTES = 32 << 20
 """Rows are shuffled among so many bytes of a worker's parts: what it holds in memory at a time."""
-
-
-@dataclass(frozen=True)
-class StreamPart:
-    """What is read at once: a range of bytes of a JSONL file, or a row group of a Parquet file."""
-
-    index: int
-    """Among all parts of the data."""
-    file: int
-    """Number of its file."""
-    offset: int
-    """JSONL: its first byte; the lines that begin in the part belong to it. Parquet: number of the
-    row group."""
-    num_bytes: int
-    """Parquet: uncompressed."""
-    num_rows: int | None = None
-    """None for JSONL, whose lines are not counted before they are read."""
-    first_row: int = 0
-    """Parquet: number of its first row in the file, from 0."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Consecutive rows of a part, all trained on by one worker in one epoch."""
-
-    part: int
-    begin: int = 0
-    end: int | None = None
-    """None: up to the last row, whichever that is."""
 
 
 @dataclass(frozen=True)
@@ -51,45 +26,61 @@ class Window:
 
 
 def order(
-    parts: Sequence[StreamPart], *, seed: int, epoch: int, world: int, shuffle: bool = True
+    parts: Sequence[StreamPart],
+    *,
+    seed: int,
+    epoch: int,
+    world: int,
+    shuffle: bool = True,
+    weight: float = 1.0,
 ) -> list[list[Piece]]:
     """Return the pieces of each of `world` workers for one epoch, in the order of reading.
 
     All parts in a new order each epoch, dealt in `world` runs of equal size: of rows where each
     part states its rows, else of bytes. Only a part that states its rows is cut. Each row is in
-    exactly one piece.
+    exactly one piece, or in as many as the weight says.
     """
-    sequence = list(range(len(parts)))
+    if weight == 1:
+        pieces = [Piece(part.index, 0, part.num_rows) for part in parts]
+    else:
+        pieces = drawn(parts, weight=weight, seed=seed, epoch=epoch, shuffle=shuffle)
     if shuffle:
-        Random(f"{seed}/{epoch}/parts").shuffle(sequence)
+        Random(f"{seed}/{epoch}/parts").shuffle(pieces)
     by_rows = all(part.num_rows is not None for part in parts)
-    weights = [(part.num_rows or 0) if by_rows else part.num_bytes for part in parts]
-    total, passed = sum(weights), 0
+    sizes = [_size(parts[piece.part], piece, by_rows=by_rows) for piece in pieces]
+    total, passed = sum(sizes), 0
     shares: list[list[Piece]] = [[] for _ in range(world)]
-    for index in sequence:
-        weight = weights[index]
-        for rank, piece in _deal(parts[index], weight, passed=passed, total=total, world=world):
-            shares[rank].append(piece)
-        passed += weight
+    for piece, size in zip(pieces, sizes, strict=True):
+        for rank, own in _deal(piece, size, passed=passed, total=total, world=world):
+            shares[rank].append(own)
+        passed += size
     return shares
 
 
+def _size(part: StreamPart, piece: Piece, *, by_rows: bool) -> int:
+    """Return the rows of a piece, or its bytes."""
+    if piece.end is None or not part.num_rows:
+        return 0 if by_rows or piece.end is not None else part.num_bytes
+    rows = piece.end - piece.begin
+    return rows if by_rows else part.num_bytes * rows // part.num_rows
+
+
 def _deal(
-    part: StreamPart, weight: int, *, passed: int, total: int, world: int
+    piece: Piece, size: int, *, passed: int, total: int, world: int
 ) -> Iterator[tuple[int, Piece]]:
-    """Yield which worker gets which rows of a part that `passed` of `total` come before."""
-    if not weight:
+    """Yield which worker gets which rows of a piece that `passed` of `total` come before."""
+    if not size:
         return
-    rows = part.num_rows
-    if rows is None:
-        yield _rank_at(passed + weight // 2, total, world), Piece(part.index)
+    if piece.end is None:
+        yield _rank_at(passed + size // 2, total, world), piece
         return
-    begin, last = 0, _rank_at(passed + weight - 1, total, world)
+    rows = piece.end - piece.begin
+    begin, last = 0, _rank_at(passed + size - 1, total, world)
     for rank in range(_rank_at(passed, total, world), last + 1):
         border = total * (rank + 1) // world - passed
-        end = rows if rank == last else border * rows // weight
+        end = rows if rank == last else border * rows // size
         if end > begin:
-            yield rank, Piece(part.index, begin, end)
+            yield rank, Piece(piece.part, piece.begin + begin, piece.begin + end)
         begin = end
 
 
@@ -112,14 +103,17 @@ def windows(
 ) -> Iterator[Window]:
     """Divide a worker's pieces into windows: at least one piece, or what is in so many bytes."""
     held: list[Piece] = []
+    read: set[int] = set()
     size = number = 0
     for piece in pieces:
         num_bytes = parts[piece.part].num_bytes
-        if held and size + num_bytes > window_bytes:
+        if held and piece.part not in read and size + num_bytes > window_bytes:
             yield Window(epoch, number, tuple(held))
             held, size, number = [], 0, number + 1
+            read.clear()
+        size += 0 if piece.part in read else num_bytes
+        read.add(piece.part)
         held.append(piece)
-        size += num_bytes
     if held:
         yield Window(epoch, number, tuple(held))
 

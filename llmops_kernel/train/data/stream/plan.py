@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ _MOST_PART_BYTES = 4 << 20
 _LEAST_PART_BYTES = 1 << 10
 _PARTS_OF_SMALL_DATA = 256
 """Parts of data of less than 1 GB: so many that they can be dealt evenly to a few workers."""
+_COUNTED_BYTES = 4 << 20
+"""Of several sources each this small is read as a whole: a part of it would be much of it."""
 _SAMPLES = 16
 """Parts from which the rows of JSONL files are estimated."""
 _READERS = 8
@@ -43,11 +45,17 @@ class StreamPlan:
 
 
 def plan_stream(
-    source: str, *, roots: Sequence[Path], split: str = "train", cache: Path | None = None
+    source: str,
+    *,
+    roots: Sequence[Path],
+    split: str = "train",
+    cache: Path | None = None,
+    counted: bool = False,
 ) -> StreamPlan:
     """Return the parts of a source. Reads the footers of Parquet files, and nothing of JSONL.
 
-    `split`: of a folder whose files are named after splits. Raises DataError.
+    `split`: of a folder whose files are named after splits. `counted`: also count the lines of
+    JSONL of a few MiB, so that each of its rows can be dealt. Raises DataError.
     """
     all_files = table_files(source, roots=roots, hashed=False)
     files = tuple(files_of_split(all_files, split, source, roots=roots))
@@ -65,9 +73,17 @@ def plan_stream(
         if cache and groups:
             _save(cache, mark, "groups", groups)
     parts = tuple(_parts(files, groups))
+    if counted and sum(file.size_bytes for file in files) <= _COUNTED_BYTES:
+        parts = tuple(_counted(files, parts))
     if not parts:
         raise DataError(f"{source} has no rows.", remedy="check data.train in the config")
     return StreamPlan(source, files, parts, mark)
+
+
+def _counted(files: Sequence[TableFile], parts: Sequence[StreamPart]) -> Iterator[StreamPart]:
+    for part in parts:
+        rows = part.num_rows
+        yield part if rows is not None else replace(part, num_rows=len(read(files, part)))
 
 
 def _footers(files: Sequence[TableFile]) -> dict[str, list[list[int]]]:

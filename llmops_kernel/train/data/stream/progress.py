@@ -11,11 +11,15 @@ from llmops_kernel.metrics.events import RankRows, RowsEvent, WarningEvent
 from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.skipped import SHOWN, skipped_warning
+from llmops_kernel.train.data.stream.cursors import read_cursors, write_cursors
 from llmops_kernel.train.data.stream.dataset import Seen, StreamedRows
 from llmops_kernel.train.data.stream.ledger import rank_rows
 from llmops_kernel.train.data.stream.plan import save_counts
+from llmops_kernel.train.data.stream.row_ends import Cursor
 from llmops_kernel.train.data.stream.schedule import StreamSchedule, steps_in_all
 
+Counts = dict[tuple[int, int], int]
+"""Source and part -> rows of JSONL parts."""
 _REPORT_STEPS = 500
 """The ledger is written at least so often."""
 
@@ -24,12 +28,15 @@ _REPORT_STEPS = 500
 class _Share:
     """One rank's part of a report."""
 
-    rows: RankRows
+    rows: tuple[RankRows, ...]
+    """One for each source."""
     broken: tuple[str, ...]
     """What is wrong with the first of the skipped rows."""
     num_broken: int
-    counts: dict[int, int]
+    counts: Counts
     seen: Seen
+    at: Cursor
+    """Where the worker's rows end after the step."""
 
 
 @dataclass
@@ -48,12 +55,16 @@ class StreamProgress:
     """Of the learning rate; set if the training ends with the rows."""
     _reported: int = 0
     """Step up to which the ledger is written."""
-    _saved: dict[int, int] = field(default_factory=dict)
+    _saved: Counts = field(default_factory=dict)
+    _begin: tuple[int, ...] | None = None
+    """Rows of each source up to the reported step; None: not known yet."""
+    _ends: tuple[Cursor, ...] = ()
+    """Where the rows of all workers end after the reported step."""
 
     def begin(self, step: int) -> None:
         """Begin after a step: 0, or that of the checkpoint."""
-        self._reported = step
-        self._saved = dict(self.rows.walk.counts)
+        self._reported, self._begin = step, None
+        self._saved = self._counts()
 
     def is_finished(self, step: int) -> bool:
         """Return whether this worker has trained on its last row."""
@@ -96,20 +107,41 @@ class StreamProgress:
         if self.context.is_main:
             self._emit(step, shares, is_end=is_end)
         self._reported = step
+        self._ends = tuple(share.at for share in shares)
+
+    def save(self, checkpoint: Path) -> None:
+        """Write into a checkpoint where the rows of all workers end. Rank 0 calls it."""
+        if self.context.is_main and self._ends:
+            write_cursors(checkpoint, self._ends)
+
+    def resume(self, checkpoint: Path, step: int) -> None:
+        """Continue after a checkpoint's step, where the rows of this worker have ended."""
+        cursors = read_cursors(checkpoint, world=self.context.world_size)
+        mine = cursors[self.context.rank] if cursors else None
+        self.rows.resume(step * self.rows_per_step, mine)
+
+    def _counts(self) -> Counts:
+        walks = self.rows.walk.walks
+        return {(n, part): rows for n, walk in enumerate(walks) for part, rows in
+                dict(walk.counts).items()}  # fmt: skip
 
     def _share(self, step: int) -> _Share:
-        begin, end = (number * self.rows_per_step for number in (self._reported, step))
-        broken = self.rows.trained(end)
-        counts = dict(self.rows.walk.counts)
-        found = {part: rows for part, rows in counts.items() if part not in self._saved}
-        self._saved |= found
-        return _Share(
-            rank_rows(self.rows.walk, begin=begin, end=end),
-            tuple(one.message for one in broken[:SHOWN]),
-            len(broken),
-            found,
-            self.rows.seen,
+        walk = self.rows.walk
+        at = self.rows.rows_at(step * self.rows_per_step)
+        if self._begin is None:
+            before = self.rows.resumed_at.rows if self._reported else 0
+            self._begin = walk.split(before)
+        end = walk.split(at.rows)
+        rows = tuple(
+            rank_rows(one, begin=begin, end=end[source], source=source)
+            for source, (one, begin) in enumerate(zip(walk.walks, self._begin, strict=True))
         )
+        broken = self.rows.trained(at.rows)
+        found = {part: num for part, num in self._counts().items() if part not in self._saved}
+        self._saved |= found
+        self._begin = end
+        shown = tuple(one.message for one in broken[:SHOWN])
+        return _Share(rows, shown, len(broken), found, self.rows.seen, at)
 
     def _emit(self, step: int, shares: Sequence[_Share], *, is_end: bool) -> None:
         plan, num_broken = self.rows.walk.plan, sum(share.num_broken for share in shares)
@@ -117,7 +149,7 @@ class StreamProgress:
             RowsEvent(
                 step=step,
                 plan=plan.fingerprint,
-                ranks=tuple(share.rows for share in shares),
+                ranks=tuple(rows for share in shares for rows in share.rows),
                 num_skipped=num_broken,
             )
         )
@@ -129,7 +161,9 @@ class StreamProgress:
         for share in shares:
             self._saved |= share.counts
         if any(share.counts for share in shares):
-            save_counts(plan, self._saved, self.cache)
+            for number, walk in enumerate(self.rows.walk.walks):
+                own = {part: num for (of, part), num in self._saved.items() if of == number}
+                save_counts(walk.plan, own, self.cache)
 
     def _warn_lengths(self, source: str, seen: Sequence[Seen]) -> None:
         if num_cut := sum(one.num_cut for one in seen):

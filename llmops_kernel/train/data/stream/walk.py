@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.stream.order import Piece, Window, order, row_order, windows
+from llmops_kernel.train.data.stream.order import (
+    WINDOW_BYTES,
+    Window,
+    order,
+    row_order,
+    windows,
+)
+from llmops_kernel.train.data.stream.parts import Piece
 from llmops_kernel.train.data.stream.plan import StreamPlan
 from llmops_kernel.train.data.stream.reader import PartRows, Row, read
 
@@ -55,6 +62,8 @@ class Located:
     part: int
     position: int
     """Among all rows of the worker, in all epochs."""
+    source: int = 0
+    """Number of its source."""
 
     def decode(self) -> Row:
         return self.rows.row(self.number, self.label)
@@ -67,7 +76,7 @@ class Located:
 
 @dataclass
 class Walk:
-    """One worker's way through the data."""
+    """One worker's way through the data of one source."""
 
     plan: StreamPlan
     rank: int
@@ -82,6 +91,11 @@ class Walk:
     """The windows from the first one on, as far as they are known."""
     end: int | None = None
     """Rows of the worker in all epochs; None until the last window is known."""
+    weight: float = 1.0
+    """How often each row is seen in an epoch."""
+    window_bytes: int = WINDOW_BYTES
+    turn: int = 0
+    """Shifts which worker gets which share, so that not all sources give one the smaller share."""
 
     def reset(self) -> None:
         """Forget where the rows were, before walking again."""
@@ -93,43 +107,72 @@ class Walk:
         Windows before it are not read either, except JSONL whose lines are yet to be counted.
         Raises DataError.
         """
-        position = 0
-        for window, share in self._windows():
-            loaded: list[PartRows] | None = None
-            sizes = self._known_sizes(window)
-            if sizes is None:
-                loaded = self._load(window)
-                sizes = self._sizes(window, loaded)
-            span = Span(window, tuple(sizes), position, share)
-            self.spans.append(span)
-            if span.end > start:
-                yield from self._shuffled(span, loaded or self._load(window), start)
-            position = span.end
-        self.end = position
-
-    def _windows(self) -> Iterator[tuple[Window, tuple[float, float]]]:
         epoch = before = 0
         while self.num_epochs is None or epoch < self.num_epochs:
-            plan = self.plan
-            pieces = order(
-                plan.parts, seed=self.seed, epoch=epoch, world=self.world, shuffle=self.shuffle
-            )[self.rank]
-            total, passed = sum(self._bytes(piece) for piece in pieces) or 1, 0
-            for window in windows(pieces, plan.parts, epoch=epoch):
-                begin = passed
-                passed += sum(self._bytes(piece) for piece in window.pieces)
-                yield window, (begin / total, passed / total)
-            known = self.spans[-1].end if self.spans else 0
-            if known == before:
-                self._too_few()
-            before = known
+            for window, share in self.windows_of(epoch):
+                span, loaded = self.opened(window, share)
+                if span.end > start:
+                    yield from self._shuffled(span, loaded or self.load(window), start)
+            if self.known == before:
+                raise too_few(self.plan.source, self.rank, self.world)
+            before = self.known
             epoch += 1
+        self.end = self.known
 
-    def _too_few(self) -> None:
-        raise DataError(
-            f"{self.plan.source} has too few rows to be divided among {self.world} workers:"
-            f" worker {self.rank} has none.",
-            remedy="set data.streaming=false, or fewer workers in parallelism.num_workers",
+    @property
+    def known(self) -> int:
+        """Rows of the worker in the windows that are known."""
+        return self.spans[-1].end if self.spans else 0
+
+    def windows_of(self, epoch: int) -> Iterator[tuple[Window, tuple[float, float]]]:
+        """Yield the worker's windows of an epoch, each with the share of it before and after."""
+        plan = self.plan
+        shares = order(
+            plan.parts,
+            seed=self.seed,
+            epoch=epoch,
+            world=self.world,
+            shuffle=self.shuffle,
+            weight=self.weight,
+        )
+        pieces = shares[(self.rank + self.turn) % self.world]
+        total, passed = sum(self._bytes(piece) for piece in pieces) or 1, 0
+        for window in windows(pieces, plan.parts, epoch=epoch, window_bytes=self.window_bytes):
+            begin = passed
+            passed += sum(self._bytes(piece) for piece in window.pieces)
+            yield window, (begin / total, passed / total)
+
+    def opened(
+        self, window: Window, share: tuple[float, float]
+    ) -> tuple[Span, list[PartRows] | None]:
+        """Add the next window to the spans. Return its parts as well if they had to be read."""
+        loaded: list[PartRows] | None = None
+        sizes = self._known_sizes(window)
+        if sizes is None:
+            loaded = self.load(window)
+            sizes = self._sizes(window, loaded)
+        span = Span(window, tuple(sizes), self.known, share)
+        self.spans.append(span)
+        return span, loaded
+
+    def epoch_at(self, num_rows: int) -> float:
+        """Return the epochs of the worker's first rows, with their fraction."""
+        span = self.span_at(max(0, num_rows - 1))
+        if span is None or not span.count:
+            return 0.0
+        done = min(1.0, (num_rows - span.start) / span.count)
+        begin, end = span.epoch_share
+        return span.window.epoch + begin + (end - begin) * done
+
+    def span_at(self, position: int) -> Span | None:
+        spans = self.spans
+        found = bisect_right(spans, position, key=lambda span: span.start) - 1
+        return spans[found] if found >= 0 else None
+
+    def chosen(self, span: Span) -> Sequence[int]:
+        """Return the order of a window's rows, each by its number in it."""
+        return row_order(
+            span.window, span.count, seed=self.seed, rank=self.rank, shuffle=self.shuffle
         )
 
     def _bytes(self, piece: Piece) -> int:
@@ -147,9 +190,14 @@ class Walk:
             sizes.append(end - piece.begin)
         return sizes
 
-    def _load(self, window: Window) -> list[PartRows]:
+    def load(self, window: Window) -> list[PartRows]:
+        """Read a window's parts, each once."""
         plan = self.plan
-        return [read(plan.files, plan.parts[piece.part]) for piece in window.pieces]
+        found = {
+            part: read(plan.files, plan.parts[part])
+            for part in dict.fromkeys(piece.part for piece in window.pieces)
+        }
+        return [found[piece.part] for piece in window.pieces]
 
     def _sizes(self, window: Window, loaded: list[PartRows]) -> list[int]:
         for piece, rows in zip(window.pieces, loaded, strict=True):
@@ -159,10 +207,15 @@ class Walk:
 
     def _shuffled(self, span: Span, loaded: list[PartRows], start: int) -> Iterator[Located]:
         """Yield the rows of a window from a position on; what is read is held until the end."""
-        chosen = row_order(
-            span.window, span.count, seed=self.seed, rank=self.rank, shuffle=self.shuffle
-        )
+        chosen = self.chosen(span)
         for position in range(max(span.start, start), span.end):
             piece, number = span.place(chosen[position - span.start])
             part = span.window.pieces[piece].part
             yield Located(loaded[piece], number, part, position)
+
+
+def too_few(source: str, rank: int, world: int) -> DataError:
+    return DataError(
+        f"{source} has too few rows to be divided among {world} workers: worker {rank} has none.",
+        remedy="set data.streaming=false, or fewer workers in parallelism.num_workers",
+    )

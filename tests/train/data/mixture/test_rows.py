@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
+from llmops_kernel.train.data.examples import Example
+from llmops_kernel.train.data.identity import identity
 from llmops_kernel.train.data.mixture.rows import MixedRows, draws
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.trainer import EpochOfMixture
@@ -80,6 +82,21 @@ def test_an_epoch_can_be_asked_for_without_the_ones_before() -> None:
     every = epochs(found, 6)
     found.set_epoch(4)
     assert Counter(found) == every[4]
+
+
+def test_what_the_rows_are_does_not_depend_on_the_epoch() -> None:
+    found = held(5, 3)
+    before = identity(found)
+    found.train.set_epoch(3)
+    assert identity(found) == before == identity(held(5, 3))
+    assert before["rows"] == 8
+    assert identity(held(5, 4)) != before
+
+
+def held(*sizes: int) -> Any:
+    sources = [[Example([row], [row]) for row in range(size)] for size in sizes]
+    mixed_rows = MixedRows(sources, [0.5, 2.0], seed=1)
+    return SimpleNamespace(stream=None, train=mixed_rows)
 
 
 def test_it_is_a_sequence() -> None:

@@ -41,7 +41,7 @@ def progress(tmp_path: Path, *, ends_with_rows: bool) -> StreamProgress:
     write_jsonl(tmp_path / "data.jsonl", rows(20))
     walk = Walk(plan_stream("data.jsonl", roots=[tmp_path]), 0, 1, seed=1, num_epochs=1)
     streamed = StreamedRows(
-        walk, lambda row, label: (Example([1], [1, 1]), False), micro_batch_size=2, ahead=4
+        walk, [lambda row, label: ([Example([1], [1, 1])], False)], micro_batch_size=2, ahead=4
     )
     context = WorkerContext(run_id="test", folder=tmp_path, workspace=tmp_path)
     return StreamProgress(

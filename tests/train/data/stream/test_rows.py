@@ -20,13 +20,13 @@ from tests.train.data.stream.files import rows, write_jsonl, write_parquet
 MICRO = 4
 
 
-def tokenise(row: dict[str, Any], label: str) -> tuple[Example, bool]:
+def tokenise(row: dict[str, Any], label: str) -> tuple[list[Example], bool]:
     """One token a row: its number. Numbers divisible by 5 have no label, by 7 are cut."""
     if "text" not in row:
         raise DataError(f"Row {label}: has only the keys {sorted(row)}.", remedy="write a text")
     number = int(row["text"].split()[0])
     labels = [IGNORED, IGNORED if number % 5 == 0 else number]
-    return Example([number, number], labels), number % 7 == 0
+    return [Example([number, number], labels)], number % 7 == 0
 
 
 Open = Callable[..., StreamedRows]
@@ -46,7 +46,7 @@ def streamed(tmp_path: Path) -> Any:
             **{name: value for name, value in more.items() if name in names},
         )
         rest = {name: value for name, value in more.items() if name not in names}
-        settings = {"tokenise": tokenise, "ahead": 8, **rest}
+        settings = {"ahead": 8, **rest, "tokenise": [rest.get("tokenise", tokenise)]}
         opened.append(StreamedRows(walk, micro_batch_size=MICRO, **settings))
         return opened[-1]
 
@@ -101,7 +101,7 @@ def test_a_resumed_trainer_continues_and_tokenises_nothing_before(
     whole = numbers(asked(streamed("data.parquet", num_epochs=1), 0, 1, range(50)))
     seen: list[str] = []
 
-    def noted(row: dict[str, Any], label: str) -> tuple[Example, bool]:
+    def noted(row: dict[str, Any], label: str) -> tuple[list[Example], bool]:
         seen.append(row["text"])
         return tokenise(row, label)
 
@@ -114,7 +114,7 @@ def test_rows_are_read_ahead_only_so_far(tmp_path: Path, streamed: Open) -> None
     write_jsonl(tmp_path / "data.jsonl", rows(500))
     enough = threading.Semaphore(0)
 
-    def noted(row: dict[str, Any], label: str) -> tuple[Example, bool]:
+    def noted(row: dict[str, Any], label: str) -> tuple[list[Example], bool]:
         enough.release()
         return tokenise(row, label)
 
@@ -178,7 +178,7 @@ def test_a_broken_row_of_row_group_900_is_named(tmp_path: Path, streamed: Open) 
     data[2701] = {"text": None}
     write_parquet(tmp_path / "data.parquet", data, group=3)
 
-    def strict(row: dict[str, Any], label: str) -> tuple[Example, bool]:
+    def strict(row: dict[str, Any], label: str) -> tuple[list[Example], bool]:
         if row["text"] is None:
             raise DataError(f"Row {label}: `text` is null.", remedy="write a text")
         return tokenise(row, label)
@@ -195,7 +195,7 @@ def test_an_error_of_the_users_hook_is_raised_also_when_broken_rows_are_skipped(
 ) -> None:
     write_jsonl(tmp_path / "data.jsonl", rows(9))
 
-    def hook(row: dict[str, Any], label: str) -> tuple[Example, bool]:
+    def hook(row: dict[str, Any], label: str) -> tuple[list[Example], bool]:
         raise HookError(f"The hook raised KeyError on row {label}: 'x'", remedy="see hooks.py:3")
 
     mine = streamed("data.jsonl", tokenise=hook, skip_broken=True, shuffle=False)

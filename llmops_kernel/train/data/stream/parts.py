@@ -1,0 +1,34 @@
+"""What a stream reads at once, and what of it one worker trains on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StreamPart:
+    """What is read at once: a range of bytes of a JSONL file, or a row group of a Parquet file."""
+
+    index: int
+    """Among all parts of the data."""
+    file: int
+    """Number of its file."""
+    offset: int
+    """JSONL: its first byte; the lines that begin in the part belong to it. Parquet: number of the
+    row group."""
+    num_bytes: int
+    """Parquet: uncompressed."""
+    num_rows: int | None = None
+    """None for JSONL whose lines are not counted before they are read."""
+    first_row: int = 0
+    """Parquet: number of its first row in the file, from 0."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive rows of a part, all trained on by one worker in one epoch."""
+
+    part: int
+    begin: int = 0
+    end: int | None = None
+    """None: up to the last row, whichever that is."""
