@@ -87,7 +87,8 @@ def step(
     `step`: its number; default one more than the last. `loss`, `grad_norm`: a number or a tensor
     of one element. `tokens`, `tokens_per_worker`, `total_tokens`: see the module. `model`: FLOPs
     and MFU are computed from it (a Transformers model, also inside DistributedDataParallel,
-    DeepSpeed or PEFT); for an unknown architecture they stay unknown. With `sequence_length=` the
+    DeepSpeed or PEFT); where no table knows the architecture its modules are counted, unless the
+    weights are sharded. Where that cannot be done they stay unknown. With `sequence_length=` the
     FLOPs of attention are counted, else those of the weights alone.
     """
     tracker = session.tracker()

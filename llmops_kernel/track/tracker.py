@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.metrics.mfu import mfu, possible
 from llmops_kernel.track.logged import OF_STEP, Logged
-from llmops_kernel.track.model import ModelFacts, describe_model
+from llmops_kernel.track.model import FlopsOf, ModelFacts, describe_model, unwrapped
 from llmops_kernel.track.steps import CountedStep, Number, StepCounter, all_tokens, number
 
 
@@ -53,6 +53,9 @@ class Worker(Protocol):
     def asked_to_stop(self, step: int) -> None: ...
     def peak(self, dtype: str, device: str) -> Peak:
         """Return the peak of the device ("cpu", "cuda") at a dtype; asked for once."""
+
+    def flops_of(self, model: Any) -> FlopsOf | None:
+        """Count a model that no table of architectures knows; None where that cannot be done."""
 
     def host_memory_bytes(self) -> int | None: ...
     def keep_checkpoint(self, path: Path, *, step: int, keep: int) -> CheckpointEvent: ...
@@ -117,10 +120,14 @@ class Tracker:
         newest = self._worker.newest_checkpoint()
         return newest.step + 1 if newest else 1
 
-    def _take_model(self, model: Any) -> None:
+    def _take_model(self, model: Any) -> bool:
         if model is None or model is self._model:
-            return
-        self._model, self._model_facts = model, describe_model(model)
+            return False
+        facts = describe_model(model)
+        if facts.flops_of is None:
+            facts = replace(facts, flops_of=self._worker.flops_of(unwrapped(model)))
+        self._model, self._model_facts = model, facts
+        return True
 
     def _report_start(self, *, first_step: int) -> None:
         """Report what is known; again when more has become known since."""
@@ -170,7 +177,6 @@ class Tracker:
             return
         value = number(loss)  # Waits for the device, so that the step has really ended.
         self._sequence_length = sequence_length or self._sequence_length
-        self._take_model(model)
         together = all_tokens(
             num_workers=self._worker.world_size,
             tokens=tokens,
@@ -180,6 +186,7 @@ class Tracker:
         if together is None and tokens is not None:
             self._warn_of_tokens()
         counted = self._counter.count(step=step, tokens=together)
+        is_new = self._take_model(model)
         self._report_start(first_step=counted.step)
         self._report_step(
             counted,
@@ -189,6 +196,8 @@ class Tracker:
             epoch=epoch,
             data_wait_s=data_wait_s,
         )
+        if is_new:  # To count it counts in no step's time.
+            self._counter.mark()
 
     def log(self, numbers: Mapping[str, Number]) -> None:
         if self._is_main:

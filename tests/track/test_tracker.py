@@ -14,7 +14,7 @@ import torch
 from llmops_kernel.metrics.events import CheckpointEvent, Event, StartEvent, StepEvent
 from llmops_kernel.metrics.flops import training_flops
 from llmops_kernel.metrics.shapes import ModelShape
-from llmops_kernel.track.model import describe_model
+from llmops_kernel.track.model import FlopsOf, describe_model
 from llmops_kernel.track.tracker import Kept, Peak, Tracker
 
 PEAK = Peak("a CPU", 1e10, "measured")
@@ -30,6 +30,8 @@ class Process:
         self.stop = False
         self.stopped_at: int | None = None
         self.newest: Kept | None = None
+        self.flops: FlopsOf | None = None
+        self.counted: list[str] = []
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
@@ -43,6 +45,10 @@ class Process:
     def peak(self, dtype: str, device: str) -> Peak:
         assert device == "cpu"
         return self.known_peak
+
+    def flops_of(self, model: Any) -> FlopsOf | None:
+        self.counted.append(type(model).__name__)
+        return self.flops
 
     def host_memory_bytes(self) -> int | None:
         return None
@@ -116,6 +122,19 @@ def test_an_unknown_architecture_has_no_mfu(model: Any) -> None:
     [step] = process.of("step")
     assert (step.flops, step.mfu) == (None, None)
     assert step.tokens_per_second == 8.0
+
+
+def test_a_model_of_no_known_architecture_is_counted_by_its_modules() -> None:
+    """Before, scripts with Falcon, DeepSeek or GLM had a dash where runs of a config had an MFU."""
+    process = Process()
+    process.flops = lambda tokens, squares: 7.0 * tokens + squares
+    tracker = Tracker(process, clock=Clock())
+    tracker.start(model=torch.nn.Linear(4, 4), sequence_length=2)
+    tracker.step(loss=1.0, tokens=8)
+    [step] = process.of("step")
+    assert step.flops == 7 * 8 + 8 * 2
+    Tracker(process, clock=Clock()).start(model=_tiny())
+    assert process.counted == ["Linear"]
 
 
 def test_a_head_that_is_no_language_models_has_no_flops() -> None:

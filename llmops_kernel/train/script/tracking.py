@@ -16,6 +16,7 @@ from llmops_kernel.driver.folders import open_journal, ray_logs
 from llmops_kernel.metrics.events import CheckpointEvent, Event, ProcessEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.track.model import FlopsOf
 from llmops_kernel.track.session import BOARD_ENV_VAR
 from llmops_kernel.track.stopping import KEPT, STOPPED, Board, FileBoard, Reader, StopAgreement
 from llmops_kernel.track.tracker import Kept, Peak, Tracker
@@ -141,14 +142,21 @@ class ScriptWorker:
         from llmops_kernel.train.measure.device import describe, device_name
 
         use_gpu = device == "cuda"
-        cache = Path(self._spec.cache_root) if self._spec.cache_root else None
         try:
-            shared = cache if cache and cache.is_dir() else None
-            found = describe(use_gpu=use_gpu, dtype=dtype, cache_root=shared)
+            found = describe(use_gpu=use_gpu, dtype=dtype, cache_root=self._cache())
             return Peak(found.name, found.peak_flops, found.peak_source)
         except Exception as error:  # An unusual dtype or device is no reason to fail.
             name = device_name(use_gpu=use_gpu) if device in ("cpu", "cuda") else device
             return Peak(name, None, f"unknown: {type(error).__name__}: {error}")
+
+    def flops_of(self, model: Any) -> FlopsOf | None:
+        from llmops_kernel.train.measure.script_flops import script_flops
+
+        return script_flops(model, cache=self._cache())
+
+    def _cache(self) -> Path | None:
+        cache = Path(self._spec.cache_root) if self._spec.cache_root else None
+        return cache if cache and cache.is_dir() else None
 
     def host_memory_bytes(self) -> int | None:
         return int(self._process.memory_info().rss)
