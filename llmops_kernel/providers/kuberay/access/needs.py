@@ -35,9 +35,12 @@ class Need:
         return None if self.is_cluster_wide else RULES.get((self.group, self.resource))
 
 
-def needs_of(template: KubeRayTemplate) -> tuple[Need, ...]:
-    """Return what its clusters need in their namespace, and then cluster-wide what helps."""
-    return (*_of_cluster(), *_of_ray(template), *_of_parts(template), *_cluster_wide())
+def needs_of(template: KubeRayTemplate, *, lacks_auth: bool = False) -> tuple[Need, ...]:
+    """Return what its clusters need in their namespace, and then cluster-wide what helps.
+
+    `lacks_auth`: the installed CRD has no `authOptions`, so `up` creates the token's Secret.
+    """
+    return (*_of_cluster(), *_of_ray(template, lacks_auth), *_of_parts(template), *_cluster_wide())
 
 
 def _of_cluster() -> Iterator[Need]:
@@ -54,7 +57,7 @@ def _of_cluster() -> Iterator[Need]:
     yield Need(("get", "list"), "persistentvolumeclaims", "which volume a cluster waits for")
 
 
-def _of_ray(template: KubeRayTemplate) -> Iterator[Need]:
+def _of_ray(template: KubeRayTemplate, lacks_auth: bool) -> Iterator[Need]:
     service = names.head_service(template.name)
     is_known = len(template.name) <= _LONGEST_PROXIED and not template.raycluster
     port = f"{service}:{names.DASHBOARD_PORT_NAME}" if is_known else ""
@@ -64,6 +67,11 @@ def _of_ray(template: KubeRayTemplate) -> Iterator[Need]:
     yield Need(("delete",), "services/proxy", "removal of jobs that ended", name=port)
     secret = "" if template.raycluster else names.token_secret(template.name)
     yield Need(("get",), "secrets", "all access to Ray: its token is there", name=secret)
+    if lacks_auth:
+        # A name cannot limit `create`: the API server does not know it then.
+        yield Need(("create",), "secrets", "`up`: KubeRay before 1.5 makes no token")
+    if template.access.way == "port-forward":
+        yield Need(("get", "create"), "pods/portforward", "all access to Ray")
 
 
 def _of_parts(template: KubeRayTemplate) -> Iterator[Need]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.providers.capabilities import RightState
 from llmops_kernel.providers.kuberay.access.needs import Need, needs_of
-from llmops_kernel.providers.kuberay.api import kubeconfig
+from llmops_kernel.providers.kuberay.api import features, kubeconfig
 from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kube
 from llmops_kernel.providers.kuberay.api.rights import Right, is_allowed
 
@@ -23,7 +24,14 @@ def rights_for(
     kube = open_kube(kubeconfig.context_named(next(iter(template.contexts), None)).name)
     place = namespace or template.namespace or kube.namespace
     where = f"context {kube.context}, namespace {place}"
-    return reviewed(kube, place, needs_of(template)), where
+    return reviewed(kube, place, needs_of(template, lacks_auth=_lacks_auth(kube))), where
+
+
+def _lacks_auth(kube: Kube) -> bool:
+    """Return whether `up` makes Ray's token there; False where the CRD may not be read."""
+    with suppress(KubeError):
+        return "authOptions" in (features.lacking(kube) or ())
+    return False
 
 
 def reviewed(kube: Kube, namespace: str, needs: Sequence[Need]) -> list[RightState]:

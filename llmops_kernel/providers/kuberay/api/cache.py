@@ -19,6 +19,7 @@ from llmops_kernel.providers.kuberay.api.client import (
 )
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.api.paths import pods_path, raycluster_path
+from llmops_kernel.providers.kuberay.api.refreshing_cache import run_in_background
 
 Obj = dict[str, Any]
 POD_SELECTOR: Final = "ray.io/is-ray-node=yes"
@@ -161,8 +162,6 @@ class Cache:
                 self._failed(error)
                 self._wake.wait(pause_s * random.uniform(0.8, 1.2))
                 pause_s = min(pause_s * 2, _longest_pause_s(error))
-        with self._lock:
-            self._thread = None
 
     def _is_over(self) -> bool:
         """Return whether it was unused for long.
@@ -175,6 +174,8 @@ class Cache:
             if time.monotonic() - self._asked_s < _FORGET_S:
                 return False
             self._items, self._version, self._synced = {}, "", False
+            # At once: a look between this and the thread's end starts another.
+            self._thread = None
             return True
 
     def _list(self) -> None:
@@ -329,11 +330,20 @@ def pods_of(kube: Kube, namespace: str) -> Cache:
 def _shared(
     kube: Kube, path: str, *, slim: Callable[[Obj], Obj], label_selector: str = ""
 ) -> Cache:
-    key = (id(kube), path, label_selector)
+    key = (kube.key, path, label_selector)
     with _lock:
         if key not in _caches:
+            _close_old()
             _caches[key] = (kube, Cache(kube, path, label_selector=label_selector, slim=slim))
         return _caches[key][1]
+
+
+def _close_old() -> None:
+    """End the watches of clients that a changed kubeconfig has replaced."""
+    for key, (kube, cache) in [*_caches.items()]:
+        if kube.is_replaced:
+            del _caches[key]
+            run_in_background(cache.close)
 
 
 def close_caches() -> None:

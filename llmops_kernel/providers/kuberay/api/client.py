@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import socket
@@ -22,8 +23,8 @@ from llmops_kernel.providers.kuberay.api.errors import (
     KubeGone,
     KubeUnreachable,
     error_of,
+    unreachable,
 )
-from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.api.paths import selectors, write_params
 from llmops_kernel.providers.kuberay.resource.names import FIELD_MANAGER
 
@@ -40,6 +41,8 @@ __all__ = [
 _MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
 _TRIES: Final = 4
+_AWAY: Final = frozenset({502, 503, 504})
+_AWAY_S: Final = 0.1
 _PAGE: Final = 500
 _TIMEOUT: Final = httpx.Timeout(15.0, connect=5.0)
 _WATCH_SLACK_S: Final = 15.0
@@ -63,6 +66,10 @@ class Kube:
         Raises KubeError, MissingDependencyError.
         """
         chosen = kubeconfig.context_named(context)
+        self.key = next(_keys)
+        """Of this client alone, in this process."""
+        self.is_replaced = False
+        """Whether a newer client of this context is in use: nothing new starts with this one."""
         self.context = chosen.name
         self.namespace = chosen.namespace
         """The context's default namespace."""
@@ -248,7 +255,8 @@ class Kube:
     ) -> httpx.Response:
         headers = {"Content-Type": content_type} if body is not None else {}
         content = None if body is None else json.dumps(body)
-        for last in (False,) * (_TRIES - 1) + (True,):
+        for number in range(_TRIES):
+            last = number == _TRIES - 1
             request = self._http.build_request(
                 method, path, params=params, headers=headers, content=content
             )
@@ -260,9 +268,11 @@ class Kube:
                     raise
                 time.sleep(0.1 * 2 ** random.uniform(0, 2))
                 continue
-            if last or answer.status_code != httpx.codes.TOO_MANY_REQUESTS:
+            is_busy = method == "GET" and answer.status_code in _AWAY
+            if last or not (is_busy or answer.status_code == httpx.codes.TOO_MANY_REQUESTS):
                 return self._checked(answer, method=method, path=path)
-            time.sleep(pause_s(answer))
+            # Behind a load balancer the next server may answer at once.
+            time.sleep(min(pause_s(answer), _AWAY_S * 2**number) if is_busy else pause_s(answer))
         raise AssertionError("unreachable")
 
     def _send(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
@@ -287,31 +297,7 @@ class Kube:
         )
 
     def _unreachable(self, error: httpx.HTTPError) -> KubeUnreachable:
-        where = f"The Kubernetes API server of context {self.context} ({self.server})"
-        text = str(error) or type(error).__name__
-        if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
-            return KubeUnreachable(
-                f"{where} presents a certificate that is not trusted: {text}",
-                reason="Certificate",
-                remedy="check `certificate-authority` of the cluster in your kubeconfig; a proxy"
-                " may present its own certificate",
-            )
-        if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
-            how = "cannot be reached: no answer to a connection"
-        elif isinstance(error, httpx.TimeoutException):
-            how = f"does not answer within {_TIMEOUT.read:.0f} s"
-        elif isinstance(error, httpx.ConnectError):
-            how = f"cannot be reached: {text}"
-        else:
-            how = f"closed the connection: {text}"
-        return KubeUnreachable(
-            f"{where} {how}",
-            reason="Refused" if isinstance(error, httpx.ConnectError) else "Unreachable",
-            remedy=with_scope(
-                "check the VPN, and that the cluster is running: `kubectl version` should answer",
-                context=self.context,
-            ),
-        )
+        return unreachable(error, context=self.context, server=self.server, read_s=_TIMEOUT.read)
 
 
 class _Lent(httpx.BaseTransport):
@@ -378,6 +364,7 @@ def _event(line: str) -> tuple[str, dict[str, Any]]:
     raise KubeUnreachable(said or "The watch ended with an error", code=code, reason="Watch")
 
 
+_keys = itertools.count(1)
 _kubes: dict[tuple[Any, ...], Kube] = {}
 _kubes_lock = threading.Lock()
 
@@ -392,6 +379,6 @@ def open_kube(context: str | None = None) -> Kube:
     with _kubes_lock:
         if key not in _kubes:
             for old in [other for other in _kubes if other[0].name == chosen.name]:
-                del _kubes[old]
+                _kubes.pop(old).is_replaced = True
             _kubes[key] = Kube(chosen.name)
         return _kubes[key]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from llmops_kernel.errors import ClusterError, ClusterUnreachableError
 from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY, with_scope
 from llmops_kernel.providers.kuberay.api.rbac import granted_by, rbac_file
 from llmops_kernel.providers.kuberay.api.refusals import is_of_policy, refusal
+
+if TYPE_CHECKING:
+    import httpx
 
 _STATUS_OF: Final = {401: 401, 403: 403, 404: 404, 409: 409, 400: 422, 422: 422}
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -88,6 +91,39 @@ class KubeDenied(KubeError, ClusterUnreachableError):
 
 class KubeGone(KubeError):
     """The watch is too far behind; list again."""
+
+
+def unreachable(
+    error: httpx.HTTPError, *, context: str, server: str, read_s: float | None
+) -> KubeUnreachable:
+    """Return the error for a request that got no answer."""
+    import httpx
+
+    where = f"The Kubernetes API server of context {context} ({server})"
+    text = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
+        return KubeUnreachable(
+            f"{where} presents a certificate that is not trusted: {text}",
+            reason="Certificate",
+            remedy="check `certificate-authority` of the cluster in your kubeconfig; a proxy"
+            " may present its own certificate",
+        )
+    if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
+        how = "cannot be reached: no answer to a connection"
+    elif isinstance(error, httpx.TimeoutException):
+        how = f"does not answer within {read_s or 0.0:.0f} s"
+    elif isinstance(error, httpx.ConnectError):
+        how = f"cannot be reached: {text}"
+    else:
+        how = f"closed the connection: {text}"
+    return KubeUnreachable(
+        f"{where} {how}",
+        reason="Refused" if isinstance(error, httpx.ConnectError) else "Unreachable",
+        remedy=with_scope(
+            "check the VPN, and that the cluster is running: `kubectl version` should answer",
+            context=context,
+        ),
+    )
 
 
 def error_of(

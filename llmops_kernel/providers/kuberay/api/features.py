@@ -26,7 +26,7 @@ def spec_fields(kube: Kube) -> frozenset[str] | None:
 
     Raises KubeError when KubeRay is not installed.
     """
-    fields = _known.get(id(kube), lambda: _read(kube))
+    fields = _known.get(kube.key, lambda: _read(kube))
     if fields is not None and not fields:
         raise KubeError(
             f"KubeRay's operator is not installed in context {kube.context}: there is no CRD"

@@ -27,16 +27,10 @@ class Right:
 
 
 RAY: Final = "ray.io"
-CREATE: Final = Right("create", "rayclusters", RAY, rule=1)
 PATCH: Final = Right("patch", "rayclusters", RAY, rule=1)
 DELETE: Final = Right("delete", "rayclusters", RAY, rule=1)
-PODS: Final = Right("list", "pods", rule=3)
-EVENTS: Final = Right("list", "events", rule=5)
-PROXY: Final = Right("get", "services/proxy", rule=8)
-SUBMIT: Final = Right("create", "services/proxy", rule=8)
-SECRETS: Final = Right("get", "secrets", rule=9)
-FILES: Final = Right("create", "configmaps", rule=10)
-ALL: Final = (CREATE, PATCH, DELETE, PODS, EVENTS, PROXY, SUBMIT, SECRETS, FILES)
+ALL: Final = (PATCH, DELETE)
+"""Asked for in each namespace; `llmops cluster rights` asks for all that a template needs."""
 NEEDED: Final = {
     ClusterAction.SUSPEND: PATCH,
     ClusterAction.RESUME: PATCH,
@@ -62,7 +56,7 @@ def missing(kube: Kube, namespace: str, *, until_s: float | None = None) -> froz
 
     Asked all at the same time, and again soon when one was denied or not answered.
     """
-    key = (id(kube), namespace)
+    key = (kube.key, namespace)
     patience_s = _PATIENCE_S + _TRIPS * kube.round_trip.seconds
     known = _reviews.get(
         key, lambda: _review(kube, namespace), until_s=until_s, patience_s=patience_s

@@ -76,7 +76,7 @@ def _timeout_s(located: LocatedCluster) -> float:
 
 
 def _key(located: LocatedCluster) -> tuple[int, str]:
-    return id(located.kube), located.uid
+    return located.kube.key, located.uid
 
 
 def _shared(located: LocatedCluster) -> Any:

@@ -107,6 +107,17 @@ def test_rbac_yaml_grants_what_each_template_needs(name: str) -> None:
         assert set(need.verbs) <= set(rule["verbs"]), need
 
 
+def test_what_only_some_clusters_need(cloud: Cloud) -> None:
+    def named(template: KubeRayTemplate, *, lacks_auth: bool = False) -> set[tuple[str, str]]:
+        needs = needs_of(template, lacks_auth=lacks_auth)
+        return {(verb, need.resource) for need in needs for verb in need.verbs}
+
+    usual = named(cloud.template())
+    assert named(cloud.template(), lacks_auth=True) - usual == {("create", "secrets")}
+    forwarded = named(cloud.template(access={"way": "port-forward"}))
+    assert forwarded - usual == {("get", "pods/portforward"), ("create", "pods/portforward")}
+
+
 def test_a_subject_that_nobody_can_be(cloud: Cloud) -> None:
     with pytest.raises(ConfigError, match="who gets the rights") as caught:
         cloud.provider.roles(cloud.template(), subject="ann")

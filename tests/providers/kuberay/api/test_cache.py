@@ -70,6 +70,16 @@ def test_many_lookers_cost_one_list_and_one_watch(cloud: Cloud) -> None:
     assert (requests(cloud, "list"), requests(cloud, "watch")) == (1, 1)
 
 
+def test_only_rights_that_are_used_are_asked_for(cloud: Cloud) -> None:
+    """Else the rights of a Role for one cluster would be in doubt, and asked for, for ever."""
+    cloud.provider.up(cloud.template(), wait=False)
+    cloud.standin.stats(reset=True)
+    close_caches()
+    assert KubeRayProvider(cloud.home).get("one").actions
+    asked = cloud.standin.stats()["requests"]
+    assert sum(n for key, n in asked.items() if "selfsubjectaccessreviews" in key) <= 2
+
+
 def test_changes_arrive_without_being_asked_for(cloud: Cloud) -> None:
     assert names(cloud) == set()
     cloud.create(raycluster("a"))

@@ -265,6 +265,20 @@ def test_a_proxy_of_the_environment_leaves_out_what_it_names(
     assert Kube().proxy == "http://127.0.0.1:9"
 
 
+@pytest.mark.parametrize("code", [502, 503, 504])
+def test_a_server_that_is_away_for_a_moment_is_asked_again(cloud: Cloud, code: int) -> None:
+    """Behind a load balancer the next one answers."""
+    kube, path = Kube(), raycluster_path(cloud.namespace)
+    with cloud.standin.faulty("error", path="rayclusters", code=code, count=2):
+        assert kube.get(path)["kind"] == "RayClusterList"
+    # What may have been done is not done twice.
+    with (
+        cloud.standin.faulty("error", path="rayclusters", code=code, count=1),
+        pytest.raises(KubeUnreachable),
+    ):
+        kube.create(path, cloud.template().model_dump())
+
+
 def test_nobody_answers(cloud: Cloud) -> None:
     kube = Kube()
     with cloud.standin.faulty("503", path="rayclusters"), pytest.raises(KubeUnreachable):
