@@ -75,7 +75,8 @@ class KubeRayProvider(ClusterProvider):
             report(note)
         if not made.is_new:
             changing.resume_unasked(located)
-        own_clusters.note(self._home, located.raycluster, template=own)
+        context = located.scope.context
+        own_clusters.note(self._home, located.raycluster, template=own, context=context)
         name = self._name_of(located)
         info = self.wait(name, progress=progress) if wait else self.get(name)
         return info.model_copy(update={"message": note}) if note else info

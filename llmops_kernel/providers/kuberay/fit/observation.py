@@ -143,7 +143,7 @@ def observe(
     deadline_s = time.monotonic() + timeout_s
     own = raycluster or kube.get(f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/{name}")
     observation = ClusterObservation(
-        own, time.time(), ray_answers=ray_answers, ray_status=ray_status
+        own, kube.clock.now_s(), ray_answers=ray_answers, ray_status=ray_status
     )
     asks = _first_asks(kube, namespace, name, observation, pods)
     observation = _looked_up(observation, asks, deadline_s=deadline_s)

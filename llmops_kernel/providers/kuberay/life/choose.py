@@ -36,7 +36,7 @@ from llmops_kernel.providers.kuberay.render.manifest import render
 from llmops_kernel.providers.kuberay.resource.names import MULTIKUEUE
 from llmops_kernel.providers.kuberay.resource.objects import Obj
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
-from llmops_kernel.providers.kuberay.state.scopes import KubeScope
+from llmops_kernel.providers.kuberay.state.scopes import KubeScope, may_be_at
 from llmops_kernel.providers.protocol import Progress
 
 TIMEOUT_S: Final = 5.0
@@ -92,7 +92,20 @@ def find_or_choose(
         if isinstance(answer, LocatedCluster):
             return answer
     snapshots = {p: one for p, one in answers.items() if not isinstance(one, LocatedCluster)}
+    for scope, answer in snapshots.items():
+        if isinstance(answer, LLMOpsError) and may_be_at(home, scope, template.name):
+            raise _perhaps_there(template.name, scope, answer)
     return choice(_verdicts(template, snapshots), template=template)
+
+
+def _perhaps_there(name: str, scope: KubeScope, error: LLMOpsError) -> ClusterStartError:
+    """Return the error that keeps `up` from creating a second cluster of that name elsewhere."""
+    return ClusterStartError(
+        f"Cluster {name!r} was used in {scope}, and whether it still exists is unknown:"
+        f" {error.message}. No other one was created",
+        remedy="run it again when that context answers; for a second cluster in another context,"
+        " leave this one out of `contexts` in the template",
+    )
 
 
 def _asker(

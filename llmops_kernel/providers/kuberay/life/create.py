@@ -97,7 +97,7 @@ def _where(scope: KubeScope, name: str) -> tuple[str, str, str]:
 
 
 def _note(home: Path, scope: KubeScope, raycluster: Obj, template: KubeRayTemplate) -> None:
-    own_clusters.note(home, raycluster, template=template, is_guarded=True)
+    own_clusters.note(home, raycluster, template=template, is_guarded=True, context=scope.context)
     own_clusters.finish(home, *_where(scope, template.name))
     remember(home, scope)
 

@@ -54,11 +54,14 @@ def note(
     *,
     template: KubeRayTemplate | None = None,
     is_guarded: bool = False,
+    context: str = "",
 ) -> None:
     """Add to the record. If it cannot be written, the cluster is treated as somebody else's."""
     path = _path(home, raycluster)
     before = _read(path)
     record = {**before, "name": text(raycluster, "metadata", "name")}
+    if context:
+        record["where"] = [context, text(raycluster, "metadata", "namespace")]
     if template is not None:
         record["access"] = template.access.model_dump(mode="json")
         record["secret"] = text(template.raycluster, "authOptions", "secretName")
@@ -69,6 +72,14 @@ def note(
     with suppress(OSError):
         private_folder(path.parent)
         write_whole(path, json.dumps(record).encode())
+
+
+def is_recorded(home: Path, *where: str) -> bool:
+    """Return whether a cluster at this context, namespace and name was used, or begun."""
+    *scope, name = where
+    records = map(_read, (home / "kuberay" / "own").glob("*.json"))
+    is_used = any(one.get("name") == name and one.get("where") == scope for one in records)
+    return is_used or _begun_path(home, where).exists()
 
 
 def begin(home: Path, *where: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +24,8 @@ from llmops_kernel.providers.kuberay.state.scopes import (
 )
 
 _PATIENCE_S = 5.0
+_ASKED_S = 3.0
+"""Timeout for all namespaces together: the watches have waited for them before."""
 _NAMED = 5
 
 
@@ -121,9 +125,7 @@ def find(name: str, home: Path, *, taken: Collection[str] = ()) -> LocatedCluste
     Raises ClusterNotFoundError, and KubeError when it may be in a namespace that cannot be asked.
     """
     looked = survey(home, taken=taken)
-    found = looked.named(name)
-    if not found:
-        found = _asked(name, home)
+    found = looked.named(name) or _asked(name, home)
     if len(found) == 1:
         return found[0]
     if found:
@@ -148,7 +150,11 @@ def is_there(name: str, home: Path, *, taken: Collection[str] = ()) -> bool:
     Raises KubeError if unknown, ClusterNotFoundError for an ambiguous name.
     """
     looked = survey(home, taken=taken)
-    return bool(looked.named(name) or _asked(name, home))
+    if looked.named(name) or _asked(name, home):
+        return True
+    if looked.troubles:
+        raise looked.troubles[0]
+    return False
 
 
 def scope_of(name: str) -> tuple[KubeScope, str] | None:
@@ -215,11 +221,21 @@ def _asked(name: str, home: Path) -> list[LocatedCluster]:
     if whole is not None:
         one = fetched(*whole, label=name, home=home)
         return [one] if one is not None else []
-    found = []
-    for scope in known_scopes(home):
-        try:
+    found: dict[KubeScope, LocatedCluster] = {}
+
+    def ask(scope: KubeScope) -> None:
+        with suppress(LLMOpsError):
             one = fetched(scope, name, home=home)
-        except LLMOpsError:
-            continue
-        found += [one] if one is not None else []
-    return found
+            if one is not None:
+                found[scope] = one
+
+    scopes = known_scopes(home)
+    # Daemon threads: a context that does not answer holds up neither the others nor the exit.
+    threads = [threading.Thread(target=ask, args=(scope,), daemon=True) for scope in scopes]
+    for thread in threads:
+        thread.start()
+    deadline_s = time.monotonic() + _ASKED_S
+    for thread in threads:
+        thread.join(max(0.0, deadline_s - time.monotonic()))
+    known = dict(found)
+    return [known[scope] for scope in scopes if scope in known]

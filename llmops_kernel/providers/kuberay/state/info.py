@@ -83,6 +83,7 @@ def info_of(
     is_incomplete = asks and ready != wanted and phase.state is not ClusterState.STOPPED
     pods = _known_pods(located, in_list=in_list) if is_incomplete else None
     usage = answer.usage if answer and answer.lives else None
+    now_s = located.kube.clock.now_s()  # On which guards of all users agree.
     return ClusterInfo(
         name=located.name,
         provider=PROVIDER,
@@ -97,9 +98,9 @@ def info_of(
         workers_wanted=wanted,
         groups=status.group_infos(raycluster, pods),
         waiting=(*reasons, *usage.waiting) if usage else reasons,
-        kept_until_s=_future(status.seconds_of(raycluster, names.KEPT_UNTIL)),
+        kept_until_s=_future(status.seconds_of(raycluster, names.KEPT_UNTIL), now_s=now_s),
         **_definition(located),
-        **guard_times(raycluster, usage, now_s=time.time()),
+        **guard_times(raycluster, usage, now_s=now_s),
         **usage.figures() if usage else {},
     )
 
@@ -176,6 +177,8 @@ def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list:
     # Ray is reached through the same API server: if that is silent, it says nothing about Ray.
     if is_away or (answer is not None and answer.lives):
         return Phase(ClusterState.READY)
+    if in_list and answer is not None and answer.denied is not None:
+        return Phase(ClusterState.READY, "Ray's API may not be asked", asks_ray=True)
     if answer is not None:
         return Phase(ClusterState.STARTING, answer.why, asks_ray=True)
     if in_list:
@@ -207,7 +210,7 @@ def _reasons_for(
     # Another phase has other reasons; another count of the same reasons may wait a moment.
     step = "".join(char for char in phase.message if not char.isdigit())
     generation = raycluster["metadata"].get("generation")
-    key = (id(located.kube), located.uid, generation, step)
+    key = (located.kube.key, located.uid, generation, step)
     far_s = _FIRST_S + _TRIPS * located.kube.round_trip.seconds
     patience_s = _NEXT_S if located.uid in _explained else far_s
     reasons = _reasons.get(
@@ -259,5 +262,5 @@ def _words(located: LocatedCluster, phase: Phase, reasons: tuple[Waiting, ...]) 
     return phase.message, ""
 
 
-def _future(moment_s: float | None) -> float | None:
-    return moment_s if moment_s is not None and moment_s > time.time() else None
+def _future(moment_s: float | None, *, now_s: float) -> float | None:
+    return moment_s if moment_s is not None and moment_s > now_s else None

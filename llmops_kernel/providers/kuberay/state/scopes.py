@@ -12,6 +12,7 @@ from pathlib import Path
 
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.providers.kuberay.api import kubeconfig
+from llmops_kernel.providers.kuberay.resource import own_clusters
 from llmops_kernel.store import paths
 from llmops_kernel.store.files import private_folder
 
@@ -47,6 +48,11 @@ def known_scopes(home: Path) -> tuple[KubeScope, ...]:
 
 def is_remembered(home: Path, scope: KubeScope) -> bool:
     return (scope.context, scope.namespace) in _read(home)
+
+
+def may_be_at(home: Path, scope: KubeScope, name: str) -> bool:
+    """Return whether this user has used a cluster of that name there and not deleted it."""
+    return own_clusters.is_recorded(home, scope.context, scope.namespace, name)
 
 
 def has_any(home: Path) -> bool:
