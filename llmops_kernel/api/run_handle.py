@@ -358,12 +358,18 @@ class Run:
     def __repr__(self) -> str:
         from llmops_kernel.views.static_run import one_line
 
-        return f"<Run {self.id}: {one_line(self.view)}>"
+        return f"<Run {self._called}: {one_line(self.view)}>"
 
     def _repr_html_(self) -> str:
         from llmops_kernel.views.static_run import one_line
 
-        return f"Run <b>{escape(self.id)}</b>: {escape(one_line(self.view))}"
+        return f"Run <b>{escape(self._called)}</b>: {escape(one_line(self.view))}"
+
+    @property
+    def _called(self) -> str:
+        from llmops_kernel.views.run_text.names import name_of, name_with_id
+
+        return name_with_id(name_of(self.record, title=self.title), self.id)
 
 
 def _frame(view: TrainingView) -> pd.DataFrame:

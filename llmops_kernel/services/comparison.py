@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from llmops_kernel.errors import ComparisonError
 from llmops_kernel.kinds.kind import load_attribute
 from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.services.run_table.names import labels_of
 from llmops_kernel.store.diff.runs import RunDiff, diff_runs
 from llmops_kernel.store.store import RunStore
 
@@ -24,6 +25,8 @@ class ComparedRuns:
     run_ids: tuple[str, ...]
     diffs: tuple[RunDiff, ...]
     """Differences from each run to the next, or from the base to each other run."""
+    names: Mapping[str, str]
+    """A name of each run that no other of them has: `lr 2e-3 · r 16`."""
 
 
 def compare(store: RunStore, run_ids: Sequence[str], *, base: str | None = None) -> ComparedRuns:
@@ -40,7 +43,9 @@ def compare(store: RunStore, run_ids: Sequence[str], *, base: str | None = None)
         )
     ordered = sorted(distinct, key=lambda run_id: store.record(run_id).created_s)
     pairs = _pairs(ordered, base)
-    return ComparedRuns(tuple(ordered), tuple(diff_runs(store, a, b) for a, b in pairs))
+    names = labels_of(store, ordered)
+    diffs = tuple(_named(diff_runs(store, a, b), names) for a, b in pairs)
+    return ComparedRuns(tuple(ordered), diffs, names)
 
 
 def has_rows(store: RunStore, run_ids: Sequence[str]) -> bool:
@@ -73,7 +78,11 @@ def _row_comparison(kind: str) -> str:
 def diff(store: RunStore, first: str, second: str) -> RunDiff:
     """Return what differs in config, code and environment, from the older run to the newer."""
     older, newer = sorted((first, second), key=lambda run_id: store.record(run_id).created_s)
-    return diff_runs(store, older, newer)
+    return _named(diff_runs(store, older, newer), labels_of(store, [older, newer]))
+
+
+def _named(diff: RunDiff, names: Mapping[str, str]) -> RunDiff:
+    return replace(diff, names=(names[diff.a], names[diff.b]))
 
 
 def _pairs(run_ids: Sequence[str], base: str | None) -> list[tuple[str, str]]:

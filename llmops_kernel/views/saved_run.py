@@ -12,6 +12,7 @@ from llmops_kernel.metrics.events import Event
 from llmops_kernel.store.journal.view import RunView, finite
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views.columns import columns_of, curve_of, pack
+from llmops_kernel.views.run_text.names import name_of
 from llmops_kernel.views.snapshot import snapshot
 
 MIME_TYPE = "application/vnd.llmops.run+json"
@@ -20,13 +21,14 @@ MAX_ROWS = 1_500
 """About 105 KB in the notebook's file, however long the run was."""
 
 
-def saved_run(view: RunView, record: RunRecord, *, now_s: float) -> dict[str, Any]:
+def saved_run(view: RunView, record: RunRecord, *, now_s: float, title: str = "") -> dict[str, Any]:
     """The run's summary, and under `panel` what the panel draws: its state and its step rows."""
     columns = columns_of(view)
     rows = thinned(view)
     panel = {
         "state": {
             **snapshot(view, record, now_s=now_s),
+            "title": name_of(record, title=title),
             "every_row": len(rows) == len(view.rows),
         },
         "columns": base64.b64encode(pack(rows, columns)).decode(),

@@ -23,6 +23,7 @@ from llmops_kernel.views.columns import (
 )
 from llmops_kernel.views.figures import compared_figures, figures
 from llmops_kernel.views.panel_tables import sample_table
+from llmops_kernel.views.run_text.names import name_of, name_with_id
 from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.snapshot import (
     elapsed_s,
@@ -186,11 +187,14 @@ def draw_waterfall(axes: Axes, view: RunView, *, now_s: float) -> None:
     axes.grid(visible=False, axis="y")
 
 
-def rows(view: RunView, record: RunRecord | None = None) -> list[tuple[str, str]]:
+def rows(
+    view: RunView, record: RunRecord | None = None, *, title: str = ""
+) -> list[tuple[str, str]]:
     """The table's lines: label and value."""
     lines = [("state", view.state.capitalize())]
     if record is not None:
-        lines = [("run", record.run_id), *lines]
+        name = name_of(record, title=title)
+        lines = [("run", name_with_id(name, record.run_id)), *lines]
     if not view.is_terminal and state_text(view):
         lines.append(("reason", state_text(view)))
     if view.attempt > 1:
@@ -205,12 +209,12 @@ def rows(view: RunView, record: RunRecord | None = None) -> list[tuple[str, str]
     return lines
 
 
-def table_html(view: RunView, record: RunRecord | None = None) -> str:
+def table_html(view: RunView, record: RunRecord | None = None, *, title: str = "") -> str:
     """Figures and outputs; of a failed run also what happened and what to do."""
     cells = "".join(
         f'<tr><th style="{_CELL};font-weight:normal;opacity:.75">{escape(label)}</th>'
         f'<td style="{_CELL}">{escape(value)}</td></tr>'
-        for label, value in rows(view, record)
+        for label, value in rows(view, record, title=title)
     )
     return f"{_trouble_html(view)}<table>{cells}</table>{_samples_html(view)}"
 
@@ -251,9 +255,9 @@ def _message_html(head: str, message: str, remedy: str) -> str:
     return f"<p><b>{escape(head)}</b>: {escape(message)}{todo}</p>"
 
 
-def text(view: RunView, record: RunRecord | None = None) -> str:
+def text(view: RunView, record: RunRecord | None = None, *, title: str = "") -> str:
     """The same in plain text, for terminals and `text/plain`."""
-    lines = rows(view, record)
+    lines = rows(view, record, title=title)
     width = max(len(label) for label, _ in lines)
     body = [f"{label:<{width}}  {value}" for label, value in lines]
     body += _sample_lines(view)

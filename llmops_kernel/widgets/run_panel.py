@@ -15,6 +15,7 @@ import traitlets
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views.columns import PackedRows
+from llmops_kernel.views.run_text.names import name_of
 from llmops_kernel.views.snapshot import snapshot
 from llmops_kernel.widgets.source import LiveRun
 
@@ -81,6 +82,7 @@ class RunPanel(anywidget.AnyWidget):
     def _snapshot(self) -> dict[str, Any]:
         return {
             **snapshot(self.view, self._run.record, now_s=self._clock()),
+            "title": name_of(self._run.record, title=self._run.title),
             "stop_asked": self._stop_asked,
             "stop_refused": self._stop_refused,
         }

@@ -9,6 +9,7 @@ from typing import Any
 
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.views import static_run
+from llmops_kernel.views.run_text.names import name_of, name_with_id
 from llmops_kernel.views.saved_run import MIME_TYPE, saved_run
 from llmops_kernel.widgets.run_panel import RunPanel
 from llmops_kernel.widgets.source import LiveRun
@@ -152,18 +153,21 @@ def _live(panel: RunPanel, *, picture: bool = False) -> Bundle:
 
 def static_picture(panel: RunPanel) -> Bundle:
     """Return the run as JSON for Lab, a picture for others, and the summary for machines."""
+    record, title = panel.run.record, panel.run.title
+    name = name_with_id(name_of(record, title=title), record.run_id)
     return {
-        "image/png": static_run.render_png(panel.view, title=panel.run.id),
+        "image/png": static_run.render_png(panel.view, title=name),
         "text/plain": static_run.one_line(panel.view),
-        MIME_TYPE: saved_run(panel.view, panel.run.record, now_s=time.time()),
+        MIME_TYPE: saved_run(panel.view, record, now_s=time.time(), title=title),
     }
 
 
 def static_table(panel: RunPanel) -> Bundle:
+    record, title = panel.run.record, panel.run.title
     # A separate output: JupyterLab drops a picture inside HTML from a notebook it does not trust.
     return {
-        "text/html": static_run.table_html(panel.view, panel.run.record),
-        "text/plain": static_run.text(panel.view, panel.run.record),
+        "text/html": static_run.table_html(panel.view, record, title=title),
+        "text/plain": static_run.text(panel.view, record, title=title),
     }
 
 

@@ -35,6 +35,10 @@ class LiveRun(Protocol):
     @property
     def record(self) -> RunRecord: ...
 
+    @property
+    def title(self) -> str:
+        """What the user calls it; empty without one."""
+
     def follower(self) -> Source:
         """Return a new source: two views of one run must not take each other's events."""
 

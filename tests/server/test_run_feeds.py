@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,22 @@ def test_the_state_shows_notes_log_and_attempts(store: RunStore, open_run: Any) 
     state = page.state
     assert (state["row"]["title"], state["row"]["starred"], state["note"]) == ("t", True, "n")
     assert (state["attempts"], state["log_size"], state["is_over"]) == ([1], 6, True)
+
+
+def test_a_panel_says_what_its_run_differs_in(store: RunStore, followers: Followers) -> None:
+    make_run(store, "r-1", steps=1, learning_rate=1e-4)
+    make_run(store, "r-2", steps=1, learning_rate=2e-3)
+    rows = RunRows(store, followers)
+    rows.open()
+    page = Page(RunFeed("r-2", followers=followers, store=store, differs=rows.differs))
+    page.look()
+    assert page.state["row"]["differs"] == ""  # The list was not read yet.
+    rows.look()
+    time.sleep(1.0)  # Until the feed's clock.
+    page.look()
+    assert page.state["row"]["differs"] == "lr 2e-3"
+    page.feed.close()
+    rows.close()
 
 
 def test_a_deleted_run_is_reported(store: RunStore, open_run: Any) -> None:

@@ -16,6 +16,7 @@ class FolderRun:
     def __init__(self, folder: RunFolder) -> None:
         self.record = RunRecord.model_validate_json(folder.record.read_bytes())
         self.id = self.record.run_id
+        self.title = ""
         self._folder = folder
 
     def follower(self) -> FolderSource:

@@ -8,6 +8,7 @@ import {
 import * as React from 'react';
 
 import { stateOf } from '../clusters/model';
+import { nameWithId } from '../runs/names';
 import { IClusterModel, IRunsModel } from '../tokens';
 import { StateBadge } from '../ui/parts';
 import { RunRow } from '../wire';
@@ -107,7 +108,7 @@ class JobChoice extends ReactWidget {
             <option value="">{trans.__('Job of a run…')}</option>
             {jobsOf(runs.runs, cluster).map(run => (
               <option key={run.run_id} value={run.submission_id ?? ''}>
-                {`${run.title || run.run_id} (${run.state.toLowerCase()})`}
+                {`${nameWithId(run)}, ${run.state.toLowerCase()}`}
               </option>
             ))}
           </select>

@@ -5,6 +5,7 @@ import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import * as React from 'react';
 
 import { matches } from '../runs/model';
+import { nameWithId } from '../runs/names';
 import { IRunsModel } from '../tokens';
 import { StateBadge } from '../ui/parts';
 
@@ -49,6 +50,7 @@ class Choice extends ReactWidget implements Dialog.IBodyWidget<string[]> {
     private chosen: Set<string>
   ) {
     super();
+    this.begin = new Set(chosen);
     this.addClass('llmops-choose');
   }
 
@@ -58,7 +60,14 @@ class Choice extends ReactWidget implements Dialog.IBodyWidget<string[]> {
 
   protected override render(): JSX.Element {
     const { trans, several } = this;
-    const found = this.runs.runs.filter(run => matches(run, this._filter));
+    // One that was chosen before may be older than those that are listed.
+    const older = [...this.begin]
+      .map(runId => this.runs.find(runId))
+      .filter(run => run !== undefined)
+      .filter(run => !this.runs.runs.includes(run));
+    const found = [...older, ...this.runs.runs].filter(run =>
+      matches(run, this._filter)
+    );
     return (
       <>
         <input
@@ -89,7 +98,7 @@ class Choice extends ReactWidget implements Dialog.IBodyWidget<string[]> {
                     this.take(run.run_id, event.target.checked);
                   }}
                 />
-                <span>{run.title || run.run_id}</span>
+                <span>{nameWithId(run)}</span>
                 <StateBadge state={run.state} />
               </label>
             </li>
@@ -114,5 +123,6 @@ class Choice extends ReactWidget implements Dialog.IBodyWidget<string[]> {
     this.update();
   }
 
+  private begin: ReadonlySet<string>;
   private _filter = '';
 }

@@ -2,6 +2,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
+import { nameWithId } from '../runs/names';
 import { IChartSettings, ILLMOps, IRunsModel } from '../tokens';
 import { Busy, EmptyState, TroubleBox } from '../ui/parts';
 import { RunDetail, RunRow, Trouble } from '../wire';
@@ -140,7 +141,7 @@ function Against(props: IProps): JSX.Element {
           <option value="">{trans.__('Choose a run…')}</option>
           {others.map(run => (
             <option key={run.run_id} value={run.run_id}>
-              {run.title ? `${run.title} (${run.run_id})` : run.run_id}
+              {nameWithId(run)}
             </option>
           ))}
         </select>
@@ -184,6 +185,7 @@ function Shown(props: IProps & { model: CompareModel }): JSX.Element {
         <Difference
           key={difference.after}
           difference={difference}
+          runs={model.comparison?.runs ?? []}
           trans={trans}
         />
       ))}

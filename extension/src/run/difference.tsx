@@ -4,7 +4,8 @@ import * as React from 'react';
 import { Clamped } from '../ui/clamped';
 import { Name } from '../ui/parts';
 import { Change, CodeChange, RunDifference } from '../wire';
-import { distinguishedFrom } from './compare/names';
+import { Named } from '../runs/names';
+import { distinguishedFrom, shownNames } from './compare/names';
 
 /** Of more values the first are shown, of longer code its name: loss and metrics follow below. */
 const MANY = 12;
@@ -15,21 +16,27 @@ const LONG = 60;
  */
 export function Difference(props: {
   difference: RunDifference;
+  /** Those that are compared. */
+  runs: readonly Named[];
   trans: TranslationBundle;
 }): JSX.Element {
-  const { difference, trans } = props;
-  const { before, after, config, code, environment } = difference;
+  const { difference, runs, trans } = props;
+  const { config, code, environment } = difference;
   const isSame = config.length + code.length + environment.length === 0;
-  const heads = [before, after];
+  const heads = [difference.before, difference.after].map(run_id => ({
+    run_id,
+    name: nameIn(runs, run_id)
+  }));
+  const [before, after] = heads.map(({ name }) => name);
   return (
     <section
       className="llmops-difference"
       aria-label={trans.__('From %1 to %2', before, after)}
     >
       <h3>
-        <Head text={before} other={after} />
+        <Head {...heads[0]} other={after} />
         →
-        <Head text={after} other={before} />
+        <Head {...heads[1]} other={before} />
       </h3>
       {isSame && <p>{trans.__('Same config, code and environment.')}</p>}
       <Changes
@@ -60,19 +67,29 @@ export function Difference(props: {
   );
 }
 
+function nameIn(runs: readonly Named[], run_id: string): string {
+  const at = runs.findIndex(run => run.run_id === run_id);
+  return at < 0 ? run_id : shownNames(runs)[at].text;
+}
+
+interface IHead {
+  run_id: string;
+  name: string;
+}
+
 /** One of two runs. */
-function Head(props: { text: string; other: string }): JSX.Element {
-  const { text, other } = props;
+function Head(props: IHead & { other: string }): JSX.Element {
+  const { run_id, name, other } = props;
   return (
-    <span title={text}>
-      <Name text={text} from={distinguishedFrom(text, [other])} />
+    <span title={run_id}>
+      <Name text={name} from={distinguishedFrom(name, [other])} />
     </span>
   );
 }
 
 function Changes(props: {
   title: string;
-  heads: string[];
+  heads: readonly IHead[];
   changes: readonly Change[];
   trans: TranslationBundle;
 }): JSX.Element | null {
@@ -90,8 +107,8 @@ function Changes(props: {
           <tr>
             <th scope="col">{title}</th>
             {heads.map((head, index) => (
-              <th key={head} scope="col">
-                <Head text={head} other={heads[1 - index]} />
+              <th key={head.run_id} scope="col">
+                <Head {...head} other={heads[1 - index].name} />
               </th>
             ))}
           </tr>

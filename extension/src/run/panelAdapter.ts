@@ -1,5 +1,6 @@
 import { asTrouble } from '../api';
 import { IPanelModel, PanelCallback } from '../panelModule';
+import { nameOf } from '../runs/names';
 import { IChartSettings, Json } from '../tokens';
 import { Trouble } from '../wire';
 import { RunModel } from './model';
@@ -23,6 +24,7 @@ export class PanelAdapter implements IPanelModel {
       case 'state':
         return {
           ...this.model.state?.panel,
+          title: this.title,
           stop_asked: this._stopAsked,
           stop_refused: this._stopRefused
         };
@@ -86,6 +88,11 @@ export class PanelAdapter implements IPanelModel {
     }
     this.fire('change:state');
     this.fire('change:notice');
+  }
+
+  private get title(): string {
+    const row = this.model.state?.row;
+    return row ? nameOf(row) : '';
   }
 
   private onCharts(): void {

@@ -11,8 +11,11 @@ export function nameOf({ title, differs, name, run_id }: Named): string {
   return title || differs || name || run_id;
 }
 
-/** The name with the id behind it, where several runs may be called the same. */
+/** The name with the id behind it; an id that begins with the name says both. */
 export function nameWithId(run: Named): string {
+  const { run_id } = run;
   const name = nameOf(run);
-  return name === run.run_id ? name : `${name} (${run.run_id})`;
+  return run_id === name || run_id.startsWith(`${name}-`)
+    ? run_id
+    : `${name} (${run_id})`;
 }

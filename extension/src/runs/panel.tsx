@@ -2,6 +2,7 @@ import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { checkIcon, tableRowsIcon } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
+import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { CommandIDs } from '../commands';
@@ -29,6 +30,15 @@ export class RunsPanel extends ReactWidget {
     this.title.icon = runsIcon;
     this.title.caption = trans.__('Runs');
     this.addClass('llmops-runs');
+    this.node.tabIndex = -1;
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', this.title.caption);
+  }
+
+  /** The next Tab reaches what is inside. */
+  protected override onActivateRequest(message: Message): void {
+    super.onActivateRequest(message);
+    this.node.focus({ preventScroll: true });
   }
 
   protected override render(): JSX.Element {

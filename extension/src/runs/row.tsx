@@ -8,6 +8,7 @@ import * as fmt from '../ui/format';
 import { Ellipsed, IconButton, Name, Sparkline, StateBadge } from '../ui/parts';
 import { RunRow } from '../wire';
 import { hasEnded, knownFigures } from './model';
+import { nameOf, nameWithId } from './names';
 
 /** `-2a4c`: ids of one config differ in their last part. */
 const TAIL = 5;
@@ -31,8 +32,7 @@ export interface IRowProps {
  */
 export function Row(props: IRowProps): JSX.Element {
   const { run, trans, execute } = props;
-  // An id is never the only name: what differs comes before it.
-  const shown = run.title || run.differs || run.run_id;
+  const shown = nameOf(run);
   const from = shown === run.run_id ? tailOf(shown) : shown.length;
   const open = (event: React.MouseEvent) => {
     if (event.ctrlKey || event.metaKey) {
@@ -189,7 +189,7 @@ export function when(
 
 function tooltip(run: RunRow, trans: TranslationBundle): string {
   const lines = [
-    run.title ? `${run.title} (${run.run_id})` : run.run_id,
+    nameWithId(run),
     `${run.state.toLowerCase()}, ${trans.__('attempt')} ${run.attempt}, ${trans.__('cluster')} ${run.cluster}`,
     run.reason,
     run.message,

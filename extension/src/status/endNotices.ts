@@ -2,6 +2,7 @@ import { Notification } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
 
 import { knownFigures } from '../runs/model';
+import { nameWithId } from '../runs/names';
 import { RunRow } from '../wire';
 
 const MAX_LENGTH = 400;
@@ -32,7 +33,7 @@ export interface INotices {
  * Return what a notification says: how the run ended, why, and what to do.
  */
 export function endText(run: RunRow, trans: TranslationBundle): string {
-  const shown = run.title || run.run_id;
+  const shown = nameWithId(run);
   if (run.state === 'SUCCEEDED') {
     const [figure] = knownFigures(run, { listed: true });
     return figure

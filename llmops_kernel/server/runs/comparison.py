@@ -18,7 +18,6 @@ from llmops_kernel.server.wire.runs import (
     RunDifference,
 )
 from llmops_kernel.services import comparison
-from llmops_kernel.services.run_table.names import labels_of
 from llmops_kernel.store.diff.runs import RunDiff
 from llmops_kernel.store.diff.values import Difference, value_text
 from llmops_kernel.store.journal.summary import FigureValue
@@ -43,10 +42,9 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
         ordered = [watched[run_id] for run_id in compared.run_ids]
         for item in ordered:
             stack.enter_context(item.lock)
-        names = labels_of(followers.store, compared.run_ids)
         rows = [read_row(item, followers.store) for item in ordered]
         return Comparison(
-            runs=[row.model_copy(update={"differs": names[row.run_id]}) for row in rows],
+            runs=[row.model_copy(update={"differs": compared.names[row.run_id]}) for row in rows],
             figures=figures([item.view for item in ordered]),
             differences=[_difference(diff) for diff in compared.diffs],
             samples=[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from llmops_kernel.jobs.log_source import log_on_disk
 from llmops_kernel.server.live.feeds import Cursor, Frame, Json, frame
@@ -56,9 +57,17 @@ class RunFeed:
 
     period_s = 0.25
 
-    def __init__(self, run_id: str, *, followers: Followers, store: RunStore) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        followers: Followers,
+        store: RunStore,
+        differs: Callable[[str], str] = lambda _: "",
+    ) -> None:
         self._followers = followers
         self._store = store
+        self._differs = differs
         self._watched = followers.take(run_id)
         self._state: live.RunState | None = None
         self._version = 0
@@ -82,6 +91,7 @@ class RunFeed:
     def _compose(self) -> live.RunState:
         watched, run = self._watched, self._watched.run
         row = read_row(watched, self._store)
+        row = row.model_copy(update={"differs": self._differs(row.run_id)})
         attempts = run.attempts
         log = log_on_disk(run.folder, run.record, attempts[-1]) if attempts else None
         return live.RunState(

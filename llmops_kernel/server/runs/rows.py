@@ -81,6 +81,11 @@ class RunRows:
         with self._lock:
             return frozenset(self._known) if self._users else frozenset()
 
+    def differs(self, run_id: str) -> str:
+        """Return what a listed run differs in from the others of its config; else nothing."""
+        # Without the lock, which a look may hold for long: the dictionary is never changed.
+        return self._differs.get(run_id, "")
+
     def since(self, version: int) -> tuple[list[RunRow], list[str], int]:
         """Rows that changed after `version`, ids that went, and the version now."""
         with self._lock:

@@ -25,6 +25,14 @@ class RunDiff:
     code: list[FileChange]
     """All workspace files that differ; those that are no code say so."""
     environment: list[Difference]
+    names: tuple[str, str] = ("", "")
+    """What a and b are called besides their ids; empty where nobody said it."""
+
+    @property
+    def heads(self) -> tuple[str, str]:
+        """Name and id of a and of b."""
+        (a, b), (name_a, name_b) = (self.a, self.b), self.names
+        return _head(a, name_a), _head(b, name_b)
 
     @property
     def is_empty(self) -> bool:
@@ -32,9 +40,10 @@ class RunDiff:
 
     def text(self) -> str:
         """Return the text for terminals: `-` lines belong to a, `+` lines to b."""
+        a, b = self.heads
         if self.is_empty:
-            return f"{self.a} and {self.b}: same config, code and environment"
-        lines = [f"- {self.a}", f"+ {self.b}"]
+            return f"{a} and {b}: same config, code and environment"
+        lines = [f"- {a}", f"+ {b}"]
         for title, rows in (("config", self.config), ("environment", self.environment)):
             if rows:
                 lines += ["", title]
@@ -54,8 +63,9 @@ class RunDiff:
         """Return the same as one self-contained element; every value is escaped."""
         if self.is_empty:
             return f"<p>{escape(self.text())}</p>"
+        a, b = self.heads
         tables = (
-            table_html(title, rows, a=self.a, b=self.b)
+            table_html(title, rows, a=a, b=b)
             for title, rows in (("config", self.config), ("environment", self.environment))
         )
         return f'<div class="llmops-diff">{"".join(tables)}{changes_html(self.code)}</div>'
@@ -65,6 +75,10 @@ class RunDiff:
 
     def _repr_html_(self) -> str:
         return self.to_html()
+
+
+def _head(run_id: str, name: str) -> str:
+    return run_id if name in ("", run_id) else f"{name} ({run_id})"
 
 
 def diff_runs(store: RunStore, a: str, b: str) -> RunDiff:

@@ -12,19 +12,20 @@ function header(send) {
   const why = h("div.why", { role: "status" });
   const stop = stopButton(send);
   const element = h("header.head", {}, h("div.headline", {}, badge, title, stop.element), facts, why);
-  const update = onChange(([state, runId, attempt, what, cluster, ended, asked, , saves = "a checkpoint", text = ""]) => {
+  const update = onChange(([state, runId, attempt, what, cluster, ended, asked, , saves = "a checkpoint", text = "", name = runId]) => {
     why.textContent = text;
     why.hidden = !text;
     badge.textContent = STATE_WORDS[state] ?? state;
     badge.dataset.state = state;
-    title.textContent = title.title = runId;
-    const parts = [what, cluster ? `cluster ${cluster}` : "", attempt > 1 ? `attempt ${attempt}` : ""];
+    title.textContent = name;
+    title.title = runId;
+    const parts = [name === runId ? "" : runId, what, cluster ? `cluster ${cluster}` : "", attempt > 1 ? `attempt ${attempt}` : ""];
     facts.textContent = facts.title = parts.filter(Boolean).join(" · ");
     stop.update({ ended, asked: asked || state === "STOPPING", saves });
   });
   return {
     element,
-    update: (s) => update([s.state, s.run_id, s.attempt, s.what, s.cluster, s.ended, s.stop_asked, s.stop_refused, s.saves, s.state_text]),
+    update: (s) => update([s.state, s.run_id, s.attempt, s.what, s.cluster, s.ended, s.stop_asked, s.stop_refused, s.saves, s.state_text, s.title || s.name]),
   };
 }
 

@@ -37,6 +37,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
 
 
 async def ask(api: Fetch, path: str = "", *, status: int = 200, **body: Any) -> Any:
+    until_s = time.monotonic() + 30
+    while json.loads((await api("run-table", method="POST", body="{}")).body)["reading"]:
+        assert time.monotonic() < until_s, "the table is still being read"
     answer = await api(f"run-table{path}", method="POST", body=json.dumps(body))
     assert answer.code == status, answer.body
     return json.loads(answer.body)

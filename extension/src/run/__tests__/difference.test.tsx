@@ -3,8 +3,8 @@ import * as React from 'react';
 import { renderToStaticMarkup } from 'react-dom/server';
 import { describe, expect, it } from 'vitest';
 
-import { CodeChange } from '../../wire';
-import { FileChanges } from '../difference';
+import { CodeChange, RunDifference } from '../../wire';
+import { Difference, FileChanges } from '../difference';
 
 const trans = nullTranslator.load('jupyterlab');
 
@@ -49,5 +49,33 @@ describe('files that differ', () => {
     expect(body.querySelector('summary')?.textContent).toBe(
       'changed hooks.py +1 -1'
     );
+  });
+});
+
+describe('the heads of a difference', () => {
+  it('name the runs by what differs; their ids are in the tooltips', () => {
+    const config = [{ path: 'optimizer.lr', before: '1e-4', after: '2e-3' }];
+    const difference = {
+      before: 'lora-1',
+      after: 'lora-2',
+      config,
+      code: [],
+      environment: []
+    } as unknown as RunDifference;
+    const runs = [
+      { run_id: 'lora-1', title: 'Baseline', differs: 'lr 1e-4', name: 'lora' },
+      { run_id: 'lora-2', title: '', differs: 'lr 2e-3', name: 'lora' }
+    ];
+    const html = renderToStaticMarkup(
+      <Difference difference={difference} runs={runs} trans={trans} />
+    );
+    const { body } = new DOMParser().parseFromString(html, 'text/html');
+    expect(body.querySelector('h3')?.textContent).toBe('Baseline→lr 2e-3');
+    const heads = [...body.querySelectorAll('thead [title]')];
+    expect(heads.map(head => head.getAttribute('title'))).toEqual([
+      'lora-1',
+      'lora-2'
+    ]);
+    expect(body.textContent).not.toContain('lora-');
   });
 });

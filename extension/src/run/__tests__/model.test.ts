@@ -1,3 +1,4 @@
+import { Signal } from '@lumino/signaling';
 import { describe, expect, it, vi } from 'vitest';
 
 import { Columns } from '../../generated/panel';
@@ -124,7 +125,8 @@ describe('PanelAdapter', () => {
   function panel(stop = () => Promise.resolve()) {
     const live = new FakeLive();
     const model = new RunModel(live, 'r-1');
-    const charts = { read: () => ({}), keep: () => undefined };
+    const changed = new Signal<unknown, void>({});
+    const charts = { read: () => ({}), keep: () => undefined, changed };
     return { live, model, adapter: new PanelAdapter(model, stop, charts) };
   }
 

@@ -160,6 +160,24 @@ describe('the panel', () => {
     await vi.waitFor(() => expect(weight()?.textContent).toContain('0.90'));
   });
 
+  it('is headed by the name of its run; the id stands below', async () => {
+    const host = document.createElement('div');
+    document.body.append(host);
+    renderPanel(
+      {
+        get: name => (name === 'state' ? { ...STATE, title: 'lr 2e-3' } : null),
+        on: () => undefined,
+        off: () => undefined,
+        send: () => undefined
+      },
+      host
+    );
+    const text = (part: string) =>
+      host.querySelector(`.llmops-${part}`)?.textContent;
+    await vi.waitFor(() => expect(text('title')).toBe('lr 2e-3'));
+    expect(text('facts')).toContain('tags-1');
+  });
+
   it('hides samples and replicas that a run does not have', async () => {
     const host = await drawn({
       ...STATE,

@@ -41,6 +41,7 @@ export function CompareView(props: IProps): JSX.Element {
         <Difference
           key={`${difference.before} ${difference.after}`}
           difference={difference}
+          runs={comparison.runs}
           trans={trans}
         />
       ))}

@@ -224,7 +224,9 @@ describe('the notification', () => {
       message: 'no memory',
       remedy: 'less'
     });
-    expect(endText(run, trans)).toBe('Run a failed: no memory\nTry: less');
+    expect(endText(run, trans)).toBe(
+      'Run lora (a) failed: no memory\nTry: less'
+    );
     const long = row('a', { state: 'FAILED', message: 'x'.repeat(5000) });
     expect(endText(long, trans).length).toBeLessThanOrEqual(400);
   });
@@ -234,14 +236,16 @@ describe('the notification', () => {
       state: 'SUCCEEDED',
       figures: [figure('reward', '1.2', true)]
     });
-    expect(endText(run, trans)).toBe('Run a succeeded: reward 1.2');
-    expect(endText({ ...run, figures: [] }, trans)).toBe('Run a succeeded');
+    expect(endText(run, trans)).toBe('Run lora (a) succeeded: reward 1.2');
+    expect(endText({ ...run, figures: [] }, trans)).toBe(
+      'Run lora (a) succeeded'
+    );
     const rate = figure('rows/s', '106', true);
     const scored = {
       ...run,
       figures: [{ ...rate, unit: 'per_second' as const }]
     };
-    expect(endText(scored, trans)).toBe('Run a succeeded: 106 rows/s');
+    expect(endText(scored, trans)).toBe('Run lora (a) succeeded: 106 rows/s');
   });
 });
 
