@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from llmops_kernel.config.models.data_sources import RowFormat, TrainData, TrainSource
+from llmops_kernel.config.models.data.sources import RowFormat, TrainData, TrainSource
 from llmops_kernel.config.models.section import Section
 
 Dtype = Literal["float32", "bfloat16"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.data_sources import TrainSource
+from llmops_kernel.config.models.data.sources import TrainSource
 from llmops_kernel.config.models.sections import CATALOGUE, DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import Problem, closest, did_you_mean, listed
@@ -27,7 +27,7 @@ def check_files(
     """Return what is wrong with the config's local data, hooks and model.
 
     Hub ids and URLs are not read. Relative paths start at `workspace`. Data files are read row
-    by row, up to 512 MiB each (or `max_rows`); the workers check the rest. What depends on a
+    by row, up to 64 MiB each (or `max_rows`); the workers check the rest. What depends on a
     field in `wrong`, whose value is not known, is not checked.
     """
     hooks = _hooks_path(config, workspace)

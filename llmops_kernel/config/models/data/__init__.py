@@ -1,0 +1,1 @@
+"""Training rows: one source, or several with weights."""
