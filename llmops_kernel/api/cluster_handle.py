@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.services.run_table.listing import newest
 from llmops_kernel.services.scoring import standing
-from llmops_kernel.services.scoring.engine import ensure_engine
 from llmops_kernel.services.submission import ConfigLike
 
 
@@ -62,13 +62,14 @@ class Cluster:
         *,
         workspace: Path | str | None = None,
         overrides: Overrides = (),
+        progress: Progress | None = None,
         **settings: Any,
     ) -> Run:
         """Submit a run and return as soon as Ray has accepted it.
 
         `config` is a `*.train.yaml` file, a dict or a `TrainingConfig`; or a script of yours:
         `submit("train.py", args=["--lr", "1e-4"], num_workers=2)`, a `*.script.yaml` file or a
-        `ScriptConfig`. Changes are given as
+        `ScriptConfig`; or a score config, as for `score`. Changes are given as
         keywords (`learning_rate=1e-4`, `method="full"`) or as
         `overrides=["optimizer.learning_rate=1e-4"]`. `workspace` is the folder of code and
         data to upload with the run; relative paths start there; default: the folder of the
@@ -78,10 +79,7 @@ class Cluster:
         wanted = submission.from_config(
             config, workspace=workspace, overrides=overrides, settings=settings
         )
-        record = submission.submit(
-            self.access, wanted, store=self._backend.store, progress=default_progress()
-        )
-        return Run(self._backend, record.run_id, provider=self.access.provider)
+        return self._submitted(wanted, progress)
 
     def score(
         self,
@@ -95,18 +93,18 @@ class Cluster:
     ) -> Run:
         """Submit a score run: a `*.score.yaml` file or a `ScoreConfig`.
 
-        As `submit`, but on a local cluster vLLM's own environment is made first where the config
-        may use it, once a machine; with `make_env=False` Transformers is used without one. Raises
+        As `submit`: on a local cluster vLLM's own environment is made first where the config may
+        use it, once a machine. With `make_env=False` Transformers is used without one. Raises
         ConfigError with all mistakes at once, MissingDependencyError.
         """
         wanted = submission.from_config(
             config, workspace=workspace, overrides=overrides, settings=settings
         )
-        progress = progress or default_progress()
-        if make_env:
-            ensure_engine(wanted.request.config, self.access.provider, progress=progress)
+        return self._submitted(replace(wanted, prepares=make_env), progress)
+
+    def _submitted(self, wanted: submission.Submission, progress: Progress | None) -> Run:
         record = submission.submit(
-            self.access, wanted, store=self._backend.store, progress=progress
+            self.access, wanted, store=self._backend.store, progress=progress or default_progress()
         )
         return Run(self._backend, record.run_id, provider=self.access.provider)
 

@@ -105,6 +105,9 @@ class RunKind:
     complete: str = ""
     """`module:attribute` of a function (config, store) -> config that fills in at submission what
     depends on the store, such as the model of an earlier run; it may raise LLMOpsError."""
+    prepare: str = ""
+    """`module:attribute` of a function (config, provider, progress=...) that makes at submission
+    what its runs need on this machine; it may take minutes, and raise LLMOpsError."""
     programs: Mapping[str, Program] = field(default_factory=dict)
     """What may be submitted instead of a config file, by extension."""
     view: type[RunView] = RunView

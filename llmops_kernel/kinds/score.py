@@ -68,6 +68,7 @@ SCORE = RunKind(
     entrypoint="python -m llmops_kernel.score.driver",
     config_file="llmops_kernel.kinds.score_config:SCORE_FILE",
     complete="llmops_kernel.services.scoring.model:with_model",
+    prepare="llmops_kernel.services.scoring.engine:ensure_engine",
     view=ScoreView,
     figures=(
         _rate("rows_per_second", "rows/s", listed=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from llmops_kernel import score_env
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.template import new_file
 from llmops_kernel.config.models.score.config import ScoreConfig
@@ -17,6 +18,10 @@ Score config: a model's answers for each row of a table. Lines with a default va
 Check it with `llmops check FILE` and run it with `llmops score FILE`.
 """
 _ROWS = (".jsonl", ".parquet")
+_FIRST = (
+    "This machine has no vLLM yet: to run on a local cluster its own environment is made first, in"
+    " minutes and with 4 GB. engine.type=transformers needs none."
+)
 _HOOKS = ("format_prompt", "format_example")
 
 
@@ -106,6 +111,7 @@ def effect(config: ScoreConfig) -> list[str]:
         f"Uses {engine.type} on {engine.replicas} replica{'' if engine.replicas == 1 else 's'};"
         f" a loaded engine waits {engine.keep_s:g} s for the next job.",
         f"Writes Parquet parts of {config.output.part_rows:,} rows to {where}.",
+        *([_FIRST] if score_env.is_missing(engine.type) else ()),
     ]
 
 

@@ -4,6 +4,6 @@ vLLM pins torch and transformers to other releases than training uses. Whoever s
 vLLM names `python()` as its `py_executable`. `llmops_kernel.services.score_env` makes it.
 """
 
-from llmops_kernel.score_env.place import ENV_VAR, Part, parts, path, python, ready
+from llmops_kernel.score_env.place import ENV_VAR, Part, is_missing, parts, path, python, ready
 
-__all__ = ["ENV_VAR", "Part", "parts", "path", "python", "ready"]
+__all__ = ["ENV_VAR", "Part", "is_missing", "parts", "path", "python", "ready"]

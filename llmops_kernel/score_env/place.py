@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import sys
 from dataclasses import dataclass
@@ -49,6 +50,12 @@ def ready(root: Path | None = None) -> bool:
     """Whether the environment can be used: a half-made one cannot."""
     is_ours = ENV_VAR not in os.environ
     return python(root).exists() and (not is_ours or (path(root) / MADE).exists())
+
+
+def is_missing(engine: str) -> bool:
+    """Whether `engine.type` may be answered by vLLM, and this machine has none yet."""
+    may_be_vllm = engine in ("auto", "vllm")
+    return may_be_vllm and importlib.util.find_spec("vllm") is None and not ready()
 
 
 def parts() -> list[Part]:

@@ -45,6 +45,8 @@ class Submission:
     """Whether lists leave the run out unless asked for."""
     env_vars: Mapping[str, str] | None = None
     """Environment variables of this one attempt."""
+    prepares: bool = True
+    """Whether what the kind needs on this machine is made first, such as vLLM's environment."""
 
 
 def from_config(
@@ -115,9 +117,16 @@ def submit(
     store: RunStore,
     progress: Progress | None = None,
 ) -> RunRecord:
-    """Submit to a cluster and return as soon as Ray has accepted the job."""
+    """Submit to a cluster and return as soon as Ray has accepted the job.
+
+    What the kind needs on this machine is made first: of a scoring vLLM's own environment, once
+    and in minutes. Raises MissingDependencyError.
+    """
     request = completed(submission.request, store)
     info = cluster.ready_info(progress=progress)
+    prepare = kind_named(request.kind).prepare
+    if prepare and submission.prepares:
+        load_attribute(prepare)(request.config, cluster.provider, progress=progress)
     with cluster.client() as client:
         record, _ = submit_run(
             store=store,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from llmops_kernel.cli.app import RUNS, command
-from llmops_kernel.cli.runs.submit import Follow, OnCluster, Workspace, submitted
+from llmops_kernel.cli.runs.submit import Follow, OnCluster, Workspace, lines_on, submitted
 
 Changes = Annotated[
     list[str] | None,
@@ -40,13 +40,12 @@ def score(
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
 
-    console = out(stderr=True)
     target = api.cluster(cluster)
     run = target.score(
         config,
         overrides=overrides or (),
         workspace=workspace,
         make_env=make_env,
-        progress=lambda text: console.print(text, highlight=False, markup=False),
+        progress=lines_on(out(stderr=True)),
     )
     submitted(run, cluster=cluster, follow=follow)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,9 +13,11 @@ import typer
 from llmops_kernel.cli.app import RUNS, command
 from llmops_kernel.cli.complete import clusters as complete_cluster
 from llmops_kernel.cli.complete import runs as complete_run
-from llmops_kernel.cli.runs.upload import print_left_out, print_upload
+from llmops_kernel.cli.runs.upload import print_upload
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from llmops_kernel.api import Run
 
 EXIT_CODES = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 3}
@@ -84,12 +86,31 @@ def submit(
     settings: dict[str, Any] = {} if workers is None else {"num_workers": workers}
     if dry_run:
         return print_upload(config, overrides, workspace=workspace, settings=settings)
-    with out(stderr=True).status("Submitting ..."):
+    console = out(stderr=True)
+    with console.status("Submitting ..."):
         target = api.cluster(cluster)
         changes = changes_in(overrides or (), config)
-        run = target.submit(config, overrides=changes, workspace=workspace, **settings)
-    print_left_out(run.record.left_out)
+        run = target.submit(
+            config,
+            overrides=changes,
+            workspace=workspace,
+            progress=lines_on(console),
+            **settings,
+        )
     return submitted(run, cluster=cluster, follow=follow)
+
+
+def lines_on(console: Console) -> Callable[[str], None]:
+    """Return a function that prints each new line of progress; it stays, as what was left out."""
+    shown = ""
+
+    def report(text: str) -> None:
+        nonlocal shown
+        if text != shown:
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+        shown = text
+
+    return report
 
 
 def submitted(run: Run, *, cluster: str, follow: bool) -> None:

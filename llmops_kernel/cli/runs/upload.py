@@ -13,6 +13,7 @@ def print_upload(
     config: Path, changes: Sequence[str] | None, *, workspace: Path | None, settings: dict[str, Any]
 ) -> None:
     """Print each file that a submission would upload; nothing is written or sent."""
+    from llmops_kernel.cli.console import out
     from llmops_kernel.config.counted import counted
     from llmops_kernel.services import submission
     from llmops_kernel.views.format import byte_size
@@ -29,13 +30,5 @@ def print_upload(
         typer.echo(f"{name:{width}}  {byte_size(entry.size_bytes)}")
     count, size = len(found.files), byte_size(found.size_bytes)
     typer.echo(f"{counted(count, 'file')}, {size}, would be uploaded from {found.root}")
-    print_left_out(found.left_out)
-
-
-def print_left_out(left_out: Sequence[str]) -> None:
-    """Print what was not uploaded because it usually holds secrets."""
-    from llmops_kernel.cli.console import out
-    from llmops_kernel.services.submission import about_left_out
-
-    if line := about_left_out(left_out):
+    if line := submission.about_left_out(found.left_out):
         out(stderr=True).print(line, markup=False, soft_wrap=True)

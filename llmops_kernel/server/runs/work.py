@@ -128,7 +128,7 @@ def submit(
         operations,
         "submit",
         wanted.request.name,
-        lambda: submission.submit(cluster, wanted, store=backend.store).run_id,
+        _submitting(cluster, wanted, backend),
         line="Packing the workspace and uploading what the cluster lacks",
     )
 
@@ -154,6 +154,16 @@ def _wanted(body: SubmitBody, root: Path) -> Submission:
     return replace(wanted, config_path=shown)
 
 
+def _submitting(
+    cluster: clusters.ClusterAccess, wanted: Submission, backend: Backend
+) -> Callable[[Progress], str]:
+    def work(report: Progress) -> str:
+        record = submission.submit(cluster, wanted, store=backend.store, progress=report)
+        return record.run_id
+
+    return work
+
+
 def resubmit(
     operations: Operations, backend: Backend, ref: str, body: ResubmitBody
 ) -> OperationInfo:
@@ -165,7 +175,7 @@ def resubmit(
         operations,
         "resubmit",
         run.id,
-        lambda: submission.submit(cluster, wanted, store=backend.store).run_id,
+        _submitting(cluster, wanted, backend),
         line=f"Submitting {wanted.request.name} to cluster {cluster.name}",
     )
 
@@ -197,7 +207,7 @@ def delete(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
 def _act(
     operations: Operations, kind: str, run: Run, act: Callable[[], object], *, line: str
 ) -> OperationInfo:
-    def work() -> str:
+    def work(_: Progress) -> str:
         act()
         return run.id
 
@@ -205,12 +215,12 @@ def _act(
 
 
 def _start(
-    operations: Operations, kind: str, what: str, work: Callable[[], str], *, line: str
+    operations: Operations, kind: str, what: str, work: Callable[[Progress], str], *, line: str
 ) -> OperationInfo:
-    """Start `work`, which returns a run's id, with one line of progress."""
+    """Start `work`, which returns a run's id; `line` is the first one of its progress."""
 
     def reported(report: Progress) -> dict[str, Any]:
         report(line)
-        return {"run_id": work()}
+        return {"run_id": work(report)}
 
     return operations.start(kind, what, reported)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +10,7 @@ from llmops_kernel import score_env
 from llmops_kernel.providers.protocol import ClusterProvider, Progress
 from llmops_kernel.services.score_env import make
 
-_MAY_BE_VLLM = ("auto", "vllm")
+_LOG = logging.getLogger(__name__)
 
 
 def ensure_engine(
@@ -18,10 +18,9 @@ def ensure_engine(
 ) -> None:
     """Make the environment unless it is there, is not needed, or is the worker image's matter.
 
-    `config`: of a score run, resolved. Raises MissingDependencyError.
+    `config`: of a score run, resolved. Without `progress` its lines are logged as warnings, which
+    Python prints: nobody waits minutes for something unknown. Raises MissingDependencyError.
     """
     kind = (config.get("engine") or {}).get("type")
-    if kind not in _MAY_BE_VLLM or not provider.shares_disk:
-        return
-    if importlib.util.find_spec("vllm") is None and not score_env.ready():
-        make(progress)
+    if provider.shares_disk and score_env.is_missing(str(kind)):
+        make(progress or _LOG.warning)
