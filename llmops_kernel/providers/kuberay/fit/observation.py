@@ -276,6 +276,8 @@ def _looked_up(
         if what.startswith("log "):
             if isinstance(answer, str):
                 logs[what.removeprefix("log ")] = answer
+            elif code == 403 and "pod logs" not in denied:
+                denied.append("pod logs")
         elif not isinstance(answer, Exception):
             found[what] = answer
         elif code == 404 and what == "kueue":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from llmops_kernel.providers.kuberay.fit.capacity import Fit, podsets_of, queue_verdict
@@ -19,8 +20,11 @@ from llmops_kernel.providers.kuberay.resource.objects import (
     text,
     whole,
 )
+from llmops_kernel.providers.kuberay.resource.status import is_elastic
 from llmops_kernel.providers.protocol import Waiting
 
+_UID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+_UIDS: Final = re.compile(r"\s*\((?:Job)?UID: [^()]*\)")
 _PATIENCE_S: Final = 10.0
 """Patience with Kueue, which creates the workload within a second or two."""
 
@@ -29,10 +33,10 @@ def queue_reasons(observation: ClusterObservation) -> list[Waiting]:
     """Return the reasons; empty for a cluster without a queue and for one that was admitted."""
     if not observation.queue:
         return []
+    if not _is_held(observation):
+        return _slice_waits(observation)
     workload = workload_of(observation)
     if workload is not None and condition(workload, "Admitted").get("status") == "True":
-        return []
-    if not _is_held(observation):
         return []
     found = _queue_fault(observation) or _workload_waits(workload, observation)
     return [found] if found else []
@@ -45,8 +49,12 @@ def _is_held(observation: ClusterObservation) -> bool:
 
 def workload_of(observation: ClusterObservation) -> Obj | None:
     """Return the newest Workload that Kueue has created for this very cluster."""
+    return max(_own(observation), key=lambda workload: created_s(workload) or 0.0, default=None)
+
+
+def _own(observation: ClusterObservation) -> list[Obj]:
     uid = text(observation.raycluster, "metadata", "uid")
-    own = [
+    return [
         workload
         for workload in observation.workloads or ()
         for owner in objects(workload, "metadata", "ownerReferences")
@@ -54,7 +62,24 @@ def workload_of(observation: ClusterObservation) -> Obj | None:
         and owner.get("name") == observation.name
         and (not uid or owner.get("uid") in (uid, None, ""))
     ]
-    return max(own, key=lambda workload: created_s(workload) or 0.0, default=None)
+
+
+def _slice_waits(observation: ClusterObservation) -> list[Waiting]:
+    """Return why the new workers of an elastic cluster, which runs, are held back.
+
+    Kueue makes another Workload of the new size, a slice, and keeps the admitted one until the
+    new one is admitted.
+    """
+    if not is_elastic(observation.raycluster):
+        return []
+    for workload in _own(observation):
+        over = ("Admitted", "Finished")
+        if not any(condition(workload, kind).get("status") == "True" for kind in over):
+            found = _check(workload, observation) or _no_quota(
+                workload, observation, what=f"workload {name_of(workload)} of its new size waits"
+            )
+            return [found]
+    return []
 
 
 # The queue itself
@@ -119,7 +144,7 @@ def _workload_waits(workload: Obj | None, observation: ClusterObservation) -> Wa
     if isinstance(spec, dict) and spec.get("active") is False:
         return _stuck(
             f"its workload was removed from queue {observation.queue} (deactivated)"
-            f"{_said(workload)}",
+            f"{_said(workload, observation)}",
             "a user, or too many evictions, deactivated it; `llmops resume` queues it again",
         )
     if check := _check(workload, observation):
@@ -154,7 +179,7 @@ def _check(workload: Obj, observation: ClusterObservation) -> Waiting | None:
         state = text(check, "state")
         if state == "Ready":
             continue
-        why = one_line(text(check, "message"))
+        why = _readable(text(check, "message"), observation)
         reported = f"admission check {text(check, 'name')} is {state or 'not known'}"
         return Waiting(
             message=f"queue {observation.queue} has reserved its quota; {reported}"
@@ -166,12 +191,17 @@ def _check(workload: Obj, observation: ClusterObservation) -> Waiting | None:
     return None
 
 
-def _no_quota(workload: Obj, observation: ClusterObservation) -> Waiting:
+def _no_quota(workload: Obj, observation: ClusterObservation, *, what: str = "it waits") -> Waiting:
     reserved = condition(workload, "QuotaReserved")
-    why = one_line(text(reserved, "message"))
-    parts = [_evicted(workload), _use(workload, observation), why, _behind(observation)]
+    why = _readable(text(reserved, "message"), observation)
+    parts = [
+        _evicted(workload, observation),
+        _use(workload, observation),
+        why,
+        _behind(observation),
+    ]
     never = "maximum capacity" in why or _is_too_much(observation)
-    first = f"it waits for quota of queue {observation.queue}"
+    first = f"{what} for quota of queue {observation.queue}"
     return Waiting(
         message="; ".join([first, *filter(None, parts)]),
         remedy="request less, or use another queue: this one can never provide so much"
@@ -192,21 +222,40 @@ def _is_too_much(observation: ClusterObservation) -> bool:
     return found.fit is Fit.NEVER
 
 
-def _evicted(workload: Obj) -> str:
+def _evicted(workload: Obj, observation: ClusterObservation) -> str:
     evicted = condition(workload, "Evicted")
     if evicted.get("status") != "True":
         return ""
     preempted = condition(workload, "Preempted")
     reported = preempted if preempted.get("status") == "True" else evicted
-    why = one_line(text(reported, "message") or text(reported, "reason"))
+    why = _readable(text(reported, "message") or text(reported, "reason"), observation)
     what = "preempted" if text(evicted, "reason") == "Preempted" else "evicted"
     return f"it was {what}{f': {why}' if why else ''}"
 
 
-def _said(workload: Obj) -> str:
+def _said(workload: Obj, observation: ClusterObservation) -> str:
     evicted = condition(workload, "Evicted")
-    why = one_line(text(evicted, "message"))
+    why = _readable(text(evicted, "message"), observation)
     return f": {why}" if why else ""
+
+
+def _readable(message: str, observation: ClusterObservation) -> str:
+    """Return Kueue's words in one line, with the names of clusters in place of uids."""
+    names: dict[str, str] = {}
+    for workload in observation.workloads or ():
+        owners = objects(workload, "metadata", "ownerReferences")
+        name = next((text(one, "name") for one in owners), name_of(workload))
+        for uid in (text(workload, "metadata", "uid"), *(text(one, "uid") for one in owners)):
+            names[uid] = name
+
+    def named(found: re.Match[str]) -> str:
+        known = next((names[uid] for uid in _UID.findall(found[0]) if uid in names), "")
+        return f" of cluster {known}" if known else ""
+
+    def alone(found: re.Match[str]) -> str:
+        return names.get(found[0], f"{found[0][:8]}…")
+
+    return one_line(_UID.sub(alone, _UIDS.sub(named, message)))
 
 
 def _use(workload: Obj, observation: ClusterObservation) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llmops_kernel.providers.dashboard.demand import demand_reasons
-from llmops_kernel.providers.kuberay.api.rbac import rbac_file
+from llmops_kernel.providers.kuberay.api.rbac import RULES, rbac_file
 from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation
 from llmops_kernel.providers.kuberay.resource.objects import (
     fields,
@@ -21,8 +21,24 @@ from llmops_kernel.providers.kuberay.waiting.queue import queue_reasons
 from llmops_kernel.providers.protocol import Waiting
 
 _MAX = 6
-CLUSTER_WIDE = frozenset({"nodes", "pods of other namespaces", "clusterqueues"})
-"""What no Role of a namespace can grant."""
+CLUSTER_WIDE = {
+    "nodes": "list nodes",
+    "pods of other namespaces": "list pods",
+    "clusterqueues": "list clusterqueues",
+}
+"""What no Role of a namespace can grant, and its verb and resource."""
+_KUEUE = "kueue.x-k8s.io"
+_OF_ROLE = {
+    "pods": ("list", "", "pods"),
+    "pod logs": ("get", "", "pods/log"),
+    "events": ("list", "", "events"),
+    "the namespace": ("get", "", "namespaces"),
+    "resourcequotas": ("list", "", "resourcequotas"),
+    "persistentvolumeclaims": ("list", "", "persistentvolumeclaims"),
+    "workloads": ("list", _KUEUE, "workloads"),
+    "localqueues": ("list", _KUEUE, "localqueues"),
+}
+"""Verb, API group and resource of what is hidden."""
 
 
 def waiting(observation: ClusterObservation) -> tuple[Waiting, ...]:
@@ -84,14 +100,23 @@ def _needs_others(reasons: Iterable[Waiting]) -> bool:
     return any(reason.kind in ("capacity", "queue", "quota", "") for reason in reasons)
 
 
+def _right(what: str) -> str:
+    """Return `list events (rule 5)`."""
+    if what not in _OF_ROLE:
+        return f"read {what}"
+    verb, group, resource = _OF_ROLE[what]
+    rule = RULES.get((group, resource))
+    return f"{verb} {resource}{f' (rule {rule})' if rule else ''}"
+
+
 def _unknowns(observation: ClusterObservation, reasons: Iterable[Waiting]) -> list[Waiting]:
     found = []
     of_role = [what for what in observation.denied if what not in CLUSTER_WIDE]
     if of_role:
         found.append(
             Waiting(
-                message=f"Missing permission to read: {', '.join(of_role)}",
-                remedy=f"ask an administrator to grant it: {rbac_file()} has the rules",
+                message=f"Missing permission to {', '.join(map(_right, of_role))}",
+                remedy=f"ask an administrator to grant it: {rbac_file()} has these rules",
                 kind="permission",
             )
         )
@@ -99,7 +124,8 @@ def _unknowns(observation: ClusterObservation, reasons: Iterable[Waiting]) -> li
     if others and _needs_others(reasons):
         found.append(
             Waiting(
-                message=f"Missing permission to read in the whole cluster: {', '.join(others)}",
+                message="Missing permission in the whole cluster to"
+                f" {', '.join(CLUSTER_WIDE[what] for what in others)}",
                 remedy="this is optional and needs a ClusterRole: `llmops cluster rbac TEMPLATE"
                 " --for user:NAME --cluster-wide` prints it",
                 kind="permission",

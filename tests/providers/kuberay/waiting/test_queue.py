@@ -55,6 +55,15 @@ def cluster_queue(*conditions: dict[str, Any], used: str = "16", **spec: Any) ->
     }
 
 
+UID = "5c023c28-8533-4927-b266-56bca5e310c1"
+
+
+def of_other() -> dict[str, Any]:
+    """A workload of another cluster."""
+    owner = {"kind": "RayCluster", "name": "other", "uid": "u2"}
+    return {"metadata": {"name": "raycluster-other-1", "uid": UID, "ownerReferences": [owner]}}
+
+
 def queued(*workloads: dict[str, Any], age_s: float = 60.0, **kw: Any) -> ClusterObservation:
     given = {
         "kueue": KUEUE,
@@ -102,6 +111,30 @@ CASES: dict[str, tuple[ClusterObservation, str, str, bool]] = {
         "request > maximum capacity (32 > 16)",
         "this one can never provide so much",
         True,
+    ),
+    "preempted by a cluster that is seen": (
+        queued(
+            workload(
+                is_("QuotaReserved", no=True),
+                is_("Evicted", reason="Preempted"),
+                is_(
+                    "Preempted",
+                    message=f"Preempted to accommodate a workload (UID: {UID}, JobUID: {UID[::-1]})"
+                    " due to prioritization in the ClusterQueue",
+                ),
+            ),
+            of_other(),
+        ),
+        "it was preempted: Preempted to accommodate a workload of cluster other due to"
+        " prioritization in the ClusterQueue",
+        "queue_priority",
+        False,
+    ),
+    "a uid that nobody knows": (
+        queued(workload(is_("QuotaReserved", no=True, message=f"waits for {UID}"))),
+        "waits for 5c023c28…",
+        "suspend a cluster",
+        False,
     ),
     "preempted": (
         queued(
@@ -239,3 +272,32 @@ def test_of_a_cluster_of_multikueue_no_local_pod_is_expected() -> None:
         workloads=[workload(is_("QuotaReserved"), is_("Admitted"), admissionChecks=[check])],
     )
     assert waiting(given) == ()
+
+
+def test_new_workers_of_an_elastic_cluster_wait_for_the_quota_of_their_slice() -> None:
+    gate = [{"name": "kueue.x-k8s.io/elastic-job"}]
+    cluster = raycluster(
+        replicas=2,
+        labels={"kueue.x-k8s.io/queue-name": "team-a"},
+        annotations={"kueue.x-k8s.io/elastic-job": "true"},
+        spec={"suspend": False, "headGroupSpec": {"template": {"spec": {"schedulingGates": gate}}}},
+    )
+    old = workload(is_("QuotaReserved"), is_("Admitted"))
+    new = workload(is_("QuotaReserved", no=True, message="insufficient unused quota"))
+    new["metadata"]["name"] = "raycluster-c-2"
+    seen = {
+        "kueue": KUEUE,
+        "local_queues": [local()],
+        "cluster_queues": [cluster_queue()],
+        "pods": [head(), pod("a", ready=True), pod("b", spec={"schedulingGates": gate})],
+    }
+    first = waiting(observation(cluster, workloads=[old, new], **seen))[0]
+    assert first.message.startswith(
+        "Workload raycluster-c-2 of its new size waits for quota of queue team-a; queue team-a is"
+        " at 16 of 16 nvidia.com/gpu; insufficient unused quota"
+    )
+    assert (first.kind, first.is_stuck) == ("quota", False)
+    # The slice that was replaced has finished, and the new one is admitted.
+    old["status"]["conditions"].append(is_("Finished"))
+    new["status"]["conditions"] = [is_("QuotaReserved"), is_("Admitted")]
+    assert "quota" not in str(waiting(observation(cluster, workloads=[old, new], **seen)))

@@ -64,10 +64,10 @@ def test_the_group_is_named_when_there_are_several() -> None:
 def test_what_could_not_be_looked_at_is_reported_last() -> None:
     found = waiting(one(unscheduled(), denied=("nodes", "events"), silent=("resourcequotas",)))
     assert [reason.kind for reason in found] == ["capacity", *["permission"] * 3]
-    assert found[1].message == "Missing permission to read: events"
+    assert found[1].message == "Missing permission to list events (rule 5)"
     assert "rbac.yaml" in found[1].remedy
     # No Role of a namespace can grant it.
-    assert found[2].message == "Missing permission to read in the whole cluster: nodes"
+    assert found[2].message == "Missing permission in the whole cluster to list nodes"
     assert "--cluster-wide" in found[2].remedy
 
 
@@ -137,7 +137,7 @@ def test_pods_that_may_not_be_seen_are_not_taken_for_missing() -> None:
     first, rights = waiting(hidden)
     assert "the reason is unknown" in first.message
     assert "has not made the pods" not in first.message
-    assert rights.message == "Missing permission to read: pods"
+    assert rights.message == "Missing permission to list pods (rule 3)"
 
 
 def test_the_schedulers_words_about_other_pods_are_left_out() -> None:
