@@ -30,7 +30,6 @@ def test_two_share_the_work_and_what_one_had_when_it_was_killed_is_done_again(
     assert all(row["output"] == row["text"] for row in found)
     assert set(run.view.members) == set(shares)
     assert all(_rate(run, one) > 0 for one in shares)
-    assert run.view.phases(), "reported once each, though both are ready at about one time"
 
 
 def _rate(run: llmops.Run, replica: str) -> float:
