@@ -279,6 +279,11 @@ export interface CheckBody {
   text: string;
   /** Also check the files that it names. */
   with_files?: boolean;
+  /**
+   * Also read, format and tokenise some rows, look up a hub id and try the output's folder, which
+   * takes seconds: for training configs.
+   */
+  closely?: boolean;
   /** Overrides, `section.field=value`. */
   overrides?: string[];
 }
@@ -332,7 +337,12 @@ export interface ConfigCheck {
   name: string | null;
   /** The values as written, sections expanded; null if the text is not YAML. */
   values: Record<string, unknown> | null;
+  /** What makes it invalid. */
   diagnostics: ConfigDiagnostic[];
+  /** What need not stop a run. */
+  warnings: ConfigDiagnostic[];
+  /** What was tried with `closely`, and what could not be: one sentence per item. */
+  checked: string[];
 }
 
 /** One completion. */

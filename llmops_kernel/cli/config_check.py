@@ -16,6 +16,7 @@ from llmops_kernel.config.assist.file_kinds import TRAIN, Kind
 from llmops_kernel.config.problems import Problem, ordered
 from llmops_kernel.config.reading.yaml_source import read_text
 from llmops_kernel.errors import ConfigError
+from llmops_kernel.services.check.closely import Closely, look_closely
 from llmops_kernel.services.configs import file_kind_of
 
 
@@ -30,6 +31,8 @@ class FileCheck:
     facts: dict[str, str] = field(default_factory=dict)
     """The effect in a few words, by label; empty: the effect's lines are shown."""
     config: Any = None
+    checked: list[str] = field(default_factory=list)
+    """What was tried, and what could not be."""
 
     @property
     def is_valid(self) -> bool:
@@ -42,41 +45,67 @@ class FileCheck:
             "problems": [problem.to_dict() for problem in self.problems],
             "warnings": [problem.to_dict() for problem in self.warnings],
             "effect": self.effect,
+            "checked": self.checked,
         }
 
 
 def check_all(
-    paths: Sequence[Path], overrides: Sequence[str], *, workspace: Path | None
+    paths: Sequence[Path], overrides: Sequence[str], *, workspace: Path | None, quick: bool = False
 ) -> list[FileCheck]:
-    """Check each file with the files it names; relative paths start at `workspace`."""
-    return [_check(path, overrides, workspace) for path in paths]
+    """Check each file with the files it names; relative paths start at `workspace`.
+
+    Unless `quick` also by using what a training config names: some rows, the tokenizer, the hub.
+    """
+    return [_check(path, overrides, workspace, quick=quick) for path in paths]
 
 
-def _check(path: Path, overrides: Sequence[str], workspace: Path | None) -> FileCheck:
+def _check(
+    path: Path, overrides: Sequence[str], workspace: Path | None, *, quick: bool
+) -> FileCheck:
     kind = file_kind_of(path) or TRAIN
     try:
         text = read_text(path.expanduser(), siblings=kind.globs[0])
     except ConfigError as error:
         return FileCheck(str(path), list(error.problems))
+    folder = workspace or path.absolute().parent
     found = examine(
         kind,
         text,
         path=str(path),
-        folder=workspace or path.absolute().parent,
+        folder=folder,
         with_files=True,
         overrides=overrides,
         name=str(path),
     )
-    return _result(path, kind, found)
+    closely = Closely() if quick or found.config is None else _closely(path, found, folder)
+    return _result(path, kind, found, closely)
 
 
-def _result(path: Path, kind: Kind, found: Examined) -> FileCheck:
-    problems = ordered(found.problems)
+def _closely(path: Path, found: Examined, folder: Path) -> Closely:
+    with out(stderr=True).status(f"Checking {plain(str(path))} ...") as status:
+        return look_closely(
+            found.config,
+            folder,
+            known=found.problems,
+            progress=lambda text: status.update(f"{plain(text)} ..."),
+        )
+
+
+def _result(path: Path, kind: Kind, found: Examined, closely: Closely) -> FileCheck:
+    problems = ordered([*found.problems, *closely.problems])
+    warnings = [*found.warnings, *closely.warnings]
     if problems or found.config is None:
-        return FileCheck(str(path), problems)
+        return FileCheck(str(path), problems, warnings, checked=closely.notes)
     config = found.config
-    shown = kind.facts(config) if kind.facts else {}
-    return FileCheck(str(path), [], found.warnings, kind.effect(config), shown, config=config)
+    return FileCheck(
+        str(path),
+        [],
+        warnings,
+        kind.effect(config),
+        kind.facts(config) if kind.facts else {},
+        config=config,
+        checked=closely.notes,
+    )
 
 
 def report(found: Sequence[FileCheck], *, as_json: bool) -> None:
@@ -107,4 +136,6 @@ def _print(one: FileCheck) -> None:
 def _facts(one: FileCheck) -> dict[str, str]:
     shown = one.facts or {"effect": "\n".join(one.effect)}
     pairs = {"config": f"{plain(one.file)} is [green]valid[/]"}
+    if one.checked:
+        shown = shown | {"checked": "\n".join(one.checked)}
     return pairs | {label: plain(value) for label, value in shown.items()}

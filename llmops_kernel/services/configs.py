@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds import files
 from llmops_kernel.kinds.registry import USUAL
+from llmops_kernel.services.check.closely import Closely, look_closely
 from llmops_kernel.services.new_file import write_new
 from llmops_kernel.services.submission import ConfigLike, kind_of, load
 
@@ -35,17 +37,24 @@ def check(
     *,
     overrides: Overrides = (),
     workspace: Path | str | None = None,
+    quick: bool = False,
 ) -> Any:
     """Return the resolved config, such as a `TrainingConfig`.
 
     Raises ConfigError with all mistakes of the config or its files. Relative paths start in
-    `workspace`: by default the folder of the file, else the current one.
+    `workspace`: by default the folder of the file, else the current one. Unless `quick`, some rows
+    of a training config are formatted and tokenised, a hub id is looked up, the packages of
+    trackers and the output's folder are tried; what need not stop a run is a Python warning.
     """
     path = Path(config) if isinstance(config, str | Path) else None
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
     loaded = load(config, overrides)
-    if problems := files.file_kind(kind_of(config)).check_files(loaded, root):
+    problems = files.file_kind(kind_of(config)).check_files(loaded, root)
+    closely = Closely() if quick else look_closely(loaded, root, known=problems)
+    if problems := [*problems, *closely.problems]:
         raise config_error(problems)
+    for one in closely.warnings:
+        warnings.warn(str(one), stacklevel=2)
     return loaded
 
 

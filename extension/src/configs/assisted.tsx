@@ -18,12 +18,12 @@ import * as React from 'react';
 
 import { asTrouble } from '../api';
 import { ILLMOps, IPreferences } from '../tokens';
-import { Busy, IconButton, TroubleBox } from '../ui/parts';
+import { IconButton, TroubleBox } from '../ui/parts';
 import { ConfigCheck, ConfigDiagnostic, ConfigKind, Trouble } from '../wire';
 import { ClusterChoice } from './choice';
 import { ClusterChooser } from './chooser';
 import { configExtension, marks } from './editor';
-import { Findings } from './findings';
+import { Checking, Findings } from './findings';
 import { dataIcon, submitIcon } from './icons';
 import { Kinds } from './kinds';
 import { offsetAt } from './positions';
@@ -66,6 +66,7 @@ export class AssistedEditor {
     services.preferences.changed.connect(this.relint, this);
     widget.disposed.connect(() => {
       services.preferences.changed.disconnect(this.relint, this);
+      this._checking.abort();
       this._parts.dispose();
     });
     this.adapt();
@@ -95,18 +96,24 @@ export class AssistedEditor {
       return;
     }
     const answer = this.answer();
+    this._checking.abort();
+    const { signal } = (this._checking = new AbortController());
     answer.report({ busy: true });
     try {
-      const found = await check(this.services.llmops, {
+      const body = {
         kind: kind.name,
         path: this.path,
         text: this.text,
-        with_files: true
-      });
+        with_files: true,
+        closely: true
+      };
+      const found = await check(this.services.llmops, body, signal);
       answer.report({ check: found });
-      this.mark(found.diagnostics);
+      this.mark([...found.diagnostics, ...found.warnings]);
     } catch (error) {
-      answer.report({ trouble: asTrouble(error) });
+      if (!signal.aborted) {
+        answer.report({ trouble: asTrouble(error) });
+      }
     }
   }
 
@@ -149,7 +156,7 @@ export class AssistedEditor {
         icon: checkIcon,
         label: trans.__('Check'),
         tooltip: trans.__(
-          'Check this file and the files that it names, without saving'
+          'Check this file and what it names: files, some rows, the model’s tokenizer. Saves nothing'
         ),
         onClick: () => void this.check()
       })
@@ -253,6 +260,7 @@ export class AssistedEditor {
   private _compartment = new Compartment();
   private _parts = new DisposableSet();
   private _answer: Answer | null = null;
+  private _checking = new AbortController();
 }
 
 interface IAnswerState {
@@ -304,7 +312,7 @@ class Answer extends ReactWidget {
               {trans.__('The text was changed after this check.')}
             </div>
           )}
-          {busy && <Busy text={trans.__('Checking…')} />}
+          {busy && <Checking trans={trans} />}
           {trouble && <TroubleBox trouble={trouble} />}
           {found && <Findings check={found} trans={trans} onGo={onGo} />}
         </div>

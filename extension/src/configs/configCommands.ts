@@ -1,4 +1,5 @@
 import { JupyterFrontEnd } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
 import { PathExt } from '@jupyterlab/coreutils';
 import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import { IEditorTracker } from '@jupyterlab/fileeditor';
@@ -194,15 +195,22 @@ export async function textOf(
 
 async function checkFile(services: IServices, path: string): Promise<void> {
   const { app, llmops, trans } = services;
+  const name = PathExt.basename(path);
+  const id = Notification.emit(trans.__('Checking %1…', name), 'in-progress', {
+    autoClose: false
+  });
   try {
     const text = await textOf(app, path);
-    const body = { path, text, with_files: true };
+    const body = { path, text, with_files: true, closely: true };
     const check = await requests.check(llmops, body);
-    if (await showFindings(PathExt.basename(path), check, trans)) {
+    Notification.dismiss(id);
+    if (await showFindings(name, check, trans)) {
       await app.commands.execute('docmanager:open', { path });
     }
   } catch (error) {
     await showError(trans.__('This file was not checked'), error);
+  } finally {
+    Notification.dismiss(id);
   }
 }
 

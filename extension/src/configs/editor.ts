@@ -142,8 +142,8 @@ async function mistakes(
   const { llmops, kind, trans } = assisted;
   const body = { kind, path: assisted.path(), text: doc.toString() };
   try {
-    const { diagnostics } = await requests.check(llmops, body);
-    return marks(doc, diagnostics, trans);
+    const { diagnostics, warnings } = await requests.check(llmops, body);
+    return marks(doc, [...diagnostics, ...warnings], trans);
   } catch (error) {
     console.warn('llmops: this config was not checked', error);
     return [];

@@ -1,39 +1,92 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { Busy } from '../ui/parts';
 import { ConfigCheck, ConfigDiagnostic } from '../wire';
 
-/**
- * What a config works out to, or all that is wrong with it; with `onGo` each mistake is a
- * button that leads to its place.
- */
-export function Findings(props: {
+const SLOW_MS = 4000;
+
+interface IProps {
   check: ConfigCheck;
   trans: TranslationBundle;
+  /** With it each mistake is a button that leads to its place. */
   onGo?: (item: ConfigDiagnostic) => void;
-}): JSX.Element {
-  const { check, trans, onGo } = props;
-  if (check.valid) {
-    return (
-      <div className="llmops-configs-right" role="status">
-        {check.effect.map((line, index) => (
-          <div key={index}>{line}</div>
-        ))}
-      </div>
-    );
-  }
-  const count = check.diagnostics.length;
+}
+
+/**
+ * What a config works out to, or all that is wrong with it; then warnings, and what was tried.
+ */
+export function Findings(props: IProps): JSX.Element {
+  const { check, trans } = props;
+  const { valid, effect, diagnostics, warnings, checked } = check;
   return (
-    <div className="llmops-configs-wrong" role="alert">
-      <div>{trans._n('1 problem:', '%1 problems:', count)}</div>
-      <ul>
-        {check.diagnostics.map((item, index) => (
-          <li key={index}>
-            <Finding item={item} trans={trans} onGo={onGo} />
-          </li>
-        ))}
-      </ul>
-    </div>
+    <>
+      {valid && (
+        <div className="llmops-configs-right" role="status">
+          {effect.map((line, index) => (
+            <div key={index}>{line}</div>
+          ))}
+        </div>
+      )}
+      {!valid && (
+        <div className="llmops-configs-wrong" role="alert">
+          <div>
+            {trans._n('1 problem:', '%1 problems:', diagnostics.length)}
+          </div>
+          <Items {...props} items={diagnostics} />
+        </div>
+      )}
+      {warnings.length > 0 && (
+        <div
+          className="llmops-configs-wrong llmops-configs-warned"
+          role="status"
+        >
+          <div>{trans._n('1 warning:', '%1 warnings:', warnings.length)}</div>
+          <Items {...props} items={warnings} />
+        </div>
+      )}
+      {checked.length > 0 && (
+        <ul
+          className="llmops-configs-tried"
+          aria-label={trans.__('What was checked')}
+        >
+          {checked.map((line, index) => (
+            <li key={index}>{line}</li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+/**
+ * Shown while a check goes on; says after some seconds what may need them.
+ */
+export function Checking({ trans }: { trans: TranslationBundle }): JSX.Element {
+  const [isSlow, setSlow] = React.useState(false);
+  React.useEffect(() => {
+    const timer = setTimeout(() => setSlow(true), SLOW_MS);
+    return () => clearTimeout(timer);
+  }, []);
+  const text = isSlow
+    ? trans.__(
+        'Checking: reading and tokenising rows, contacting the hub for ids that are not on this machine…'
+      )
+    : trans.__('Checking…');
+  return <Busy text={text} />;
+}
+
+function Items(
+  props: IProps & { items: readonly ConfigDiagnostic[] }
+): JSX.Element {
+  return (
+    <ul>
+      {props.items.map((item, index) => (
+        <li key={index}>
+          <Finding item={item} trans={props.trans} onGo={props.onGo} />
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -24,6 +24,7 @@ from llmops_kernel.config.reading.yaml_positions import Place, Places
 from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import ConfigError
 
+Severity = Literal["error", "warning"]
 _TEXT = "this text"
 _MISSING = ("is missing", "this section is missing")
 _KEYS = ("unknown key", "cannot be set here", "Transformers has no such training argument")
@@ -37,7 +38,7 @@ class Diagnostic:
     column: int
     end_line: int
     end_column: int
-    severity: Literal["error", "warning"]
+    severity: Severity
     path: str
     message: str
     value: str | None
@@ -127,10 +128,12 @@ def diagnose(
     return located(found.problems, text)
 
 
-def located(problems: Iterable[Problem], text: str) -> list[Diagnostic]:
+def located(
+    problems: Iterable[Problem], text: str, *, severity: Severity = "error"
+) -> list[Diagnostic]:
     """Return problems with their positions in a text."""
     locator = _Locator(text)
-    found = [locator.diagnostic(problem) for problem in problems]
+    found = [locator.diagnostic(problem, severity) for problem in problems]
     return sorted(found, key=lambda item: (item.line, item.column))
 
 
@@ -145,7 +148,7 @@ class _Locator:
             line, _ = self._position(place.key_start)
             self._by_line.setdefault((".".join(place.path), line), place)
 
-    def diagnostic(self, problem: Problem) -> Diagnostic:
+    def diagnostic(self, problem: Problem, severity: Severity) -> Diagnostic:
         start, end = self._range(problem)
         line, column = self._position(start)
         end_line, end_column = self._position(end)
@@ -154,7 +157,7 @@ class _Locator:
             column=column,
             end_line=end_line,
             end_column=end_column,
-            severity="error",
+            severity=severity,
             path=problem.path,
             message=_message(problem),
             value=problem.shown or None,

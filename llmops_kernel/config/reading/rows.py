@@ -25,7 +25,7 @@ from llmops_kernel.config.row_formats import (
 
 _SHOWN = 3
 _LONGEST_COLUMN = 1000
-_MOST_BYTES = 512 * 1024 * 1024  # about five seconds of reading
+_MOST_BYTES = 64 * 1024 * 1024  # half a second of reading; larger files are streamed in a run
 _MOST_LIST_BYTES = 64 * 1024 * 1024  # a list is held in memory as a whole
 _REMEDY = "correct or delete these rows"
 _NO_ANSWER = "end held-out chats with the answer, or set evaluation.generate=false"

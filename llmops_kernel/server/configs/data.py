@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
 
 from llmops_kernel.server.base import LLMOpsHandler, protected
-from llmops_kernel.server.configs.routes import ConfigHandler
+from llmops_kernel.server.configs.looking import TIMEOUT_S, LookHandler
 from llmops_kernel.server.wire.configs import ConfigTarget
 from llmops_kernel.server.wire.data import (
     ConfigData,
@@ -25,21 +22,11 @@ from llmops_kernel.views.data_preview.histogram import lines
 from llmops_kernel.views.data_preview.marks import row_head, visible
 from llmops_kernel.views.data_preview.text import shown_report
 
-TIMEOUT_S = 60.0
-_AT_ONCE: Final = 2
-"""Previews of all users of this server; each is a process with a tokenizer. Others wait."""
 _MOST_TOKENS = 8000
-_GATE = "llmops_data_gate"
-T = TypeVar("T")
 
 
-class _PreviewHandler(ConfigHandler):
+class _PreviewHandler(LookHandler):
     """Looks at data in a process of its own, with a limit of time."""
-
-    async def look(self, work: Callable[..., T], *args: Any) -> T:
-        gate = self.settings.setdefault(_GATE, asyncio.Semaphore(_AT_ONCE))
-        async with gate:
-            return await self.ask(work, *args)
 
     async def job(self, body: ConfigTarget) -> service.PreviewJob:
         kind, folder = self.kind(body), await self.run(self.folder, body)
@@ -54,7 +41,9 @@ class DataHandler(_PreviewHandler):
         body = self.body(DataBody)
         job = await self.job(body)
         job = job.model_copy(update={"max_rows": body.rows, "side": body.side})
-        found = await self.look(lambda: service.preview(job, timeout_s=TIMEOUT_S))
+        found = await self.look(
+            body, lambda stop: service.preview(job, timeout_s=TIMEOUT_S, stop=stop)
+        )
         self.reply(_data(found))
 
 
@@ -65,7 +54,10 @@ class DataRowHandler(_PreviewHandler):
         job = await self.job(body)
         job = job.model_copy(update={"side": body.side})
         found = await self.look(
-            lambda: service.preview_row(job, body.row, timeout_s=TIMEOUT_S, max_tokens=_MOST_TOKENS)
+            body,
+            lambda stop: service.preview_row(
+                job, body.row, timeout_s=TIMEOUT_S, max_tokens=_MOST_TOKENS, stop=stop
+            ),
         )
         self.reply(_row(found))
 

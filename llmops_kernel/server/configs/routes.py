@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config import assist
+from llmops_kernel.config.assist.diagnose import Examined
 from llmops_kernel.config.assist.file_kinds import Kind
-from llmops_kernel.config.reading.templates import FOLDER
-from llmops_kernel.kinds.files import file_kind_named, file_kind_of, file_kinds
+from llmops_kernel.kinds.files import file_kind_named, file_kinds
 from llmops_kernel.kinds.registry import is_registered
-from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
+from llmops_kernel.server.base import protected
+from llmops_kernel.server.configs.looking import TIMEOUT_S, LookHandler
+from llmops_kernel.server.configs.target import ConfigHandler
 from llmops_kernel.server.wire.configs import (
     CheckBody,
     ConfigCheck,
@@ -19,35 +21,12 @@ from llmops_kernel.server.wire.configs import (
     ConfigDiagnostic,
     ConfigHover,
     ConfigKind,
-    ConfigTarget,
     ConfigText,
     CursorBody,
     MergeBody,
     RenderBody,
 )
-
-
-class ConfigHandler(LLMOpsHandler):
-    """Finds the kind and the folder of what a request is about."""
-
-    def kind(self, body: ConfigTarget) -> Kind:
-        if body.kind is not None:
-            return file_kind_named(body.kind)
-        found = file_kind_of(body.path) if body.path is not None else None
-        if found is None:
-            globs = ", ".join(glob for kind in file_kinds().values() for glob in kind.globs[:1])
-            raise RequestError(
-                f"{body.path or 'This text'} is no config that is known here",
-                remedy=f"name its kind, or name the file as one of {globs}, or below {FOLDER}/",
-                status=422,
-            )
-        return found
-
-    def folder(self, body: ConfigTarget) -> Path | None:
-        """Return the folder that the config's relative paths start from."""
-        if body.path is None:
-            return None
-        return self.os_path(body.path, must_exist=False).parent
+from llmops_kernel.services.check.closely import Closely, look_closely
 
 
 class KindsHandler(ConfigHandler):
@@ -70,12 +49,22 @@ class TemplateHandler(ConfigHandler):
         self.reply(ConfigText(text=text))
 
 
-class CheckHandler(ConfigHandler):
+class CheckHandler(LookHandler):
     @protected
     async def post(self) -> None:
         body = self.body(CheckBody)
         kind, folder = self.kind(body), await self.run(self.folder, body)
-        self.reply(await self.run(_checked, kind, body, folder))
+        found = await self.run(_examined, kind, body, folder)
+        config, closely = found.config, Closely()
+        if body.closely and config is not None:
+            workspace = folder or Path(self.manager.root_dir)
+            closely = await self.look(
+                body,
+                lambda stop: look_closely(
+                    config, workspace, known=found.problems, timeout_s=TIMEOUT_S, stop=stop
+                ),
+            )
+        self.reply(await self.run(_checked, kind, body.text, found, closely))
 
 
 class CompleteHandler(ConfigHandler):
@@ -130,8 +119,8 @@ def _kind_info(kind: Kind) -> ConfigKind:
     )
 
 
-def _checked(kind: Kind, body: CheckBody, folder: Path | None) -> ConfigCheck:
-    found = assist.examine(
+def _examined(kind: Kind, body: CheckBody, folder: Path | None) -> Examined:
+    return assist.examine(
         kind,
         body.text,
         path=body.path,
@@ -139,7 +128,11 @@ def _checked(kind: Kind, body: CheckBody, folder: Path | None) -> ConfigCheck:
         with_files=body.with_files,
         overrides=body.overrides,
     )
-    diagnostics = assist.located(found.problems, body.text)
+
+
+def _checked(kind: Kind, text: str, found: Examined, closely: Closely) -> ConfigCheck:
+    diagnostics = assist.located([*found.problems, *closely.problems], text)
+    warnings = assist.located([*found.warnings, *closely.warnings], text, severity="warning")
     valid = found.config is not None and not diagnostics
     return ConfigCheck(
         kind=kind.name,
@@ -148,6 +141,8 @@ def _checked(kind: Kind, body: CheckBody, folder: Path | None) -> ConfigCheck:
         name=getattr(found.config, "name", None),
         values=found.values,
         diagnostics=[ConfigDiagnostic(**asdict(item)) for item in diagnostics],
+        warnings=[ConfigDiagnostic(**asdict(item)) for item in warnings],
+        checked=closely.notes,
     )
 
 

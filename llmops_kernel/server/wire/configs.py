@@ -41,6 +41,9 @@ class CheckBody(ConfigTarget):
 
     with_files: bool = False
     """Also check the files that it names."""
+    closely: bool = False
+    """Also read, format and tokenise some rows, look up a hub id and try the output's folder, which
+    takes seconds: for training configs."""
     overrides: tuple[str, ...] = ()
     """Overrides, `section.field=value`."""
 
@@ -95,6 +98,11 @@ class ConfigCheck(Wire):
     values: dict[str, Any] | None
     """The values as written, sections expanded; null if the text is not YAML."""
     diagnostics: list[ConfigDiagnostic]
+    """What makes it invalid."""
+    warnings: list[ConfigDiagnostic]
+    """What need not stop a run."""
+    checked: list[str]
+    """What was tried with `closely`, and what could not be: one sentence per item."""
 
 
 class ConfigCompletion(Wire):

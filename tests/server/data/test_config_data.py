@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tornado.httpclient import HTTPResponse
+from tornado.simple_httpclient import HTTPTimeoutError
 
 from tests.server.conftest import Fetch
 from tests.server.test_config_routes import post, reported
@@ -90,3 +92,49 @@ async def test_a_slow_hook_blocks_no_other_request(api: Fetch, folder: Path) -> 
     assert not waiting.done()
     (folder / "go").touch()
     assert reported(await waiting)["facts"]
+
+
+def hold(folder: Path) -> str:
+    """Write a hook that waits for ever, and tells its process; return the config."""
+    lines = (
+        "import os, pathlib, time",
+        f"pathlib.Path({str(folder / 'pid')!r}).write_text(str(os.getpid()))",
+        "def format_example(row):",
+        "    time.sleep(600)",
+    )
+    (folder / "held.py").write_text("\n".join(lines))
+    return TEXT + "hooks: held.py\n"
+
+
+async def held_pid(folder: Path) -> int:
+    while not (folder / "pid").exists() or not (folder / "pid").read_text():
+        await asyncio.sleep(0.05)
+    return int((folder / "pid").read_text())
+
+
+async def is_over(pid: int) -> bool:
+    for _ in range(200):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie":
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+async def test_a_client_that_goes_away_ends_its_process(api: Fetch, folder: Path) -> None:
+    body = json.dumps({**BODY, "text": hold(folder)})
+    asked: Any = api("configs/data", method="POST", body=body, request_timeout=3)
+    pid = asyncio.ensure_future(held_pid(folder))
+    with pytest.raises(HTTPTimeoutError):  # It closes the connection.
+        while (await asked).code == 599:
+            asked = api("configs/data", method="POST", body=body, request_timeout=3)
+    assert await is_over(await pid)
+
+
+async def test_the_newest_question_about_a_config_wins(api: Fetch, folder: Path) -> None:
+    text = hold(folder)
+    first = asyncio.ensure_future(look(api, "configs/data", **{**BODY, "text": text}))
+    pid = await held_pid(folder)
+    newest = reported(await look(api, "configs/data", **BODY))
+    assert newest["facts"]
+    assert "newer request" in reported(await first, 422)["message"]
+    assert await is_over(pid)

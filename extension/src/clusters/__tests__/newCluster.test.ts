@@ -40,7 +40,9 @@ function check(text: string): ConfigCheck {
     effect: [],
     name: null,
     values,
-    diagnostics: []
+    diagnostics: [],
+    warnings: [],
+    checked: []
   };
 }
 
