@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +17,11 @@ from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.models.fetch import local_folder
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt
 from llmops_kernel.score.engines.registry import load_engine
+from llmops_kernel.score.standing.callers import Callers
 from llmops_kernel.score.standing.loop import EngineLoop
 from llmops_kernel.score.standing.note import EngineNote
 
 _LOOK_S = 1.0
-_UNASKED_S = 60.0
-"""How long it stays where nobody asks it to load: who started it is gone."""
 _NEW_S = 10.0
 BROKEN_EXIT = 70
 
@@ -44,10 +42,7 @@ class EngineActor:
         self._note = EngineNote(ray_logs(), name)
         self._idle_from_s, self._idle_since_s = 0.0, 0.0
         self._loading = threading.Lock()
-        self._waiting: list[str] = []
-        """Callers whose calls wait until the engine is loaded."""
-        self._dropped: set[str] = set()
-        self._was_asked = False
+        self._callers = Callers()
         self._loop: EngineLoop | None = None
         self._touched_s = time.monotonic()
         self._load_s: float | None = None
@@ -69,7 +64,7 @@ class EngineActor:
 
     def give_up(self, caller: str) -> bool:
         """Leave the cluster if it is not loaded yet and nobody but the caller waits for it."""
-        if self._loop is not None or any(one != caller for one in self._waiting):
+        if self._loop is not None or self._callers.anybody_waits(but=caller):
             return False
         self._leave()
         return True
@@ -88,13 +83,13 @@ class EngineActor:
         After `drop(caller)` the answers that are not there yet are missing.
         """
         loop = self._ready(caller)
-        if caller in self._dropped:  # Meanwhile: the engine's loop did not exist yet.
+        if self._callers.is_dropped(caller):  # Meanwhile: the engine's loop did not exist yet.
             return []
         return loop.generate(_on_this_node(job), prompts, targets, rows, caller=caller)
 
     def drop(self, caller: str) -> None:
         """Cancel all calls of that caller, also those that arrive later."""
-        self._dropped.add(caller)
+        self._callers.drop(caller)
         if self._loop is not None:
             self._loop.drop(caller)
 
@@ -135,20 +130,11 @@ class EngineActor:
         if self._loop is not None:
             return self._loop.idle_s == 0
         # A call to load it may come right after the one that asks it to leave.
-        return bool(self._waiting) or time.monotonic() - self._touched_s < _NEW_S
-
-    @contextmanager
-    def _waits(self, caller: str) -> Iterator[None]:
-        self._waiting.append(caller)
-        try:
-            yield
-        finally:
-            self._waiting.remove(caller)
+        return self._callers.anybody_waits() or time.monotonic() - self._touched_s < _NEW_S
 
     def _ready(self, caller: str = "") -> EngineLoop:
         self._touched_s = time.monotonic()
-        self._was_asked = True
-        with self._waits(caller), self._loading:
+        with self._callers.waits(caller), self._loading:
             if self._loop is None:
                 begin = time.monotonic()
                 load = functools.partial(_loaded, self._spec, self._on_node)
@@ -190,7 +176,7 @@ class EngineActor:
             idle_s = time.monotonic() - self._touched_s
             if loop is not None:
                 idle_s = min(idle_s, loop.idle_s)
-            if idle_s > (self._keep_s if self._was_asked else min(self._keep_s, _UNASKED_S)):
+            if idle_s > self._callers.stay_s(self._keep_s):
                 self._leave()
 
     def _leave(self) -> None:
