@@ -55,6 +55,8 @@ class ShownRow(_Answer):
 
     number: int | None
     """Its number in the source, from 1; null where only a part of a large file was read."""
+    where: str = ""
+    """Its source, and its number in it, where there are several sources."""
     format: str
     """Which format of rows it has."""
     num_tokens: int
@@ -176,6 +178,28 @@ class Epoch(_Answer):
     """Whether the config gives them."""
 
 
+class SourceShare(_Answer):
+    """What one of several sources of training rows is of an epoch."""
+
+    source: str
+    weight: float
+    """How often each of its rows is seen in an epoch."""
+    total_rows: int | None
+    """Rows that it has; null where that is not known without reading all of them."""
+    is_estimate: bool
+    """Whether `total_rows` is estimated from the size of the file."""
+    is_sample: bool
+    """Whether its tokens are estimated from some of its rows."""
+    rows: int | None
+    """Rows of it in an epoch; null: unknown, so are the shares then."""
+    row_share: float | None
+    """Its share of the rows of an epoch."""
+    tokens: int | None
+    """Tokens of it in an epoch."""
+    token_share: float | None
+    """Its share of the tokens of an epoch."""
+
+
 class DataPreview(_Answer):
     """What the model will see of a config's data."""
 
@@ -187,6 +211,9 @@ class DataPreview(_Answer):
     has_hook: bool
     """Whether `format_example` of the hooks file makes the rows."""
     train: SourceReport
+    """Of several sources: of all their rows."""
+    sources: list[SourceShare] = []
+    """Empty where there is only one source of training rows."""
     eval: SourceReport | None
     leaks: Leaks | None
     """null without evaluation rows."""

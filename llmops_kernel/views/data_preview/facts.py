@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from llmops_kernel.config.counted import counted
-from llmops_kernel.store.preview_job import DataPreview, Epoch, Leaks, SourceReport, SourceRows
+from llmops_kernel.store.preview_job import (
+    DataPreview,
+    Epoch,
+    Leaks,
+    SourceReport,
+    SourceRows,
+    SourceShare,
+)
 from llmops_kernel.views import format as fmt
 
 Level = Literal["plain", "warning"]
@@ -23,7 +30,27 @@ class Fact:
 
 def facts(found: DataPreview) -> list[Fact]:
     """Return the facts in the order in which they are read."""
-    return [*_source_facts(found, found.train), *_run_facts(found), *_eval_facts(found)]
+    return [
+        *_shares(found.sources),
+        *_source_facts(found, found.train),
+        *_run_facts(found),
+        *_eval_facts(found),
+    ]
+
+
+def _shares(sources: Sequence[SourceShare]) -> Iterator[Fact]:
+    """Yield rows, weight and shares of an epoch of each of several sources."""
+    for number, one in enumerate(sources, start=1):
+        about = "about " if one.is_estimate else ""
+        rows = fmt.DASH if one.total_rows is None else counted(one.total_rows, "row")
+        seen = fmt.DASH if one.rows is None else f"{about}{one.rows:,}"
+        yield Fact(
+            f"source {number}",
+            f"{one.source}: {about}{rows}, weight {one.weight:g}, {seen} in an epoch:"
+            f" {fmt.percent(one.row_share)} of the rows and"
+            f" {'about ' if one.is_sample and one.token_share is not None else ''}"
+            f"{fmt.percent(one.token_share)} of the tokens",
+        )
 
 
 def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:

@@ -20,12 +20,21 @@ class _Sequence:
     input_ids: range
 
 
-def epoch(config: TrainingConfig, report: SourceReport, lengths: Sequence[int]) -> Epoch:
-    """Return what one pass over the rows is; `lengths` are those of rows that are used."""
+def epoch(
+    config: TrainingConfig,
+    report: SourceReport,
+    lengths: Sequence[int],
+    *,
+    are_sequences: bool = False,
+) -> Epoch:
+    """Return what one pass over the rows is; `lengths` are those of rows that are used.
+
+    With `are_sequences` they are those of packed sequences where the config packs.
+    """
     training, workers = config.training, config.parallelism.num_workers
-    sizes = _sequences(config, lengths)
-    sequences = _scaled(len(sizes), report)
-    steps = None if sequences is None else num_steps(config, sequences)
+    sizes = list(lengths) if are_sequences else sequences(config, lengths)
+    sequences_found = _scaled(len(sizes), report)
+    steps = None if sequences_found is None else num_steps(config, sequences_found)
     use_gpu = config.parallelism.use_gpu
     batches = None if report.is_sample and not config.data.shuffle else _batches(config, sizes)
     cpu, gpu = (_padding(config, batches, use_gpu=on) for on in (False, True))
@@ -37,7 +46,7 @@ def epoch(config: TrainingConfig, report: SourceReport, lengths: Sequence[int]) 
         packing=config.data.packing,
         padding_free=config.performance.padding_free,
         groups_by_length=groups_by_length(config),
-        sequences=sequences,
+        sequences=sequences_found,
         steps=steps,
         tokens=_scaled(report.num_tokens, report),
         is_estimate=report.is_sample,
@@ -64,7 +73,8 @@ def _run_steps(config: TrainingConfig, steps: int | None) -> int | None:
     return None if steps is None else -int(-config.training.num_epochs * steps // 1)
 
 
-def _sequences(config: TrainingConfig, lengths: Sequence[int]) -> list[int]:
+def sequences(config: TrainingConfig, lengths: Sequence[int]) -> list[int]:
+    """Return the tokens of each sequence that rows of these lengths become."""
     if not config.data.packing:
         return list(lengths)
     packs = fit(lengths, max_length=config.data.max_length)

@@ -17,6 +17,8 @@ from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import (
     DataPreview,
+    Epoch,
+    Leaks,
     PreviewJob,
     ShownRow,
     Side,
@@ -27,6 +29,7 @@ from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.preview.epoch import epoch
 from llmops_kernel.train.data.preview.light import without_torch
 from llmops_kernel.train.data.preview.look import Formatted, Measured, Reader, measured, spread
+from llmops_kernel.train.data.preview.mixture import mixed_epoch, shares, together
 from llmops_kernel.train.data.preview.pieces import shown_row
 from llmops_kernel.train.data.preview.report import leaks, source_report, source_rows
 from llmops_kernel.train.data.preview.sample import MOST_COMPARED, row_at, sample
@@ -135,6 +138,8 @@ class Preview:
 
     def row(self, number: int) -> ShownRow:
         """Return one row whole. Raises DataError, HookError."""
+        if self._job.side == "train" and self._config.data.is_mixture:
+            raise _several()
         wanted = self._wanted(self._job.side)
         reader = self._looker.reader(self._config.data, wanted)
         return self._shown(reader, reader.format(Numbered(row_at(wanted, number), number)))
@@ -142,11 +147,10 @@ class Preview:
     def all(self) -> DataPreview:
         """Return the figures of all sources, and some rows. Raises DataError, HookError."""
         config, data = self._config, self._config.data
-        train = self._look("train")
+        train = [self._looker.look(one, self._looker.training_rows(one)) for one in self._sources()]
         held_out = self._look("eval") if data.eval is not None else None
-        shown = self._chosen(train, held_out)
-        used = [one.kept for one in train.found if one.counted]
-        report = train.report(data.max_length)
+        report, of_epoch = self._training_report(train)
+        trained = [row for one in train for row in one.rows]
         return DataPreview(
             model=config.model.id,
             max_length=data.max_length,
@@ -154,20 +158,52 @@ class Preview:
             format=data.format,
             has_hook=self._hooks.format_example is not None,
             train=report,
+            sources=shares(config, train) if data.is_mixture else [],
             eval=held_out.report(data.max_length) if held_out else None,
-            leaks=leaks(train.rows, held_out.rows) if held_out else None,
-            epoch=epoch(config, report, used),
+            leaks=self._leaks(trained, held_out.rows) if held_out else None,
+            epoch=of_epoch,
             side=self._job.side,
-            rows=[self._shown(shown.reader, one) for one in self._first_rows(shown)],
+            rows=self._shown_rows(train, held_out),
             took_s=time.monotonic() - self._began_s,
         )
 
-    def _chosen(self, train: Source, held_out: Source | None) -> Source:
-        if self._job.side == "train":
-            return train
-        if held_out is None:
-            raise _no_eval()
-        return held_out
+    def _sources(self) -> list[DataConfig]:
+        data = self._config.data
+        return [data.of(source) for source in data.sources]
+
+    def _training_report(self, train: Sequence[Source]) -> tuple[SourceReport, Epoch]:
+        config = self._config
+        if config.data.is_mixture:
+            report = together(config, train)
+            return report, mixed_epoch(config, train, report)
+        report = train[0].report(config.data.max_length)
+        return report, epoch(config, report, [one.kept for one in train[0].found if one.counted])
+
+    def _leaks(self, trained: Sequence[Formatted], held_out: Sequence[Formatted]) -> Leaks:
+        found = leaks(trained, held_out)
+        # Of several sources a number does not say which row it is.
+        return found.model_copy(update={"pairs": []}) if self._config.data.is_mixture else found
+
+    def _shown_rows(self, train: Sequence[Source], held_out: Source | None) -> list[ShownRow]:
+        """Return the first rows, and others from all over the side that is shown."""
+        if self._job.side == "eval":
+            if held_out is None:
+                raise _no_eval()
+            return self._rows_of(held_out, self._job.num_shown)
+        if len(train) == 1 and not self._config.data.is_mixture:
+            return self._rows_of(train[0], self._job.num_shown)
+        most = self._job.num_shown
+        counts = [most // len(train) + (n < most % len(train)) for n in range(len(train))]
+        return [
+            _named(row, source)
+            for source, count in zip(train, counts, strict=True)
+            for row in self._rows_of(source, count)
+        ]
+
+    def _rows_of(self, source: Source, count: int) -> list[ShownRow]:
+        chosen = spread(len(source.rows), count, self._config.seed)
+        rows = [source.rows[index] for index in [0, *chosen[1:]][:count]]
+        return [self._shown(source.reader, one) for one in rows]
 
     def _look(self, side: Side) -> Source:
         return self._looker.look(self._config.data, self._wanted(side))
@@ -176,14 +212,7 @@ class Preview:
         data = self._config.data
         if side == "eval":
             return self._looker.evaluation_rows(data)
-        if data.is_mixture:
-            raise _several()
         return self._looker.training_rows(data)
-
-    def _first_rows(self, source: Source) -> list[Formatted]:
-        """Return the first row, and others from all over the source."""
-        chosen = spread(len(source.rows), self._job.num_shown, self._config.seed)
-        return [source.rows[index] for index in [0, *chosen[1:]][: self._job.num_shown]]
 
     def _shown(self, reader: Reader, one: Formatted) -> ShownRow:
         whole, kept = reader.tokenise(one)
@@ -239,10 +268,16 @@ def light(job: PreviewJob, config: TrainingConfig) -> AbstractContextManager[Non
     return without_torch() if is_light else nullcontext()
 
 
+def _named(row: ShownRow, source: Source) -> ShownRow:
+    """Return a row of one of several sources with the name of its source."""
+    number = "" if row.number is None else f", row {row.number:,}"
+    return row.model_copy(update={"number": None, "where": f"{source.wanted.source}{number}"})
+
+
 def _several() -> DataError:
     return DataError(
-        "The training rows have several sources, and a preview is of one.",
-        remedy="name one of them: `llmops data CONFIG data.train=FILE`",
+        "The training rows have several sources, and a number does not say which row is meant.",
+        remedy="name one of them: `llmops data CONFIG data.train=FILE --row N`",
     )
 
 
