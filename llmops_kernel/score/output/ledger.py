@@ -74,7 +74,7 @@ class Ledger:
                 " together.",
                 remedy="submit it as a new run, which writes to a folder of its own",
             )
-        self._sink.sweep()
+        self._sink.sweep(is_complete=False)
         self._recall()
         decided: dict[str, Any] = plan["columns"]
         return decided
@@ -94,8 +94,10 @@ class Ledger:
                 remedy="choose an empty folder in output.url, or delete the files",
             )
         plan = {"run": self._run, "fingerprint": self._plan.fingerprint, "columns": columns}
-        self._sink.write(_PLAN, json.dumps(plan).encode())
-        self._sink.sweep()
+        if was_cut:
+            self._sink.delete(_PLAN)
+        if not self._sink.write_first(_PLAN, json.dumps(plan).encode()):
+            return self.open(columns=columns)  # Two runs began it at the same moment.
         return columns
 
     def _check_owner(self, plan: dict[str, Any]) -> None:
@@ -155,7 +157,7 @@ class Ledger:
     def complete(self, summary: dict[str, Any]) -> None:
         """Compare the output with the input and write `_SUCCESS`. Raises StoreError."""
         self.flush()
-        self._sink.sweep()
+        self._sink.sweep(is_complete=True)
         problems = mismatches(self._plan.parts, self._finished, self._sink.parts())
         if problems:
             raise StoreError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.errors import StoreError
-from llmops_kernel.store.files import write_whole
+from llmops_kernel.store.files import write_new, write_whole
 from llmops_kernel.tables.files import open_url
 
 SUCCESS = "_SUCCESS"
@@ -18,8 +18,10 @@ METRICS = "_metrics.json"
 """Readers of Parquet folders leave out names that begin with `_`."""
 _LEDGER = "_ledger"
 _SCRATCH = "_tmp"
-_LEFT_OVER = (".part-", "._plan", "._metrics", "._SUCCESS", f".{_SCRATCH}-", f"{_SCRATCH}-")
-"""How the names of files begin that a process was killed at."""
+_LEFT_OVER = (".part-", "._metrics.", "._SUCCESS.")
+"""How the names of files begin that a process of the output's run was killed at."""
+_OF_ANY_RUN = ("._plan.", f".{_SCRATCH}-", f"{_SCRATCH}-")
+"""Of any run that finds out whether the output can be its own."""
 
 
 def part_name(index: int) -> str:
@@ -56,6 +58,24 @@ class Sink:
         except Exception as error:  # Each kind of store has errors of its own.
             raise self._failed("written", name, error) from error
 
+    def write_first(self, name: str, data: bytes) -> bool:
+        """Write a file that is not there; return False where another process was quicker.
+
+        Object stores cannot say that: there the last one to write wins.
+        """
+        if not self._is_local:
+            self.write(name, data)
+            return True
+        target = Path(self._root) / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_new(target, data)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise self._failed("written", name, error) from error
+        return True
+
     def write_table(self, index: int, table: Any) -> int:
         """Write a part; return its bytes."""
         data = table_bytes(table)
@@ -83,13 +103,14 @@ class Sink:
         """Return the bytes of each part file that is there, by name."""
         return {name: size for name, size in self._sizes().items() if name.startswith("part-")}
 
-    def sweep(self) -> None:
-        """Delete what processes have left that were killed while they wrote.
+    def sweep(self, *, is_complete: bool) -> None:
+        """Delete what processes of the output's run have left that were killed while they wrote.
 
-        Only of an output that nobody else writes to.
+        Once it `is_complete` also what other runs left that found it taken, or begun.
         """
+        begins = (*_LEFT_OVER, *(_OF_ANY_RUN if is_complete else ()))
         for name in self._sizes():
-            if name.startswith(_LEFT_OVER):
+            if name.startswith(begins):
                 self._delete(name)
         for path in self._list(_LEDGER):
             if PurePosixPath(path).name.startswith("."):

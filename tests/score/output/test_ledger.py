@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -117,6 +119,29 @@ def test_another_run_does_not_take_the_answers_for_its_own(sink: Sink) -> None:
     assert sorted(sink.parts()) == [part_name(n) for n in range(3)]
 
 
+def test_of_two_runs_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
+    barrier = threading.Barrier(2, timeout=30)
+
+    class Slow(Sink):
+        """Looks at the folder at the same moment as the other one."""
+
+        def parts(self) -> dict[str, int]:
+            barrier.wait()
+            return super().parts()
+
+    def begin(run: str) -> str:
+        try:
+            _ledger(Slow(str(tmp_path / "out")), run=run).open(columns={})
+        except StoreError as error:
+            return error.message
+        return run
+
+    with ThreadPoolExecutor(2) as pool:
+        found = sorted(pool.map(begin, ["r1", "r2"]))
+    assert found[0].endswith("which may be of another model, prompt or sampling.")
+    assert found[1] in ("r1", "r2")
+
+
 @pytest.mark.parametrize(
     ("attempt", "is_own", "success", "is_mine"),
     [
@@ -170,16 +195,25 @@ def test_a_ledger_line_that_was_cut_off_is_a_part_to_do_again(sink: Sink) -> Non
 def test_what_killed_processes_left_is_deleted(tmp_path: Path) -> None:
     sink = Sink(str(tmp_path / "out"))
     _begun(sink, 0)
-    names = [".part-00000001.parquet.1a2b.tmp", "._plan.json.1a2b", "_tmp-1a2b", ".keep"]
+    names = [".part-00000001.parquet.1a2b.tmp", "._plan.json.1a2b.tmp", "_tmp-1a2b", ".keep"]
     for name in names:
         (tmp_path / "out" / name).write_bytes(b"half")
     (tmp_path / "out" / "_ledger" / ".0001-000002.jsonl.1a2b.tmp").write_bytes(b"half")
     with pytest.raises(StoreError):
         _ledger(sink, run="r2").open(columns={})
-    assert (tmp_path / "out" / "_tmp-1a2b").exists(), "it may be another run that writes now"
+    assert (tmp_path / "out" / names[0]).exists(), "the run that it belongs to may write now"
     assert _left(sink) == [1, 2]
-    found = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert found == {part_name(0), "_plan.json", "0001-000001.jsonl", ".keep"}
+    assert not (tmp_path / "out" / names[0]).exists()
+    assert (tmp_path / "out" / names[1]).exists(), "another run may be about to be refused"
+    ledger = _ledger(sink, attempt=3)
+    ledger.open(columns={})
+    for index in (1, 2):
+        ledger.add(_result(sink, index))
+    ledger.complete({})
+    found = {path.name for path in (tmp_path / "out").iterdir()}
+    assert found == {*map(part_name, range(3)), "_plan.json", "_ledger", "_SUCCESS", ".keep"}
+    names = sorted(path.name for path in (tmp_path / "out" / "_ledger").iterdir())
+    assert names == ["0001-000001.jsonl", "0003-000001.jsonl"]
 
 
 def test_a_part_that_the_engine_refused_is_done_again(sink: Sink) -> None:
