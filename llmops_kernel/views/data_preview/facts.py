@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from llmops_kernel.config.counted import counted
@@ -58,7 +58,9 @@ def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
     if report.num_broken:
         what = f"{counted(report.num_broken, 'row')} cannot be read and are skipped"
         yield Fact("broken", f"{what}: {'; '.join(report.broken)}", "warning")
-    yield format_fact(report, has_hook=found.has_hook, is_auto=found.format == "auto")
+    formats = format_fact(report, has_hook=found.has_hook, is_auto=found.format == "auto")
+    # Several sources may well have several formats.
+    yield replace(formats, level="plain") if found.sources else formats
     if report.num_unanswered:
         yield unanswered_fact(report)
     lengths = report.lengths

@@ -72,6 +72,7 @@ def test_each_source_is_a_fact_with_its_shares(folder: Path, make_config: Make) 
     assert shown["leaks"].startswith("5 of ")
     assert "training row" not in shown["leaks"]  # Of which source would it be?
     assert len(shown) == len(facts(found))
+    assert [one.level for one in facts(found) if one.label == "format"] == ["plain"]
 
 
 def test_the_shown_rows_are_of_all_sources_and_named_by_them(
