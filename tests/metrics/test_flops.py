@@ -52,15 +52,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 # N, then GFLOP per token at 4096 tokens: PaLM, causal full, LoRA r16 with full-square
-# attention, LoRA r16 causal. Calculated apart from this code; the PaLM figure of Llama-2-7B
-# also equals what TRL's `compute_flops_per_token` gives.
+# attention, LoRA r16 causal, HFU of full training with checkpointing (the square and one more
+# forward pass of the layers, without the head). Calculated apart from this code; the PaLM figure
+# of Llama-2-7B also equals what TRL's `compute_flops_per_token` gives.
 WORKED = {
-    "Llama-2-7B": (6_607_077_376, 46.085, 42.864, 33.11, 29.89),
-    "Llama-2-13B": (12_851_609_600, 87.176, 82.143, 61.85, 56.82),
-    "Llama-2-70B": (68_713_185_280, 444.491, 428.385, 308.31, 292.20),
-    "Mixtral-8x7B": (12_748_587_008, 82.934, 79.713, 57.52, 54.30),
-    "Qwen2.5-7B": (7_070_285_824, 47.354, 44.888, 33.46, 30.99),
-    "SmolLM2-135M": (134_479_872, 1.656, 1.232, 1.417, 0.992),
+    "Llama-2-7B": (6_607_077_376, 46.085, 42.864, 33.11, 29.89, 61.18),
+    "Llama-2-13B": (12_851_609_600, 87.176, 82.143, 61.85, 56.82, 115.91),
+    "Llama-2-70B": (68_713_185_280, 444.491, 428.385, 308.31, 292.20, 592.13),
+    "Mixtral-8x7B": (12_748_587_008, 82.934, 79.713, 57.52, 54.30, 110.32),
+    "Qwen2.5-7B": (7_070_285_824, 47.354, 44.888, 33.46, 30.99, 62.05),
+    "SmolLM2-135M": (134_479_872, 1.656, 1.232, 1.417, 0.992, 2.152),
 }
 ADAPTERS_M = {"Llama-2-7B": 40.0, "Llama-2-13B": 62.6, "Llama-2-70B": 207.1,
               "Mixtral-8x7B": 13.6, "Qwen2.5-7B": 40.4, "SmolLM2-135M": 4.9}  # fmt: skip
@@ -79,7 +80,7 @@ def targets_of(name: str) -> str | list[str]:
 @pytest.mark.parametrize("name", WORKED)
 def test_worked_numbers(name: str) -> None:
     """The table, to the digits it gives; LoRA in its rounder form 4N + 6A."""
-    params, palm, full, lora_square, lora = WORKED[name]
+    params, palm, full, lora_square, lora, hfu = WORKED[name]
     shape = shape_of(name)
     sequence = {"tokens": LENGTH, "sum_squared_lengths": LENGTH**2}
     adapters = lora_adapters(shape, r=16, target_modules=targets_of(name))
@@ -94,6 +95,10 @@ def test_worked_numbers(name: str) -> None:
     assert training_flops(shape, **rough) / per_token == pytest.approx(lora, abs=coarse)
     square = training_flops(shape, **rough, causal=False) / per_token
     assert square == pytest.approx(lora_square, abs=coarse)
+    head = 2 * shape.lm_head.active_params / 1e9
+    forward = palm_flops(shape, **sequence) / per_token / 3
+    assert 4 * forward - head == pytest.approx(hfu, rel=1e-3)
+    assert training_flops(shape, **rough) / per_token == pytest.approx(lora, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ADAPTERS_M)

@@ -138,15 +138,22 @@ def _make_plain(twin: nn.Module) -> None:
     """
     module: Any
     for path, module in list(twin.named_modules()):
+        if _is_expert_wrapper(module):
+            continue  # Replaced with all wrappers inside it, a moment ago.
         for name, child in module.named_children():
             if path.endswith(".lora_dropout"):
                 module[name] = nn.Identity()
-            elif hasattr(child, "parameter_name") and hasattr(child, "lora_A"):
+            elif _is_expert_wrapper(child):
                 setattr(module, name, _without_adapters(child))
             elif type(child).__module__.startswith("bitsandbytes.") and isinstance(
                 child, nn.Linear
             ):
                 setattr(module, name, _plain_linear(child))
+
+
+def _is_expert_wrapper(module: Any) -> bool:
+    """Return whether PEFT has put adapters around one of a module's parameters."""
+    return hasattr(module, "parameter_name") and hasattr(module, "lora_A")
 
 
 def _without_adapters(wrapper: Any) -> nn.Module:

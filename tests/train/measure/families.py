@@ -70,7 +70,7 @@ def with_lora(model: Any, targets: Any = None, **options: Any) -> Any:
     if targets is None:
         targets = "all-linear" if kind not in EXPERTS else _ATTENTION
         targets = _LATENT if kind.startswith("deepseek") else targets
-    settings = peft.LoraConfig(r=4, target_modules=targets, task_type="CAUSAL_LM", **options)
+    settings = peft.LoraConfig(**{"r": 4, **options}, target_modules=targets, task_type="CAUSAL_LM")
     return peft.get_peft_model(model, settings)
 
 
