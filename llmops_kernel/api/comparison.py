@@ -91,12 +91,11 @@ class Comparison:
         return render_png(self._named())
 
     def text(self) -> str:
-        """Figures and differences, for terminals."""
-        from llmops_kernel.views.compare import table_text
+        """What differs, evaluation, loss and samples, then speed and start-up, for terminals."""
+        from llmops_kernel.views import compare
 
-        scores = [self._scores_text()] if self.has_rows else []
-        differences = [diff.text() for diff in self.diffs]
-        return "\n\n".join([table_text(self._named()), *scores, *differences])
+        scores = self._scores_text() if self.has_rows else ""
+        return compare.text(self._named(), self.diffs, scores=scores)
 
     def _scores_text(self) -> str:
         from llmops_kernel.views.score_comparison import text_of
@@ -113,10 +112,9 @@ class Comparison:
         from llmops_kernel.views.compare import bundles
         from llmops_kernel.widgets.show import display_bundle
 
-        for bundle in bundles(self._named(), self.diffs):
+        scores = (self._scores_html(), self._scores_text()) if self.has_rows else ("", "")
+        for bundle in bundles(self._named(), self.diffs, scores=scores):
             display_bundle(bundle)
-        if self.has_rows:
-            display_bundle({"text/html": self._scores_html(), "text/plain": self._scores_text()})
 
     def _scores_html(self) -> str:
         from llmops_kernel.views.score_comparison import html_of

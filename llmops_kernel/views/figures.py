@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from llmops_kernel.kinds.kind import Figure
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.store.journal.summary import FigureValue
@@ -24,6 +26,17 @@ def compared_figures(view: RunView) -> tuple[FigureValue, ...]:
     """The figures of comparisons and of the table that stays when a run has ended."""
     shown = kind_named(view.kind).all_figures(view)
     return tuple(_value(figure, view) for figure in shown if figure.compared)
+
+
+FigureGroup = Literal["result", "speed", "start"]
+_RESULTS = ("loss", "number", "count", "exponent")
+
+
+def group_of(figure: FigureValue) -> FigureGroup:
+    """Whether a figure says what came of a run, how fast it was, or how soon it began."""
+    if figure.key == "submit_to_first_step":
+        return "start"
+    return "result" if figure.unit in _RESULTS else "speed"
 
 
 def _value(figure: Figure, view: RunView) -> FigureValue:

@@ -135,7 +135,28 @@ def test_compare_shows_figures_and_only_what_differs(
     assert "optimizer.learning_rate" in shown
     assert "5e-05" in shown
     assert "seed" not in shown
+    places = [shown.index(part) for part in ("learning_rate", "progress", "loss", "tokens/s")]
+    assert places == sorted(places)
     assert png.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_compare_prints_answers_side_by_side(
+    llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = "spicy [/] {+ yes"
+    for run_id, answer in (("toy-1", "cuisine thai"), ("toy-2", f"cuisine thai {odd}")):
+        folder = RunStore().folder(run_id).journal
+        writer = JournalWriter([folder], stream="1-worker-2", attempt=1)
+        sample = {"row": "12", "prompt": "Tom Kha", "prediction": answer, "reference": "thai"}
+        metrics = {"eval_loss": 0.5}
+        writer.emit(EvalEvent(step=1, metrics=metrics, num_rows=1, duration_s=1, samples=(sample,)))
+        writer.close()
+    assert llmops("compare", "toy-1", "toy-2") == 0
+    shown = capsys.readouterr().out
+    assert "row 12: Tom Kha" in shown
+    assert f": cuisine thai {{+{odd}+}}" in shown
+    assert shown.index("eval loss") < shown.index("Tom Kha") < shown.index("tokens/s")
 
 
 @pytest.mark.usefixtures("home")

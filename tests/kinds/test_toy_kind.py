@@ -19,7 +19,8 @@ from llmops_kernel.store.journal.view import Progress
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import static_run
 from llmops_kernel.views.columns import PackedRows
-from llmops_kernel.views.compare import render_png, table_text
+from llmops_kernel.views.compare import render_png
+from llmops_kernel.views.compare import text as compared_text
 from llmops_kernel.views.run_table import run_table
 from llmops_kernel.views.saved_run import saved_run
 from llmops_kernel.views.snapshot import snapshot
@@ -134,5 +135,5 @@ def test_wire_rows_and_comparison(store: RunStore) -> None:
     assert compared["documents/s"] == ["–", "160"]
     assert compared["loss"][1] == "–"
     named = [("lora-1", views[0]), ("index-1", views[1])]
-    assert "documents/s" in table_text(named)
+    assert "documents/s" in compared_text(named)
     assert render_png(named).startswith(PNG)

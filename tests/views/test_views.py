@@ -11,9 +11,12 @@ import pytest
 
 from llmops_kernel.kinds.train import COLUMNS
 from llmops_kernel.metrics.events import EvalEvent
+from llmops_kernel.store.diff.files import FileChange
+from llmops_kernel.store.diff.runs import RunDiff
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views import compare, static_run
 from llmops_kernel.views.columns import RowCursor, pack
+from llmops_kernel.views.comparison.tables import table
 from llmops_kernel.views.snapshot import snapshot
 from tests.widgets.folder_run import FolderRun
 
@@ -87,7 +90,7 @@ def test_warm_or_cold_is_reported_with_the_reason_and_the_memory(simulate: Any) 
     )
     assert reported in static_run.text(view_of(run))
     assert reported in static_run.table_html(view_of(run))
-    assert ["processes", "2 warm, 1 cold"] in compare.table([("a", view_of(run))])
+    assert ["processes", "2 warm, 1 cold"] in table([("a", view_of(run))])
     assert static_run.render_png(view_of(run)).startswith(PNG)
 
 
@@ -195,11 +198,37 @@ def test_comparison_has_a_column_a_run_and_escapes(simulate: Any) -> None:
     first.whole()
     second.start_up("workers")
     runs = [("a<b", view_of(first)), ("lora-2", view_of(second))]
-    table = compare.table(runs)
-    assert table[0] == ["", "a<b", "lora-2"]
-    assert ["MFU", "42.2 %", "–"] in table
-    assert ["model load", "1.4 s", "–"] in table
-    assert "a&lt;b" in compare.table_html(runs)
-    picture, words = compare.bundles(runs)
+    lines = table(runs)
+    assert lines[0] == ["", "a<b", "lora-2"]
+    assert ["MFU", "42.2 %", "–"] in lines
+    assert ["model load", "1.4 s", "–"] in lines
+    words, picture, folded = compare.bundles(runs)
+    assert "a&lt;b" in words["text/html"]
     assert picture["image/png"].startswith(PNG)
     assert "submit to first step" in words["text/plain"]
+    assert "submit to first step" not in words["text/html"]
+    assert folded["text/html"].count("<details>") == 2
+
+
+def test_a_comparison_says_first_what_differs_and_speed_last(simulate: Any) -> None:
+    answers = {"a": "cuisine thai <b>", "b": "cuisine thai, spicy yes"}
+    runs = []
+    for name, answer in answers.items():
+        run = simulate(name)
+        run.whole()
+        sample = {"row": "12", "prompt": "Tom Kha", "prediction": answer, "reference": "thai"}
+        evaluation = {"metrics": {"eval_loss": 0.5}, "num_rows": 4, "duration_s": 1.0}
+        run.worker.emit(EvalEvent(step=120, samples=(sample,), **evaluation))
+        runs.append((name, view_of(run)))
+    change = FileChange(path="hooks.py", kind="changed", unified_diff="--- a\n+++ b\n-x\n+y\n")
+    config = [("optimizer.learning_rate", 1e-4, 2e-3)]
+    diff = RunDiff(a="a", b="b", config=config, code=[change], environment=[])
+    text = compare.text(runs, [diff], scores="f1 0.8")
+    parts = ["optimizer.learning_rate", "f1 0.8", "eval loss", "{+spicy yes+}", "MFU", "+y"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    html = compare.words_html(runs, [diff], scores="<p>f1</p>")
+    parts = ["optimizer.learning_rate", "<p>f1</p>", "eval loss", "<mark>"]
+    assert [html.index(part) for part in parts] == sorted(html.index(part) for part in parts)
+    assert "thai &lt;b&gt;" in html
+    assert "MFU" not in html

@@ -55,16 +55,17 @@ def compare(
     limit: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, max=1000)] = 20,
     offset: Annotated[int, typer.Option(help="Leave out that many rows.", min=0)] = 0,
 ) -> None:
-    """Show the figures of runs side by side, and what differs in their configs.
+    """Show what differs between runs, then evaluation, loss and samples side by side.
 
-    Of two scorings also their metrics with 95 % intervals, and the rows that changed.
+    Of two scorings also their metrics with 95 % intervals, and the rows that changed. Speed and
+    start-up come last.
     """
     if len(run_refs) < 2:
         raise typer.BadParameter("give two runs or more, such as `last~1 last`")
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
     from llmops_kernel.cli.runs.scores import print_rows, print_scores
-    from llmops_kernel.cli.runs.tables import compare_table
+    from llmops_kernel.cli.runs.tables import compare_table, print_compared_samples, speed_table
 
     targets = [api.attach(ref) for ref in run_refs]
     console = out()
@@ -75,6 +76,8 @@ def compare(
     console.print(compare_table(targets, compared.names))
     if compared.has_rows:
         print_scores(console, compared)
+    print_compared_samples(console, targets, compared.names)
+    console.print(speed_table(targets))
     if png is not None:
         png.write_bytes(compared.to_png())
         console.print(f"Curves: {png}")

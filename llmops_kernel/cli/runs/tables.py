@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmops_kernel.cli.console import facts, plain, state, table
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.figures import compared_figures
+from llmops_kernel.views.figures import FigureGroup, compared_figures, group_of
 from llmops_kernel.views.run_table import STATE_COLUMN, RunTable, progress_cell
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from llmops_kernel.api import Run
     from llmops_kernel.cli.fitting_table import FittingTable
+    from llmops_kernel.store.journal.view import RunView
 
 
 def runs_table(runs: RunTable) -> FittingTable:
@@ -69,22 +70,53 @@ def _code(run: Run) -> str:
 
 
 def compare_table(runs: Sequence[Run], names: Mapping[str, str]) -> FittingTable:
-    """Return one column per run: its name, its figures, then each config value that differs."""
-    from llmops_kernel.config.reading.load import flatten
-
+    """Return one column per run: its name, what differs, then evaluation and loss."""
     views = [run.view for run in runs]
-    figures = [{f.label: f.text for f in compared_figures(view)} for view in views]
-    labels = dict.fromkeys(label for mine in figures for label in mine)
-    rows = [["name", *(plain(names[run.id]) for run in runs)]]
+    rows = [["name", *(plain(names[run.id]) for run in runs)], *_differing(runs)]
     rows += [["state", *(state(view.state) for view in views)]]
     rows.append(["progress", *(plain(progress_cell(view.progress)) for view in views)])
-    rows += [
-        [plain(label), *(plain(mine.get(label, fmt.DASH)) for mine in figures)] for label in labels
-    ]
-    rows.append(["code", *(run.record.code_hash[:12] for run in runs)])
+    rows += _figure_rows(views, "result")
+    return table(["", *(run.id for run in runs)], rows, split=True)
+
+
+def _differing(runs: Sequence[Run]) -> list[list[str]]:
+    """Each config value that differs, and the code where it does."""
+    from llmops_kernel.config.reading.load import flatten
+
     configs = [flatten(run.record.config) for run in runs]
+    rows = []
     for path in sorted({path for config in configs for path in config}):
         values = [str(config.get(path, fmt.DASH)) for config in configs]
         if len(set(values)) > 1:
             rows.append([f"[bold]{plain(path)}[/]", *(plain(value) for value in values)])
+    codes = [run.record.code_hash[:12] for run in runs]
+    return [*rows, ["[bold]code[/]" if len(set(codes)) > 1 else "code", *codes]]
+
+
+def _figure_rows(views: Sequence[RunView], *groups: FigureGroup) -> list[list[str]]:
+    figures = [
+        {f.label: f.text for f in compared_figures(view) if group_of(f) in groups} for view in views
+    ]
+    labels = dict.fromkeys(label for mine in figures for label in mine)
+    return [
+        [plain(label), *(plain(mine.get(label, fmt.DASH)) for mine in figures)] for label in labels
+    ]
+
+
+def speed_table(runs: Sequence[Run]) -> FittingTable:
+    """Return speed, memory, cost and start-up, a column a run: they come last."""
+    rows = _figure_rows([run.view for run in runs], "speed", "start")
     return table(["", *(run.id for run in runs)], rows, split=True)
+
+
+def print_compared_samples(console: Console, runs: Sequence[Run], names: Mapping[str, str]) -> None:
+    """Print the newest answers to the same rows, the words bold that the first run's lacks."""
+    from rich.text import Text
+
+    from llmops_kernel.views.comparison.samples import samples_text
+
+    samples = samples_text([(names[run.id], run.view) for run in runs])
+    if samples:
+        text = Text(f"\n{samples}\n")
+        text.highlight_regex(r"(?s)\{\+.+?\+\}", "bold")
+        console.print(text, soft_wrap=True)

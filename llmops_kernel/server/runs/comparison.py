@@ -23,13 +23,12 @@ from llmops_kernel.store.diff.values import Difference, value_text
 from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.compare import phase_names, phase_seconds
-from llmops_kernel.views.figures import compared_figures
+from llmops_kernel.views.comparison.tables import phase_names, phase_seconds
+from llmops_kernel.views.figures import compared_figures, group_of
 from llmops_kernel.views.run_text.sample_history import compared_samples
 from llmops_kernel.views.snapshot import elapsed_s
 
 MAX_RUNS = 8
-_RESULTS = ("loss", "number", "count", "exponent")
 
 
 def compare(followers: Followers, refs: Sequence[str], *, base: str | None = None) -> Comparison:
@@ -74,16 +73,10 @@ def _figure(values: Sequence[FigureValue | None]) -> ComparedFigure:
     numbers = [None if value is None else value.value for value in values]
     return ComparedFigure(
         label=known.label,
-        group=_group(known),
+        group=group_of(known),
         texts=[fmt.DASH if value is None else value.text for value in values],
         changes=[fmt.change(number, numbers[0], known.unit) for number in numbers],
     )
-
-
-def _group(figure: FigureValue) -> Literal["result", "speed", "start"]:
-    if figure.key == "submit_to_first_step":
-        return "start"
-    return "result" if figure.unit in _RESULTS else "speed"
 
 
 def _seconds(

@@ -38,8 +38,11 @@ class RunDiff:
     def is_empty(self) -> bool:
         return not (self.config or self.code or self.environment)
 
-    def text(self) -> str:
-        """Return the text for terminals: `-` lines belong to a, `+` lines to b."""
+    def text(self, *, with_code: bool = True) -> str:
+        """Return the text for terminals: `-` lines belong to a, `+` lines to b.
+
+        Without the code, files that differ are only named.
+        """
         a, b = self.heads
         if self.is_empty:
             return f"{a} and {b}: same config, code and environment"
@@ -52,8 +55,14 @@ class RunDiff:
         for title, changes in (("code", code), ("other files", self._others)):
             if changes:
                 lines += ["", title, *map(_change_text, changes)]
-        lines += [line for change in code for line in ("", change.unified_diff.rstrip())]
+        if with_code and code:
+            lines += ["", self.code_text()]
         return "\n".join(lines)
+
+    def code_text(self) -> str:
+        """Return the changed lines of code; empty where no code differs."""
+        code = (change for change in self.code if change.is_code)
+        return "\n\n".join(change.unified_diff.rstrip() for change in code)
 
     @property
     def _others(self) -> list[FileChange]:
