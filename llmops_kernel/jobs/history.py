@@ -120,7 +120,7 @@ def archive_runs(
     except LLMOpsError as error:
         if force or _is_lost_already(provider, name):
             return ()
-        raise _error(name, runs, error.message, without) from error
+        raise _error(name, runs, error.message, without, remedy=_remedy(error)) from error
     if saved.lost and not force:
         raise _error(name, tuple(saved.lost), next(iter(saved.lost.values())), without)
     return saved.runs
@@ -144,7 +144,7 @@ def require_no_other_runs(provider: ClusterProvider, name: str, *, store: RunSto
         raise HistoryError(
             f"Whether cluster {name!r} holds journals of other users' runs is unknown:"
             f" {error.message}",
-            remedy="try again when its Ray API answers; `--force` continues without that check",
+            remedy=f"{_remedy(error)}; `--force` continues without that check",
         ) from error
     if others:
         raise HistoryError(
@@ -287,10 +287,20 @@ def _listed(runs: Sequence[str]) -> str:
     return ", ".join(runs[:_SHOWN]) + (" ..." if len(runs) > _SHOWN else "")
 
 
-def _error(cluster: str, runs: tuple[str, ...], why: str, without: str) -> HistoryError:
+def _remedy(error: LLMOpsError) -> str:
+    """Return what makes it possible: a missing right does not come with time."""
+    is_denied = getattr(error, "code", None) in (401, 403)
+    return error.remedy if is_denied and error.remedy else _AGAIN
+
+
+_AGAIN: Final = "try again when its Ray API answers"
+
+
+def _error(
+    cluster: str, runs: tuple[str, ...], why: str, without: str, *, remedy: str = _AGAIN
+) -> HistoryError:
     return HistoryError(
         f"Journals and logs of {len(runs)} run{'' if len(runs) == 1 else 's'} on cluster"
         f" {cluster!r} ({_listed(runs)}) cannot be archived: {why}",
-        remedy=f"try again when its Ray API answers; {without} continues without archiving, and"
-        " their latest events are lost",
+        remedy=f"{remedy}; {without} continues without archiving, and their latest events are lost",
     )

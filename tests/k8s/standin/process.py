@@ -270,7 +270,7 @@ class StandIn:
             self.heal()
 
     def stats(self, *, reset: bool = False) -> Body:
-        """Return requests by verb and path, open watches by path, rss, cpu_s, objects, version."""
+        """Return requests by verb and path, who asked what, open watches, rss, cpu_s, objects."""
         return self.call("stats", reset=reset)
 
     def create_namespace(self, name: str) -> str:

@@ -45,6 +45,8 @@ class RayDashboard:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 self.reply(ray.stop(self.path))
 
+            do_PUT = do_POST
+
             def reply(self, answer: Any) -> None:
                 ray.asked.append(self.path.partition("?")[0])
                 ray.headers.append(dict(self.headers))

@@ -34,7 +34,7 @@ _PODS_S: Final = 2.0
 _NEXT_S: Final = 0.05
 """Wait for the reasons of the next phase of a cluster that was explained before."""
 _MAX_EXPLAINED: Final = 10_000
-_explained: set[str] = set()
+_explained: set[tuple[int, str]] = set()
 _ASKED_AT_ONCE: Final = 8
 """Number of clusters of a long list that one look asks about; the next look asks about others."""
 _LIST_S: Final = 0.8
@@ -142,7 +142,7 @@ def _is_unknown(located: LocatedCluster) -> bool:
     phase = status.phase_of(located.raycluster)
     if phase.has_ray:
         return not is_known(located)
-    return phase.state is ClusterState.STARTING and located.uid not in _explained
+    return phase.state is ClusterState.STARTING and _seen_by(located) not in _explained
 
 
 def actions_of(
@@ -212,7 +212,7 @@ def _reasons_for(
     generation = raycluster["metadata"].get("generation")
     key = (located.kube.key, located.uid, generation, step)
     far_s = _FIRST_S + _TRIPS * located.kube.round_trip.seconds
-    patience_s = _NEXT_S if located.uid in _explained else far_s
+    patience_s = _NEXT_S if _seen_by(located) in _explained else far_s
     reasons = _reasons.get(
         key, lambda: _find_reasons(located, lives), until_s=until_s, patience_s=patience_s
     )
@@ -220,8 +220,13 @@ def _reasons_for(
         return ()
     if len(_explained) > _MAX_EXPLAINED:
         _explained.clear()
-    _explained.add(located.uid)
+    _explained.add(_seen_by(located))
     return reasons
+
+
+def _seen_by(located: LocatedCluster) -> tuple[int, str]:
+    """Return the cluster as one client sees it: after a new sign-in nothing is known yet."""
+    return located.kube.key, located.uid
 
 
 def _find_reasons(located: LocatedCluster, ray_answers: bool | None) -> tuple[Waiting, ...]:

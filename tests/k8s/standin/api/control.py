@@ -121,12 +121,15 @@ class Control:
 
     def stats(self, body: Body) -> Body:
         requests = dict(self.state.requests)
+        asked_by = {user: sorted(asked) for user, asked in self.state.asked_by.items()}
         watches = collections.Counter(watch.path for watch in self.state.watches)
         if body.get("reset"):
             self.state.requests.clear()
+            self.state.asked_by.clear()
         tables = self.state.store.tables
         return {
             "requests": requests,
+            "asked_by": asked_by,
             "watches": dict(watches),
             "rss": _rss(),
             "cpu_s": time.process_time(),

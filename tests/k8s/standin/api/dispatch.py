@@ -65,6 +65,9 @@ class Api:
         self._count(f"{ask.verb} {path}")
         certificate = http.transport.get_extra_info("peercert") if http.transport else None
         user = self.state.auth.user(http.headers.get("Authorization", ""), certificate)
+        asked = self.state.asked_by.setdefault(user.name, set())
+        if len(asked) < COUNTED_PATHS:
+            asked.add(f"{ask.verb} {path}")
         refused = await self._fault(http, ask, user)
         if refused is not None:
             return refused

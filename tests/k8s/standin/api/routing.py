@@ -36,7 +36,9 @@ class Route:
             verb = "watch" if watching else "list"
         else:
             verb = VERBS.get(method, method.lower())
-        return Ask(verb, self.group, self.resource, self.namespace, self.name)
+        # A Role in a namespace may grant that the namespace itself is read.
+        of_namespace = self.name if self.plural == "namespaces" else ""
+        return Ask(verb, self.group, self.resource, self.namespace or of_namespace, self.name)
 
 
 def parse(path: str) -> Route | None:

@@ -50,6 +50,8 @@ class State:
     faults: Faults = field(default_factory=Faults)
     watches: set[Watch] = field(default_factory=set)
     requests: collections.Counter[str] = field(default_factory=collections.Counter)
+    asked_by: dict[str, set[str]] = field(default_factory=dict)
+    """User -> what each request of theirs asked for, as in `requests`."""
     auth: Auth = field(init=False)
     writes: Writes = field(init=False)
     deletes: Deletes = field(init=False)
