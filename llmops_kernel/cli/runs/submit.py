@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from llmops_kernel.cli.runs.upload import print_upload
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
     from llmops_kernel.api import Run
 
+_WAITING = re.compile(r"\(\d+ s\)$")
 EXIT_CODES = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 3}
 RunRef = Annotated[
     str,
@@ -87,25 +90,33 @@ def submit(
     if dry_run:
         return print_upload(config, overrides, workspace=workspace, settings=settings)
     console = out(stderr=True)
-    with console.status("Submitting ..."):
+    with console.status("Submitting ...") as line:
         target = api.cluster(cluster)
         changes = changes_in(overrides or (), config)
         run = target.submit(
             config,
             overrides=changes,
             workspace=workspace,
-            progress=lines_on(console),
+            progress=lines_on(console, line),
             **settings,
         )
     return submitted(run, cluster=cluster, follow=follow)
 
 
-def lines_on(console: Console) -> Callable[[str], None]:
-    """Return a function that prints each new line of progress; it stays, as what was left out."""
+def lines_on(console: Console, line: Status | None = None) -> Callable[[str], None]:
+    """Return a function that prints each new line of progress; it stays, as what was left out.
+
+    What a cluster waits for comes again with other seconds: in a terminal it moves the status line.
+    """
+    from llmops_kernel.cli.console import plain
+
     shown = ""
 
     def report(text: str) -> None:
         nonlocal shown
+        if line is not None and console.is_terminal and _WAITING.search(text):
+            line.update(f"Submitting: waiting for the cluster: {plain(text)}")
+            return
         if text != shown:
             console.print(text, highlight=False, markup=False, soft_wrap=True)
         shown = text
