@@ -183,10 +183,10 @@ class Tracker:
             tokens_per_worker=tokens_per_worker,
             total_tokens=total_tokens,
         )
-        if together is None and tokens is not None:
-            self._warn_of_tokens()
+        self._warn_of_tokens(is_unclear=together is None and tokens is not None)
         counted = self._counter.count(step=step, tokens=together)
-        is_new = self._take_model(model)
+        if self._take_model(model):  # To count it counts in no step's time.
+            self._counter.mark()
         self._report_start(first_step=counted.step)
         self._report_step(
             counted,
@@ -196,8 +196,6 @@ class Tracker:
             epoch=epoch,
             data_wait_s=data_wait_s,
         )
-        if is_new:  # To count it counts in no step's time.
-            self._counter.mark()
 
     def log(self, numbers: Mapping[str, Number]) -> None:
         if self._is_main:
@@ -254,7 +252,9 @@ class Tracker:
             )
         return possible(value)
 
-    def _warn_of_tokens(self) -> None:
+    def _warn_of_tokens(self, *, is_unclear: bool) -> None:
+        if not is_unclear:
+            return
         self._warn(
             f"tokens= of one of {self._worker.world_size} workers does not say how many all"
             " workers trained on, so tokens per second and MFU are unknown.",

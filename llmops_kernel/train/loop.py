@@ -41,7 +41,7 @@ from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import Chosen, choose, choose_products
 from llmops_kernel.train.performance.grouping import Grouping
-from llmops_kernel.train.requirements import check_device, check_packages
+from llmops_kernel.train.requirements import check_worker
 from llmops_kernel.train.trainer import LoopTrainer
 from llmops_kernel.train.verify import optimizer_state_words, verify
 
@@ -58,8 +58,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
 
     Raises TrainingError or a subclass for what the user can fix, and other exceptions unchanged.
     """
-    check_packages(config)
-    check_device(config, use_gpu=context.use_gpu)
+    check_worker(config, use_gpu=context.use_gpu)
     set_seed(config.seed)
     if not context.use_gpu:
         device.use_cpu_threads(context.local_world_size)

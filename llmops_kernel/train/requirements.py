@@ -16,6 +16,12 @@ _KERNELS = "kernels"
 """With this package Transformers 5.23 fetches the flash attention that is not installed."""
 
 
+def check_worker(config: TrainingConfig, *, use_gpu: bool) -> None:
+    """Raise TrainingError for a package or a GPU that the config needs and a worker lacks."""
+    check_packages(config)
+    check_device(config, use_gpu=use_gpu)
+
+
 def check_packages(config: TrainingConfig) -> None:
     """Raise TrainingError if this environment lacks a package that the config needs."""
     missing = [name for name in config.method.needs if find_spec(name) is None]

@@ -48,26 +48,30 @@ def verify(
         "" if is_own_model else _attention_problem(attention, config),
         *(() if is_own_model else speed_problems(trainer, config)),
     ]
-    if found := [problem for problem in problems if problem]:
-        raise TrainingError(
-            "The run would not train as its config says: " + "; ".join(found) + ".",
-            remedy="this was found before the first step, and nothing was trained; check"
-            " training_arguments and the ACCELERATE_* variables of the cluster's env",
-        )
+    _raise_if(problems)
     # After the others: it runs the model.
     packing, mixing = packing_state(trainer, config)
     if mixing:
         raise _rows_mix(mixing, config)
-    speed = speed_words(trainer)
-    return {
+    found = {
         "engine": engine.engine_words(trainer),
         "attention": kernel_words(model, attention, config.model.dtype, trainer.args.device),
         "weights": _words(weights),
         "updated weights": _words(updated),
         "trained": f"{counted.trainable:,} of {counted.total:,} parameters",
         "packing": packing,
-        **({"also on": speed} if speed else {}),
+        "also on": speed_words(trainer),
     }
+    return {name: words for name, words in found.items() if words}
+
+
+def _raise_if(problems: list[str]) -> None:
+    if found := [problem for problem in problems if problem]:
+        raise TrainingError(
+            "The run would not train as its config says: " + "; ".join(found) + ".",
+            remedy="this was found before the first step, and nothing was trained; check"
+            " training_arguments and the ACCELERATE_* variables of the cluster's env",
+        )
 
 
 def _rows_mix(problem: str, config: TrainingConfig) -> ConfigError:

@@ -64,8 +64,9 @@ def _rows(vocabulary: int) -> tuple[list[int], list[int], list[int]]:
 
 
 def _vocabulary(model: Any) -> int:
-    settings = getattr(model, "config", None)
-    settings = settings.get_text_config() if hasattr(settings, "get_text_config") else settings
+    settings: Any = getattr(model, "config", None)
+    if hasattr(settings, "get_text_config"):
+        settings = settings.get_text_config()
     return int(getattr(settings, "vocab_size", None) or _MOST_IDS)
 
 

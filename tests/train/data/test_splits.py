@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data import choice
-from llmops_kernel.train.data.choice import is_streamed
+from llmops_kernel.train.data.choice import LARGE_BYTES, is_streamed
 from llmops_kernel.train.data.sources import load_rows
 from llmops_kernel.train.data.splits import splits_of
 from llmops_kernel.train.data.stream.plan import plan_stream
@@ -103,15 +103,14 @@ def test_names_that_say_nothing_are_no_splits() -> None:
     ],
 )
 def test_a_large_folder_is_streamed_if_all_of_its_training_files_can_be(
-    tmp_path: Path, others: list[str], streamed: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, others: list[str], streamed: bool
 ) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
     first = "train-1.jsonl" if others == ["test.csv"] else "a.jsonl"
-    (folder / first).write_text('{"text": "x"}\n' * 100)
+    large(folder / first, '{"text": "x"}\n')
     for name in others:
         (folder / name).write_text('[{"text": "x"}]')
-    monkeypatch.setattr(choice, "LARGE_BYTES", 1000)
     assert is_streamed(DataConfig(train="set"), [tmp_path]) == streamed
     if streamed and others != ["b.parquet"]:
         assert plan_stream("set", roots=[tmp_path]).parts
@@ -119,11 +118,16 @@ def test_a_large_folder_is_streamed_if_all_of_its_training_files_can_be(
 
 @pytest.mark.parametrize("name", ["rows.ndjson", "rows.json", "rows.JSONL"])
 def test_lines_of_json_are_streamed_whatever_their_file_is_called(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: str
 ) -> None:
-    (tmp_path / name).write_text('{"text": "x"}\n' * 100)
-    monkeypatch.setattr(choice, "LARGE_BYTES", 1000)
+    large(tmp_path / name, '{"text": "x"}\n')
     assert is_streamed(DataConfig(train=name), [tmp_path])
     assert plan_stream(name, roots=[tmp_path]).parts
-    (tmp_path / name).write_text("[" + '{"text": "x"},\n' * 100 + "{}]")
+    large(tmp_path / name, '[{"text": "x"}]')
     assert is_streamed(DataConfig(train=name), [tmp_path]) == (not name.endswith(".json"))
+
+
+def large(path: Path, begin: str) -> None:
+    """A file of more than is held in memory, of which the disk keeps only its beginning."""
+    path.write_text(begin)
+    os.truncate(path, LARGE_BYTES + 1)
