@@ -65,6 +65,8 @@ class ShownRow(_Answer):
     """Tokens that the loss counts."""
     num_hidden: int
     """Tokens at the end that are not among the pieces."""
+    num_sequences: int = 1
+    """Sequences that it is trained in: several of a long text."""
     pieces: list[Piece]
 
 
@@ -122,6 +124,11 @@ class SourceReport(SourceRows):
     """Rows that were tokenised."""
     lengths: Lengths
     num_cut: int
+    """Rows longer than `max_length` that are truncated."""
+    num_split: int = 0
+    """Texts longer than `max_length` that become several sequences."""
+    num_sequences: int = 0
+    """Sequences that the rows that are used become, before they are packed."""
     num_masked: int
     """Rows in which no token counts for the loss; a run leaves them out."""
     masked: list[int]
@@ -266,3 +273,5 @@ class PreviewLine(BaseModel):
     remedy: str = ""
     error: str = "DataError"
     """Class name of `llmops_kernel.errors`."""
+    needs_torch: bool = False
+    """Failed because it was `light`: it may go well without that."""

@@ -163,8 +163,8 @@ def _follow_rows(config: TrainingConfig, trainer: LoopTrainer, data: Dataset) ->
     trainer.args.train_sampling_strategy = "sequential"
     trainer.args.dataloader_num_workers = 0
     if data.stream.progress.ends_with_rows:
-        is_estimate = data.stream.num_rows is None
-        schedule = StreamSchedule(warmup=config.warmup_steps, by_progress=is_estimate)
+        by_progress = data.stream.is_estimate
+        schedule = StreamSchedule(warmup=config.warmup_steps, by_progress=by_progress)
         trainer.schedule = data.stream.progress.schedule = schedule
 
 

@@ -49,7 +49,9 @@ class DataConfig(Section):
     loss_on: Literal["answer", "all"] = "answer"
     """For chat rows: compute the loss on the assistant's answers only, or on all tokens. Text rows always use all tokens."""
     max_length: int = Field(default=512, ge=8)
-    """Longest sequence in tokens; longer rows are truncated and counted in a warning."""
+    """Longest sequence in tokens; longer chats are truncated and counted in a warning, longer texts as `long_texts` says."""
+    long_texts: Literal["split", "cut"] = "split"
+    """Texts longer than `max_length`, of training and of evaluation: `split` uses all of a text, as consecutive sequences of `max_length` tokens that do not overlap; `cut` uses its beginning only. Chats are always truncated."""
     packing: bool = False
     """Put several rows into one sequence of `max_length`; attention stays inside each row."""
     max_rows: int | None = Field(default=None, ge=1)

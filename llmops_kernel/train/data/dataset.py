@@ -210,7 +210,7 @@ def _warn(
     if tokenised.num_cut:
         context.emit(
             WarningEvent(
-                message=f"{tokenised.num_cut} of {len(tokenised.examples)} rows of {source} are"
+                message=f"{tokenised.num_cut} of {tokenised.num_rows} rows of {source} are"
                 f" longer than max_length={config.data.max_length} and were truncated.",
                 remedy="raise data.max_length if the truncated part matters",
             )

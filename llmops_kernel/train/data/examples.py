@@ -9,6 +9,7 @@ from typing import Any
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.row_formats import Fault, renamed, shaped
 from llmops_kernel.errors import DataError
+from llmops_kernel.train.data.long_texts import is_divided, parts_of, piece_ends
 from llmops_kernel.train.data.sources import Row
 from llmops_kernel.train.hooks import Hooks, call
 
@@ -50,6 +51,8 @@ class Tokenised:
     """What is wrong with each row that was skipped."""
     num_rows: int = 0
     """Rows that were read."""
+    num_split: int = 0
+    """Texts longer than max_length, in several of the examples."""
     is_kept: bool = False
     """Found in the token cache, where an earlier run had put them."""
 
@@ -61,28 +64,42 @@ def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Ho
     """
     examples: list[Example] = []
     broken: list[str] = []
-    num_cut = num_empty = 0
+    num_cut = num_split = num_empty = 0
     for number, row in enumerate(rows, start=1):
         try:
-            whole = tokenise_row(format_row(row, number, data, hooks), number, tokenizer, data)
+            formatted = format_row(row, number, data, hooks)
+            whole = tokenise_row(formatted, number, tokenizer, data)
         except DataError as error:
             if data.on_error == "stop":
                 raise
             broken.append(error.message)
             continue
-        example = cut(whole, data.max_length)
-        num_cut += example is not whole
-        if not num_counted(example):
-            num_empty += 1
-            continue
-        examples.append(example)
+        pieces, is_cut = divided(whole, formatted, data)
+        num_cut += is_cut
+        num_split += len(pieces) > 1
+        counted = [piece for piece in pieces if num_counted(piece)]
+        num_empty += not counted
+        examples += counted
     if not examples:
         raise DataError(
             f"Nothing is left to train on: in {num_empty} rows no token counts for the loss"
             + (f", and {len(broken)} rows are broken ({broken[0]})." if broken else "."),
             remedy="raise data.max_length, or check that answers are not empty",
         )
-    return Tokenised(examples, num_cut, num_empty, tuple(broken))
+    return Tokenised(examples, num_cut, num_empty, tuple(broken), num_split=num_split)
+
+
+def divided(whole: Example, row: Row, data: DataConfig) -> tuple[list[Example], bool]:
+    """Return what a formatted row is trained on, and whether something of it is lost.
+
+    `whole`: the row as tokens. A long text becomes several examples, see `data.long_texts`.
+    """
+    if is_divided(row, len(whole.input_ids), data):
+        ends = piece_ends(len(whole.input_ids), data.max_length)
+        ids, labels = parts_of(whole.input_ids, ends), parts_of(whole.labels, ends)
+        return [Example(a, b) for a, b in zip(ids, labels, strict=True)], False
+    example = cut(whole, data.max_length)
+    return [example], example is not whole
 
 
 def cut(example: Example, max_length: int) -> Example:

@@ -96,6 +96,7 @@ class KeyOf:
             "columns": data.columns,
             "loss_on": data.loss_on,
             "max_length": data.max_length,
+            "long_texts": data.long_texts,
             "on_error": data.on_error,
         }
         self._stamp = self._look()
@@ -175,6 +176,7 @@ def _to_bytes(rows: Tokenised) -> bytes:
         "num_rows": rows.num_rows,
         "num_cut": rows.num_cut,
         "num_empty": rows.num_empty,
+        "num_split": rows.num_split,
         "broken": rows.broken,
     }
     file = BytesIO()
@@ -203,5 +205,6 @@ def _from_arrays(arrays: Any) -> Tokenised:
         num_empty=int(facts["num_empty"]),
         broken=tuple(facts["broken"]),
         num_rows=int(facts["num_rows"]),
+        num_split=int(facts["num_split"]),
         is_kept=True,
     )

@@ -69,7 +69,10 @@ def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
         f"{lengths.shortest:,} to {lengths.longest:,}, median {lengths.median:,},"
         f" mean {lengths.mean:,.1f}{_sampled(report)}",
     )
-    yield cut_fact(report, found.max_length)
+    if report.num_split:
+        yield split_fact(report, found.max_length)
+    if report.num_cut or not report.num_split:
+        yield cut_fact(report, found.max_length)
     yield Fact(
         "loss",
         f"{fmt.percent(_share(report.num_loss, report.num_tokens))} of the tokens count"
@@ -77,6 +80,16 @@ def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
     )
     yield masked_fact(report)
     yield duplicates_fact(report)
+
+
+def split_fact(report: SourceReport, max_length: int) -> Fact:
+    share = fmt.percent(report.num_split / report.num_rows)
+    return Fact(
+        "long texts",
+        f"{report.num_split:,} of {of_rows(report)} ({share}) are longer than"
+        f" max_length={max_length:,} and are split: {counted(report.num_used, 'row')}"
+        f" become {report.num_sequences:,} sequences",
+    )
 
 
 def cut_fact(report: SourceReport, max_length: int) -> Fact:
@@ -132,7 +145,9 @@ def _run_facts(found: DataPreview) -> Iterator[Fact]:
         yield Fact("epoch", f"{fmt.DASH} (the number of rows is not known before all are read)")
     else:
         size = f"{counted(one.global_batch_size, 'row')} a step"
-        packed = f"{fmt.count(one.sequences)} packed sequences, " if one.packing else ""
+        kind = "packed sequences" if one.packing else "sequences"
+        is_other = one.packing or found.train.num_split > 0
+        packed = f"{fmt.count(one.sequences)} {kind}, " if is_other else ""
         yield Fact(
             "epoch",
             f"{about}{fmt.count(one.steps)} steps, {packed}{fmt.count(one.tokens)} tokens;"

@@ -73,6 +73,8 @@ def row_head(row: ShownRow) -> str:
     cut = sum(len(piece.ids) for piece in row.pieces if piece.kind == "cut")
     tokens = "1 token" if row.num_tokens == 1 else f"{row.num_tokens:,} tokens"
     text = f"{name}: {row.format}, {tokens}, {row.num_loss:,} of them count for the loss"
+    if row.num_sequences > 1:
+        return f"{text}, in {row.num_sequences:,} sequences"
     return f"{text}, truncated" if cut else text
 
 

@@ -26,7 +26,7 @@ def test_a_config_is_looked_at_in_another_process(config: Path) -> None:
         "print('a hook that prints')\ndef format_example(row):\n    return row['text']\n"
     )
     found = preview(job_of(config, overrides=["hooks.file=loud.py"]))
-    assert (found.model, found.train.total_rows, found.train.num_cut) == ("tiny-llama", 2, 1)
+    assert (found.model, found.train.total_rows, found.train.num_split) == ("tiny-llama", 2, 1)
     assert found.has_hook
 
 

@@ -54,10 +54,10 @@ def test_text_counts_whole_and_ends_with_the_end_token(tokenizer: Any) -> None:
 
 
 def test_long_rows_are_cut_and_counted(tokenizer: Any) -> None:
-    data = DataConfig(train="x", max_length=10)
+    data = DataConfig(train="x", max_length=10, long_texts="cut")
     done = tokenise([{"text": "a" * 50}], tokenizer=tokenizer, data=data, hooks=Hooks())
-    assert len(done.examples[0].input_ids) == 10
-    assert done.num_cut == 1
+    assert [len(one.input_ids) for one in done.examples] == [10]
+    assert (done.num_cut, done.num_split) == (1, 0)
 
 
 def test_rows_whose_answer_was_cut_away_are_left_out_and_counted(tokenizer: Any) -> None:

@@ -69,6 +69,7 @@ def test_the_second_run_finds_what_the_first_one_made(load: Load) -> None:
     [
         {"loss_on": "all"},
         {"max_length": 30},
+        {"long_texts": "cut"},
         {"max_rows": 1000},
         {"columns": {"prompt": "completion", "completion": "prompt"}},
         {"format": "prompt_completion"},

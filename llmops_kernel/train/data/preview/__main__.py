@@ -11,8 +11,9 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from llmops_kernel.errors import DataError, LLMOpsError
+from llmops_kernel.errors import DataError, HookError, LLMOpsError
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
+from llmops_kernel.train.data.preview.light import needs_torch
 
 
 def main() -> int:
@@ -43,8 +44,13 @@ def _line(job: PreviewJob, progress: Callable[[str], None]) -> PreviewLine:
             return PreviewLine(kind="row", row=preview.row(job.row))
         return PreviewLine(kind="done", preview=preview.all())
     except LLMOpsError as error:
-        name = type(error).__name__
-        return PreviewLine(kind="failed", text=error.message, remedy=error.remedy, error=name)
+        return PreviewLine(
+            kind="failed",
+            text=error.message,
+            remedy=error.remedy,
+            error=type(error).__name__,
+            needs_torch=job.light and isinstance(error, HookError) and needs_torch(error),
+        )
     except Exception as error:
         traceback.print_exc()
         first = (str(error).strip().splitlines() or [""])[0]

@@ -15,6 +15,7 @@ from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import CheckedSource, DataCheck, Finding, PreviewJob
 from llmops_kernel.train.data.preview.hub import hub_finding, is_cached
+from llmops_kernel.train.data.preview.light import needs_torch
 from llmops_kernel.train.data.preview.report import leaks
 from llmops_kernel.train.data.preview.work import Looker, Source, hooks_of, light
 from llmops_kernel.train.hooks import Hooks
@@ -61,7 +62,7 @@ class _Check:
 
 
 def checked(job: PreviewJob, progress: Progress = lambda _: None) -> DataCheck:
-    """Return all that is found. Raises HookError only where the hooks may need torch."""
+    """Return all that is found. Raises HookError only where the hooks need torch."""
     check = _Check(job, TrainingConfig.model_validate(job.config), progress)
     hooks = _hooks(check)
     sources: list[CheckedSource] = []
@@ -82,7 +83,7 @@ def _hooks(check: _Check) -> Hooks | None:
     try:
         return hooks_of(check.config, Path(check.job.workspace))
     except HookError as error:
-        if check.job.light:
+        if check.job.light and needs_torch(error):
             raise
         check.add("hooks.file", error)
         return None
@@ -155,7 +156,7 @@ def _looked_at(check: _Check, looker: Looker, one: _Named) -> Source | None:
         wanted = looker.evaluation_rows(one.data) if one.is_eval else looker.training_rows(one.data)
         return looker.look(one.data, wanted)
     except HookError as error:
-        if check.job.light:
+        if check.job.light and needs_torch(error):
             raise
         check.add("hooks.file", error)
     except LLMOpsError as error:

@@ -6,6 +6,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from llmops_kernel.errors import HookError
+
+
+def needs_torch(error: HookError) -> bool:
+    """Return whether hooks failed for want of torch, which Transformers' models need."""
+    return "torch" in error.message.lower()
+
 
 @contextmanager
 def without_torch() -> Iterator[None]:

@@ -15,7 +15,7 @@ from llmops_kernel.config.row_formats import recognised
 from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.train.data.examples import (
     Example,
-    cut,
+    divided,
     num_counted,
     prepare_row,
     shape_row,
@@ -64,9 +64,13 @@ class Measured:
     length: int
     """Tokens before the cut."""
     kept: int
-    """Tokens after the cut."""
+    """Tokens that are left of it: after the cut, or in all pieces of a long text."""
     counted: int
     """Tokens that the loss counts."""
+    sequences: tuple[int, ...] = ()
+    """Tokens of each sequence that it becomes and that is trained on."""
+    is_cut: bool = False
+    """Whether it is longer than `max_length` and truncated."""
 
 
 class Reader:
@@ -80,22 +84,26 @@ class Reader:
         """Return the row in its format, as a worker does before the chat template."""
         return self._with_number(at, lambda number: self._format(at, number))
 
-    def tokenise(self, one: Formatted) -> tuple[Example, Example]:
-        """Return the whole row as tokens, and what is left of it after the cut."""
+    def tokenise(self, one: Formatted) -> tuple[Example, list[Example], bool]:
+        """Return the whole row as tokens, the sequences that it becomes, and whether it is cut."""
         whole = self._with_number(
             one.at, lambda number: tokenise_row(one.row, number, self._tokenizer, self._data)
         )
-        return whole, cut(whole, self._data.max_length)
+        pieces, is_cut = divided(whole, one.row, self._data)
+        return whole, pieces, is_cut
 
     def measure(self, one: Formatted) -> Measured:
         """Tokenise a row and keep its sizes."""
-        whole, kept = self.tokenise(one)
+        whole, pieces, is_cut = self.tokenise(one)
+        used = [piece for piece in pieces if num_counted(piece)]
         return Measured(
             one.at.number,
             one.format,
             len(whole.input_ids),
-            len(kept.input_ids),
-            num_counted(kept),
+            sum(len(piece.input_ids) for piece in pieces),
+            sum(map(num_counted, pieces)),
+            tuple(len(piece.input_ids) for piece in used),
+            is_cut,
         )
 
     def _format(self, at: Numbered, number: int | str) -> Formatted:

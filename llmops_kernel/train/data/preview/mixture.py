@@ -148,7 +148,7 @@ def _parts(config: TrainingConfig, looked: Sequence[Looked]) -> list[_Part]:
         _Part(
             source,
             one.report(config.data.max_length),
-            sequences(config, [row.kept for row in one.found if row.counted]),
+            sequences(config, [length for row in one.found for length in row.sequences]),
         )
         for source, one in zip(config.data.sources, looked, strict=True)
     ]

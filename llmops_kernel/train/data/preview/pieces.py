@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from itertools import accumulate
 from typing import Any
 
 from llmops_kernel.store.preview_job import Kind, Piece, ShownRow
@@ -16,29 +18,40 @@ _UNFINISHED = "\ufffd"
 
 
 def shown_row(
-    one: Formatted, whole: Example, kept: Example, *, tokenizer: Any, most: int | None
+    one: Formatted,
+    whole: Example,
+    sequences: Sequence[Example],
+    *,
+    tokenizer: Any,
+    most: int | None,
 ) -> ShownRow:
-    """Return the row with the text of its first `most` tokens; None: of all."""
+    """Return the row with the text of its first `most` tokens; None: of all.
+
+    `sequences`: what the row is trained on, from its first token on without a gap.
+    """
+    ends = list(accumulate(len(one.input_ids) for one in sequences))
     size = len(whole.input_ids)
     end = size if most is None else min(size, most)
     return ShownRow(
         number=one.at.number,
         format=one.format,
         num_tokens=size,
-        num_loss=num_counted(kept),
+        num_loss=sum(map(num_counted, sequences)),
         num_hidden=size - end,
-        pieces=_pieces(whole, len(kept.input_ids), end, tokenizer),
+        num_sequences=len(sequences),
+        pieces=_pieces(whole, ends, end, tokenizer),
     )
 
 
-def _pieces(whole: Example, kept: int, end: int, tokenizer: Any) -> list[Piece]:
+def _pieces(whole: Example, ends: list[int], end: int, tokenizer: Any) -> list[Piece]:
+    kept, starts = ends[-1], {0, *ends}
     special = _special_ids(tokenizer)
     found: list[Piece] = []
     before: list[int] = []
     waiting: list[int] = []
     for index in range(end):
         token = whole.input_ids[index]
-        kind, is_special = _kind(whole, index, kept), token in special
+        kind, is_special = _kind(whole, index, kept, starts), token in special
         waiting.append(token)
         text = (
             _token_text(before, waiting, tokenizer) if not is_special else _name(token, tokenizer)
@@ -48,7 +61,7 @@ def _pieces(whole: Example, kept: int, end: int, tokenizer: Any) -> list[Piece]:
             text.endswith(_UNFINISHED)
             and following
             and len(waiting) < _LONGEST_CHARACTER
-            and _kind(whole, index + 1, kept) == kind
+            and _kind(whole, index + 1, kept, starts) == kind
             and not is_special
         ):
             continue  # a character of several tokens
@@ -57,11 +70,12 @@ def _pieces(whole: Example, kept: int, end: int, tokenizer: Any) -> list[Piece]:
     return found
 
 
-def _kind(whole: Example, index: int, kept: int) -> Kind:
+def _kind(whole: Example, index: int, kept: int, starts: Collection[int]) -> Kind:
     if index >= kept:
         return "cut"
-    # The first token has none before it that would predict it.
-    return "loss" if index and whole.labels[index] != IGNORED else "context"
+    # The first token of a sequence has none before it that would predict it.
+    counts = index not in starts and whole.labels[index] != IGNORED
+    return "loss" if counts else "context"
 
 
 def _token_text(before: list[int], tokens: list[int], tokenizer: Any) -> str:

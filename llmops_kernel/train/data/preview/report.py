@@ -35,10 +35,12 @@ def source_report(
         **before.model_copy(update={"where": where}).model_dump(),
         num_rows=len(found),
         lengths=_lengths([one.length for one in found], max_length),
-        num_cut=sum(one.length > one.kept for one in found),
+        num_cut=sum(one.is_cut for one in found),
+        num_split=sum(len(one.sequences) > 1 for one in found),
+        num_sequences=sum(len(one.sequences) for one in found),
         num_masked=len(masked),
         masked=[one.number for one in masked if one.number is not None][:_NAMED],
-        num_tokens=sum(one.kept for one in used),
+        num_tokens=sum(sum(one.sequences) for one in used),
         num_loss=sum(one.counted for one in used),
     )
 

@@ -177,7 +177,8 @@ class Preview:
             report = together(config, train)
             return report, mixed_epoch(config, train, report)
         report = train[0].report(config.data.max_length)
-        return report, epoch(config, report, [one.kept for one in train[0].found if one.counted])
+        lengths = [length for one in train[0].found for length in one.sequences]
+        return report, epoch(config, report, lengths)
 
     def _leaks(self, trained: Sequence[Formatted], held_out: Sequence[Formatted]) -> Leaks:
         found = leaks(trained, held_out)
@@ -215,9 +216,9 @@ class Preview:
         return self._looker.training_rows(data)
 
     def _shown(self, reader: Reader, one: Formatted) -> ShownRow:
-        whole, kept = reader.tokenise(one)
+        whole, sequences, _ = reader.tokenise(one)
         most = self._job.max_tokens
-        return shown_row(one, whole, kept, tokenizer=self._tokenizer, most=most)
+        return shown_row(one, whole, sequences, tokenizer=self._tokenizer, most=most)
 
 
 def _formatted(reader: Reader, rows: Sequence[Numbered], wanted: Wanted) -> list[Formatted]:

@@ -6,13 +6,14 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from llmops_kernel.errors import DataError, LLMOpsError, TrainingError
 from llmops_kernel.train.data.examples import IGNORED, Blank, Example, num_counted
 from llmops_kernel.train.data.mixture.mix import Mix, mixed
-from llmops_kernel.train.data.stream.reader import Row, place, read
+from llmops_kernel.train.data.stream.reader import Row, first_rows, place, read
 from llmops_kernel.train.data.stream.row_ends import Cursor, RowEnds
 from llmops_kernel.train.data.stream.walk import Located, Walk
 
@@ -20,6 +21,8 @@ _ENDLESS = 1 << 40
 """Length that the Trainer sees: when the training ends is decided by steps and by `is_finished`."""
 _POLL_S = 0.5
 _SAMPLED_PARTS = 8
+_COUNTED_ROWS = 8
+"""Rows of a part that are tokenised to see how many sequences a row becomes."""
 
 Mark = Literal["cut", "empty"]
 Tokenise = Callable[[Row, str], tuple[Sequence[Example], bool]]
@@ -135,6 +138,30 @@ class StreamedRows:
             if looked_at >= count:
                 break
         return found
+
+    def sequences_a_row(self, may_divide: Sequence[bool]) -> list[float]:
+        """Return how many examples a row of each source is, by some rows from all over it.
+
+        `may_divide`: for each source, whether it can be more than one.
+        """
+        return [
+            self._sequences_a_row(source) if asked else 1.0
+            for source, asked in enumerate(may_divide)
+        ]
+
+    def _sequences_a_row(self, source: int) -> float:
+        plan = self._mix.walks[source].plan
+        used = min(_SAMPLED_PARTS, len(plan.parts))
+        rows = examples = 0
+        for piece in range(used):
+            part = plan.parts[piece * len(plan.parts) // used]
+            held = first_rows(plan.files, part, _COUNTED_ROWS)
+            for number in range(min(len(held), _COUNTED_ROWS)):
+                with suppress(LLMOpsError):  # Who trains on the row reports it.
+                    located = Located(held, number, part.index, position=0, source=source)
+                    examples += len(self._examples(located)[0])
+                    rows += 1
+        return examples / rows if rows else 1.0
 
     def close(self) -> None:
         """End the thread."""

@@ -14,7 +14,8 @@ from llmops_kernel.errors import ConfigError
 from llmops_kernel.store import paths
 from llmops_kernel.train.collectives import from_main
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.data.examples import Example, cut, format_row, tokenise_row
+from llmops_kernel.train.data.examples import Example, divided, format_row, tokenise_row
+from llmops_kernel.train.data.long_texts import may_divide
 from llmops_kernel.train.data.mixture.mix import Mix, source_seed, window_bytes
 from llmops_kernel.train.data.stream.dataset import StreamedRows, Tokenise
 from llmops_kernel.train.data.stream.plan import StreamPlan, load_counts, plan_stream
@@ -35,9 +36,10 @@ class Stream:
     sample: Sequence[Example]
     """The first rows, the same on all workers."""
     total_steps: int
-    """An estimate if `num_rows` is None and the config gives no `max_steps`."""
     num_rows: int | None
     """Of an epoch; None until all lines have been counted."""
+    is_estimate: bool
+    """Whether the number of steps is one: lines are not counted yet, or long texts are split."""
 
 
 def open_stream(
@@ -62,9 +64,11 @@ def open_stream(
         for one in data.sources
     ]
     mix = _mix(config, plans, context, cache)
-    # Other nodes may have counted more lines: all workers must make the same number of steps.
-    total_steps, num_rows = from_main(totals(config, mix))
     rows = _rows(config, mix, tokenizer, hooks)
+    # Other nodes may have counted more lines: all workers must make the same number of steps.
+    total_steps, num_rows, is_estimate = from_main(
+        totals(config, mix, rows.sequences_a_row(_may_divide(config, hooks)))
+    )
     progress = StreamProgress(
         context,
         rows,
@@ -75,7 +79,7 @@ def open_stream(
     )
     # A wrong format is found here, before the model is loaded.
     sample = rows.sample(_SAMPLED_ROWS)
-    return Stream(rows, progress, sample, total_steps, num_rows)
+    return Stream(rows, progress, sample, total_steps, num_rows, is_estimate)
 
 
 def _check_arguments(config: TrainingConfig) -> None:
@@ -127,12 +131,18 @@ def _rows(config: TrainingConfig, mix: Mix, tokenizer: Any, hooks: Hooks) -> Str
     )
 
 
+def _may_divide(config: TrainingConfig, hooks: Hooks) -> list[bool]:
+    """Return for each source whether a row may become several sequences."""
+    has_hook = hooks.format_example is not None
+    sources = [config.data.of(source) for source in config.data.sources]
+    return [may_divide(data, has_hook=has_hook) for data in sources]
+
+
 def _tokenises(data: DataConfig, tokenizer: Any, hooks: Hooks) -> Tokenise:
     """Return what makes examples of a source's rows."""
 
     def tokenised(row: Row, label: str) -> tuple[Sequence[Example], bool]:
-        whole = tokenise_row(format_row(row, label, data, hooks), label, tokenizer, data)
-        example = cut(whole, data.max_length)
-        return [example], example is not whole
+        formatted = format_row(row, label, data, hooks)
+        return divided(tokenise_row(formatted, label, tokenizer, data), formatted, data)
 
     return tokenised

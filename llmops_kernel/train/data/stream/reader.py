@@ -38,6 +38,13 @@ def read(files: Sequence[TableFile], part: StreamPart) -> PartRows:
     return _Table(_row_group(file, part))
 
 
+def first_rows(files: Sequence[TableFile], part: StreamPart, count: int) -> PartRows:
+    """Read at least the first rows of a part, and not much more. Raises DataError."""
+    if files[part.file].format == "jsonl" or not part.num_rows:
+        return read(files, part)
+    return read_first(files, part, rows=count, columns=lambda names: None)
+
+
 def read_first(
     files: Sequence[TableFile],
     part: StreamPart,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
@@ -28,15 +29,19 @@ def whole_epochs(config: TrainingConfig) -> int | None:
     return None if config.training.max_steps or epochs != int(epochs) else int(epochs)
 
 
-def totals(config: TrainingConfig, mix: Mix) -> tuple[int, int | None]:
-    """Return the steps of the training, and the rows of an epoch if they are known.
+def totals(
+    config: TrainingConfig, mix: Mix, sequences_a_row: Sequence[float]
+) -> tuple[int, int | None, bool]:
+    """Return the steps of the training, the rows of an epoch if they are known, and whether the
+    steps are an estimate.
 
-    Raises DataError.
+    `sequences_a_row`: of each source, more than 1 where long texts are split. Raises DataError.
     """
     training = config.training
     if training.max_steps:
         known = [_known_rows(walk) for walk in mix.walks]
-        return training.max_steps, None if None in known else sum(filter(None, known))
+        num_rows = None if None in known else sum(filter(None, known))
+        return training.max_steps, num_rows, False
     found = [_rows(walk) for walk in mix.walks]
     rows, is_exact = sum(count for count, _ in found), all(exactly for _, exactly in found)
     if rows < mix.world:
@@ -44,10 +49,15 @@ def totals(config: TrainingConfig, mix: Mix) -> tuple[int, int | None]:
             f"{counted(rows, 'row')} cannot be divided among {mix.world} workers.",
             remedy=f"set parallelism.num_workers={max(1, rows)}, or give more rows",
         )
-    longest = _longest_share(mix) if is_exact else None
+    num_rows = rows if is_exact else None
+    is_split = any(number > 1 for number in sequences_a_row)
+    longest = _longest_share(mix) if is_exact and not is_split else None
     if longest is None:
-        longest = math.ceil(rows * training.num_epochs / mix.world)
-    return max(1, math.ceil(longest / rows_per_step(config))), rows if is_exact else None
+        counts = zip(found, sequences_a_row, strict=True)
+        sequences = sum(count * number for (count, _), number in counts)
+        longest = math.ceil(sequences * training.num_epochs / mix.world)
+    steps = max(1, math.ceil(longest / rows_per_step(config)))
+    return steps, num_rows, is_split or not is_exact
 
 
 def _rows(walk: Walk) -> tuple[int, bool]:

@@ -124,7 +124,7 @@ def test_data_that_cannot_be_trained_on_is_refused_in_one_sentence(
 
 # Rows of training, rows of evaluation, the fact that warns, what it says.
 SUSPECT: dict[str, tuple[Rows, Rows, str, str]] = {
-    "all are cut": ([{"text": "x" * 80}] * 2, [], "cut", r"2 of 2 rows \(100"),
+    "all are cut": ([chat("q", "x" * 80)] * 2, [], "cut", r"2 of 2 rows \(100"),
     "no answers": ([chat("q" * 80, "a")] * 2, [], "no loss", r"no row has .*: a run would fail$"),
     "answers are cut off": ([chat("q" * 80, "a"), chat("q", "a")], [], "no loss", r": row 1$"),
     "the same row twice": ([*FINE, FINE[0]], [], "duplicates", r"rows 1, 5$"),

@@ -76,7 +76,8 @@ def test_what_is_beyond_max_length_is_shown_as_cut(
     tiny_llama: Path, workspace: Path, make_config: Make
 ) -> None:
     write(workspace, "train.jsonl", [{"text": "abcdefghijkl"}])
-    (row,) = looked_at(make_config(data={"max_length": 8}), workspace).rows
+    cut = make_config(data={"max_length": 8, "long_texts": "cut"})
+    (row,) = looked_at(cut, workspace).rows
     texts = {kind: [p.text for p in row.pieces if p.kind == kind] for kind in ("loss", "cut")}
     assert "".join(texts["loss"]) == "bcdefgh"
     assert "".join(texts["cut"]) == "ijkl<|end|>"
