@@ -19,8 +19,17 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_a_valid_config_is_returned_resolved(config: Path) -> None:
-    checked = llmops.check(config, overrides=["training.max_steps=7"])
+    checked = llmops.check(config, overrides=["training.max_steps=7"], quick=True)
     assert (checked.model.id, checked.training.max_steps) == ("tiny-llama", 7)
+
+
+def test_what_need_not_stop_a_run_is_a_python_warning(config: Path) -> None:
+    with pytest.warns(UserWarning, match="3 of 4 rows .* repeat another one"):
+        llmops.check(config)
+    (config.parent / "hooks.py").write_text("def format_example(row):\n    return row['answer']\n")
+    with pytest.raises(ConfigError, match=r"format_example .*row 1.*answer") as caught:
+        llmops.check(config, overrides=["hooks.file=hooks.py"])
+    assert [one.path for one in caught.value.problems] == ["hooks.file"]
 
 
 def test_missing_files_and_unknown_keys_are_errors(config: Path, tmp_path: Path) -> None:

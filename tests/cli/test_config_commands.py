@@ -33,6 +33,7 @@ def test_a_new_config_is_right_as_soon_as_its_data_is_there(
     shown = capsys.readouterr().out
     assert "tiny-llama" in shown
     assert "full" in shown
+    assert "20 rows of rows.jsonl were read, formatted and tokenised" in " ".join(shown.split())
 
 
 def test_a_file_is_not_overwritten_unasked(
@@ -64,7 +65,8 @@ def test_overrides_are_checked_too(
 ) -> None:
     (folder / "rows.jsonl").write_text('{"text": "a b c"}\n')
     (folder / "c.train.yaml").write_text("model: tiny-llama\ndata: rows.jsonl\n")
-    assert llmops("check", "c.train.yaml", "optimizer.learning_rate=1e-4") == 0
+    assert llmops("check", "c.train.yaml", "optimizer.learning_rate=1e-4", "--quick") == 0
+    assert "tokenised" not in capsys.readouterr().out
     assert llmops("check", "c.train.yaml", "optimizer.learning_rate=fast") == 1
     assert "fast" in capsys.readouterr().err
 
@@ -76,11 +78,13 @@ def test_several_files_are_checked_and_json_names_each(
     (folder / "a.train.yaml").write_text("model: tiny-llama\ndata: rows.jsonl\n")
     (folder / "b.train.yaml").write_text("model: tiny-llama\ndata: rowz.jsonl\nsed: 1\n")
     (folder / "c.cluster.yaml").write_text("num_cpus: 2\n")
-    assert llmops("check", "a.train.yaml", "c.cluster.yaml") == 0
+    assert llmops("check", "a.train.yaml", "c.cluster.yaml", "--quick") == 0
     shown = capsys.readouterr().out
     assert "a.train.yaml is valid" in shown
     assert "c.cluster.yaml is valid" in shown
-    assert llmops("check", "a.train.yaml", "b.train.yaml", "no.train.yaml", "--json") == 1
+    assert (
+        llmops("check", "a.train.yaml", "b.train.yaml", "no.train.yaml", "--json", "--quick") == 1
+    )
     answer = json.loads(capsys.readouterr().out)
     assert answer["valid"] is False
     assert [one["valid"] for one in answer["files"]] == [True, False, False]
@@ -95,13 +99,14 @@ def test_a_warning_does_not_fail_the_check(
     (folder / "rows.jsonl").write_text('{"text": "a b c"}\n')
     lines = "model: tiny-llama\ndata: rows.jsonl\noptimizer: {warmup_steps: 5}\n"
     (folder / "a.train.yaml").write_text(lines)
-    assert llmops("check", "a.train.yaml", "max_steps=4") == 0
+    assert llmops("check", "a.train.yaml", "max_steps=4", "--quick") == 0
     shown = capsys.readouterr()
     assert "a.train.yaml is valid" in shown.out
     assert "5 warm-up steps do not fit into a run of max_steps=4" in " ".join(shown.err.split())
-    assert llmops("check", "a.train.yaml", "max_steps=4", "--json") == 0
+    assert llmops("check", "a.train.yaml", "max_steps=4", "report_to=[clearml]", "--json") == 0
     (file,) = json.loads(capsys.readouterr().out)["files"]
-    assert [one["path"] for one in file["warnings"]] == ["optimizer.warmup_steps"]
+    assert [one["path"] for one in file["warnings"]] == ["optimizer.warmup_steps", "report_to"]
+    assert "1 row of rows.jsonl were read, formatted and tokenised" in file["checked"]
 
 
 def test_submit_prints_the_same_warning(capsys: pytest.CaptureFixture[str]) -> None:

@@ -179,11 +179,34 @@ def test_a_path_without_ending_is_distinguished_from_a_hub_id_by_its_neighbours(
     assert check(tmp_path, data="data/xyz") == []
 
 
-def test_only_three_broken_rows_are_shown_and_all_are_counted(tmp_path: Path):
+def test_rows_with_the_same_fault_are_one_problem(tmp_path: Path):
     (tmp_path / "rows.jsonl").write_text(TEXT + "{}\n" * 12)
+    found = only(check(tmp_path))
+    assert found.line == 2
+    assert "row 2: has no keys (12 of 13 rows are broken)" in str(found)
+
+
+def test_only_three_faults_are_shown_and_all_broken_rows_are_counted(tmp_path: Path):
+    (tmp_path / "rows.jsonl").write_text(TEXT + "1\n2\n[]\nnull\n{}\n" * 4)
     found = check(tmp_path)
-    assert [problem.line for problem in found] == [2, 3, 4, None]
-    assert "12 of 13 rows are invalid; the first 3 are shown" in str(found[-1])
+    assert [problem.line for problem in found] == [2, 4, 5]
+    assert "null where an object is needed (20 of 21 rows are broken)" in str(found[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("rows.jsonl", TEXT.encode("utf-16"), "the file is UTF-16, not UTF-8"),
+        ("rows.csv", "text\na\n".encode("utf-16"), "the file is UTF-16, not UTF-8"),
+        ("rows.jsonl", b"\x1f\x8b\x08\n\n", "the file is compressed with gzip"),
+        ("rows.json", b"PK\x03\x04\n", "the file is a zip archive"),
+    ],
+)
+def test_a_file_that_is_no_text_is_one_problem(
+    tmp_path: Path, name: str, content: bytes, what: str
+):
+    (tmp_path / name).write_bytes(content)
+    assert what in str(only(check(tmp_path, data=name)))
 
 
 def test_broken_rows_that_will_be_skipped_are_no_problem_unless_all_are(tmp_path: Path):

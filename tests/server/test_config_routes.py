@@ -66,6 +66,27 @@ async def test_files_are_looked_at_beside_the_config(api: Fetch, jp_root_dir: Pa
     assert "rows.jsonl" in [item["label"] for item in found]
 
 
+async def test_a_close_check_tries_rows_and_tells_warnings(api: Fetch, jp_root_dir: Path) -> None:
+    (jp_root_dir / "rows.jsonl").write_text('{"text": "a"}\n' * 3)
+    text = TEXT + "optimizer: {warmup_steps: 9}\ntraining: {max_steps: 4}\n"
+    body = {"path": "x.train.yaml", "text": text, "with_files": True}
+    light = reported(await post(api, "configs/check", **body))
+    assert [(one["path"], one["line"]) for one in light["warnings"]] == [
+        ("optimizer.warmup_steps", 3)
+    ]
+    assert light["checked"] == []
+    long = {"method": "POST", "request_timeout": 200}
+    answer = await api("configs/check", body=json.dumps({**body, "closely": True}), **long)
+    close = reported(answer)
+    assert close["valid"]
+    assert [(one["path"], one["line"], one["severity"]) for one in close["warnings"]] == [
+        ("data.train", 2, "warning"),
+        ("optimizer.warmup_steps", 3, "warning"),
+    ]
+    assert "2 of 3 rows (66.7 %) repeat another one" in close["warnings"][0]["message"]
+    assert close["checked"][0] == "3 rows of rows.jsonl were read, formatted and tokenised"
+
+
 async def test_complete_and_hover(api: Fetch) -> None:
     found = reported(await post(api, "configs/complete", kind="train", text="", line=1, column=0))
     assert found[0]["label"] == "model"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -27,7 +28,13 @@ _SHOWN = 3
 _LONGEST_COLUMN = 1000
 _MOST_BYTES = 64 * 1024 * 1024  # half a second of reading; larger files are streamed in a run
 _MOST_LIST_BYTES = 64 * 1024 * 1024  # a list is held in memory as a whole
-_REMEDY = "correct or delete these rows"
+_NO_TEXT = {
+    b"\x1f\x8b": ("compressed with gzip", "unpack it"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "unpack it"),
+    b"PK\x03\x04": ("a zip archive", "unpack it"),
+    codecs.BOM_UTF16_LE: ("UTF-16, not UTF-8", "save it as UTF-8"),
+    codecs.BOM_UTF16_BE: ("UTF-16, not UTF-8", "save it as UTF-8"),
+}
 _NO_ANSWER = "end held-out chats with the answer, or set evaluation.generate=false"
 
 
@@ -52,13 +59,16 @@ def check_rows(name: str, source: str, path: Path, rules: RowRules) -> Iterator[
     if path.suffix == ".parquet":
         yield from _check_parquet(name, source, path, rules)
         return
+    if path.suffix != ".arrow" and (fault := _no_text(path)):
+        yield _problem(name, source, *fault)
+        return
     if path.suffix in {".csv", ".tsv", ".txt", ".arrow"}:
         yield from _check_header(name, source, path, rules)
         return
     is_list = path.suffix == ".json" and _begins_list(path)
     if is_list and path.stat().st_size > _MOST_LIST_BYTES:
         return  # the workers check it
-    broken: list[Problem] = []
+    broken: dict[Fault, Problem] = {}
     num_broken = num_rows = 0
     with path.open("rb") as file:
         parsed = _listed(file) if is_list else _parsed(file)
@@ -68,23 +78,41 @@ def check_rows(name: str, source: str, path: Path, rules: RowRules) -> Iterator[
             if fault is None:
                 continue
             num_broken += 1
-            if num_broken <= _SHOWN:
+            if len(broken) < _SHOWN and fault not in broken:
                 message, hint = fault
                 line = None if is_list else number
-                broken.append(_problem(name, source, f"row {number}: {message}", hint, line))
+                broken[fault] = _problem(name, source, f"row {number}: {message}", hint, line)
             if num_broken == 1 and not is_list and _is_document(path):
                 yield _document(name, source)
                 return
     if rules.skips and num_broken < num_rows:
         return
-    yield from broken
-    if num_broken > _SHOWN:
-        message = f"{num_broken:,} of {num_rows:,} rows are invalid; the first {_SHOWN} are shown"
-        yield _problem(name, source, message, _REMEDY)
+    yield from _counted(broken, num_broken=num_broken, num_rows=num_rows)
     if num_rows == 0:
         yield _problem(
             name, source, "has no rows, only blank lines", "write one JSON object per line"
         )
+
+
+def _counted(
+    broken: Mapping[Fault, Problem], *, num_broken: int, num_rows: int
+) -> Iterator[Problem]:
+    """Yield the first row with each fault; the last one says how many rows are broken."""
+    found = list(broken.values())
+    if num_broken > len(found):
+        more = f" ({num_broken:,} of {num_rows:,} rows are broken)"
+        found[-1] = replace(found[-1], message=found[-1].message + more)
+    yield from found
+
+
+def _no_text(path: Path) -> Fault | None:
+    """Return what a file is that has no rows of text at all."""
+    with path.open("rb") as file:
+        beginning = file.read(4)
+    for mark, (what, hint) in _NO_TEXT.items():
+        if beginning.startswith(mark):
+            return Fault(f"the file is {what}", hint)
+    return None
 
 
 def _parsed(lines: Iterator[bytes] | Any) -> Iterator[tuple[int, Any, Fault | None]]:

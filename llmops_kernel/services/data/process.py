@@ -19,7 +19,7 @@ from typing import IO
 from pydantic import ValidationError
 
 from llmops_kernel import errors
-from llmops_kernel.errors import DataError, HookError, LLMOpsError, MissingDependencyError
+from llmops_kernel.errors import DataError, LLMOpsError, MissingDependencyError
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
 
 _WORK = "llmops_kernel.train.data.preview"
@@ -76,8 +76,8 @@ def run_job(
     """
     stop = stop or Stop()
     line = _run(job.model_copy(update={"light": True}), timeout_s, progress, stop)
-    if line.kind == "failed" and line.error == HookError.__name__:
-        # A hook that asks Transformers for models needs torch, which only costs time.
+    if line.needs_torch:
+        # A hook asks Transformers for models: that only costs time.
         line = _run(job, timeout_s, progress, stop)
     if line.kind == "failed":
         raise _error(line)

@@ -1,0 +1,137 @@
+"""What Check tries beside rows: trackers, the output's folder, the hub; and in which process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.config.reading.load import training_config_from_dict
+from llmops_kernel.services.check.closely import Closely, look_closely
+from llmops_kernel.services.check.output import output_findings
+from llmops_kernel.services.check.trackers import tracker_findings
+
+
+def config(**sections: Any) -> Any:
+    return training_config_from_dict({"model": "tiny-llama", "data": "rows.jsonl", **sections})
+
+
+def test_the_package_of_a_tracker_is_there_or_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dvclive.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    here, missing = tracker_findings(["dvclive", "clearml"])
+    assert (here.level, missing.level) == ("note", "warning")
+    assert "the cluster's nodes need it too" in here.message
+    assert "clearml is not installed on this machine" in missing.message
+    assert missing.remedy.startswith("pip install clearml; if it is in the cluster's image")
+
+
+@pytest.mark.parametrize(
+    ("url", "level", "said"),
+    [
+        (None, "note", "the folder of runs can be written on this machine; "),
+        ("out", "note", "out can be written on this machine; "),
+        ("file://{folder}/out", "note", "can be written"),
+        ("new/folder/of/it", "note", "can be written"),
+        ("s3://bucket/out", "note", "s3://bucket/out was not tried: the cluster's nodes need"),
+        ("rows.jsonl", "problem", "rows.jsonl cannot be written: Not a directory"),
+        ("rows.jsonl/out", "problem", "rows.jsonl/out cannot be written ({folder}/rows.jsonl)"),
+        ("/proc/none/out", "warning", "does not exist on this machine and cannot be created in"),
+    ],
+)
+def test_the_folder_of_the_output_is_tried(
+    tmp_path: Path, url: str | None, level: str, said: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "rows.jsonl").write_text("")
+    given = url and url.format(folder=tmp_path)
+    (found,) = output_findings(config(output={"url": given}), tmp_path)
+    assert (found.path, found.level) == ("output.url", level)
+    assert said.format(folder=tmp_path) in found.message
+    assert (found.level == "note") == (found.remedy == "")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_model_that_does_not_fit_on_the_disk_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with (tmp_path / "model" / "model.safetensors").open("wb") as file:
+        file.truncate(8 << 40)
+    full = config(model="model", method="full", output={"url": "out"})
+    (found,) = output_findings(full, tmp_path)
+    assert found.level == "warning"
+    assert "and the model has 8" in found.message
+    (adapter,) = output_findings(config(model="model", output={"url": "out"}), tmp_path)
+    assert adapter.level == "note"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Answers as the hub does about one model and one data set."""
+
+    def do_GET(self) -> None:
+        known = {"/api/models/org/there": {"id": "org/there"}, "/api/datasets/org/rows": {}}
+        path = self.path.partition("?")[0]
+        self.send_response(200 if path in known else 404)
+        if path not in known:
+            self.send_header("X-Error-Code", "RepoNotFound")
+        body = json.dumps({"id": path, "siblings": [], **known.get(path, {})}).encode()
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    yield address
+    server.shutdown()
+    server.server_close()
+
+
+def looked(folder: Path, model: str, rows: str) -> tuple[Closely, list[str]]:
+    said: list[str] = []
+    found = look_closely(
+        config(model=model, data={"train": rows}), folder, progress=said.append, timeout_s=100
+    )
+    return found, said
+
+
+def test_a_hub_id_is_known_unknown_or_not_asked_for_and_never_a_problem(
+    hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, said = looked(tmp_path, "org/there", "org/rows")
+    assert (known.problems, known.warnings) == ([], [])
+    assert "the hub has the model 'org/there'; the run downloads it" in known.notes
+    assert "the hub has the data set 'org/rows'; the run downloads it" in known.notes
+    assert (
+        "rows are not tokenised: the tokenizer of org/there is not on this machine" in known.notes
+    )
+    assert said[-2:] == [
+        "Contacting the hub about the model 'org/there'",
+        "Contacting the hub about the data set 'org/rows'",
+    ]
+    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n{"text": "a"}\n')
+    unknown, _ = looked(tmp_path, "org/none", "rows.jsonl")
+    assert unknown.problems == []
+    assert [one.path for one in unknown.warnings] == ["model.id", "data.train"]
+    assert "the hub has no model 'org/none'" in unknown.warnings[0].message
+    assert "2 rows of rows.jsonl were read and formatted" in unknown.notes
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    offline, said = looked(tmp_path, "org/there", "rows.jsonl")
+    assert "HF_HUB_OFFLINE=1 forbids to ask" in offline.warnings[0].message
+    assert not any("Contacting" in one for one in said)
