@@ -356,20 +356,16 @@ class Run:
         return self._access.follower()
 
     def __repr__(self) -> str:
-        from llmops_kernel.views.static_run import one_line
-
-        return f"<Run {self._called}: {one_line(self.view)}>"
+        return "<Run {}: {}>".format(*self._words)
 
     def _repr_html_(self) -> str:
-        from llmops_kernel.views.static_run import one_line
-
-        return f"Run <b>{escape(self._called)}</b>: {escape(one_line(self.view))}"
+        return "Run <b>{}</b>: {}".format(*map(escape, self._words))
 
     @property
-    def _called(self) -> str:
-        from llmops_kernel.views.run_text.names import name_of, name_with_id
+    def _words(self) -> tuple[str, str]:
+        from llmops_kernel.views.static_run import name_and_line
 
-        return name_with_id(name_of(self.record, title=self.title), self.id)
+        return name_and_line(self.view, self.record, title=self.title)
 
 
 def _frame(view: TrainingView) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from llmops_kernel.views.columns import (
 )
 from llmops_kernel.views.figures import compared_figures, figures
 from llmops_kernel.views.panel_tables import sample_table
-from llmops_kernel.views.run_text.names import name_of, name_with_id
+from llmops_kernel.views.run_text.names import called
 from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.snapshot import (
     elapsed_s,
@@ -193,8 +193,7 @@ def rows(
     """The table's lines: label and value."""
     lines = [("state", view.state.capitalize())]
     if record is not None:
-        name = name_of(record, title=title)
-        lines = [("run", name_with_id(name, record.run_id)), *lines]
+        lines = [("run", called(record, title=title)), *lines]
     if not view.is_terminal and state_text(view):
         lines.append(("reason", state_text(view)))
     if view.attempt > 1:
@@ -304,6 +303,11 @@ def one_line(view: RunView, *, now_s: float | None = None) -> str:
     elif waiting_text(view):
         parts.append(waiting_text(view))
     return ", ".join(parts)
+
+
+def name_and_line(view: RunView, record: RunRecord, *, title: str = "") -> tuple[str, str]:
+    """Return what a run is called, and `one_line` of it."""
+    return called(record, title=title), one_line(view)
 
 
 def _is_known_and_short(figure: FigureValue) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.views import static_run
-from llmops_kernel.views.run_text.names import name_of, name_with_id
+from llmops_kernel.views.run_text.names import called
 from llmops_kernel.views.saved_run import MIME_TYPE, saved_run
 from llmops_kernel.widgets.run_panel import RunPanel
 from llmops_kernel.widgets.source import LiveRun
@@ -154,9 +154,8 @@ def _live(panel: RunPanel, *, picture: bool = False) -> Bundle:
 def static_picture(panel: RunPanel) -> Bundle:
     """Return the run as JSON for Lab, a picture for others, and the summary for machines."""
     record, title = panel.run.record, panel.run.title
-    name = name_with_id(name_of(record, title=title), record.run_id)
     return {
-        "image/png": static_run.render_png(panel.view, title=name),
+        "image/png": static_run.render_png(panel.view, title=called(record, title=title)),
         "text/plain": static_run.one_line(panel.view),
         MIME_TYPE: saved_run(panel.view, record, now_s=time.time(), title=title),
     }

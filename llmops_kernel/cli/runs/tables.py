@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from llmops_kernel.api import Run
     from llmops_kernel.cli.fitting_table import FittingTable
-    from llmops_kernel.store.journal.view import RunView
 
 
 def runs_table(runs: RunTable) -> FittingTable:
@@ -75,7 +74,7 @@ def compare_table(runs: Sequence[Run], names: Mapping[str, str]) -> FittingTable
     rows = [["name", *(plain(names[run.id]) for run in runs)], *_differing(runs)]
     rows += [["state", *(state(view.state) for view in views)]]
     rows.append(["progress", *(plain(progress_cell(view.progress)) for view in views)])
-    rows += _figure_rows(views, "result")
+    rows += _figure_rows(runs, "result")
     return table(["", *(run.id for run in runs)], rows, split=True)
 
 
@@ -93,9 +92,10 @@ def _differing(runs: Sequence[Run]) -> list[list[str]]:
     return [*rows, ["[bold]code[/]" if len(set(codes)) > 1 else "code", *codes]]
 
 
-def _figure_rows(views: Sequence[RunView], *groups: FigureGroup) -> list[list[str]]:
+def _figure_rows(runs: Sequence[Run], *groups: FigureGroup) -> list[list[str]]:
     figures = [
-        {f.label: f.text for f in compared_figures(view) if group_of(f) in groups} for view in views
+        {f.label: f.text for f in compared_figures(run.view) if group_of(f) in groups}
+        for run in runs
     ]
     labels = dict.fromkeys(label for mine in figures for label in mine)
     return [
@@ -105,7 +105,7 @@ def _figure_rows(views: Sequence[RunView], *groups: FigureGroup) -> list[list[st
 
 def speed_table(runs: Sequence[Run]) -> FittingTable:
     """Return speed, memory, cost and start-up, a column a run: they come last."""
-    rows = _figure_rows([run.view for run in runs], "speed", "start")
+    rows = _figure_rows(runs, "speed", "start")
     return table(["", *(run.id for run in runs)], rows, split=True)
 
 
