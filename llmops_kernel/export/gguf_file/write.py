@@ -41,7 +41,11 @@ def write_gguf(job: ExportJob, located: Located, folder: Path, progress: Progres
     notes = [f"Weights: {job.gguf_type.upper()} (norms and biases: F32)."]
     if merged.prompts:
         progress("Loading it back with Transformers and comparing its answers")
-        notes.append(f"Compared with the run's own result: {_check(job, merged, folder, name)}")
+        found_same = _check(job, merged, folder, name)
+        notes.append(
+            "Loaded back by Transformers, not by llama.cpp, and compared with the run's own"
+            f" result: {found_same}"
+        )
     text = card.card(
         job,
         what="A GGUF file for llama.cpp.",
