@@ -1,4 +1,4 @@
-"""`--to vllm`: the folder and its command line; `test_served_answers.py` gives its options to vLLM."""
+"""`--to vllm`: the folder and its command line; vLLM gets it in `test_served_answers.py`."""
 
 from __future__ import annotations
 
