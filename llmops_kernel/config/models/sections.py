@@ -39,9 +39,9 @@ class DataConfig(Section):
     eval: str | None = None
     """Evaluation rows, from the same kinds of source. Required for evaluation."""
     train_split: str = "train"
-    """Split of a hub dataset to train on."""
+    """Split to train on, of a hub dataset or of a folder whose folders or files are named after splits, such as `train.jsonl` beside `test.jsonl`."""
     eval_split: str = "validation"
-    """Split of a hub dataset to evaluate on, when `eval` is a hub id."""
+    """Split to evaluate on, when `eval` is a hub id or such a folder."""
     format: RowFormat = "auto"
     """`chat`: a `messages` list (or `prompt` and `completion`); `sharegpt`: `conversations` with `from` and `value`; `prompt_completion`; `alpaca`: `instruction`, `output` and, if given, `input`; `text`: a `text` field; `auto` takes the first of these that a row has."""
     columns: dict[str, str] = Field(default_factory=dict)
