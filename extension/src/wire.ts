@@ -99,6 +99,8 @@ export interface ClusterInfo {
   jobs_running: number | null;
   /** All that Ray remembers since the cluster's start, ended ones too. */
   jobs_total: number | null;
+  /** What these are, the newest first, each run with its user: `run lora-1 of ann (running)`. */
+  running: string[] | null;
   /**
    * Since the last job ended, or since the cluster was ready when none ran; None while one
    * runs.
@@ -128,6 +130,10 @@ export interface ClusterInfo {
   kept_until_s: number | null;
   /** Created by other tools: kubectl, CI, a pipeline. */
   is_adopted: boolean;
+  /** `user@host` of the `llmops up` that created it, as it said itself. */
+  created_by: string;
+  /** Why this context was chosen, and not the others of its template. */
+  chosen: string;
   /**
    * `warm`, `starting`, `off (why)` or `cold: why`: how processes of jobs start; empty when the
    * cluster does not live or cannot be asked.

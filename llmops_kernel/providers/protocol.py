@@ -155,6 +155,8 @@ class ClusterInfo(BaseModel):
     """Pending ones too."""
     jobs_total: int | None = None
     """All that Ray remembers since the cluster's start, ended ones too."""
+    running: tuple[str, ...] | None = None
+    """What these are, the newest first, each run with its user: `run lora-1 of ann (running)`."""
     idle_s: float | None = None
     """Since the last job ended, or since the cluster was ready when none ran; None while one
     runs."""
@@ -182,6 +184,10 @@ class ClusterInfo(BaseModel):
     """Unix time until which no idle guard acts on it (`llmops keep`)."""
     is_adopted: bool = False
     """Created by other tools: kubectl, CI, a pipeline."""
+    created_by: str = ""
+    """`user@host` of the `llmops up` that created it, as it said itself."""
+    chosen: str = ""
+    """Why this context was chosen, and not the others of its template."""
     warm: str = ""
     """`warm`, `starting`, `off (why)` or `cold: why`: how processes of jobs start; empty when the
     cluster does not live or cannot be asked."""

@@ -28,6 +28,9 @@ export function Details(props: {
         fmt.bytes(info.memory_bytes)
       )
     ],
+    ...(info.running?.length
+      ? [[trans.__('running'), info.running.join('; ')]]
+      : []),
     [trans.__('jobs so far'), fmt.count(info.jobs_total)],
     [trans.__('fork server'), warmLine(info, trans)],
     [trans.__('dashboard'), info.dashboard_url]
@@ -74,8 +77,11 @@ function place(
     [trans.__('image'), info.image],
     [
       trans.__('created by'),
-      info.is_adopted ? trans.__('others (kubectl, CI)') : 'llmops'
-    ]
+      info.is_adopted
+        ? trans.__('others (kubectl, CI)')
+        : info.created_by || 'llmops'
+    ],
+    ...(info.chosen ? [[trans.__('chosen because'), info.chosen]] : [])
   ];
 }
 

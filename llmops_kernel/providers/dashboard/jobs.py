@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 RUN_KEY: Final = "llmops_run"
 """Key in a job's metadata: the run that it is an attempt of."""
+USER_KEY: Final = "llmops_user"
+"""Who submitted it, as their machine calls them."""
 _ENTRYPOINT_CHARS: Final = 60
+_SHOWN: Final = 20
+_ACTIVE: Final = frozenset({"PENDING", "RUNNING"})
 
 
 def described_job(job: Mapping[str, Any]) -> str:
     """Return `run lora-1 (running)`, or the kind and entrypoint of a job that is no run."""
     state = str(job.get("status", "")).lower()
-    if run_id := (job.get("metadata") or {}).get(RUN_KEY):
-        return f"run {run_id} ({state})"
+    metadata = job.get("metadata") or {}
+    if run_id := metadata.get(RUN_KEY):
+        user = one_line(str(metadata.get(USER_KEY) or ""))
+        return f"run {run_id}{f' of {user}' if user else ''} ({state})"
     if job.get("type") == "DRIVER":
         return f"job {job.get('job_id')} ({state}): a notebook or script that is connected to it"
-    line = " ".join(str(job.get("entrypoint") or "").split())
-    shown = line if len(line) <= _ENTRYPOINT_CHARS else f"{line[: _ENTRYPOINT_CHARS - 1]}…"
+    shown = one_line(str(job.get("entrypoint") or ""))
     return f"job {job.get('submission_id')} ({state}): {shown}"
+
+
+def is_active(job: Mapping[str, Any]) -> bool:
+    return job.get("status") in _ACTIVE
+
+
+def described_active(jobs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return what runs or waits, the newest first; of many only some."""
+    active = sorted(filter(is_active, jobs), key=lambda job: -(job.get("start_time") or 0))
+    more = (f"and {len(active) - _SHOWN} more",) if len(active) > _SHOWN else ()
+    return (*map(described_job, active[:_SHOWN]), *more)
+
+
+def one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _ENTRYPOINT_CHARS else f"{line[: _ENTRYPOINT_CHARS - 1]}…"

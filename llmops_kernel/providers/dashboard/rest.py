@@ -16,13 +16,13 @@ from llmops_kernel.providers.dashboard.engines import (
     engine_info,
     note_path,
 )
+from llmops_kernel.providers.dashboard.jobs import described_active, is_active
 from llmops_kernel.providers.protocol import EngineInfo, Waiting
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.protocol import Connection
 
 _NOTES_S = 1.0
-_ACTIVE_JOBS = {"PENDING", "RUNNING"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Usage:
     memory_used_bytes: int | None = None
     jobs_running: int | None = None
     jobs_total: int | None = None
+    running: tuple[str, ...] | None = None
     idle_s: float | None = None
     engines: tuple[EngineInfo, ...] | None = None
     waiting: tuple[Waiting, ...] = ()
@@ -97,6 +98,7 @@ class Dashboard:
             memory_used_bytes=None if memory is None else memory[1],
             jobs_running=None if jobs is None else sum(is_active(job) for job in jobs),
             jobs_total=None if jobs is None else len(jobs),
+            running=None if jobs is None else described_active(jobs),
             idle_s=None if jobs is None else idle_s(jobs, ready_s=ready_s, now_s=time.time()),
             # Asked last, and not of a dashboard that is silent: each question costs time then.
             engines=None if nodes is None or self.trouble else self.engines(),
@@ -171,10 +173,6 @@ class Dashboard:
             said = error.message if isinstance(error, ClusterError) else str(error)
             self.trouble = said or type(error).__name__
             return None
-
-
-def is_active(job: Mapping[str, Any]) -> bool:
-    return job.get("status") in _ACTIVE_JOBS
 
 
 def idle_s(

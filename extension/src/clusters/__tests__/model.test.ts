@@ -50,6 +50,9 @@ function info(values: Partial<ClusterInfo> = {}): ClusterInfo {
     warm_cold_reason: '',
     engines: null,
     head_runs: false,
+    running: null,
+    created_by: '',
+    chosen: '',
     log_tail: '',
     ...values
   };

@@ -11,8 +11,7 @@ from typing import Any, Final
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.errors import ClusterStateError, LLMOpsError
 from llmops_kernel.providers.capabilities import EditEffect, EditKind
-from llmops_kernel.providers.dashboard.jobs import described_job
-from llmops_kernel.providers.dashboard.rest import is_active
+from llmops_kernel.providers.dashboard.jobs import described_job, is_active
 from llmops_kernel.providers.kuberay.api import features
 from llmops_kernel.providers.kuberay.api.client import FIELD_MANAGER, KubeError
 from llmops_kernel.providers.kuberay.edit.additions import with_additions

@@ -12,6 +12,7 @@ from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 from llmops_kernel.providers.kuberay.resource import names, status
+from llmops_kernel.providers.kuberay.resource.objects import one_line
 from llmops_kernel.providers.kuberay.resource.status import Phase
 from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
@@ -31,6 +32,9 @@ _reasons: RefreshingCache[tuple[Waiting, ...]] = RefreshingCache(
     refresh_after_s=2.0, patience_s=_FIRST_S, stale_s=15.0
 )
 _PODS_S: Final = 2.0
+_SHOWN: Final = 100
+_WHY: Final = 1000
+"""Characters of annotations, which anybody may have written, that are shown."""
 _NEXT_S: Final = 0.05
 """Wait for the reasons of the next phase of a cluster that was explained before."""
 _MAX_EXPLAINED: Final = 10_000
@@ -120,6 +124,8 @@ def _definition(located: LocatedCluster) -> dict[str, Any]:
         "queue": status.queue_of(raycluster),
         "image": status.image_of(raycluster),
         "is_adopted": not status.is_ours(raycluster),
+        "created_by": one_line(status.annotation(raycluster, names.CREATED_BY), limit=_SHOWN),
+        "chosen": one_line(status.annotation(raycluster, names.CHOSEN), limit=_WHY),
     }
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from llmops_kernel.providers.dashboard.jobs import described_job
-from llmops_kernel.providers.dashboard.rest import is_active
+from llmops_kernel.providers.dashboard.jobs import described_job, is_active
 from llmops_kernel.providers.kuberay.resource import status
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
 from llmops_kernel.providers.kuberay.state.info import pods_of_cluster

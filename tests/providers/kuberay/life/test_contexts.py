@@ -80,6 +80,8 @@ def test_the_first_with_capacity_takes_it_and_says_why(cloud: Cloud) -> None:
     path = f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/one"
     with cloud.standin.client() as http:
         assert http.get(path).json()["metadata"]["annotations"][CHOSEN] == why
+    assert info.chosen == why
+    assert info.created_by.endswith(f"@{socket.gethostname()}")
     # The first one has room now; the cluster is there already and stays the only one.
     with cloud.standin.client() as http:
         http.delete(f"/api/v1/namespaces/{cloud.namespace}-small/resourcequotas/team")
