@@ -150,6 +150,8 @@ class Scorer:
         prompts: list[Prompt] = [one.prompt for one in asked]
         targets = [one.reference or "" for one in asked] if job.task == "logprob" else []
         size = min(_MAX_CHUNK, max(_MIN_CHUNK, self._config.engine.batch_size))
+        if self._cancelled.is_set():  # An engine that left would be started again.
+            raise CancelledError
         source = AnswerSource(
             lambda: replica(self._setup.deployment, self._index),
             chunk_rows=size,
