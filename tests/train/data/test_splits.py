@@ -11,6 +11,8 @@ import pytest
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.choice import LARGE_BYTES, is_streamed
+from llmops_kernel.train.data.preview.sample import sample
+from llmops_kernel.train.data.preview.wanted import Wanted
 from llmops_kernel.train.data.sources import load_rows
 from llmops_kernel.train.data.splits import splits_of
 from llmops_kernel.train.data.stream.plan import plan_stream
@@ -60,6 +62,12 @@ def test_a_folder_behind_a_url_has_the_same_splits() -> None:
     assert len(plan_stream(f"{url}/*.jsonl", roots=[]).files) == 3
     (file,) = plan_stream(f"{url}/test.jsonl", roots=[]).files
     assert file.name == "test.jsonl"
+
+
+def test_the_preview_shows_the_rows_that_are_trained_on(tmp_path: Path) -> None:
+    write(tmp_path / "set", LAYOUTS["files"])
+    found = sample(Wanted("set", [tmp_path], "train", None, is_streamed=True), count=10, seed=0)
+    assert [one.row for one in found.rows] == [{"text": "train.jsonl"}]
 
 
 def test_a_missing_split_names_those_there_are(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ _HEAD_BYTES = 128 << 10
 
 def of_parts(wanted: Wanted, *, count: int) -> Sample:
     """Return about `count` rows. Raises DataError."""
-    plan = plan_stream(wanted.source, roots=wanted.roots)
+    plan = plan_stream(wanted.source, roots=wanted.roots, split=wanted.split)
     used = min(_PARTS, len(plan.parts))
     chosen = [plan.parts[piece * len(plan.parts) // used] for piece in range(used)]
     each = -(-count // used)
