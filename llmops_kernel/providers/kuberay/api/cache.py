@@ -54,7 +54,10 @@ class Cache:
         *,
         label_selector: str = "",
         slim: Callable[[Obj], Obj] = lambda found: found,
+        forget_s: float = _FORGET_S,
     ) -> None:
+        """`forget_s`: it ends, and drops its objects, when nobody has looked for so long."""
+        self._forget_s = forget_s
         self._kube = kube
         self._path = path
         self._selector = label_selector
@@ -171,7 +174,7 @@ class Cache:
         with self._lock:
             if self._closed:
                 return True
-            if time.monotonic() - self._asked_s < _FORGET_S:
+            if time.monotonic() - self._asked_s < self._forget_s:
                 return False
             self._items, self._version, self._synced = {}, "", False
             # At once: a look between this and the thread's end starts another.

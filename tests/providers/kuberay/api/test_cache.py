@@ -80,6 +80,33 @@ def test_only_rights_that_are_used_are_asked_for(cloud: Cloud) -> None:
     assert sum(n for key, n in asked.items() if "selfsubjectaccessreviews" in key) <= 2
 
 
+class LookedAtTooLate(Cache):
+    """Somebody looks in the moment in which its thread has decided to end."""
+
+    late: Any = None
+
+    def _is_over(self) -> bool:
+        is_over = super()._is_over()
+        if is_over and self.late is None:
+            self._asked_s = time.monotonic() + 60
+            self.late = self.look(patience_s=5.0)
+        return is_over
+
+
+def test_a_look_at_the_end_of_an_unused_cache_starts_it_again(cloud: Cloud) -> None:
+    cloud.create(raycluster("a"))
+    cache = LookedAtTooLate(Kube(), raycluster_path(cloud.namespace), forget_s=0.1)
+    try:
+        assert set(cache.look().items) == {"a"}
+        until(lambda: open_watches(cloud) == 1)
+        time.sleep(0.2)
+        cloud.standin.fault("close-watch", path=cloud.path)  # It then sees that it is unused.
+        until(lambda: cache.late is not None)
+        assert set(cache.late.items) == {"a"}
+    finally:
+        cache.close()
+
+
 def test_changes_arrive_without_being_asked_for(cloud: Cloud) -> None:
     assert names(cloud) == set()
     cloud.create(raycluster("a"))

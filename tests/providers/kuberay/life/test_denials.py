@@ -62,10 +62,16 @@ def test_a_wait_ends_with_the_right_that_is_missing(
     assert "does not answer" not in info.message
 
 
+def submit(jobs: JobsClient) -> None:
+    jobs.submit(entrypoint="true", submission_id="x-1", runtime_env={}, metadata={})
+
+
 @pytest.mark.parametrize(
     ("verb", "call"),
     [
         ("create", lambda jobs: jobs.stop("some-job")),
+        ("create", lambda jobs: submit(jobs)),
+        ("update", lambda jobs: jobs.upload_package(ROLE, name="_ray_pkg_a.zip")),
         ("delete", lambda jobs: jobs.delete("some-job")),
     ],
 )
@@ -92,3 +98,13 @@ def test_a_token_that_expires_in_a_long_running_process(cloud: Cloud) -> None:
         with pytest.raises(LLMOpsError, match="rejected the credentials") as caught:
             jobs.list()
     assert "sign in again" in caught.value.remedy
+    # Status and lists say the same, and nothing about Ray.
+    info = until(lambda: _with_trouble(provider))
+    assert "rejected the credentials: expired or wrong (401)" in info.message
+    assert "sign in again" in info.remedy
+    assert "does not answer" not in info.message
+
+
+def _with_trouble(provider: KubeRayProvider) -> Any:
+    info = provider.get("one")
+    return info if "credentials" in info.message else None
