@@ -22,6 +22,7 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading.load import (
     check_files,
     dump_yaml,
+    flatten,
     training_config_from_text,
 )
 from llmops_kernel.config.reading.yaml_dialect import parse_value
@@ -41,6 +42,7 @@ data:
       columns: {text: body}
     - c.jsonl
 """
+HALF = "s3://b/*.parquet (weight 0.5)"
 
 
 def config(train: Any, **more: Any) -> TrainingConfig:
@@ -193,9 +195,39 @@ def test_differences_and_the_table_of_runs_name_the_source_and_the_field() -> No
     other = config([{"path": "a.jsonl", "weight": 3}, "b.jsonl"]).model_dump(mode="json")
     assert differences(one, other) == [("data.train[0].weight", 2.0, 3.0)]
     assert config_values(one)["config.data.train[0].weight"] == 2.0
-    assert ("data.train", "a.jsonl", "") not in differences(
-        config("a.jsonl").model_dump(mode="json"), one
-    )
+    single = config("a.jsonl").model_dump(mode="json")
+    changed = {path for path, *_ in differences(single, one)}
+    assert {"data.train", "data.train[0].path", "data.train[1].path"} <= changed
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("data.train.0.weight=3", ["a.jsonl (weight 3)", HALF, "c.jsonl"]),
+        ("data.train.2.weight=3", ["a.jsonl (weight 2)", HALF, "c.jsonl (weight 3)"]),
+        ("data.train.1.path=d.jsonl", ["a.jsonl (weight 2)", "d.jsonl (weight 0.5)", "c.jsonl"]),
+        ("data.train=[x.jsonl, {path: y.jsonl, weight: 2}]", ["x.jsonl", "y.jsonl (weight 2)"]),
+        ("data.train=x.jsonl", ["x.jsonl"]),
+        ("train=x.jsonl", ["x.jsonl"]),
+    ],
+)
+def test_one_source_is_changed_by_its_number(override: str, expected: list[str]) -> None:
+    found = training_config_from_text(TEXT, [override]).data.sources
+    assert [one.words for one in found] == expected
+
+
+def test_a_number_that_no_source_has_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match=r"data\.train: must be text or a list of sections"):
+        training_config_from_text(TEXT, ["data.train.3.weight=3"])
+    with pytest.raises(ConfigError, match=r"data\.train\.0\.weight: must be a number above 0"):
+        training_config_from_text(TEXT, ["data.train.0.weight=0"])
+
+
+def test_values_are_listed_by_the_number_of_their_source() -> None:
+    found = flatten(training_config_from_text(TEXT))
+    assert found["data.train[0].weight"] == 2
+    assert found["data.train[2].path"] == "c.jsonl"
+    assert flatten(config("a.jsonl"))["data.train"] == "a.jsonl"
 
 
 def test_a_section_needs_no_check_of_the_whole_config() -> None:

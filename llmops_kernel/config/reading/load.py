@@ -123,7 +123,10 @@ def dump_yaml(config: Section) -> str:
 
 
 def flatten(config: Section | Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted path -> plain value, of a config or of its dictionary; empty mappings vanish."""
+    """Dotted path -> plain value, of a config or of its dictionary; empty mappings vanish.
+
+    The sections of a list have their numbers in the path: `data.train[0].path`.
+    """
     data = config.model_dump(mode="json") if isinstance(config, Section) else config
     return dict(_flat(data, ""))
 
@@ -132,5 +135,7 @@ def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in data.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list | tuple) and any(isinstance(v, Mapping) for v in value):
+            yield from _flat({f"{key}[{number}]": v for number, v in enumerate(value)}, prefix)
         else:
             yield f"{prefix}{key}", value

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from llmops_kernel.config.models.choice import Choice, widest
-from llmops_kernel.config.models.describe import section_of
+from llmops_kernel.config.models.describe import item_section, section_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.names import ALIASES
 from llmops_kernel.config.problems import Problem, closest, listed
@@ -127,7 +127,10 @@ def _set(
     below = expand(section, data.get(name))
     data[name] = below = below if isinstance(below, dict) else {}
     if len(path) > 1:
-        below[path[1]] = _laid_over(below.get(path[1]), path[2:], value)
+        base = below.get(path[1])
+        if len(path) > 2:
+            base = _items(section, path[1], base)
+        below[path[1]] = _laid_over(base, path[2:], value)
         origins.put(path, origin)
         _drop_other_variants(section, below, name, origins)
         return
@@ -143,6 +146,15 @@ def _set(
         below[str(key)] = inner
         origins.put((name, str(key)), Origin(origin.file, text=_text_of(value, origin)))
     _drop_other_variants(section, below, name, origins)
+
+
+def _items(section: type[Section], name: str, value: Any) -> Any:
+    """Return a list of sections with its plain values expanded, so that one can be changed."""
+    field = section.model_fields.get(name)
+    each = item_section(field) if field else None
+    if each is None or not isinstance(value, list | tuple):
+        return value
+    return [expand(each, item) for item in value]
 
 
 def _drop_other_variants(section: type[Section], below: Data, name: str, origins: Origins) -> None:
@@ -183,6 +195,9 @@ def _laid_over(base: Any, path: Path, value: Any) -> Any:
     """Return `base` with the value at `path` below it."""
     if not path:
         return value.model_dump() if isinstance(value, BaseModel) else value
+    if isinstance(base, list) and path[0].isdecimal() and int(path[0]) < len(base):
+        number = int(path[0])
+        return [*base[:number], _laid_over(base[number], path[1:], value), *base[number + 1 :]]
     inside = dict(base) if isinstance(base, Mapping) else {}
     # Deeper keys belong to a free mapping (`training_arguments.optim`): the rest stays.
     inside[path[0]] = _laid_over(inside.get(path[0]), path[1:], value)
