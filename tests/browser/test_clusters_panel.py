@@ -15,6 +15,7 @@ from llmops_kernel.server.wire.clusters import ClusterRow
 from llmops_kernel.store.store import RunStore
 from tests.browser.lab import Lab
 from tests.browser.lab_page import LabPage
+from tests.browser.native.accessible import assert_accessible
 from tests.browser.simulated import SimulatedClusters, row
 from tests.server.runs import make_run
 
@@ -105,6 +106,7 @@ def test_pages_in_tabs_of_their_own(clusters: Clusters) -> None:
     wanted = ["Ray Jobs: lab", "Ray Logs: lab"]
     assert clusters.tabs()[-2:] == wanted
     clusters.tab.shots("clusters-pages")
+    assert_accessible(page, ".llmops-dashboard", "#llmops-clusters")
     page.wait_for_timeout(1500)  # Lab saves its layout after a pause.
     clusters.tab.reload()
     page.locator("iframe[title^='Jobs page']").wait_for()
@@ -125,7 +127,8 @@ def test_the_training_layout(clusters: Clusters, lab: Lab) -> None:
     page.get_by_role("menuitem", name="View", exact=True).click()
     page.get_by_role("menuitem", name="Open Training Layout").click()
     page.locator("iframe[title^='Cluster page']").wait_for()
-    run = next(label for label in clusters.tabs() if "toy" in label or "layout-run" in label)
+    head = page.locator("[data-id='llmops-run-layout-run'] .lm-TabBar-tabLabel")
+    run = head.inner_text()
     left, jobs, nodes = (clusters.pane(p) for p in (run, "Ray Jobs: lab", "Ray Cluster: lab"))
     assert jobs["x"] >= left["x"] + left["width"]
     assert nodes["x"] == jobs["x"]
@@ -175,6 +178,7 @@ def test_mistakes_are_reported_at_their_fields(clusters: Clusters) -> None:
     start = page.get_by_role("button", name="Start", exact=True)
     assert start.is_disabled()
     clusters.tab.shots("clusters-form-mistakes")
+    assert_accessible(page, ".llmops-form")
     name.fill("good-name")
     page.get_by_label("num_cpus", exact=True).fill("")
     page.locator(".llmops-form-wrong").first.wait_for(state="detached")
@@ -274,3 +278,4 @@ def test_pictures_of_all_states(clusters: Clusters) -> None:
     assert names.count() == 12
     assert clusters.page.locator(".llmops-clusters-stale", has_text="As of").count() == 1
     clusters.tab.shots("clusters-states")
+    assert_accessible(clusters.page, "#llmops-clusters")

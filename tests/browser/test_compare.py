@@ -11,6 +11,7 @@ import pytest
 from llmops_kernel.store.store import RunStore
 from tests.browser.lab import ARTIFACTS, Lab
 from tests.browser.lab_page import THEMES, LabPage, opened
+from tests.browser.native.accessible import assert_accessible
 from tests.server.runs import make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -46,7 +47,7 @@ def _config(seed: int) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def run_ids(lab: Lab) -> list[str]:
     store = RunStore(lab.home)
-    ids = [LONG.format(f"{number}a1b") for number in range(1, 5)]
+    ids = [LONG.format(f"{number}a1b") for number in range(1, 7)]
     for number, run_id in enumerate(ids, start=1):
         make_run(
             store, run_id, steps=30, created_s=1_790_000_000.0 + number, config=_config(number)
@@ -76,7 +77,7 @@ def _top(tab: LabPage) -> float:
     return float(tab.page.evaluate(TOP))
 
 
-@pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.parametrize("number", [2, 6])
 def test_everything_can_be_scrolled_to(tab: LabPage, run_ids: list[str], number: int) -> None:
     _open(tab, run_ids[:number])
     for width in WIDTHS:
@@ -102,7 +103,7 @@ def test_everything_can_be_scrolled_to(tab: LabPage, run_ids: list[str], number:
         assert _top(tab) == 0
 
 
-@pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.parametrize("number", [2, 6])
 def test_rows_are_a_few_lines_high(tab: LabPage, run_ids: list[str], number: int) -> None:
     _open(tab, run_ids[:number])
     for theme in reversed(THEMES):
@@ -134,3 +135,4 @@ def test_what_differs_comes_first_and_speed_is_folded(tab: LabPage, run_ids: lis
     chart = view.locator(".llmops-compare-chart", has_text="tokens/s")
     assert chart.locator("canvas").bounding_box()["width"] > 200
     assert "×" in view.locator(".llmops-compare-figures").nth(1).inner_text()
+    assert_accessible(tab.page, ".llmops-compare-widget")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.browser.lab import Lab
 from tests.browser.lab_page import LabPage
+from tests.browser.native.accessible import assert_accessible
 
 pytestmark = pytest.mark.browser
 CONFIG = "model: tiny-llama\ndata:\n  train: rows.jsonl\n"
@@ -73,6 +74,7 @@ def test_mistakes_are_marked_explained_and_repaired(tab: LabPage) -> None:
     page.get_by_role("button", name="Check").click()
     page.locator(ANSWER, has_text="Trains tiny-llama").wait_for()
     tab.shots("config-check")
+    assert_accessible(page, ANSWER)
 
 
 def test_the_check_looks_at_files_and_saves_nothing(tab: LabPage) -> None:

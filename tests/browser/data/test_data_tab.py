@@ -9,6 +9,7 @@ import pytest
 
 from tests.browser.lab import Lab
 from tests.browser.lab_page import NARROW, LabPage
+from tests.browser.native.accessible import assert_accessible
 
 pytestmark = pytest.mark.browser
 CONFIG = """model: tiny-llama
@@ -56,6 +57,7 @@ def test_the_data_of_a_config_is_looked_at_before_it_runs(lab: Lab, lab_page: An
     lab_page.keyboard.press("Enter")
     data.locator(".llmops-data-chosen", has_text="row 61: prompt_completion").wait_for()
     tab.shots("data-tab", NARROW)
+    assert_accessible(lab_page, TAB)
 
     lab_page.get_by_role("button", name="Evaluation rows").press("Enter")
     data.locator(".llmops-data-row", has_text="What is new?").wait_for()

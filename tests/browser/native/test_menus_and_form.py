@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.browser.lab import Lab
-from tests.browser.lab_page import LabPage
+from tests.browser.lab_page import SIZES, LabPage
+from tests.browser.native.accessible import assert_accessible
 from tests.browser.simulated import SimulatedClusters, row
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -61,6 +62,7 @@ def test_the_menus_of_lab_have_our_entries(tab: LabPage) -> None:
     tab.menu_item("LLM Training: First Steps and Words").click()
     page.locator(".llmops-help dt", has_text="MFU").wait_for()
     tab.shots("help-first-steps")
+    assert_accessible(page, ".llmops-help")
     page.locator(".llmops-help").get_by_role("button", name="Start a cluster").click()
     page.locator(".llmops-form").wait_for()
     assert page.locator(".jp-Dialog").count() == 0
@@ -80,7 +82,8 @@ def test_the_form_keeps_what_was_typed_and_says_that_a_name_is_taken(tab: LabPag
     size.fill("2 GiB")
     yaml = page.locator(".llmops-form-yaml")
     yaml.get_by_text("2147483648").wait_for()
-    tab.shots("form-name-is-taken")
+    tab.shots("form-name-is-taken", (*SIZES, (1100, 900)))
+    assert_accessible(page, ".llmops-form")
     choice = page.get_by_label("Template", exact=True)
     here = choice.input_value()
     other = next(

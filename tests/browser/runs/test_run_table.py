@@ -12,6 +12,7 @@ import pytest
 from llmops_kernel.store.store import RunStore
 from tests.browser.lab import ARTIFACTS, Lab
 from tests.browser.lab_page import NARROW, THEMES, LabPage, opened
+from tests.browser.native.accessible import assert_accessible
 from tests.browser.runs.sweeps import add_sweeps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -79,6 +80,7 @@ def test_runs_are_found_compared_and_opened(tab: LabPage, store: RunStore) -> No
     )
     page.locator(".llmops-runtable-group").first.wait_for()
     picture(tab, "rays")
+    assert_accessible(page, ".llmops-runtable")
     # Beside it the list names its runs by what differs as well.
     tab.command("llmops:show-runs")
     page.locator(".llmops-runs-name", has_text="lr 4e-3 · r 128").first.wait_for()
@@ -100,6 +102,7 @@ def test_the_table_is_used_by_keyboard_alone(tab: LabPage, store: RunStore) -> N
     for key in ("ArrowDown", "ArrowDown", "Space", "ArrowDown", "Space"):
         page.keyboard.press(key)
     page.get_by_text("2 selected").wait_for()
+    assert_accessible(page, ".llmops-runtable")
     active = page.locator("[data-active='true']").get_attribute("data-run-id")
     page.keyboard.press("End")
     page.locator(f"{LINES}[data-active='true']").wait_for()

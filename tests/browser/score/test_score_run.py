@@ -12,6 +12,7 @@ import pytest
 
 from tests.browser.lab import Lab
 from tests.browser.lab_page import NARROW, LabPage, opened
+from tests.browser.native.accessible import assert_accessible
 from tests.browser.run_page import PANEL, RunPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -89,6 +90,7 @@ def _open_flipped(story: RunPage) -> None:
     opened.locator("mark").first.wait_for()
     assert "exact_match 1 → 0" in opened.text_content()
     story.tab.shots("score-3-compare", NARROW)
+    assert_accessible(story.page, ".llmops-compare-widget")
 
 
 def _page_through_all(story: RunPage) -> None:

@@ -15,6 +15,7 @@ from llmops_kernel.models import catalogue
 from llmops_kernel.store.store import RunStore
 from tests.browser.lab import Lab
 from tests.browser.lab_page import NARROW, LabPage, opened
+from tests.browser.native.accessible import assert_accessible
 from tests.score.chat.trained import add_trained_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(500)]
@@ -143,6 +144,7 @@ def _stop_with_escape(chat: Chat) -> None:
     assert all("stopped" in text for text in chat.facts())
     chat.page.wait_for_function(END_IN_SIGHT, timeout=30_000)
     chat.tab.shots("try-stopped", NARROW)
+    assert_accessible(chat.page, ".llmops-chat")
     # In windows of other widths the lines break elsewhere: the newest words stay in view.
     chat.page.wait_for_function(END_IN_SIGHT, timeout=30_000)
 

@@ -12,6 +12,8 @@ from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.store import RunStore
 from tests.browser.lab import Lab
 from tests.browser.lab_page import NARROW, LabPage, opened
+from tests.browser.native.accessible import assert_accessible
+from tests.browser.native.keyboard import Keyboard
 from tests.server.runs import make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -86,6 +88,7 @@ def test_each_state_has_its_reason_everywhere(store: RunStore, tab: LabPage) -> 
     tab.command("llmops:open-run", runId=QUEUED)
     page.locator(PANEL).get_by_text(PLACE).first.wait_for()
     tab.shots("states-queued", NARROW)
+    assert_accessible(page, "#llmops-runs", ".llmops-status", f"[id='llmops-run-{QUEUED}']")
     tab.command("llmops:open-run", runId=RESTARTING)
     page.locator(PANEL).get_by_text(restart).first.wait_for()
     tab.shots("states-restarting", NARROW)
@@ -115,5 +118,67 @@ def test_the_log_has_the_training_and_a_search_its_count(store: RunStore, tab: L
     assert hit["x"] + hit["width"] <= around["x"] + around["width"]
     tab.shot("states-log-match")
     tab.shots("states-log", NARROW)
+    assert_accessible(page, f"[id='llmops-run-{FAILED}']")
+    for name in ("Config & Code", "Attempts & Outputs", "Notes"):
+        page.locator(".llmops-runpanel-tabs:visible").get_by_role("tab", name=name).click()
+        page.get_by_role("tabpanel", name=name).locator("> *").first.wait_for()
+        assert_accessible(page, f"[id='llmops-run-{FAILED}']")
+    page.locator(".llmops-runpanel-tabs:visible").get_by_role("tab", name="Log").click()
     page.get_by_label("All lines").check()
     lines.get_by_text("INFO plugin.py").first.wait_for()
+
+
+def test_a_run_is_found_read_and_compared_by_keyboard_alone(store: RunStore, tab: LabPage) -> None:
+    page, keys = tab.page, Keyboard(tab.page)
+    page.locator(".jp-LauncherCard").first.wait_for()
+    page.wait_for_timeout(1500)  # The launcher takes the focus when it has been drawn.
+    _open_from_the_side_bar(page, keys)
+    _read_its_tabs_and_its_log(page, keys)
+    _sort_and_filter_the_table(page, keys)
+    _compare_two(page, keys)
+    assert [error for error in tab.errors if "422" not in error] == []
+
+
+def _open_from_the_side_bar(page: Any, keys: Keyboard) -> None:
+    keys.palette("Show Runs")
+    keys.go_to("input[aria-label='Filter runs']")
+    keys.type(FAILED)
+    page.locator(".llmops-runs-row").nth(1).wait_for(state="detached")
+    keys.go_to(".llmops-runs-open")
+    keys.press("Enter")
+    page.locator(f"[id='llmops-run-{FAILED}']:visible").wait_for()
+
+
+def _read_its_tabs_and_its_log(page: Any, keys: Keyboard) -> None:
+    panel = f"[id='llmops-run-{FAILED}']"
+    keys.go_to(f"{panel} [role='tab']")
+    for name in ("Log", "Config & Code", "Attempts & Outputs", "Notes"):
+        keys.press("ArrowRight")
+        page.get_by_role("tabpanel", name=name).wait_for()
+    keys.press("ArrowLeft", "ArrowLeft", "ArrowLeft")
+    keys.go_to(f"{panel} input[type='search']")
+    keys.type("loss 1")
+    keys.press("Enter")
+    page.locator(".llmops-logview-search [role=status]").get_by_text("1 of 11").wait_for()
+
+
+def _sort_and_filter_the_table(page: Any, keys: Keyboard) -> None:
+    keys.palette("Show All Runs as a Table")
+    page.locator(".llmops-runtable-line[data-run-id]").first.wait_for(timeout=15_000)
+    keys.go_to("input[aria-label='Filter by columns']", key="Shift+Tab")
+    keys.type("host == 'elsewhere'")
+    keys.press("Enter")
+    page.locator(".llmops-runtable-counts").get_by_text("4 of").wait_for()
+    keys.go_to(".llmops-runtable-head button")
+    keys.press("ArrowRight", "Enter")
+    page.locator("[role='columnheader'][aria-sort='ascending']").wait_for()
+
+
+def _compare_two(page: Any, keys: Keyboard) -> None:
+    keys.go_to(".llmops-runtable-scroll", key="Shift+Tab")
+    keys.press("Home", "Space", "ArrowDown", "Space")
+    page.get_by_text("2 selected").wait_for()
+    keys.go_to(".llmops-runtable-bulk button", key="Shift+Tab")
+    keys.go_to("[title='Compare 2 runs']", key="Shift+Tab")
+    keys.press("Enter")
+    page.locator(".llmops-compare:visible .llmops-compare-heads").wait_for()
