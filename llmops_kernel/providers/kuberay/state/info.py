@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from llmops_kernel.providers.dashboard.rest import Usage
 from llmops_kernel.providers.kuberay.api import rights
 from llmops_kernel.providers.kuberay.api.cache import Obj, pods_of
 from llmops_kernel.providers.kuberay.api.client import KubeError
@@ -87,7 +88,6 @@ def info_of(
     is_incomplete = asks and ready != wanted and phase.state is not ClusterState.STOPPED
     pods = _known_pods(located, in_list=in_list) if is_incomplete else None
     usage = answer.usage if answer and answer.lives else None
-    now_s = located.kube.clock.now_s()  # On which guards of all users agree.
     return ClusterInfo(
         name=located.name,
         provider=PROVIDER,
@@ -102,9 +102,8 @@ def info_of(
         workers_wanted=wanted,
         groups=status.group_infos(raycluster, pods),
         waiting=(*reasons, *usage.waiting) if usage else reasons,
-        kept_until_s=_future(status.seconds_of(raycluster, names.KEPT_UNTIL), now_s=now_s),
         **_definition(located),
-        **guard_times(raycluster, usage, now_s=now_s),
+        **_guard_times(located, usage),
         **usage.figures() if usage else {},
     )
 
@@ -273,5 +272,10 @@ def _words(located: LocatedCluster, phase: Phase, reasons: tuple[Waiting, ...]) 
     return phase.message, ""
 
 
-def _future(moment_s: float | None, *, now_s: float) -> float | None:
-    return moment_s if moment_s is not None and moment_s > now_s else None
+def _guard_times(located: LocatedCluster, usage: Usage | None) -> dict[str, float | None]:
+    """Return when guards act, by the clock on which those of all users agree."""
+    now_s = located.kube.clock.now_s()
+    kept_s = status.seconds_of(located.raycluster, names.KEPT_UNTIL)
+    is_kept = kept_s is not None and kept_s > now_s
+    times = guard_times(located.raycluster, usage, now_s=now_s)
+    return {"kept_until_s": kept_s if is_kept else None, **times}
