@@ -87,7 +87,7 @@ def _print_all(found: DataPreview, console: Console) -> None:
     console.print()
     if found.rows:
         _print_rows(found.rows, console)
-    console.print(f"  looked at in {found.took_s:.1f} s", style="dim")
+    console.print(f"  read and tokenised in {found.took_s:.1f} s", style="dim")
 
 
 def _print_rows(rows: list[ShownRow], console: Console) -> None:

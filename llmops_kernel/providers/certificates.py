@@ -32,7 +32,7 @@ def make(folder: Path) -> None:
         done = subprocess.run(line, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
     except FileNotFoundError as error:
         raise MissingDependencyError(
-            "The template says `tls: true`, and there is no openssl to make the certificate",
+            "You asked for `tls: true`, and there is no openssl to make the certificate",
             remedy="install openssl, or leave out tls",
         ) from error
     except subprocess.TimeoutExpired as error:

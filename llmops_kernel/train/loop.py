@@ -25,6 +25,7 @@ from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.identity import DataIdentity
+from llmops_kernel.train.data.sources import fetch, is_hub_id
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.deepspeed_ops import compile_for
 from llmops_kernel.train.divergence import DivergenceGuard
@@ -309,11 +310,21 @@ def _start_event(
 
 
 def _from_hub(source: str, config: TrainingConfig, context: WorkerContext) -> Any:
-    """Load the tokenizer of a model on the hub, which may take minutes to answer; else None."""
-    if Path(source).is_dir():
+    """Fetch what is on the hub, which may take minutes to answer: data sets and the tokenizer.
+
+    Return the tokenizer; None if the model is on disk.
+    """
+    is_local = Path(source).is_dir()
+    data = config.data
+    named = [(one.path, one.train_split or data.train_split) for one in data.sources]
+    named += [] if data.eval is None else [(data.eval, data.eval_split)]
+    remote = [one for one in named if is_hub_id(one[0], _roots(context))]
+    if is_local and not remote:
         return None
     with context.phase("hub"):
-        return load_tokenizer(source, config)
+        for name, split in remote:
+            fetch(name, split)
+        return None if is_local else load_tokenizer(source, config)
 
 
 def _roots(context: WorkerContext) -> tuple[Path, ...]:

@@ -95,7 +95,7 @@ def _origin_text(view: RunView) -> str:
 def eta_text(view: RunView, *, now_s: float) -> str:
     if view.is_terminal:
         took_s = elapsed_s(view)
-        return "" if took_s is None else f"took {fmt.seconds(took_s)}"
+        return "" if took_s is None else f"duration {fmt.seconds(took_s)}"
     left_s = view.eta_s(now_s)
     return "" if left_s is None else f"about {fmt.seconds(max(left_s, 0.0))} left"
 

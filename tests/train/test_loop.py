@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.errors import ModelError
+from llmops_kernel.errors import DataError, ModelError
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 
@@ -93,6 +93,16 @@ def test_a_model_that_is_not_on_disk_shows_that_the_hub_is_asked(
     assert of(read, "phase")[-1].state == "begin"
 
 
+def test_a_data_set_that_is_not_on_disk_shows_that_the_hub_is_asked(
+    make_config: Config, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DataError, match="cannot be loaded from the hub"):
+        run(make_config(data={"train": "nobody/has-this"}), tmp_path / "run", workspace)
+    read = FolderTail(tmp_path / "run" / "journal").read()
+    assert of(read, "phase")[-1].name == "hub"
+
+
 def test_a_peak_that_a_step_exceeds_is_never_shown_as_an_mfu_above_one(
     make_config: Config, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,17 +137,22 @@ def test_packing_trains_on_the_same_tokens_in_fewer_steps(
     assert len(of(events, "step")) < 64 / 4
 
 
-@pytest.mark.parametrize("method", ["lora", "full"])
+# Rows of 5 steps, other ones in each epoch.
+MIXTURE = [{"path": "train.jsonl", "weight": 0.25}, {"path": "train.jsonl", "weight": 0.0625}]
+
+
+@pytest.mark.parametrize(("method", "train"), [("lora", "train.jsonl"), ("full", MIXTURE)])
 def test_an_interrupted_run_ends_like_an_undisturbed_one(
-    make_config: Config, workspace: Path, tmp_path: Path, method: str
+    make_config: Config, workspace: Path, tmp_path: Path, method: str, train: Any
 ) -> None:
-    config = make_config(method=method, checkpoint={"every_steps": 2})
+    config = make_config(method=method, checkpoint={"every_steps": 2}, data={"train": train})
     whole = losses(run(config, tmp_path / "whole", workspace))
     first = run(config, tmp_path / "cut", workspace, stop_at=3)
     assert max(losses(first)) == 3
     assert of(first, "checkpoint")[-1].step == 3
     assert not of(first, "output")
     second = run(config, tmp_path / "cut", workspace)
+    assert of(second, "start")[0].num_rows == (64 if train == "train.jsonl" else 20)
     assert min(losses(second)) == 4
     assert {**losses(first), **losses(second)} == pytest.approx(whole, abs=1e-3)
 

@@ -58,7 +58,7 @@ function Attempts({ detail, trans, openJob }: IProps): JSX.Element {
     trans.__('State'),
     trans.__('Cluster'),
     trans.__('Submitted'),
-    trans.__('Took'),
+    trans.__('Duration'),
     trans.__('Log'),
     ''
   ];

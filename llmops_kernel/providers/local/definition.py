@@ -89,7 +89,7 @@ def difference(record: HeadRecord | None, template: ClusterTemplate) -> str:
     # A record of an older version lacks the fields that it did not know.
     there = recordable(ClusterTemplate()) | record.template
     unlike = [
-        f"{key}={_shown(there.get(key))} (the template says {_shown(value)})"
+        f"{key}={_shown(there.get(key))} (the cluster template has {_shown(value)})"
         for key, value in wanted.items()
         if there.get(key) != value
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from llmops_kernel.tables.formats.not_json import not_json
 from llmops_kernel.train.data.tables import is_table, table_rows
 
 Row = dict[str, Any]
+_GLOB = frozenset("*?[")
 
 
 def load_rows(
@@ -172,11 +174,28 @@ def _pick_split(loaded: Any, split: str, source: str) -> Any:
     return loaded[split]
 
 
+def is_hub_id(source: str, roots: Sequence[Path]) -> bool:
+    """Return whether `open_rows` asks the hub for a source."""
+    if "://" in source or _GLOB & set(source) or _looks_like_file(source):
+        return False
+    return find(source, roots) is None
+
+
+def fetch(source: str, split: str) -> None:
+    """Download a data set of the hub; this process reads it from the disk. Raises `DataError`."""
+    _hub_set(source, split)
+
+
 def _from_hub(source: str, split: str) -> Iterator[Row]:
+    return iter(_hub_set(source, split))
+
+
+@lru_cache(maxsize=8)
+def _hub_set(source: str, split: str) -> Any:
     import datasets
 
     try:
-        return iter(datasets.load_dataset(source, split=split))
+        return datasets.load_dataset(source, split=split)
     except Exception as error:  # the hub client raises many unrelated types
         raise DataError(
             f"Data set {source!r} (split {split!r}) cannot be loaded from the hub: {error}",

@@ -80,7 +80,7 @@ def test_attaching_is_quick_and_shows_what_differs(ray_cluster: ClusterInfo) -> 
         ray_cluster.created_s,
     )
     assert info.num_cpus == ray_cluster.num_cpus
-    assert "num_cpus=default (the template says 7)" in info.message
+    assert "num_cpus=default (the cluster template has 7)" in info.message
     assert reported == []
 
 

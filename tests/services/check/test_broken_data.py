@@ -16,7 +16,7 @@ from llmops_kernel.config.problems import Problem
 from llmops_kernel.services.check.closely import Closely, look_closely
 from llmops_kernel.services.data.process import Stop
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
-from llmops_kernel.train.data.preview.check import checked
+from llmops_kernel.train.data.check.work import checked
 from tests.train.data.preview.test_broken_data import FINE, HOOK, REFUSED, SUSPECT, Rows, lines
 from tests.train.data.preview.test_work import chat
 

@@ -126,7 +126,7 @@ function Input(props: IInputProps): JSX.Element {
     const there = count === 1 ? '1 entry' : `${count || 'no'} entries`;
     return (
       <output {...common} className="llmops-form-yaml-only">
-        {`${there}; written in the YAML beside`}
+        {`${there}; edit in the YAML text`}
       </output>
     );
   }

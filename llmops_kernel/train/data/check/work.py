@@ -14,10 +14,12 @@ from llmops_kernel.models import catalogue
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import CheckedSource, DataCheck, Finding, PreviewJob
-from llmops_kernel.train.data.preview.hub import hub_finding, is_cached
+from llmops_kernel.train.data.check.hub import hub_finding, is_cached
 from llmops_kernel.train.data.preview.light import needs_torch
+from llmops_kernel.train.data.preview.look import Formatted
 from llmops_kernel.train.data.preview.report import leaks
 from llmops_kernel.train.data.preview.work import Looker, Source, hooks_of, light
+from llmops_kernel.train.data.sources import is_hub_id
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
 
@@ -126,7 +128,8 @@ def _sources(check: _Check, hooks: Hooks, tokenizer: Any) -> list[CheckedSource]
         tokenizer=tokenizer,
         rows=check.job.max_rows,
     )
-    found, trained = [], []
+    found: list[CheckedSource] = []
+    trained: list[Formatted] = []
     for one in _named(check.config.data):
         if check.is_skipped(one.path) or _is_hub_id(check, one.source):
             continue
@@ -167,9 +170,7 @@ def _looked_at(check: _Check, looker: Looker, one: _Named) -> Source | None:
 
 
 def _is_hub_id(check: _Check, source: str) -> bool:
-    if "://" in source or set("*?[") & set(source) or Path(source).suffix:
-        return False
-    return find(source, (Path(check.job.workspace),)) is None
+    return is_hub_id(source, (Path(check.job.workspace),))
 
 
 def _hub(check: _Check) -> Iterator[Finding]:
