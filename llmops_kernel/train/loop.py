@@ -130,7 +130,8 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     guard = DivergenceGuard(context, config)
     evaluate = guard.checked(evaluator) if evaluator else None
     trainer = _trainer(config, parts, chosen, timer, evaluate)
-    identity = DataIdentity(parts.data, source=config.data.train_words)
+    is_formatted = parts.hooks.format_example is not None
+    identity = DataIdentity(parts.data, source=config.data.train_words, is_formatted=is_formatted)
     journal = _journal_callback(config, context, parts, timer, flops, guard, chosen, identity)
     _connect(journal, trainer, config, parts)
     if evaluator is not None:

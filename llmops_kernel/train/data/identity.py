@@ -36,9 +36,11 @@ Identity = Mapping[str, Any]
 class DataIdentity:
     """Writes what the rows are into checkpoints, and compares. Costs nothing before the first."""
 
-    def __init__(self, data: Dataset, *, source: str) -> None:
+    def __init__(self, data: Dataset, *, source: str, is_formatted: bool) -> None:
+        """`is_formatted`: by a hook of the user's, which may make another text of a row."""
         self._data = data
         self._source = source
+        self._is_formatted = is_formatted
         self._known: dict[str, Any] | None = None
 
     def write(self, checkpoint: Path) -> None:
@@ -70,15 +72,20 @@ class DataIdentity:
 
     def _identity(self) -> dict[str, Any]:
         if self._known is None:
-            self._known = identity(self._data)
+            self._known = identity(self._data, is_formatted=self._is_formatted)
         return self._known
 
 
-def identity(data: Dataset) -> dict[str, Any]:
-    """Return what the rows are: the files of streamed ones, else the tokens themselves."""
+def identity(data: Dataset, *, is_formatted: bool = False) -> dict[str, Any]:
+    """Return what the rows are: the files of streamed ones, else the tokens themselves.
+
+    Of rows in memory that a hook has formatted only their number: it may choose at random.
+    """
     if data.stream is not None:
         walk: Any = data.stream.rows.walk
         return {"files": _files([one.plan for one in getattr(walk, "walks", (walk,))])}
+    if is_formatted:
+        return {"num_rows": data.num_rows}
     rows: Sequence[Any] = data.train  # type: ignore[assignment]
     if isinstance(rows, MixedRows):  # Its epochs may differ.
         rows = rows.of_all_sources()
@@ -125,6 +132,11 @@ def differences(before: Identity, now: Identity, *, source: str) -> list[str]:
     if "files" in before or "files" in now:
         how = "streamed" if "files" in now else "held in memory"
         return [f"{source} is {how} now, and was not then"]
+    if "num_rows" in before or "num_rows" in now:
+        were, are = before.get("num_rows"), now.get("num_rows")
+        is_known = were is not None and are is not None
+        changed = f"{source} has {are:,} rows and had {were:,}" if is_known and were != are else ""
+        return [changed] if changed else []
     if before["digest"] == now["digest"]:
         return []
     sizes = [_size(one) for one in (before, now)]

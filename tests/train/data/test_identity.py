@@ -80,6 +80,17 @@ def test_rows_in_memory_are_known_by_their_tokens() -> None:
     ]
 
 
+def test_rows_that_a_hook_formats_are_counted_only() -> None:
+    def formatted(count: int) -> dict[str, Any]:
+        data: Any = SimpleNamespace(stream=None, num_rows=count)
+        return identity(data, is_formatted=True)
+
+    assert differences(formatted(9), formatted(9), source="a.jsonl") == []
+    assert differences(formatted(9), formatted(10), source="a.jsonl") == [
+        "a.jsonl has 10 rows and had 9"
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.beside
 @pytest.mark.parametrize("is_streamed", [True, False])

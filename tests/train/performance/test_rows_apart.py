@@ -29,6 +29,12 @@ def test_a_family_keeps_rows_apart_or_is_found_out(name: str) -> None:
     assert model.training
 
 
+def test_alibi_with_a_mask_of_its_own_is_found_out() -> None:
+    sizes = {"d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 300}
+    config = transformers.AutoConfig.for_model("mpt", **sizes)
+    assert mixing_problem(from_config(config, device="cpu"), device=CPU)
+
+
 @pytest.mark.parametrize("kind", ["llama", "falcon", "gemma3_text", "opt"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_kernel_of_pytorch_and_16_bits_are_told_apart_as_well(
