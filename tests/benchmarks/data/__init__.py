@@ -1,0 +1,1 @@
+"""Benchmarks of looking at data."""
