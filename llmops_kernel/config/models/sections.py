@@ -59,7 +59,7 @@ class DataConfig(Section):
     max_eval_rows: int | None = Field(default=None, ge=1)
     """Use only this many rows of the evaluation data."""
     shuffle: bool = True
-    """Shuffle the training rows each epoch with `seed`."""
+    """Shuffle the training rows each epoch with `seed`; `false`: in their order, one source after another."""
     streaming: Literal["auto"] | bool = "auto"
     """Read and tokenise the training rows while the model trains, for data that does not fit in memory. Each worker reads a share of its own; rows are shuffled by parts of the files and among 32 MiB of them. `auto`: for JSONL and Parquet files of more than 64 MiB, unless `packing` or `max_rows` is set."""
     on_error: Literal["stop", "skip"] = "stop"

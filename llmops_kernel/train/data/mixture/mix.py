@@ -96,10 +96,13 @@ class Mix:
         epoch = position = 0
         while self.num_epochs is None or epoch < self.num_epochs:
             before = position
-            for located in self._epoch(epoch, position, start):
-                position += 1
-                if located is not None:
-                    yield located
+            if start > position and (skipped := self._skipped(epoch, start - position)):
+                position += skipped
+            else:
+                for located in self._epoch(epoch, position, start):
+                    position += 1
+                    if located is not None:
+                        yield located
             if position == before:
                 raise too_few(self.plan.source, self.rank, self.world)
             self._epoch_ends.append(position)
@@ -132,6 +135,21 @@ class Mix:
             num_sources=len(self.walks),
             shuffle=first.shuffle,
         )
+
+    def _skipped(self, epoch: int, most: int) -> int | None:
+        """Pass over an epoch of at most so many rows as a whole, and return its rows.
+
+        None if it has more, or rows that are yet to be counted.
+        """
+        windows = [walk.known_windows(epoch) for walk in self.walks]
+        known = [each for each in windows if each is not None]
+        count = sum(rows for each in known for _, _, rows in each)
+        if len(known) < len(windows) or count > most:
+            return None
+        for walk, each in zip(self.walks, known, strict=True):
+            for window, share, _ in each:
+                walk.opened(window, share)
+        return count
 
     def _epoch(self, epoch: int, position: int, start: int) -> Iterator[Located | None]:
         """Yield the rows of an epoch in turn; None for each that is before `start`."""

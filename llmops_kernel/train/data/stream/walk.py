@@ -142,6 +142,19 @@ class Walk:
             passed += sum(self._bytes(piece) for piece in window.pieces)
             yield window, (begin / total, passed / total)
 
+    def known_windows(self, epoch: int) -> list[tuple[Window, tuple[float, float], int]] | None:
+        """Return the windows of an epoch, each with its share and its rows.
+
+        None where they have to be read to count their rows.
+        """
+        found = []
+        for window, share in self.windows_of(epoch):
+            sizes = self._known_sizes(window)
+            if sizes is None:
+                return None
+            found.append((window, share, sum(sizes)))
+        return found
+
     def opened(
         self, window: Window, share: tuple[float, float]
     ) -> tuple[Span, list[PartRows] | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -119,6 +120,8 @@ def test_a_resumed_run_continues_the_same_rows(
             one.counts = dict(other.counts)
     assert taken(again, start) == whole[start:]
     assert again.end == len(whole)
+    assert again.split(start) == first.split(start)
+    assert again.epoch_at(start) == first.epoch_at(start)
 
 
 @given(cuts=st.lists(st.integers(1, 340), min_size=1, max_size=6), start=st.integers(0, 200))
@@ -170,22 +173,32 @@ def test_the_ledger_has_the_rows_that_were_handed_out(
         events.append(parse_event(line))
     for rank, whole in enumerate(wholes):
         expected.update(whole[: sum(before[rank])])
+    assert trained(events, plans) == expected
+
+
+def trained(events: Any, plans: list[StreamPlan]) -> Counter[Row]:
+    """Count the rows of the ledger."""
     found: Counter[Row] = Counter()
     for source, plan in enumerate(plans):
         parts = [read(plan.files, part) for part in plan.parts]
         texts = [[part.row(n, "")["text"] for n in range(len(part))] for part in parts]
-        seen = trained_rows(
-            events,  # type: ignore[arg-type]
-            [len(part) for part in parts],
-            seed=source_seed(SEED, source),
-            source=source,
-        )
+        sizes, seed = [len(part) for part in parts], source_seed(SEED, source)
+        seen = trained_rows(events, sizes, seed=seed, source=source)
         found.update(
             (source, int(texts[part][row].split()[0]))
             for places in seen.values()
             for part, row, _ in places
         )
-    assert found == expected
+    return found
+
+
+def test_without_an_end_the_epochs_follow_each_other(plans: list[StreamPlan]) -> None:
+    way = mix(plans, num_epochs=None)
+    endless = taken(way, count=2 * IN_EPOCH + 10)
+    assert endless[: 2 * IN_EPOCH] == taken(mix(plans))
+    assert way.end is None
+    assert way.epoch_at(2 * IN_EPOCH) == 2.0
+    assert way.split(2 * IN_EPOCH) == (240, 60, 42)
 
 
 def test_one_source_is_read_as_ever(plans: list[StreamPlan]) -> None:
