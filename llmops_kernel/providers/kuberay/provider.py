@@ -212,7 +212,7 @@ class KubeRayProvider(ClusterProvider):
 
         located = self._find(name)
         changing.delete(located)
-        own_clusters.forget(self._home, located.raycluster)
+        own_clusters.forget(self._home, located.raycluster, context=located.scope.context)
 
     def wait(
         self, name: str, *, timeout_s: float | None = None, progress: Progress | None = None

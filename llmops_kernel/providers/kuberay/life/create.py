@@ -88,7 +88,7 @@ def _found(located: LocatedCluster, template: KubeRayTemplate, *, home: Path) ->
     lacks = features.lacking(located.kube) or frozenset()
     manifest = render(made, namespace=scope.namespace, lacks=lacks)
     _note(home, scope, raycluster, made)
-    _make_companions(located.kube, manifest, raycluster)
+    _make_companions(located.kube, manifest, raycluster, undo=False)
     return CreatedCluster(located, is_new=made == template)
 
 
@@ -181,10 +181,12 @@ def _signed(raycluster: Mapping[str, Any], why: str, mark: str) -> dict[str, Any
     return {**raycluster, "metadata": metadata}
 
 
-def _make_companions(kube: Kube, manifest: Manifest, raycluster: Mapping[str, Any]) -> None:
+def _make_companions(
+    kube: Kube, manifest: Manifest, raycluster: Mapping[str, Any], *, undo: bool = True
+) -> None:
     """Create the objects that the RayCluster owns and that are deleted with it.
 
-    If one of them cannot be created, the RayCluster is deleted too.
+    If one of them cannot be created, the RayCluster is deleted too, unless it is older.
     """
     bodies = list(manifest.companions)
     if manifest.needs_token:
@@ -193,8 +195,9 @@ def _make_companions(kube: Kube, manifest: Manifest, raycluster: Mapping[str, An
         for body in bodies:
             ensure_owned(kube, body, raycluster)
     except LLMOpsError:
-        with suppress(LLMOpsError):
-            kube.delete(object_path(manifest.raycluster), uid=raycluster["metadata"]["uid"])
+        if undo:
+            with suppress(LLMOpsError):
+                kube.delete(object_path(manifest.raycluster), uid=raycluster["metadata"]["uid"])
         raise
 
 

@@ -12,7 +12,7 @@ from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.life.decisions import record
 from llmops_kernel.providers.kuberay.life.lifecycle import delete, suspend_unchanged
-from llmops_kernel.providers.kuberay.resource import names, status
+from llmops_kernel.providers.kuberay.resource import names, own_clusters, status
 from llmops_kernel.providers.kuberay.resource.objects import fields, labels, objects, text
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
 from llmops_kernel.providers.kuberay.state.idle_policy import (
@@ -165,6 +165,7 @@ def _acted(located: LocatedCluster, what: Act) -> bool:
     try:
         if what is Act.DELETE:
             delete(located, is_unchanged=True)
+            own_clusters.forget(located.home, located.raycluster, context=located.scope.context)
         else:
             suspend_unchanged(located)
     except KubeError as error:

@@ -110,10 +110,12 @@ def finish(home: Path, *where: str) -> None:
         _begun_path(home, where).unlink(missing_ok=True)
 
 
-def forget(home: Path, raycluster: Obj) -> None:
+def forget(home: Path, raycluster: Obj, *, context: str) -> None:
     """Remove the record of a cluster that is deleted."""
     with suppress(OSError):
         _path(home, raycluster).unlink(missing_ok=True)
+    meta = ("metadata", "namespace"), ("metadata", "name")
+    finish(home, context, *(text(raycluster, *path) for path in meta))
 
 
 def access_of(home: Path, raycluster: Obj) -> Access:

@@ -16,6 +16,7 @@ from llmops_kernel.jobs.guard import guard_once
 from llmops_kernel.jobs.history import require_no_other_runs
 from llmops_kernel.jobs.observe import Observer
 from llmops_kernel.providers.capabilities import Act
+from llmops_kernel.providers.kuberay.state.scopes import KubeScope, may_be_at
 from llmops_kernel.providers.protocol import ClusterAction, ClusterState
 from llmops_kernel.store.store import RunStore
 from tests.providers.kuberay.conftest import Cloud
@@ -113,6 +114,8 @@ def test_a_guard_lets_its_runs_end_before_it_deletes_it(
     assert ray.stops == ["lora-1-1"]
     report = until(lambda: _acted(cloud, Act.DELETE))
     assert (report.did, report.trouble) == ("deleted", "")
+    # `up` may create one of that name elsewhere, also while this context is away.
+    assert not may_be_at(cloud.home, KubeScope("standin", cloud.namespace), "one")
     assert lines_at_home(store, run_id) == LINES
 
 
