@@ -11,6 +11,7 @@ from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.store import RunStore
 from tests.browser.lab import ARTIFACTS, Lab
 from tests.browser.lab_page import THEMES, LabPage, opened
+from tests.browser.native.accessible import assert_accessible
 from tests.server.runs import make_run, worker
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -86,6 +87,7 @@ def test_one_row_is_followed_over_the_steps(tab: LabPage) -> None:
     assert "spicy yes" in " ".join(lines.last.locator("mark").all_inner_texts())
     assert HOSTILE in lines.last.inner_text()
     assert panel.locator(".llmops-sample img").count() == 0
+    assert_accessible(tab.page, f"[id='llmops-run-{RUN}']")
     for theme in reversed(THEMES):
         tab.theme(theme)
         for width in (1100, 1920):
@@ -110,6 +112,7 @@ def test_answers_of_two_runs_stand_side_by_side(tab: LabPage) -> None:
     assert first.locator("mark").count() == 0
     assert "spicy yes" in " ".join(second.locator("mark").all_inner_texts())
     assert table.locator("img").count() == 0
+    assert_accessible(tab.page, ".llmops-compare-widget")
     for theme in reversed(THEMES):
         tab.theme(theme)
         for width in (1100, 1920):
