@@ -45,7 +45,7 @@ def data(
     Rows after the chat template, with what counts for the loss; lengths, truncated rows, padding,
     duplicates, evaluation rows among the training rows, steps and tokens of an epoch.
     """
-    from llmops_kernel.cli.console import out, print_json
+    from llmops_kernel.cli.console import out, plain, print_json
     from llmops_kernel.services.data import preview as service
 
     job = service.job_of(
@@ -55,8 +55,16 @@ def data(
         rows=rows,
         side="eval" if evaluation else "train",
     ).model_copy(update={"num_shown": show})
-    with out(stderr=True).status("Reading the data ..."):
-        found = service.preview(job) if row is None else service.preview_row(job, row)
+    with out(stderr=True).status("Reading the data ...") as status:
+
+        def progress(text: str) -> None:
+            status.update(f"{plain(text)} ...")
+
+        found: DataPreview | ShownRow = (
+            service.preview(job, progress=progress)
+            if row is None
+            else service.preview_row(job, row, progress=progress)
+        )
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:

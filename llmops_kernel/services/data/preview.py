@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,15 @@ def job_of_config(config: Any, *, name: str, workspace: Path) -> PreviewJob:
 
 
 def preview(
-    job: PreviewJob, *, timeout_s: float = TIMEOUT_S, stop: Stop | None = None
+    job: PreviewJob,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    progress: Callable[[str], None] = lambda _: None,
+    stop: Stop | None = None,
 ) -> DataPreview:
     """Look at the data in a process of its own. Raises DataError, HookError, ModelError."""
     _check_side(job)
-    line = run_job(job, timeout_s=timeout_s, stop=stop)
+    line = run_job(job, timeout_s=timeout_s, progress=progress, stop=stop)
     if line.preview is None:
         raise DataError("The preview has no result.", remedy="llmops doctor")
     return line.preview
@@ -77,6 +81,7 @@ def preview_row(
     *,
     timeout_s: float = TIMEOUT_S,
     max_tokens: int | None = None,
+    progress: Callable[[str], None] = lambda _: None,
     stop: Stop | None = None,
 ) -> ShownRow:
     """Return one row of the job's side, whole or up to `max_tokens`.
@@ -85,7 +90,7 @@ def preview_row(
     """
     _check_side(job)
     alone = job.model_copy(update={"row": number, "max_tokens": max_tokens})
-    line = run_job(alone, timeout_s=timeout_s, stop=stop)
+    line = run_job(alone, timeout_s=timeout_s, progress=progress, stop=stop)
     if line.row is None:
         raise DataError("The preview has no result.", remedy="llmops doctor")
     return line.row

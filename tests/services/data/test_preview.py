@@ -85,3 +85,11 @@ def test_all_mistakes_of_the_config_are_reported(config: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         job_of(config, overrides=["seed=-1", "data.max_lenght=4"])
     assert {one.path for one in caught.value.problems} == {"seed", "data.max_lenght"}
+
+
+def test_a_preview_says_that_it_asks_the_hub(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    said: list[str] = []
+    with pytest.raises(DataError, match="cannot be loaded from the hub"):
+        preview(job_of(config, overrides=["data.train=nobody/rows"]), progress=said.append)
+    assert said == ["Contacting the hub about nobody/rows"]

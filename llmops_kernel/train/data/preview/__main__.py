@@ -39,7 +39,7 @@ def _line(job: PreviewJob, progress: Callable[[str], None]) -> PreviewLine:
             return PreviewLine(kind="checked", check=checked(job, progress))
         from llmops_kernel.train.data.preview.work import Preview
 
-        preview = Preview(job)
+        preview = Preview(job, progress)
         if job.row is not None:
             return PreviewLine(kind="row", row=preview.row(job.row))
         return PreviewLine(kind="done", preview=preview.all())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from llmops_kernel.train.data.preview.pieces import shown_row
 from llmops_kernel.train.data.preview.report import leaks, source_report, source_rows
 from llmops_kernel.train.data.preview.sample import MOST_COMPARED, row_at, sample
 from llmops_kernel.train.data.preview.wanted import Columns, Numbered, Sample, Wanted, all_columns
+from llmops_kernel.train.data.sources import is_hub_id
 from llmops_kernel.train.hooks import Hooks, load_hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
 
@@ -119,13 +120,15 @@ class Looker:
 class Preview:
     """What a job asks for, with the tokenizer and the hooks of its config."""
 
-    def __init__(self, job: PreviewJob) -> None:
+    def __init__(self, job: PreviewJob, progress: Callable[[str], None] = lambda _: None) -> None:
         self._began_s = time.monotonic()
         self._job = job
         self._config = TrainingConfig.model_validate(job.config)
         workspace = Path(job.workspace)
         self._hooks = hooks_of(self._config, workspace)
         source = model_source(self._config.model.id, roots=(workspace,), cache=None)
+        if remote := _on_hub(self._config, source, workspace):
+            progress(f"Contacting the hub about {', '.join(remote)}")
         with light(job, self._config):
             self._tokenizer: Any = load_tokenizer(source, self._config)
         self._looker = Looker(
@@ -261,6 +264,14 @@ def hooks_of(config: TrainingConfig, workspace: Path) -> Hooks:
     if name is None:
         return Hooks()
     return load_hooks(find(name, (workspace,)) or workspace / name)
+
+
+def _on_hub(config: TrainingConfig, model: str, workspace: Path) -> list[str]:
+    """Return what is not on this machine; of the hub's data sets also those in its cache."""
+    names = [one.path for one in config.data.sources]
+    names += [] if config.data.eval is None else [config.data.eval]
+    remote = [name for name in names if is_hub_id(name, (workspace,))]
+    return remote if Path(model).is_dir() else [model, *remote]
 
 
 def light(job: PreviewJob, config: TrainingConfig) -> AbstractContextManager[None]:
