@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from llmops_kernel.services.data.preview import DataPreview, ShownRow
+    from llmops_kernel.services.data.preview import DataPreview, PreviewJob, ShownRow
 
 _ROWS = "Rows of each source that are tokenised, from all over it."
 Changes = Annotated[
@@ -45,7 +45,7 @@ def data(
     Rows after the chat template, with what counts for the loss; lengths, truncated rows, padding,
     duplicates, evaluation rows among the training rows, steps and tokens of an epoch.
     """
-    from llmops_kernel.cli.console import out, plain, print_json
+    from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.services.data import preview as service
 
     job = service.job_of(
@@ -55,20 +55,25 @@ def data(
         rows=rows,
         side="eval" if evaluation else "train",
     ).model_copy(update={"num_shown": show})
+    found = _looked_at(job, row)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _print(found, out())
+
+
+def _looked_at(job: PreviewJob, row: int | None) -> DataPreview | ShownRow:
+    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.services.data import preview as service
+
     with out(stderr=True).status("Reading the data ...") as status:
 
         def progress(text: str) -> None:
             status.update(f"{plain(text)} ...")
 
-        found: DataPreview | ShownRow = (
-            service.preview(job, progress=progress)
-            if row is None
-            else service.preview_row(job, row, progress=progress)
-        )
-    if as_json:
-        print_json(found.model_dump(mode="json"))
-    else:
-        _print(found, out())
+        if row is None:
+            return service.preview(job, progress=progress)
+        return service.preview_row(job, row, progress=progress)
 
 
 def _print(found: DataPreview | ShownRow, console: Console) -> None:
