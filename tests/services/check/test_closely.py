@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.config.problems import Problem
 from llmops_kernel.config.reading.load import training_config_from_dict
+from llmops_kernel.errors import DataError, MissingDependencyError
 from llmops_kernel.services.check.closely import Closely, look_closely
 from llmops_kernel.services.check.output import output_findings
 from llmops_kernel.services.check.trackers import tracker_findings
+from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
 
 
 def config(**sections: Any) -> Any:
@@ -135,3 +138,35 @@ def test_a_hub_id_is_known_unknown_or_not_asked_for_and_never_a_problem(
     offline, said = looked(tmp_path, "org/there", "rows.jsonl")
     assert "HF_HUB_OFFLINE=1 forbids to ask" in offline.warnings[0].message
     assert not any("Contacting" in one for one in said)
+
+
+def test_what_is_known_to_be_wrong_is_not_used_and_a_slow_look_is_a_warning(tmp_path: Path) -> None:
+    asked: list[PreviewJob] = []
+
+    def slow(job: PreviewJob, **_: Any) -> PreviewLine:
+        asked.append(job)
+        raise DataError("The data was not read and tokenised within 60 s.", remedy="fewer rows")
+
+    known = [Problem(path=one, message="wrong") for one in ("data.train.1.path", "model.id")]
+    mixed = config(data={"train": ["a.jsonl", "b.jsonl"]}, hooks={"file": "h.py"})
+    found = look_closely(mixed, tmp_path, known=known, run=slow)
+    assert asked[0].skip == ["data.train.1.path", "model.id"]
+    assert [one.path for one in found.warnings] == ["data.train"]
+    assert "were not tried: The data was not read and tokenised within 60 s" in str(
+        found.warnings[0]
+    )
+
+
+def test_a_machine_without_the_training_stack_notes_what_it_could_not_try(tmp_path: Path) -> None:
+    def without(job: PreviewJob, **_: Any) -> PreviewLine:
+        raise MissingDependencyError("The tokenizer needs transformers.", remedy="pip install it")
+
+    found = look_closely(config(), tmp_path, run=without)
+    assert (found.problems, found.warnings) == ([], [])
+    assert found.notes[0] == (
+        "rows, tokenizer and hooks were not tried: The tokenizer needs transformers"
+    )
+
+
+def test_only_training_configs_are_looked_at_closely(tmp_path: Path) -> None:
+    assert look_closely(object(), tmp_path) == Closely()
