@@ -21,6 +21,8 @@ class FakeProvider:
         self.message = message
         self.connection = connection
         self.num_asked = 0
+        self.head_runs = False
+        """Of a STOPPED cluster whose workers alone were suspended."""
 
     def up(self, template: ClusterTemplate, *, progress: Progress | None = None) -> ClusterInfo:
         raise NotImplementedError
@@ -36,6 +38,7 @@ class FakeProvider:
             state=self.state,
             message=self.message,
             dashboard_url=url,
+            head_runs=self.head_runs,
         )
 
     def list(self) -> list[ClusterInfo]:

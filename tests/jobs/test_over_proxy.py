@@ -216,7 +216,7 @@ def test_a_head_that_is_recreated_does_not_know_the_run_and_its_lines_stay(
             client.get(job_id)
         put_head(standin, namespace, port=port)
         assert watcher.check() is None
-        provider.state = ClusterState.STOPPED
+        provider.state, provider.head_runs = ClusterState.STOPPED, True
         assert watcher.check() is None, "its head is there and runs the job"
         client.stop(job_id)
         wait_for(lambda: ended(client, job_id))
