@@ -26,9 +26,9 @@ def check_files(
 ) -> list[Problem]:
     """Return what is wrong with the config's local data, hooks and model.
 
-    Hub ids and URLs are not read. Relative paths start at `workspace`. Data files are read row
-    by row, up to 64 MiB each (or `max_rows`); the workers check the rest. What depends on a
-    field in `wrong`, whose value is not known, is not checked.
+    Hub ids and URLs are not read. Relative paths start at `workspace`. Data files are read row by
+    row (or `max_rows` of them), of those above 64 MiB the first 8; the workers check the rest. What
+    depends on a field in `wrong`, whose value is not known, is not checked.
     """
     hooks = _hooks_path(config, workspace)
     return [

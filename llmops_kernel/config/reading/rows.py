@@ -27,6 +27,7 @@ from llmops_kernel.config.row_formats import (
 _SHOWN = 3
 _LONGEST_COLUMN = 1000
 _MOST_BYTES = 64 * 1024 * 1024  # half a second of reading; larger files are streamed in a run
+_FIRST_BYTES = 8 * 1024 * 1024  # of larger files: the rows of a sample are tried by Check
 _MOST_LIST_BYTES = 64 * 1024 * 1024  # a list is held in memory as a whole
 _NO_TEXT = {
     b"\x1f\x8b": ("compressed with gzip", "unpack it"),
@@ -71,7 +72,7 @@ def check_rows(name: str, source: str, path: Path, rules: RowRules) -> Iterator[
     broken: dict[Fault, Problem] = {}
     num_broken = num_rows = 0
     with path.open("rb") as file:
-        parsed = _listed(file) if is_list else _parsed(file)
+        parsed = _listed(file) if is_list else _parsed(file, most=_most_bytes(path))
         for number, row, fault in islice(parsed, rules.limit):
             num_rows += 1
             fault = fault or _shape_fault(row, rules)
@@ -115,12 +116,16 @@ def _no_text(path: Path) -> Fault | None:
     return None
 
 
-def _parsed(lines: Iterator[bytes] | Any) -> Iterator[tuple[int, Any, Fault | None]]:
+def _most_bytes(path: Path) -> int:
+    return _MOST_BYTES if path.stat().st_size <= _MOST_BYTES else _FIRST_BYTES
+
+
+def _parsed(lines: Iterator[bytes] | Any, *, most: int) -> Iterator[tuple[int, Any, Fault | None]]:
     """Number (counted with blank lines, as editors do), row, what is wrong with its JSON."""
     loads, read = json.loads, 0
     for number, line in enumerate(lines, start=1):
         read += len(line)
-        if read > _MOST_BYTES:
+        if read > most:
             return
         if line.isspace():
             continue

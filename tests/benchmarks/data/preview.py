@@ -23,9 +23,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from llmops_kernel.services.check.closely import look_closely
+from llmops_kernel.cli.config_check import check_all
 from llmops_kernel.services.data.preview import job_of, preview
-from llmops_kernel.services.submission import load
 from llmops_kernel.views.data_preview.facts import of_rows
 
 BLOCK_BYTES = 64 << 20
@@ -43,7 +42,7 @@ SOURCES = {
 class Cost:
     wall_s: float
     cpu_s: float
-    """Of the process that looks, which this one has waited for."""
+    """Of this process and of the one that looks."""
     said: str
 
 
@@ -105,9 +104,8 @@ def _preview(folder: Path, source: str) -> str:
 
 
 def _check(folder: Path, source: str) -> str:
-    config = load(_config(folder, source), ())
-    found = look_closely(config, folder)
-    return found.notes[0] if found.notes else str(found.warnings[:1])
+    (found,) = check_all([_config(folder, source)], [], workspace=None)
+    return found.checked[0] if found.checked else str(found.problems)
 
 
 def _config(folder: Path, source: str) -> Path:
@@ -118,14 +116,14 @@ def _config(folder: Path, source: str) -> Path:
 
 def _measured(folder: Path, source: str, work: Callable[[Path, str], str]) -> Cost:
     _forget(folder)
-    wall, cpu = time.monotonic(), _children_s()
+    wall, cpu = time.monotonic(), _used_s()
     said = work(folder, source)
-    return Cost(time.monotonic() - wall, _children_s() - cpu, said)
+    return Cost(time.monotonic() - wall, _used_s() - cpu, said)
 
 
-def _children_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _used_s() -> float:
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
+    return sum(used.ru_utime + used.ru_stime for used in both)
 
 
 def _forget(folder: Path) -> None:
