@@ -72,6 +72,8 @@ def test_mistakes_are_marked_explained_and_repaired(tab: LabPage) -> None:
     assert "seed: 3" in lines(tab)
     page.locator(ANSWER, has_text="was changed after this check").wait_for()
     page.get_by_role("button", name="Check").click()
+    tried = page.locator(f"{ANSWER} .llmops-configs-tried li")
+    tried.filter(has_text="of rows.jsonl were read").wait_for(timeout=120_000)
     page.locator(ANSWER, has_text="Trains tiny-llama").wait_for()
     tab.shots("config-check")
     assert_accessible(page, ANSWER)
@@ -82,7 +84,7 @@ def test_the_check_looks_at_files_and_saves_nothing(tab: LabPage) -> None:
     (tab.lab.work / "rows.jsonl").write_text("not json\n")
     page.keyboard.type("seed: 9\n")
     page.get_by_role("button", name="Check").click()
-    page.locator(ANSWER, has_text="row 1: not JSON").wait_for()
+    page.locator(ANSWER, has_text="row 1: not JSON").wait_for(timeout=120_000)
     assert (tab.lab.work / "a.train.yaml").read_text() == CONFIG
 
 
