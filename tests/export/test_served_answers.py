@@ -98,7 +98,8 @@ def test_gguf(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not score_env.ready(), reason="vLLM's environment is not made: make score-env")
 def test_vllm_with_the_options_of_the_command_line(served: Path, trained: Trained) -> None:
-    """Through vLLM's engine: its server needs packages that scoring does without."""
+    """Through vLLM's engine. Its HTTP server is not started: it needs packages that scoring does
+    without, such as uvicorn and model-hosting-container-standards."""
     env = {**os.environ, "VLLM_SERVE": "printf %q\\n"}
     script = str(served / "serve.sh")
     printed = subprocess.run([script], env=env, capture_output=True, text=True, check=True).stdout

@@ -58,7 +58,10 @@ async def test_a_job_sent_through_it_runs_and_its_log_reads(
     }
     headers = {"Content-Type": "application/json"}
     path = "dashboard/test/api/jobs/"
-    sent = await api(path, method="POST", headers=headers, body=json.dumps(body))
+    # Ray answers once the job's process runs: long on a busy machine.
+    sent = await api(
+        path, method="POST", headers=headers, body=json.dumps(body), request_timeout=60
+    )
     assert sent.code == 200, sent.body
     job: dict[str, Any] = {}
     for _ in range(240):
