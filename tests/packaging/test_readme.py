@@ -51,13 +51,15 @@ def test_yaml_examples_are_right_configs() -> None:
     from llmops_kernel.kinds.reading import from_values
     from llmops_kernel.kinds.registry import kind_named
 
+    first, *others = (yaml.safe_load(example) for example in _blocks("yaml"))
     read = []
-    for example in _blocks("yaml"):
-        values = yaml.safe_load(example)
+    for values in (first, *others):
         name = "score" if "input" in values else "train"
-        assert from_values(kind_named(name), values).model.id
+        # A section alone is one of the first config.
+        whole = values if "model" in values else {**first, **values}
+        assert from_values(kind_named(name), whole).model.id
         read.append(name)
-    assert read == ["train", "score"]
+    assert read == ["train", "train", "score"]
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\((?!http)([^)#]+)\)", README))))
