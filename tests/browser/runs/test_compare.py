@@ -45,14 +45,17 @@ def _config(seed: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def run_ids(lab: Lab) -> list[str]:
+def run_ids(lab: Lab) -> Iterator[list[str]]:
+    """The runs are gone afterwards: other tests count theirs."""
     store = RunStore(lab.home)
     ids = [LONG.format(f"{number}a1b") for number in range(1, 7)]
     for number, run_id in enumerate(ids, start=1):
         make_run(
             store, run_id, steps=30, created_s=1_790_000_000.0 + number, config=_config(number)
         )
-    return ids
+    yield ids
+    for run_id in ids:
+        store.delete(run_id)
 
 
 @pytest.fixture
