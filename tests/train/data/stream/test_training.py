@@ -1,10 +1,10 @@
-"""Streamed training of two real workers: each row once an epoch, also after a killed worker."""
+"""Streamed training of two real workers: rows as their weights say, also after a killed one."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import AnyEvent, StepEvent
 from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.train.data.mixture.mix import source_seed
+from llmops_kernel.train.data.stream.cursors import FILE as CURSORS
 from llmops_kernel.train.data.stream.ledger import lineage, trained_rows
 from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.reader import read
@@ -23,10 +25,10 @@ from tests.train.test_loop import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
 
-COUNT = 120
-# Notes which rows each worker formats, in each attempt; kills worker 1 once, where that is asked.
+COUNT, MORE, FIRST_MORE = 120, 40, 1000
+# Notes which rows each worker reads to train on, in each attempt; kills worker 1 where it is asked.
 HOOKS = """
-import os, signal
+import os, signal, threading
 from pathlib import Path
 from transformers import TrainerCallback
 
@@ -34,8 +36,9 @@ FOLDER = Path(__file__).parent
 KILL_AT = int(os.environ.get("KILL_AT", 0))
 
 def format_example(row):
-    with (FOLDER / f"rows-{os.environ['RANK']}.txt").open("a") as file:
-        file.write(row["text"].split()[0] + "\\n")
+    if threading.current_thread().name == "llmops-rows":
+        with (FOLDER / f"rows-{os.environ['RANK']}.txt").open("a") as file:
+            file.write(row["text"].split()[0] + "\\n")
     return row
 
 class Kill(TrainerCallback):
@@ -81,58 +84,77 @@ def formatted(workspace: Path, rank: int) -> list[int]:
 
 
 def ledger_rows(
-    events: list[AnyEvent], workspace: Path, seed: int
+    events: list[AnyEvent], workspace: Path, seed: int, sources: Sequence[str] = ("data",)
 ) -> tuple[dict[int, list[int]], list[set[int]]]:
     """Return the numbers of the trained rows by epoch, and by worker in the first epoch."""
-    plan = plan_stream("data", roots=[workspace])
-    parts = [read(plan.files, part) for part in plan.parts]
-    texts = [[part.row(n, "")["text"] for n in range(len(part))] for part in parts]
-    found = trained_rows(lineage(events), [len(part) for part in parts], seed=seed)
-    numbers = {
-        epoch: [int(texts[part][row].split()[0]) for part, row, _ in places]
-        for epoch, places in found.items()
-    }
-    mine = [
-        {int(texts[part][row].split()[0]) for part, row, owner in found[0] if owner == rank}
-        for rank in range(2)
-    ]
-    return numbers, mine
+    numbers: dict[int, list[int]] = defaultdict(list)
+    mine: list[set[int]] = [set(), set()]
+    for source, path in enumerate(sources):
+        plan = plan_stream(path, roots=[workspace], counted=len(sources) > 1)
+        parts = [read(plan.files, part) for part in plan.parts]
+        texts = [[part.row(n, "")["text"] for n in range(len(part))] for part in parts]
+        found = trained_rows(
+            lineage(events),
+            [len(part) for part in parts],
+            seed=source_seed(seed, source),
+            source=source,
+        )
+        for epoch, places in found.items():
+            for part, row, owner in places:
+                number = int(texts[part][row].split()[0])
+                numbers[epoch].append(number)
+                if epoch == 0:
+                    mine[owner].add(number)
+    return dict(numbers), mine
 
 
-def test_each_row_is_trained_on_once_an_epoch_also_after_a_killed_worker(
+def test_rows_are_trained_on_as_their_weights_say_also_after_a_killed_worker(
     pairs: Pairs, make_config: Callable[..., Any], data: Path, tmp_path: Path
 ) -> None:
-    config = make_config(**settings(), checkpoint={"every_steps": 5})
+    """Two sources, whose texts are longer than a sequence: the checkpoint is inside of one."""
+    write_jsonl(data / "more.jsonl", rows(MORE, FIRST_MORE))
+    sources = ["data", {"path": "more.jsonl", "weight": 0.5}]
+    config = make_config(
+        **settings(train=sources, max_length=32), checkpoint={"every_steps": 5, "keep": 9}
+    )
     config = config.model_copy(
         update={"training": config.training.model_copy(update={"num_epochs": 2.0})}
     )
     folder = tmp_path / "run"
     codes = pairs.run(config, folder, data, env={"KILL_AT": "13"})
     assert codes[1] == -9
-    # Both workers look at the first 64 rows before training, then each at its own, 4 a step; what
-    # it has read ahead when the other is killed is not trained on.
-    first = [formatted(data, rank)[64:] for rank in range(2)]
-    assert not set(first[0][:52]) & set(first[1][:52])
+    first = [formatted(data, rank) for rank in range(2)]
+    cursors = json.loads((folder / "checkpoints" / "checkpoint-10" / CURSORS).read_text())
+    assert all(10 <= at[0] < 40 for at in cursors)  # 40 sequences are fewer rows.
     assert pairs.run(config, folder, data, env={"KILL_AT": "0"}, attempt=2) == [0, 0], (
         folder / "0.log"
     ).read_text()[-3000:]
     events = FolderTail(folder / "journal").read()
-    numbers, workers = ledger_rows(events, data, config.seed)
-    assert {epoch: sorted(found) for epoch, found in numbers.items()} == {
-        0: [*range(COUNT)],
-        1: [*range(COUNT)],
-    }
+    numbers, workers = ledger_rows(events, data, config.seed, ("data", "more.jsonl"))
+    check_epochs(numbers)
     assert workers[0].isdisjoint(workers[1])
     # What the ledger says is what the workers have really read: up to the checkpoint of step 10
     # in the first attempt, from there on in the second.
-    second = [formatted(data, rank)[64:] for rank in range(2)]
+    second = [formatted(data, rank) for rank in range(2)]
     assert Counter(numbers[0] + numbers[1]) == Counter(
-        number for rank in range(2) for number in [*first[rank][:40], *second[rank]]
+        number for rank in range(2) for number in [*first[rank][: cursors[rank][0]], *second[rank]]
     )
-    steps = [event for event in events if isinstance(event, StepEvent)]
-    assert max(step.step for step in steps) == TrainingView(events).total_steps
-    last = steps[-1]
-    assert last.epoch == pytest.approx(2.0)
+    # Each token of each text was trained on, in both epochs of its source.
+    steps = {event.step: event for event in events if isinstance(event, StepEvent)}
+    every = [*rows(COUNT), *rows(COUNT), *rows(MORE, FIRST_MORE)]
+    assert sum(step.tokens for step in steps.values()) == sum(len(one["text"]) + 1 for one in every)
+    assert max(steps) == TrainingView(events).total_steps
+    assert steps[max(steps)].epoch == pytest.approx(2.0)
+
+
+def check_epochs(numbers: dict[int, list[int]]) -> None:
+    """All rows of the first source in each epoch, and half of the rows of the second one."""
+    for epoch in range(2):
+        assert sorted(n for n in numbers[epoch] if n < COUNT) == [*range(COUNT)]
+    halves = [{n for n in numbers[epoch] if n >= FIRST_MORE} for epoch in range(2)]
+    assert [len(half) for half in halves] == [MORE // 2, MORE // 2]
+    assert halves[0] | halves[1] == set(range(FIRST_MORE, FIRST_MORE + MORE))
+    assert sum(map(len, numbers.values())) == 2 * COUNT + MORE
 
 
 def test_steps_are_given_or_come_from_the_rows(
