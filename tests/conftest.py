@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ _HOME = pytest.StashKey[Path]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A machine shared with others is no fault of an example; all else stays as it is chosen.
+    hypothesis.settings.register_profile("ours", hypothesis.settings.default, deadline=None)
+    hypothesis.settings.load_profile("ours")
     # A session under nohup or in a shell's background is started with both ignored, and all that
     # it starts would be too.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -23,7 +23,8 @@ BODY = {"path": "sub/x.train.yaml", "text": TEXT}
 def folder(jp_root_dir: Path) -> Path:
     place = jp_root_dir / "sub"
     place.mkdir()
-    rows = [{"prompt": "say \x1b", "completion": "a\nb"}, {"text": "x" * 40}]
+    long = {"prompt": "say", "completion": "x" * 40}
+    rows = [{"prompt": "say \x1b", "completion": "a\nb"}, long]
     (place / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return place
 
