@@ -181,6 +181,13 @@ def prepare(lab: Lab) -> None:
     subprocess.run([*llmops, "rm", "last", "--yes"], cwd=lab.work, env=environment, check=True)
 
 
+def play(session: Session, path: Path) -> None:
+    session.open_config()
+    first = session.first_run()
+    session.comparison(first, session.second_run())
+    session.film.write(path)
+
+
 def main() -> None:
     from playwright.sync_api import sync_playwright
 
@@ -192,11 +199,11 @@ def main() -> None:
         prepare(lab)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         with opened(browser, lab, "animation", width=WIDTH, height=HEIGHT) as tab:
-            session = Session(tab)
-            session.open_config()
-            first = session.first_run()
-            session.comparison(first, session.second_run())
-            session.film.write(arguments.to)
+            try:
+                play(Session(tab), arguments.to)
+            except Exception:
+                tab.shot("animation-failed")
+                raise
         browser.close()
 
 
