@@ -106,7 +106,7 @@ def test_a_warning_does_not_fail_the_check(
     assert llmops("check", "a.train.yaml", "max_steps=4", "report_to=[clearml]", "--json") == 0
     (file,) = json.loads(capsys.readouterr().out)["files"]
     assert [one["path"] for one in file["warnings"]] == ["optimizer.warmup_steps", "report_to"]
-    assert "1 row of rows.jsonl were read, formatted and tokenised" in file["checked"]
+    assert "1 row of rows.jsonl was read, formatted and tokenised" in file["checked"]
 
 
 def test_submit_prints_the_same_warning(capsys: pytest.CaptureFixture[str]) -> None:

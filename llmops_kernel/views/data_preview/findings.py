@@ -75,4 +75,5 @@ def _read(one: CheckedSource) -> str:
     seen = of_rows(rows)
     where = f" ({rows.where})" if rows.where and rows.total_rows is not None else ""
     done = "read, formatted and tokenised" if is_tokenised else "read and formatted"
-    return f"{seen} of {rows.source}{where} were {done}"
+    verb = "was" if seen == "1 row" else "were"
+    return f"{seen} of {rows.source}{where} {verb} {done}"
