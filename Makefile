@@ -72,7 +72,7 @@ fix: install ## Let ruff fix and format the code
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
 .PHONY: test
-test: install labextension stores ## Tests (10 to 15 minutes); ARGS='-k name' for some
+test: install labextension stores ## Tests (15 to 20 minutes); ARGS='-k name' for some
 	@./.ci/test quick $(ARGS)
 
 .PHONY: test-all
