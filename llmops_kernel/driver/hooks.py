@@ -89,20 +89,28 @@ def _location(error: BaseException, hook: Callable[..., Any]) -> str:
     return f"{name}:{line}" if line else name
 
 
-def hook_numbers(result: Any, *, hook: str, taken: Collection[str] = ()) -> dict[str, float | None]:
+def hook_numbers(
+    result: Any,
+    *,
+    hook: str,
+    taken: Collection[str] = (),
+    why_taken: str = "evaluation.metrics computes already",
+) -> dict[str, float | None]:
     """Return what the hook of that name gave as numbers by name; None where it knows none.
 
-    Raises HookError for anything else, also for names in `taken`.
+    Raises HookError for anything else, also for names in `taken`, with the reason `why_taken`.
     """
     if not isinstance(result, Mapping):
         raise HookError(
             f"The hook {hook} returned a {type(result).__name__}, not a dict.",
             remedy='return numbers by name, as {"accuracy": 1.0}',
         )
-    return {_name(name, hook, taken): _number(name, value, hook) for name, value in result.items()}
+    for name in result:
+        _check_name(name, hook, taken, why_taken)
+    return {name: _number(name, value, hook) for name, value in result.items()}
 
 
-def _name(name: Any, hook: str, taken: Collection[str]) -> str:
+def _check_name(name: Any, hook: str, taken: Collection[str], why_taken: str) -> None:
     if not isinstance(name, str) or not name:
         raise HookError(
             f"The hook {hook} names a metric {name!r}, which is not a text.",
@@ -110,10 +118,9 @@ def _name(name: Any, hook: str, taken: Collection[str]) -> str:
         )
     if name in taken:
         raise HookError(
-            f"The hook {hook} returned {name!r}, which evaluation.metrics computes already.",
+            f"The hook {hook} returned {name!r}, which {why_taken}.",
             remedy="give it another name, or take the metric out of evaluation.metrics",
         )
-    return name
 
 
 def _number(name: str, value: Any, hook: str) -> float | None:

@@ -13,6 +13,7 @@ _ALL_CHARACTERS = 96_000
 """Of all texts of one evaluation: they are one line of the journal, which is read whole."""
 
 _TEXTS = ("row", "prompt", "prediction", "reference")
+_WHY_TAKEN = "is already a column of the samples"
 _MOST_METRICS, _MOST_ERROR = 20, 200
 
 
@@ -60,7 +61,7 @@ def _metrics(prompt: Prompt, answer: str, name: str, hooks: Hooks) -> dict[str, 
         return {"exact_match": f"{int(answer.strip() == prompt.reference.strip())}"}
     try:
         found = call(hooks.score_row, answer, prompt.reference, prompt.row, where=f"row {name}")
-        numbers = hook_numbers(found, hook="score_row", taken=_TEXTS)
+        numbers = hook_numbers(found, hook="score_row", taken=_TEXTS, why_taken=_WHY_TAKEN)
     except HookError as error:
         return {"score_row": shortened(error.message, _MOST_ERROR)}
     shown = list(numbers.items())[:_MOST_METRICS]

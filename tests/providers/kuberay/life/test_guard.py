@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -30,17 +29,6 @@ from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 pytestmark = pytest.mark.usefixtures("farm")
 OFTEN = {"suspend_after_s": 1.0}
-
-
-@pytest.fixture
-def ray() -> Iterator[RayDashboard]:
-    with RayDashboard() as answering:
-        yield answering
-
-
-@pytest.fixture
-def store(cloud: Cloud) -> RunStore:
-    return RunStore()
 
 
 def up(cloud: Cloud, **fields: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,17 +25,6 @@ from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 pytestmark = pytest.mark.usefixtures("farm")
 LINES = ["line 0", "line 1", "line 2"]
-
-
-@pytest.fixture
-def ray() -> Iterator[RayDashboard]:
-    with RayDashboard() as answering:
-        yield answering
-
-
-@pytest.fixture
-def store(cloud: Cloud) -> RunStore:
-    return RunStore()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,6 @@ from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 pytestmark = pytest.mark.usefixtures("farm")
 LINES = ["line 0", "line 1", "line 2"]
-
-
-@pytest.fixture
-def ray() -> Iterator[RayDashboard]:
-    with RayDashboard() as answering:
-        yield answering
-
-
-@pytest.fixture
-def store(cloud: Cloud) -> RunStore:
-    return RunStore()
 
 
 def scale(cluster: Cluster, cloud: Cloud, *, force: bool) -> None:
