@@ -51,6 +51,8 @@ class EditEffect(BaseModel):
     """Pods and running jobs that an apply ends; what cannot be known is named as unknown."""
     safe_way: str = ""
     """How to get there without losing work; empty where nothing is lost."""
+    conflict: str = ""
+    """Which other field managers own what changes, and what they may do; empty if none does."""
 
     @property
     def needs_confirmation(self) -> bool:

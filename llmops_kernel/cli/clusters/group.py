@@ -150,6 +150,8 @@ def _show(effect: EditEffect, console: Any) -> None:
         console.print(f"  {plain(line)}", soft_wrap=True)
     for line in effect.stops:
         console.print(f"  [red]Stops:[/] {plain(line)}", soft_wrap=True)
+    if effect.conflict:
+        console.print(f"  [bold]Other owners:[/] {plain(effect.conflict)}", soft_wrap=True)
     if effect.safe_way:
         console.print(f"  [bold]To lose no work:[/] {plain(effect.safe_way)}", soft_wrap=True)
 

@@ -15,12 +15,14 @@ from llmops_kernel.providers.dashboard.jobs import described_job, is_active
 from llmops_kernel.providers.kuberay.api import features
 from llmops_kernel.providers.kuberay.api.client import FIELD_MANAGER, KubeError
 from llmops_kernel.providers.kuberay.edit.additions import with_additions
+from llmops_kernel.providers.kuberay.edit.conflicts import list_changes
 from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
 from llmops_kernel.providers.kuberay.edit.spec_changes import SETS, changes
 from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
 from llmops_kernel.providers.kuberay.life.lifecycle import change
 from llmops_kernel.providers.kuberay.render.manifest import Manifest, render
 from llmops_kernel.providers.kuberay.resource import names, status
+from llmops_kernel.providers.kuberay.resource.field_owners import appliers
 from llmops_kernel.providers.kuberay.resource.objects import labels, text
 from llmops_kernel.providers.kuberay.resource.worker_groups import worker_groups
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
@@ -72,9 +74,19 @@ def apply(located: LocatedCluster, template: KubeRayTemplate, *, force: bool = F
             remedy=effect.safe_way,
         )
     manifest = _rendered(located, template)
-    body = _body(located, manifest)
     for companion in manifest.companions:
         refuse_foreign(located.kube, companion, cluster=located.own_name, uid=located.uid)
+    is_same = effect.kind is EditKind.NOTHING and not is_changed(located, template)
+    # An apply that changes nothing would own all fields, and the next one who removes a field of
+    # theirs from their manifest would find it still there.
+    changed = located.raycluster if is_same else _applied(located, manifest, force=force)
+    for companion in manifest.companions:
+        ensure_owned(located.kube, companion, changed)
+    invalidate_ray(located)
+
+
+def _applied(located: LocatedCluster, manifest: Manifest, *, force: bool) -> Mapping[str, Any]:
+    body = _body(located, manifest)
     _take_back(located)
     try:
         changed = located.kube.apply(located.path, body, force=force)
@@ -85,9 +97,7 @@ def apply(located: LocatedCluster, template: KubeRayTemplate, *, force: bool = F
         # owns the whole list of groups because of the replicas, which we keep.
         changed = located.kube.apply(located.path, body, force=True)
     located.cache.put(changed)
-    for companion in manifest.companions:
-        ensure_owned(located.kube, companion, changed)
-    invalidate_ray(located)
+    return changed
 
 
 def _rendered(located: LocatedCluster, template: KubeRayTemplate) -> Manifest:
@@ -187,7 +197,7 @@ def _is_harmless(error: KubeError, located: LocatedCluster) -> bool:
     """Return whether nothing of others is lost by taking over the fields in conflict.
 
     That is so for our other operations, and for lists in which Kueue or the autoscaler has changed
-    nothing of ours: what they added is sent back.
+    nothing of ours: what they added is sent back. Whoever applies a manifest sets its values again.
     """
     if error.reason != "Conflict":
         return False
@@ -203,9 +213,11 @@ def _is_harmless(error: KubeError, located: LocatedCluster) -> bool:
         return False
     by_kueue = all(_KUEUE in what for _, what in others)
     if not by_kueue and not status.is_autoscaled(base):
-        return False  # A GitOps manager would set its values again.
-    found = changes(located.kube.get(located.path), base, base=base)
-    lists = [change for change in found if change.group or change.path[-1] in SETS]
+        return False
+    live = located.kube.get(located.path)
+    if any(f'"{manager}"' in what for manager in appliers(live) for _, what in others):
+        return False
+    lists = list_changes(live, base)
     # Our `scale` changes replicas, and then Kueue becomes the owner of the list.
     return all(by_kueue and change.path[2:] == ("replicas",) for change in lists)
 

@@ -83,7 +83,8 @@ def _unlike(located: LocatedCluster, template: KubeRayTemplate) -> str:
         )
     if effect.kind == "nothing":
         return ""
-    return (
+    return _sentences(
         f"It runs as it was created, and the template differs. `llmops cluster apply`:"
-        f" {effect.sentence}"
+        f" {effect.sentence}",
+        effect.conflict,
     )

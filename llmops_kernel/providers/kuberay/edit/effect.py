@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from llmops_kernel.providers.capabilities import EditEffect, EditKind
+from llmops_kernel.providers.kuberay.edit.conflicts import Conflicts
 from llmops_kernel.providers.kuberay.edit.spec_changes import ABSENT, Change, changes
 from llmops_kernel.providers.kuberay.edit.words import described, listed_pods, short
 from llmops_kernel.providers.kuberay.resource import names
@@ -74,8 +75,16 @@ class _Edit:
         self.counts = dict(_asked_for(live) if pods is None else pods)
         self.spec = changes(live, rendered, base=base)
         self.labels = _label_changes(live, rendered)
+        self.conflicts = Conflicts(live, rendered, base=base)
 
     def effect(self) -> EditEffect:
+        found = self._effect()
+        if found.kind in (EditKind.NOTHING, EditKind.REPLACE):
+            return found
+        conflict = self.conflicts.sentence(self.spec, tuple(self.labels))
+        return found.model_copy(update={"conflict": conflict})
+
+    def _effect(self) -> EditEffect:
         if reason := self._new_name():
             return self._made(EditKind.REPLACE, reason)
         if refused := [change for change in self.spec if _is_immutable(change)]:
@@ -235,7 +244,8 @@ class _Edit:
         return pods, f"{count} running job{'s' * (count > 1)} ({shown})"
 
     def _lines(self) -> tuple[str, ...]:
-        return (*(short(change) for change in self.spec), *self._label_lines())
+        spec = (short(change) + self.conflicts.note(change) for change in self.spec)
+        return (*spec, *self._label_lines())
 
     def _label_lines(self) -> list[str]:
         return [f"label {key}: {old} -> {new}" for key, (old, new) in self.labels.items()]

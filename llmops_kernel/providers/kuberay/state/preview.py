@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from llmops_kernel.providers.dashboard.jobs import described_job, is_active
 from llmops_kernel.providers.kuberay.resource import status
+from llmops_kernel.providers.kuberay.resource.field_owners import appliers, owners
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
 from llmops_kernel.providers.kuberay.state.info import pods_of_cluster
 from llmops_kernel.providers.kuberay.state.ray_probe import jobs_of
@@ -33,7 +34,7 @@ def preview_of(located: LocatedCluster, info: ClusterInfo, action: ClusterAction
     return ActionPreview(
         cluster=info.name,
         action=action,
-        summary=_summary(located, action),
+        summary=_summary(located, action) + _undoing(located, action),
         stops=tuple(stops),
         keeps=(_RUNS,) if action is ClusterAction.DELETE else (_RUNS, "its definition"),
         needs_confirmation=action is ClusterAction.DELETE or bool(stops and is_busy),
@@ -71,6 +72,23 @@ def _summary(located: LocatedCluster, action: ClusterAction) -> str:
             " service."
         ),
     }[action]
+
+
+def _undoing(located: LocatedCluster, action: ClusterAction) -> str:
+    """Return who applies a manifest that holds what the action changes, as a further sentence."""
+    live = located.kube.get(located.path)  # The cache keeps no managedFields: the field owners.
+    managers = appliers(live)
+    pauses = action in (ClusterAction.SUSPEND, ClusterAction.RESUME)
+    if pauses and not status.queue_of(live):
+        of_suspend = owners(live, ("spec", "suspend"))
+        managers = tuple(manager for manager in managers if manager in of_suspend)
+    if not managers:
+        return ""
+    verbs = "applies a manifest" if len(managers) == 1 else "apply manifests"
+    return (
+        f" {' and '.join(managers)} {verbs} of this cluster and may undo this: change it there"
+        " as well."
+    )
 
 
 def _work(info: ClusterInfo, jobs: Sequence[dict[str, Any]] | None) -> list[str]:
