@@ -26,7 +26,7 @@ def sample_table(view: RunView) -> Json:
     unit = view.progress.unit if view.progress else "steps"
     at = f"at step {event.step:,}" if unit == "steps" else f"after {event.step:,} {unit}"
     if event.answers_s is not None:
-        at += f"; duration of all answers {fmt.seconds(event.answers_s)}"
+        at += f"; all answers were generated in {fmt.seconds(event.answers_s)}"
     return {
         "at": at,
         "columns": [_LABELS.get(name, name.replace("_", " ")) for name in names],

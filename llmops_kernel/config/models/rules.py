@@ -97,7 +97,7 @@ def _streaming(config: TrainingFields) -> Iterator[Broken]:
         if config.training_arguments.get(name):
             yield Broken(
                 f"training_arguments.{name}",
-                "does not work with data.streaming, which reads and deals the rows by itself",
+                "does not work with data.streaming, which distributes the rows among the workers",
                 f"remove {name}, or set data.streaming=false",
                 ("data.streaming",),
             )

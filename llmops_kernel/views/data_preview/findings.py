@@ -23,7 +23,7 @@ _REMEDIES = {
     "cut": "raise data.max_length, or shorten the rows",
     "no loss": "raise data.max_length, or check that the answers are not empty",
     "duplicates": "delete the repeated rows, unless they are meant to count more",
-    "leaks": "delete them from one of the two: the evaluation cannot tell learning from memory",
+    "leaks": "delete them from one of the two: the evaluation is for rows the model has not seen",
     "broken": "correct or delete these rows",
 }
 

@@ -70,7 +70,7 @@ def tab(chromium: Any, lab: Lab) -> Iterator[LabPage]:
 def test_one_row_is_followed_over_the_steps(tab: LabPage) -> None:
     tab.command("llmops:open-run", runId=RUN)
     panel = tab.page.locator(PANEL)
-    title = panel.get_by_text("Samples at step 80; duration of all answers 2.9 s")
+    title = panel.get_by_text("Samples at step 80; all answers were generated in 2.9 s")
     title.wait_for(timeout=30_000)
     answers = panel.locator(".llmops-answers")
     assert answers.count() == 2

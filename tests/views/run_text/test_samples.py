@@ -99,7 +99,7 @@ def test_the_panel_gets_the_answers_of_each_step_bounded():
 
 def test_the_newest_samples_say_what_the_answers_took():
     view = view_of(report(40, row("1", "a"), duration_s=2.0, answers_s=1.5))
-    assert sample_table(view)["at"] == "at step 40; duration of all answers 1.5 s"
+    assert sample_table(view)["at"] == "at step 40; all answers were generated in 1.5 s"
     assert sample_table(view_of(report(40, row("1", "a"))))["at"] == "at step 40"
 
 
