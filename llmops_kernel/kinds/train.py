@@ -68,7 +68,10 @@ def _other_mfus(view: TrainingView) -> str:
             f" (mfu_palm), {view.mfu_palm:.1%}"
         )
     if view.hfu is not None:
-        words += f"; with what checkpointing computes once more (hfu), {view.hfu:.1%}"
+        words += (
+            "; of all that was computed, also padding, masked tokens and what is computed once"
+            f" more (hfu), {view.hfu:.1%}"
+        )
     return words
 
 
@@ -216,6 +219,7 @@ def _logged_column(name: str) -> Column:
         label=name.replace("_", " "),
         unit="number",
         value=lambda event: (event.values or {}).get(name),
+        is_logged=True,
     )
 
 

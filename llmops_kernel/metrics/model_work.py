@@ -8,6 +8,7 @@ something trained lies below, and one for the weight's own where the weight is t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from llmops_kernel.metrics.flops import pairs
 
@@ -84,25 +85,89 @@ def palm_flops(work: ModelWork, *, tokens: float, sum_squared_lengths: float) ->
     )
 
 
+@dataclass(frozen=True)
+class Computed:
+    """What a model is given in a step, of all workers together: padding is computed too."""
+
+    tokens: float
+    logit_tokens: float
+    masked_squares: float
+    """Sum of width^2 over the rows of batches with a mask: padded, or of rows in one sequence."""
+    plain_squares: float
+    """The same of all other batches."""
+
+    @property
+    def squares(self) -> float:
+        return self.masked_squares + self.plain_squares
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What an attention kernel computes."""
+
+    covers: Literal["square", "earlier", "own"] = "square"
+    """Each token with all tokens of the batch's width, with itself and those before it, or with
+    those before it in its own row. Blocks on the border are taken for half of one."""
+    recomputes: bool = False
+    """The backward pass multiplies queries and keys once more, as flash attention does."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of batches without a mask and with one."""
+
+    plain: Kernel = Kernel()
+    masked: Kernel = Kernel()
+
+
+EAGER: Final = Kernels()
+
+
 def executed_flops(
     work: ModelWork,
+    computed: Computed,
+    kernels: Kernels,
     *,
     tokens: float,
     sum_squared_lengths: float,
-    logit_tokens: float | None = None,
-    causal: bool = True,
 ) -> float:
-    """FLOPs with those that activation checkpointing computes once more (`hfu`)."""
-    again = 2.0 * work.recomputed * tokens + work.recomputed_attention * _attention(
-        work, tokens, sum_squared_lengths, causal, gradients=False
-    )
-    return again + required_flops(
-        work,
-        tokens=tokens,
-        sum_squared_lengths=sum_squared_lengths,
-        logit_tokens=logit_tokens,
-        causal=causal,
-    )
+    """FLOPs that a step executes (`hfu`): with padding, what the attention kernel does not leave
+    out, and what activation checkpointing and the kernel's backward pass compute once more.
+
+    `tokens`, `sum_squared_lengths`: of the rows, padding apart.
+    """
+    weights = 2.0 * (work.forward + work.backward + work.recomputed) * computed.tokens
+    head = 2.0 * (work.head_forward + work.head_backward) * computed.logit_tokens
+    attention = 0.0
+    for kernel, squares in (
+        (kernels.plain, computed.plain_squares),
+        (kernels.masked, computed.masked_squares),
+    ):
+        share = squares / computed.squares if squares else 0.0
+        for window, width in _widths(work, kernel).items():
+            if kernel.covers == "own":
+                found = share * pairs(tokens, sum_squared_lengths, window)
+            elif kernel.covers == "earlier" and not _needs_mask(computed, window):
+                found = squares / 2
+            else:
+                found = squares
+            attention += 2.0 * width * found
+    return weights + head + attention
+
+
+def _widths(work: ModelWork, kernel: Kernel) -> dict[int | None, float]:
+    """Return the widths of all products of attention that are computed, by window."""
+    found: dict[int | None, float] = {}
+    for layer in work.attention:
+        again = layer.key_width if kernel.recomputes and layer.backward else 0
+        width = (1 + work.recomputed_attention) * layer.forward + layer.backward + again
+        found[layer.window] = found.get(layer.window, 0.0) + width
+    return found
+
+
+def _needs_mask(computed: Computed, window: int | None) -> bool:
+    """Return whether sequences, by their mean width, are too long for a kernel without a mask."""
+    return window is not None and computed.squares >= window * computed.tokens
 
 
 def _attention(

@@ -32,6 +32,7 @@ from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.evaluation.evaluate import Evaluator
 from llmops_kernel.train.hooks import Hooks, call, load_hooks
 from llmops_kernel.train.measure import device
+from llmops_kernel.train.measure.attention_kernel import kernels
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
 from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepTimer
@@ -42,6 +43,7 @@ from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import Chosen, choose, choose_products
 from llmops_kernel.train.performance.grouping import Grouping
+from llmops_kernel.train.performance.in_force import attention_names
 from llmops_kernel.train.requirements import check_worker
 from llmops_kernel.train.trainer import LoopTrainer
 from llmops_kernel.train.verify import optimizer_state_words, verify
@@ -248,8 +250,13 @@ def _step_flops(config: TrainingConfig, context: WorkerContext, parts: _Parts) -
     """Count on rank 0, while the model is as it was loaded: the Trainer changes and wraps it."""
     if not context.is_main:
         return None
-    checkpointing = config.parallelism.gradient_checkpointing
-    return StepFlops(parts.network, checkpointing=checkpointing, cache=context.cache)
+    network, where = parts.network, parts.arguments.device
+    return StepFlops(
+        network,
+        checkpointing=config.parallelism.gradient_checkpointing,
+        kernels=kernels(network, attention_names(network), config.model.dtype, where),
+        cache=context.cache,
+    )
 
 
 def _journal_callback(

@@ -11,6 +11,8 @@ from torch import nn
 
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.metrics.model_work import (
+    Kernels,
+    ModelWork,
     executed_flops,
     palm_flops,
     required_flops,
@@ -33,7 +35,7 @@ class Flops:
     palm: float | None = None
     """`mfu_palm`: what other tools credit for the same step."""
     executed: float | None = None
-    """`hfu`: with what activation checkpointing computes once more."""
+    """`hfu`: with padding, all that attention computes and what is computed once more."""
 
 
 class StepFlops:
@@ -45,9 +47,16 @@ class StepFlops:
     """
 
     def __init__(
-        self, network: nn.Module, *, checkpointing: bool = False, cache: Path | None = None
+        self,
+        network: nn.Module,
+        *,
+        checkpointing: bool = False,
+        kernels: Kernels | None = None,
+        cache: Path | None = None,
     ) -> None:
+        """`kernels`: of attention; None where what they compute is not known."""
         self._checkpointing = checkpointing
+        self._kernels = kernels
         self._problem = ""
         self._twin: Twin | None = None
         self._file = WorkFile(work_key(network, checkpointing=checkpointing), cache)
@@ -69,11 +78,18 @@ class StepFlops:
             return Flops(self._preliminary(counts) if self._preliminary else None)
         sums: dict[str, Any] = {"tokens": tokens, "sum_squared_lengths": squares}
         palm = palm_flops(self._work, **sums)
-        sums["logit_tokens"] = counts.logit_tokens
-        return Flops(
-            required=required_flops(self._work, **sums),
-            palm=palm,
-            executed=executed_flops(self._work, **sums),
+        required = required_flops(self._work, **sums, logit_tokens=counts.logit_tokens)
+        return Flops(required, palm, self._executed(self._work, counts))
+
+    def _executed(self, work: ModelWork, counts: StepCounts) -> float | None:
+        if self._kernels is None or counts.computed is None:
+            return None
+        return executed_flops(
+            work,
+            counts.computed,
+            self._kernels,
+            tokens=counts.tokens,
+            sum_squared_lengths=counts.sum_squared_lengths,
         )
 
     def check(self) -> WarningEvent | None:

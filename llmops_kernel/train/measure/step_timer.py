@@ -10,7 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from llmops_kernel.metrics.model_work import Computed
 from llmops_kernel.train.data.collate import COUNTS
+from llmops_kernel.train.measure.computed import computed_counts
 
 _WHOLE = 10**9
 """A share of 1 as an integer."""
@@ -30,6 +32,8 @@ class StepCounts:
     """All workers have trained on their last row."""
     progress: float = 0.0
     """Share of the rows that was trained on, the mean of the workers."""
+    computed: Computed | None = None
+    """What the model was given; None where it is not known."""
 
 
 class StepTimer:
@@ -40,6 +44,7 @@ class StepTimer:
         self._marked = clock()
         self._data_wait_s = 0.0
         self._counts: list[torch.Tensor] = []
+        self._computed: list[torch.Tensor] = []
 
     def mark(self) -> tuple[float, float]:
         """Return the seconds since the last mark and those of them spent waiting for data."""
@@ -58,6 +63,9 @@ class StepTimer:
         counts = batch.pop(COUNTS, None)
         if counts is not None:
             self._counts.append(counts.sum(dim=0))
+            computed = computed_counts(batch)
+            if computed is not None:
+                self._computed.append(computed)
 
     def now(self) -> float:
         return self._clock()
@@ -65,20 +73,24 @@ class StepTimer:
     def reduce(
         self, *, device: torch.device, stop: bool, finished: bool = False, progress: float = 0.0
     ) -> StepCounts:
-        """Sum over the workers, in the only collective that we add to a step (six integers)."""
-        totals = torch.zeros(6, dtype=torch.int64, device=device)
+        """Sum over the workers, in the only collective that we add to a step (ten integers)."""
+        totals = torch.zeros(10, dtype=torch.int64, device=device)
         for counts in self._counts:
             totals[:3] += counts.to(device)
+        for computed in self._computed:
+            totals[6:] += computed.to(device)
         self._counts.clear()
+        self._computed.clear()
         totals[3], totals[4], totals[5] = int(stop), int(not finished), round(progress * _WHOLE)
         workers = 1
         if dist.is_available() and dist.is_initialized():
             workers = dist.get_world_size()
         if workers > 1:
             dist.all_reduce(totals)
-        tokens, squares, logits, stops, others, shares = map(int, totals.tolist())
+        tokens, squares, logits, stops, others, shares, *given = map(int, totals.tolist())
         mean = shares / (workers * _WHOLE)
-        return StepCounts(tokens, squares, logits, bool(stops), not others, mean)
+        computed = Computed(*given) if given[0] else None
+        return StepCounts(tokens, squares, logits, bool(stops), not others, mean, computed)
 
 
 class _TimedBatches:

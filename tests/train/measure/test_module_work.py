@@ -11,6 +11,8 @@ import transformers
 
 from llmops_kernel.metrics.flops import ModelShape, lora_adapters, training_flops
 from llmops_kernel.metrics.model_work import (
+    EAGER,
+    Computed,
     ModelWork,
     executed_flops,
     palm_flops,
@@ -34,7 +36,8 @@ def count(model: Any, *, checkpointing: bool = False) -> ModelWork:
 
 def square(work: ModelWork, length: int = LENGTH) -> float:
     """FLOPs as eager attention executes them: over the full square."""
-    return executed_flops(work, tokens=length, sum_squared_lengths=length**2, causal=False)
+    computed = Computed(length, length, masked_squares=0, plain_squares=length**2)
+    return executed_flops(work, computed, EAGER, tokens=length, sum_squared_lengths=length**2)
 
 
 @pytest.mark.parametrize("method", ["full", "lora"])
@@ -75,7 +78,7 @@ def test_worked_numbers(name: str) -> None:
     layers, hidden, inner = (
         CONFIGS[name][key] for key in ("num_hidden_layers", "hidden_size", "intermediate_size")
     )
-    again = executed_flops(count(model, checkpointing=True), **sums, causal=False) / per_token
+    again = square(count(model, checkpointing=True), 4096) / per_token
     model.activation_checkpointing_disable()
     # The last product of a layer; but the router's weights need what experts have given.
     last = 0 if "Mixtral" in name else 2 * layers * hidden * inner / 1e9

@@ -11,12 +11,19 @@ import torch
 from torch import nn
 from transformers import LlamaForCausalLM
 
+from llmops_kernel.metrics.model_work import EAGER, Computed
 from llmops_kernel.train.measure.step_flops import Flops, StepFlops
 from llmops_kernel.train.measure.step_timer import StepCounts
 from tests.train.measure.families import build, executed, with_lora
 
 TOKENS, SQUARES = 512, 512**2
-COUNTS = StepCounts(TOKENS, SQUARES, logit_tokens=TOKENS, stop=False)
+COUNTS = StepCounts(
+    TOKENS,
+    SQUARES,
+    logit_tokens=TOKENS,
+    stop=False,
+    computed=Computed(TOKENS, TOKENS, masked_squares=0, plain_squares=SQUARES),
+)
 
 
 class Mixing(nn.Module):
@@ -60,7 +67,8 @@ def unnamed(wrap: Any) -> Any:
 @pytest.mark.parametrize("adapt", [lambda model: model, with_lora], ids=["full", "lora"])
 def test_a_known_family_is_counted_at_once_and_checked_later(adapt: Any, tmp_path: Path) -> None:
     """Alike, also where logits are computed of a few tokens only."""
-    flops = StepFlops(adapt(build("llama")), cache=tmp_path)
+    model = adapt(build("llama"))
+    flops = StepFlops(model, kernels=EAGER, cache=tmp_path)
     some = replace(COUNTS, logit_tokens=100)
     of_some = flops(some).required
     at_once = flops(COUNTS)
@@ -69,7 +77,7 @@ def test_a_known_family_is_counted_at_once_and_checked_later(adapt: Any, tmp_pat
     assert at_once == Flops(required=checked.required)
     assert of_some == flops(some).required
     assert (of_some or 0) < (checked.required or 0)
-    assert checked.required == checked.executed
+    assert checked.executed == executed(model, TOKENS)
     assert (checked.palm or 0) > (checked.required or 0) > 0
 
 
@@ -103,12 +111,21 @@ def test_the_next_run_knows_it_from_the_first_step(tmp_path: Path) -> None:
     assert second(COUNTS) == first(COUNTS)
     other = StepFlops(with_lora(build("gpt_neox"), ["dense"]), cache=tmp_path)
     assert other(COUNTS) == Flops()
-    checkpointed = StepFlops(with_lora(build("gpt_neox")), checkpointing=True, cache=tmp_path)
+    options: dict[str, Any] = {"kernels": EAGER, "cache": tmp_path}
+    checkpointed = StepFlops(with_lora(build("gpt_neox")), checkpointing=True, **options)
     assert checkpointed(COUNTS) == Flops()
     checkpointed.check()
     more = checkpointed(COUNTS)
     assert more.required == first(COUNTS).required
-    assert (more.executed or 0) > 1.2 * (more.required or 0)
+    once = StepFlops(with_lora(build("gpt_neox")), **options)(COUNTS)
+    assert (more.executed or 0) > 1.2 * (once.executed or 0)
+
+
+def test_what_an_unknown_kernel_executes_is_a_dash(tmp_path: Path) -> None:
+    flops = StepFlops(build("llama"), cache=tmp_path)
+    flops.check()
+    assert (flops(COUNTS).required or 0) > 0
+    assert flops(COUNTS).executed is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"attention": [{"depth": 1}]}', "null"])
