@@ -1077,8 +1077,10 @@ export interface PanelState {
   restart_steps: number[];
   /** First step of those whose loss is not a number, up to the last one. */
   nan_since: number | null;
-  /** False where rows were left out, as in a saved notebook. */
+  /** False where rows were left out, as of a run of very many steps, or in a saved notebook. */
   every_row: boolean;
+  /** So many steps at most stand behind two rows, their lowest and highest numbers. */
+  stride: number;
   failures: PanelFailure[];
   outputs: PanelOutput[];
 }

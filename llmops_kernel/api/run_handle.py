@@ -348,12 +348,12 @@ class Run:
         """
         self._access.delete()
 
-    def follower(self) -> Follower:
+    def follower(self, *, max_cells: int | None = None) -> Follower:
         """Return a new source of events: two views must not take each other's events.
 
-        It also notices when the driver or the cluster died without reporting it.
+        It also notices a driver that died. With `max_cells` its view holds so many numbers.
         """
-        return self._access.follower()
+        return self._access.follower(max_cells=max_cells)
 
     def __repr__(self) -> str:
         return "<Run {}: {}>".format(*self._words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.journal.journal import FolderTail, merge
+from llmops_kernel.store.journal.long_journal import LongJournal
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunStore
 
@@ -40,18 +42,24 @@ class Follower:
         remote: bool | None = None,
         on_silence: Callable[[], None] = lambda: None,
         silence_s: float = SILENCE_S,
+        max_cells: int | None = None,
     ) -> None:
         """`connection` may be a function: it is called in a thread, again after each failure.
 
         `remote` says whether to read from the dashboard; the default is yes if the disk is not
         shared. `on_silence` is called by `poll` when a running run has written nothing for
-        `silence_s`, and once when it has ended; it must return at once.
+        `silence_s`, and once when it has ended; it must return at once. With `max_cells` the
+        view holds so many numbers, and of many events `poll` returns the last part.
         """
         self.run_id = store.resolve(run_id)
         record = store.record(self.run_id)
         self.view: RunView = new_view(record.kind)
         self._store = store
-        self._tail = FolderTail(store.folder(self.run_id).journal)
+        journal = store.folder(self.run_id).journal
+        self._tail = FolderTail(journal)
+        self._long: LongJournal | None = None
+        if max_cells is not None:
+            self._long = LongJournal(journal, self.view, run_id=self.run_id, max_cells=max_cells)
         self._lock = threading.Lock()
         self._arrived: list[AnyEvent] = []
         self._closed = threading.Event()
@@ -65,11 +73,15 @@ class Follower:
         self.is_over = False
         """Whether the newest attempt had ended at the last `poll`."""
 
-    def poll(self) -> list[AnyEvent]:
-        """Return new events by time and apply them to `view`. Never waits for the network."""
+    def poll(self, *, until_s: float = math.inf) -> list[AnyEvent]:
+        """Return new events by time and apply them to `view`. Never waits for the network.
+
+        With `max_cells`, reading of a journal of gigabytes ends at `until_s` of the monotonic
+        clock; then `is_behind` is true, and the next poll goes on.
+        """
         with self._lock:
             arrived, self._arrived = self._arrived, []
-            events = self.view.apply(merge([arrived, self._tail.read()]))
+            events = self._read(arrived, until_s)
             was_over = self.is_over
             if events or not was_over:
                 self.is_over = self._find_over()
@@ -77,6 +89,21 @@ class Follower:
         if self._is_silent(has_events=bool(events)) or (self.is_over and not was_over):
             self._on_silence()
         return events
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last poll left a part of the journal for the next."""
+        return self._long is not None and self._long.is_behind
+
+    @property
+    def num_bytes(self) -> int:
+        """How much of the journal on this disk was read."""
+        return sum(self._tail.offsets.values()) if self._long is None else self._long.num_bytes
+
+    def _read(self, arrived: list[AnyEvent], until_s: float) -> list[AnyEvent]:
+        if self._long is not None:
+            return self._long.read(arrived, until_s=until_s)
+        return self.view.apply(merge([arrived, self._tail.read()]))
 
     def _is_silent(self, *, has_events: bool) -> bool:
         now_s = time.monotonic()
@@ -154,6 +181,9 @@ class Follower:
     def close(self) -> None:
         """Stop the thread."""
         self._closed.set()
+        if self._long is not None:
+            with self._lock:
+                self._long.keep()
 
     def __enter__(self) -> Self:
         return self

@@ -60,6 +60,8 @@ class Column:
     unit: Unit
     value: Callable[[Any], float | None]
     """Reads it from an event of `view.rows`."""
+    is_logged: bool = False
+    """Whether it is the number of its own name among the further numbers of a step."""
 
     @classmethod
     def of_field(cls, name: str, label: str, unit: Unit, *, field: str = "") -> Column:

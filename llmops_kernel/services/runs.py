@@ -81,14 +81,15 @@ class RunAccess:
                 remedy=f"stop it first (llmops stop {self.id}) and wait until it has ended",
             )
 
-    def follower(self) -> Follower:
+    def follower(self, *, max_cells: int | None = None) -> Follower:
         """Return a new source of events: two views must not take each other's events.
 
-        It also notices when the driver or the cluster died without reporting it.
+        It also notices when the driver or the cluster died without reporting it. With
+        `max_cells` its view holds so many numbers, those that a screen can show.
         """
         provider = self.find_provider()
         if provider is None:
-            return Follower(self.store, self.id)
+            return Follower(self.store, self.id, max_cells=max_cells)
         observer = Observer(self.store, self.id, provider=provider)
         # Called in the follower's thread: it may take seconds, or fail now and work later.
         return Follower(
@@ -96,6 +97,7 @@ class RunAccess:
             self.id,
             connection=lambda: provider.connect(self._full_cluster_name()),
             on_silence=observer.nudge,
+            max_cells=max_cells,
         )
 
     # Log

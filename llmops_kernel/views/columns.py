@@ -74,9 +74,25 @@ def pack(rows: Sequence[Any], columns: Sequence[Column]) -> bytes:
     """Row after row; an unknown number is NaN. Step numbers are exact up to 2**24."""
     width = len(columns)
     packed = array("f", bytes(4 * width * len(rows)))
+    logged = [index for index, column in enumerate(columns) if column.is_logged]
     for index, column in enumerate(columns):
-        packed[index::width] = _packed_column(rows, column)
+        if not column.is_logged:
+            packed[index::width] = _packed_column(rows, column)
+    if logged:
+        _pack_logged(packed, rows, [columns[index].name for index in logged], first=logged[0])
     return packed.tobytes()
+
+
+def _pack_logged(
+    packed: array[float], rows: Sequence[Any], names: list[str], *, first: int
+) -> None:
+    """Pack the further numbers, whose columns are side by side: hundreds take a row at a time."""
+    width, count = len(packed) // max(1, len(rows)), len(names)
+    for index, row in enumerate(rows):
+        values = row.values or {}
+        numbers = values.values() if list(values) == names else map(values.get, names)
+        at = index * width + first
+        packed[at : at + count] = array("f", [math.nan if n is None else n for n in numbers])
 
 
 def _packed_column(rows: Sequence[Any], column: Column) -> array[float]:

@@ -146,7 +146,8 @@ def beside_rows(view: RunView) -> Json:
         "eval_curves": eval_curves(view),
         "restart_steps": [restart.from_step for restart in view.restarts],
         "nan_since": view.nan_since if isinstance(view, TrainingView) else None,
-        "every_row": True,
+        "every_row": view.stride == 1,
+        "stride": view.stride,
     }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
 from llmops_kernel.errors import RunNotFoundError, StoreError
-from llmops_kernel.kinds.registry import kind_named, view_of
+from llmops_kernel.kinds.registry import kind_named, new_view
+from llmops_kernel.store.journal.long_journal import LongJournal
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.view import RunView, finite
 from llmops_kernel.store.record.record import Attempt, RunRecord
@@ -51,10 +53,20 @@ def curve(view: RunView, *, points: int = CURVE_POINTS) -> tuple[float | None, .
     return tuple(finite(column.value(row)) for row in picked)
 
 
-def summary_of(store: RunStore, run_id: str) -> RunSummary | None:
-    """Read a run's journal and summarise it; None for a run that is broken or was deleted."""
+def summary_of(store: RunStore, run_id: str, *, until_s: float = math.inf) -> RunSummary | None:
+    """Read a run's journal and summarise it; None for a run that is broken or was deleted.
+
+    None also for a journal of gigabytes that was not read before `until_s`; the next call goes on.
+    """
     try:
-        return summarise(store.record(run_id), view_of(store, run_id), store.attempts(run_id))
+        record = store.record(run_id)
+        view = new_view(record.kind)
+        journal = LongJournal(store.folder(run_id).journal, view, run_id=run_id)
+        journal.read(until_s=until_s)
+        journal.keep()
+        if journal.is_behind:
+            return None
+        return summarise(record, view, store.attempts(run_id))
     except (StoreError, RunNotFoundError):
         return None  # Asking for the run by its name reports the reason.
 

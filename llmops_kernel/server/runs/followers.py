@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -13,6 +14,7 @@ from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.server.live.feeds import Json
 from llmops_kernel.server.runs.kept_panels import MIN_ROWS, KeptPanel, keep, read_kept
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.store.journal.long_journal import MAX_CELLS
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunStore
@@ -27,8 +29,16 @@ class Watched:
     A long run that has ended is shown from its saved panel, until its journal grows.
     """
 
-    def __init__(self, run: Run, store: RunStore, *, min_rows: int = MIN_ROWS) -> None:
+    def __init__(
+        self,
+        run: Run,
+        store: RunStore,
+        *,
+        min_rows: int = MIN_ROWS,
+        max_cells: int = MAX_CELLS,
+    ) -> None:
         self.run = run
+        self._max_cells = max_cells
         self._min_rows = min_rows
         self.lock = threading.RLock()
         self.version = 0
@@ -87,7 +97,11 @@ class Watched:
             return self._kept.panel
         return snapshot(self.view, self.run.record, now_s=now_s)
 
-    def poll(self) -> None:
+    def poll(self, *, most_s: float = math.inf) -> None:
+        """Read what is new; of a journal of gigabytes as much as `most_s` allows.
+
+        While `is_behind`, the view is that of an earlier time, and nothing of it may be shown.
+        """
         with self.lock:
             fingerprint = self._store.fingerprint(self.run.id)
             if self._kept is not None:
@@ -95,10 +109,23 @@ class Watched:
                     return
                 self._kept = None
                 self.version += 1
-            self._poll(self._followed(), fingerprint)
+            self._poll(self._followed(), fingerprint, until_s=time.monotonic() + most_s)
 
-    def _poll(self, follower: Follower, fingerprint: str) -> None:
-        news = bool(follower.poll())
+    @property
+    def journal_read(self) -> tuple[int, int]:
+        """How many bytes of the journal were read, and how many there are."""
+        paths = self.run.folder.journal.glob("*.jsonl")
+        return self._followed().num_bytes, sum(path.stat().st_size for path in paths)
+
+    @property
+    def is_behind(self) -> bool:
+        return self._kept is None and self._follower is not None and self._follower.is_behind
+
+    def _poll(self, follower: Follower, fingerprint: str, *, until_s: float) -> None:
+        was_behind = follower.is_behind
+        news = bool(follower.poll(until_s=until_s)) or was_behind
+        if follower.is_behind:
+            return
         if follower.is_over and news:
             follower.drain()
         first = self._packed.sync(follower.view)
@@ -119,7 +146,7 @@ class Watched:
     def _followed(self) -> Follower:
         with self.lock:
             if self._follower is None:
-                self._follower = self.run.follower()
+                self._follower = self.run.follower(max_cells=self._max_cells)
                 if self._kept is not None:
                     self._follower.poll()
             return self._follower
@@ -132,10 +159,13 @@ class Watched:
 class Followers:
     """Shared followers, counted: `take` one and `give_back`; the last user closes it."""
 
-    def __init__(self, backend: Backend, *, min_rows: int = MIN_ROWS) -> None:
+    def __init__(
+        self, backend: Backend, *, min_rows: int = MIN_ROWS, max_cells: int = MAX_CELLS
+    ) -> None:
+        """Panels of ended runs with `min_rows` are kept; a view has at most `max_cells` numbers."""
         self.store = backend.store
         self._backend = backend
-        self._min_rows = min_rows
+        self._min_rows, self._max_cells = min_rows, max_cells
         self._lock = threading.Lock()
         self._open: dict[str, Watched] = {}
         self._users: dict[str, int] = {}
@@ -146,7 +176,10 @@ class Followers:
         with self._lock:
             if run_id not in self._open:
                 self._open[run_id] = Watched(
-                    Run(self._backend, run_id), self.store, min_rows=self._min_rows
+                    Run(self._backend, run_id),
+                    self.store,
+                    min_rows=self._min_rows,
+                    max_cells=self._max_cells,
                 )
             self._users[run_id] = self._users.get(run_id, 0) + 1
             return self._open[run_id]

@@ -12,13 +12,14 @@ from pydantic import ValidationError
 
 from llmops_kernel.server.live.feeds import Json
 from llmops_kernel.store.files import private_folder, write_whole
+from llmops_kernel.store.journal.long_journal import forget as forget_journal
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.paths import cache
 from llmops_kernel.version import VERSION
 
 MIN_ROWS = 5_000
 """A shorter journal is read as quickly."""
-_FORMAT = f"2 {VERSION}"
+_FORMAT = f"3 {VERSION}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,7 @@ def keep(run_id: str, kept: KeptPanel) -> None:
 
 
 def forget(run_id: str) -> None:
+    forget_journal(run_id)
     with suppress(OSError):
         _path(run_id).unlink(missing_ok=True)
 

@@ -155,6 +155,8 @@ class PanelState(PanelPart):
     nan_since: int | None
     """First step of those whose loss is not a number, up to the last one."""
     every_row: bool
-    """False where rows were left out, as in a saved notebook."""
+    """False where rows were left out, as of a run of very many steps, or in a saved notebook."""
+    stride: int
+    """So many steps at most stand behind two rows, their lowest and highest numbers."""
     failures: list[PanelFailure]
     outputs: list[PanelOutput]

@@ -16,6 +16,7 @@ from llmops_kernel.metrics.events import (
     StartEvent,
     StepEvent,
 )
+from llmops_kernel.store.journal import thinning
 
 Key = tuple[int, int]
 """(attempt, worker group)."""
@@ -57,6 +58,12 @@ class Generation:
             known = self.steps.get(event.step)
             if known is None or _order(known) < _order(event):
                 self.steps[event.step] = event
+
+    def thin(self, *, stride: int, edges: Sequence[int]) -> None:
+        """Keep fewer steps for the same curves."""
+        ordered = sorted(self.steps.values(), key=lambda event: event.step)
+        kept = thinning.thin(ordered, stride=stride, edges=edges)
+        self.steps = {event.step: event for event in kept}
 
     @property
     def start(self) -> StartEvent | None:

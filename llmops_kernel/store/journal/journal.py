@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -214,38 +214,63 @@ def _uncollected() -> Iterator[None]:
 class StreamTail:
     """Reads what was appended to one journal file since the last call."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, offset: int = 0) -> None:
         self.path = path
-        self._offset = 0
+        self.offset = offset
+        """Bytes that were read, up to the end of a line."""
+        self.is_behind = False
+        """Whether the last call left whole lines for the next."""
 
-    def read(self) -> list[AnyEvent]:
+    def read(self, most_bytes: int | None = None) -> list[AnyEvent]:
+        """Return the new events; with `most_bytes`, those of the next so many bytes."""
+        self.is_behind = False
         try:
-            if self.path.stat().st_size == self._offset:
+            if self.path.stat().st_size == self.offset:
                 return []
             with self.path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size < self._offset:
-                    self._offset = 0  # Replaced by another file: begin again.
-                file.seek(self._offset)
-                data = file.read()
+                size = os.fstat(file.fileno()).st_size
+                if size < self.offset:
+                    self.offset = 0  # Replaced by another file: begin again.
+                file.seek(self.offset)
+                data = file.read(most_bytes)
+                while b"\n" not in data and len(data) < size - self.offset:
+                    data += file.read(len(data))  # A line is longer than that.
         except FileNotFoundError:
             return []
         whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
+        self.is_behind = bool(whole) and self.offset + len(data) < size
+        self.offset += len(whole)
         return read_lines(whole)
 
 
 class FolderTail:
     """Reads what was appended to any stream of a journal folder since the last call."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, offsets: Mapping[str, int] | None = None) -> None:
+        """`offsets` by name of a file: so much of it was read before."""
         self._folder = folder
-        self._tails: dict[Path, StreamTail] = {}
+        self._tails = {
+            folder / name: StreamTail(folder / name, offset=offset)
+            for name, offset in (offsets or {}).items()
+        }
 
-    def read(self) -> list[AnyEvent]:
-        """New events of all streams, by time; each line of a file exactly once."""
+    def read(self, most_bytes: int | None = None) -> list[AnyEvent]:
+        """New events of all streams, by time; each line of a file exactly once.
+
+        With `most_bytes` so much of each stream; `is_behind` says whether there is more.
+        """
         for path in self._streams():
             self._tails.setdefault(path, StreamTail(path))
-        return merge(tail.read() for tail in self._tails.values())
+        return merge(tail.read(most_bytes) for tail in self._tails.values())
+
+    @property
+    def is_behind(self) -> bool:
+        return any(tail.is_behind for tail in self._tails.values())
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """How much of each file was read, by name."""
+        return {path.name: tail.offset for path, tail in self._tails.items()}
 
     def _streams(self) -> list[Path]:
         """Return the streams; empty for a run that is deleted during the read."""

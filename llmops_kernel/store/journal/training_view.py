@@ -23,9 +23,13 @@ from llmops_kernel.metrics.events import (
 from llmops_kernel.metrics.mfu import REJECTED_PEAK
 from llmops_kernel.store.journal import history as folding
 from llmops_kernel.store.journal.history import Generation, History, Key
+from llmops_kernel.store.journal.seen import SeenNumbers
+from llmops_kernel.store.journal.thinning import FIELDS, stride_for
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
 
 RECENT_STEPS = 10
+MIN_ROWS = 1_000
+"""So many steps are kept whatever they hold."""
 
 B = TypeVar("B", EvalEvent, CheckpointEvent)
 
@@ -37,6 +41,7 @@ class TrainingView(RunView):
         self._groups: dict[str, int] = {}
         self._generations: dict[Key, Generation] = {}
         self._history: History | None = None
+        self._stride = 1
         super().__init__(events, kind=kind)
 
     def _take(self, events: Sequence[AnyEvent]) -> None:
@@ -112,6 +117,42 @@ class TrainingView(RunView):
     @property
     def rows(self) -> Sequence[Event]:
         return self.steps
+
+    @property
+    def stride(self) -> int:
+        return self._stride
+
+    @property
+    def events(self) -> list[Event]:
+        held = super().events
+        for one in self._generations.values():
+            held += [*one.starts, *one.evals, *one.checkpoints, *one.steps.values()]
+        return held
+
+    def restore(
+        self, events: Sequence[AnyEvent], *, seen: dict[str, SeenNumbers], stride: int
+    ) -> None:
+        super().restore(events, seen=seen, stride=stride)
+        self._stride = stride
+
+    def thin(self, *, max_cells: int) -> bool:
+        """Keep half as many steps; figures, marks and the loss stay what they were."""
+        generations = self._generations.values()
+        count = sum(len(generation.steps) for generation in generations)
+        if count <= MIN_ROWS:
+            return False
+        max_rows = max(MIN_ROWS, max_cells // (len(FIELDS) + len(self.logged)))
+        if count <= max_rows:
+            return False
+        # A restart goes on from the newest checkpoint: no row may stand for both sides of it.
+        saved = [event.step + 1 for event in self.checkpoints[-1:]]
+        edges = sorted([*saved, *([] if self.nan_since is None else [self.nan_since])])
+        spans = [(min(g.steps), max(g.steps)) for g in generations if g.steps]
+        self._stride = max(self._stride, stride_for(spans, max_rows=max_rows // 2))
+        for generation in generations:
+            generation.thin(stride=self._stride, edges=edges)
+        self._history = None
+        return True
 
     @property
     def logged(self) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from llmops_kernel.metrics.events import (
     StepEvent,
     WarningEvent,
 )
+from llmops_kernel.store.journal.seen import SeenNumbers
 from llmops_kernel.store.journal.spans import PhaseSpan, phase_spans, when
 from llmops_kernel.store.journal.warmth import Warmth, warmth
 
@@ -82,7 +83,8 @@ class RunView:
     def __init__(self, events: Iterable[AnyEvent] = (), *, kind: str = "") -> None:
         self.kind = kind
         """The run's kind, by which screens choose its figures and words."""
-        self._seen: dict[str, set[int]] = {}
+        self.seen: dict[str, SeenNumbers] = {}
+        """What was applied, by stream."""
         self._events: dict[type[Event], list[Event]] = {}
         self._spans: dict[int, list[PhaseSpan]] = {}
         self._last_s: dict[int, float] = {}
@@ -100,17 +102,14 @@ class RunView:
 
     def _unseen(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         unseen, stream = [], None
-        seen: set[int] = set()
+        seen = SeenNumbers()
         for event in events:
             if event.stream != stream:
                 stream = event.stream
-                seen = self._seen.setdefault(stream, set())
-            seq = event.seq
-            if seq:  # An event without a number cannot be recognised when it comes again.
-                if seq in seen:
-                    continue
-                seen.add(seq)
-            unseen.append(event)
+                seen = self.seen.setdefault(stream, SeenNumbers())
+            # An event without a number cannot be recognised when it comes again.
+            if not event.seq or seen.add(event.seq):
+                unseen.append(event)
         return unseen
 
     def _take(self, events: Sequence[AnyEvent]) -> None:
@@ -266,6 +265,29 @@ class RunView:
     def rows(self) -> Sequence[Event]:
         """Return one event per row of the chart columns, in order; do not change it."""
         return self._of(ProgressEvent)
+
+    @property
+    def stride(self) -> int:
+        """So many steps at most stand behind two rows: their lowest and highest numbers; 1: all
+        rows are there.
+        """
+        return 1
+
+    def thin(self, *, max_cells: int) -> bool:
+        """Keep fewer rows if they have more numbers than that; return whether any was left out."""
+        return False
+
+    @property
+    def events(self) -> list[Event]:
+        """All events that it holds; of rows that were left out, those that stand for them."""
+        return [event for events in self._events.values() for event in events]
+
+    def restore(
+        self, events: Sequence[AnyEvent], *, seen: dict[str, SeenNumbers], stride: int
+    ) -> None:
+        """Take what another view held that had applied the numbers in `seen`."""
+        self._take(events)
+        self.seen = seen
 
     @property
     def progress(self) -> Progress | None:

@@ -46,11 +46,12 @@ function chartTools(choose, act) {
   const list = h("div.morelist", { role: "group", "aria-label": "Further charts" });
   const more = h("details.more", {}, h("summary", {}, "Charts"), list);
   const showAll = h("button.button", { type: "button", onclick: act.showAll }, "Show all");
+  const csv = h("button.button", { type: "button", onclick: act.csv }, "CSV");
   const element = h("div.charttools", { role: "group", "aria-label": "Chart settings" },
     h("label", {}, "x axis ", x),
     h("label", { title: "Exponential moving average, as in TensorBoard and W&B" }, "smoothing ", smoothing, weight),
     h("label", {}, log, " log scale"), more, showAll,
-    h("button.button", { type: "button", onclick: act.csv, title: "All numbers of the charts" }, "CSV"));
+    csv);
 
   const fillX = onChange((axes) => x.replaceChildren(...axes.map(({ key, label, known }) =>
     h("option", { value: key, disabled: !known }, known ? label : `${label} (not known)`))));
@@ -60,7 +61,8 @@ function chartTools(choose, act) {
     return h("label", {}, box, ` ${title}`);
   })));
 
-  function update({ settings, axes, charts, isZoomed }) {
+  function update({ settings, axes, charts, whole, isZoomed }) {
+    csv.title = whole ? "All numbers of the charts" : "The points that are drawn; run.metrics() has every step";
     fillX(axes);
     fillMore(charts.map(({ key, title }) => ({ key, title })));
     x.value = settings.x;
@@ -85,12 +87,13 @@ function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-/** All rows as they came, in base units: what is smoothed or scaled is only drawn. */
+/** All rows as they came, or the points that stand for them, in base units: what is smoothed or scaled is only drawn. */
 function downloadCsv(shared) {
   const { columns, state } = shared;
   const names = columns.all.map(({ name }) => name);
   const text = toCsv(names, names.map((name) => columns.values[name].subarray(0, columns.length)));
-  download(`${state.run_id}.csv`, new Blob([text], { type: "text/csv" }));
+  const part = state.every_row === false ? "-drawn-points" : "";
+  download(`${state.run_id}${part}.csv`, new Blob([text], { type: "text/csv" }));
 }
 
 /** The chart on the panel's own background, below its title and the names of its lines. */

@@ -211,7 +211,7 @@ function createCharts(shared, kept) {
     tabs.forEach(({ key }, i) => tablist.children[i].setAttribute("aria-selected", String(key === tab.key)));
     const more = [...tabs, ...evalTabs(state.eval_curves)];
     drawAdded(more, around);
-    offered = { settings, axes: around.axes, charts: more };
+    offered = { settings, axes: around.axes, charts: more, whole: state.every_row !== false };
     showTools();
     notes.textContent = notesOf(state, settings).join(" ");
   }
@@ -284,8 +284,16 @@ function notesOf(state, { smoothing }) {
   return [
     restarts.length ? `Restarted after step ${restarts.join(", ")} (dashed lines).` : "",
     state.nan_since == null ? "" : `The loss is not a number (NaN) since step ${state.nan_since.toLocaleString("en")}.`,
+    strideNote(state),
     smoothing && state.every_row === false ? "Some steps are left out here; only the shown ones are smoothed." : "",
   ].filter(Boolean);
+}
+
+/** What the drawn points stand for where a run has more steps than a page can hold. */
+function strideNote({ stride = 1 }) {
+  if (stride < 2) return "";
+  const steps = stride.toLocaleString("en");
+  return `Too many steps to send: up to ${steps} steps are two points, their lowest and highest values. run.metrics() has every step.`;
 }
 
 function noNumbers({ key, series }) {

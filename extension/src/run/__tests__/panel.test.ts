@@ -57,6 +57,25 @@ describe('the panel', () => {
     );
   });
 
+  it('says what a point stands for where there are too many steps', async () => {
+    const columns = ['step', 'loss'].map(name => ({
+      name,
+      label: name,
+      unit: 'number'
+    }));
+    const state = { ...STATE, columns, curve: 'loss' };
+    const thin = await drawn({ ...state, every_row: false, stride: 1024 });
+    const note = 'up to 1,024 steps are two points';
+    await vi.waitFor(() => expect(thin.textContent).toContain(note));
+    const csv = [...thin.querySelectorAll('button')].find(
+      ({ textContent }) => textContent === 'CSV'
+    );
+    expect(csv?.title).toContain('run.metrics() has every step');
+    const whole = await drawn({ ...state, every_row: true, stride: 1 });
+    await vi.waitFor(() => expect(whole.textContent).toContain('loss'));
+    expect(whole.textContent).not.toContain('two points');
+  });
+
   it('follows a row over the steps and stays open', async () => {
     const answer = (at: string, text: string) => ({
       at,

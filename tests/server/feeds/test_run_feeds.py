@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,6 @@ import pytest
 from llmops_kernel.errors import RunNotFoundError
 from llmops_kernel.kinds.train import COLUMNS
 from llmops_kernel.metrics.events import EndEvent, RestartEvent
-from llmops_kernel.server.live.feeds import Frame
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
 from llmops_kernel.server.runs.followers import Followers, Watched
 from llmops_kernel.server.runs.kept_panels import read_kept
@@ -23,6 +20,7 @@ from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.columns import row_bytes
+from tests.server.feeds.page import Page
 from tests.server.runs import add_attempt, make_run, step, worker
 
 
@@ -38,49 +36,6 @@ def followers(store: RunStore) -> Iterator[Followers]:
     found = Followers(Backend(store=store))
     yield found
     assert len(found) == 0, "somebody kept a follower"
-
-
-class Page:
-    """What one browser makes of a feed's frames."""
-
-    def __init__(self, feed: RunsFeed | RunFeed) -> None:
-        self.feed = feed
-        self.cursor: Any = None
-        self.have: dict[str, Any] = {}
-        self.rows = b""
-        self.state: dict[str, Any] = {}
-        self.runs: dict[str, dict[str, Any]] = {}
-
-    def look(self) -> list[Frame]:
-        self.feed.poll()
-        return self.take()
-
-    def take(self) -> list[Frame]:
-        frames, self.cursor = self.feed.news(self.cursor, self.have)
-        for frame in frames:
-            json.dumps(frame.data, allow_nan=False)
-            self._take(frame)
-        return frames
-
-    def _take(self, frame: Frame) -> None:
-        if frame.kind == "runs":
-            if frame.data["whole"]:
-                self.runs.clear()
-            for run_id in frame.data["removed"]:
-                del self.runs[run_id]
-            self.runs |= {row["run_id"]: row for row in frame.data["runs"]}
-        elif frame.kind == "state":
-            self.state = frame.data
-        elif frame.kind == "rows":
-            first = frame.data["first"] * row_bytes(COLUMNS)
-            assert first <= len(self.rows)
-            self.rows = self.rows[:first] + (frame.payload or b"")
-            self.have = {"generation": frame.data["generation"], "rows": frame.data["count"]}
-
-    @property
-    def steps(self) -> list[int]:
-        values = struct.unpack(f"<{len(self.rows) // 4}f", self.rows)
-        return [int(value) for value in values[:: len(COLUMNS)]]
 
 
 @pytest.fixture

@@ -1,0 +1,87 @@
+"""Runs of very many steps: fewer rows are sent, and their journals are read in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.errors import RunStateError
+from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
+from llmops_kernel.server.runs.followers import Followers
+from llmops_kernel.server.runs.rows import RunRows
+from llmops_kernel.services.backend import Backend
+from llmops_kernel.store.store import RunStore
+from tests.server.feeds.page import Page
+from tests.server.runs import make_run, step, worker
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+    return RunStore()
+
+
+@pytest.fixture
+def followers(store: RunStore) -> Iterator[Followers]:
+    found = Followers(Backend(store=store))
+    yield found
+    assert len(found) == 0, "somebody kept a follower"
+
+
+def test_of_very_many_steps_a_page_gets_those_that_stand_for_all(store: RunStore) -> None:
+    make_run(store, "r-1", steps=2500, ended=None)
+    followers = Followers(Backend(store=store), max_cells=20_000)
+    page = Page(RunFeed("r-1", followers=followers, store=store))
+    page.look()
+    panel = page.state["panel"]
+    assert 64 < len(page.steps) < 1200
+    assert page.steps[0] == 1
+    assert page.steps[-64:] == list(range(2437, 2501))
+    assert page.steps == sorted(set(page.steps))
+    assert (panel["every_row"], panel["stride"]) == (False, 8)
+    assert panel["progress_text"] == "step 2,500 of 2,500"
+    before = page.have["generation"]
+    worker(store, "r-1").emit(step(2501))
+    page.look()
+    assert (page.steps[-1], page.have["generation"]) == (2501, before)
+    page.feed.close()
+
+
+def test_of_a_run_that_a_page_can_hold_it_gets_every_step(store: RunStore) -> None:
+    make_run(store, "r-1", steps=8)
+    page = Page(RunFeed("r-1", followers=Followers(Backend(store=store)), store=store))
+    page.look()
+    assert (page.state["panel"]["every_row"], page.state["panel"]["stride"]) == (True, 1)
+    page.feed.close()
+
+
+def _add_unread(folder: Path) -> None:
+    """Lines before those of the worker, more than a turn reads, without any event."""
+    with (folder / "journal" / "0-driver.jsonl").open("wb") as file:
+        file.writelines(b"x" * 2**20 + b"\n" for _ in range(90))
+
+
+def test_the_panel_of_a_long_journal_says_how_far_it_was_read(store: RunStore) -> None:
+    _add_unread(make_run(store, "r-1", steps=2))
+    page = Page(RunFeed("r-1", followers=Followers(Backend(store=store)), store=store, read_s=0))
+    with pytest.raises(RunStateError, match=r"first time: 75\.0 MiB of 90\.0 MiB so far"):
+        page.look()
+    page.take()
+    assert (page.state, page.steps) == ({}, [])
+    page.look()
+    assert page.steps == [1, 2]
+    page.feed.close()
+
+
+def test_a_long_journal_is_listed_once_it_was_read(store: RunStore, followers: Followers) -> None:
+    _add_unread(make_run(store, "r-1", steps=2))
+    page = Page(RunsFeed(RunRows(store, followers, read_s=0)))
+    page.look()
+    assert page.runs == {}
+    page.look()
+    assert page.runs["r-1"]["progress"]["done"] == 2
+    assert len(followers) == 0
+    page.feed.close()
