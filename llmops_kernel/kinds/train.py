@@ -53,7 +53,8 @@ def _nan_note(view: TrainingView) -> str:
 def _mfu_hint(view: TrainingView) -> str:
     start = view.start
     if start is None or not start.peak_flops:
-        return "model FLOPs utilization; the device's peak is not known"
+        why = f" ({start.peak_source})" if start and start.peak_source else ""
+        return f"model FLOPs utilization; the device's peak is not known{why}"
     size, unit = (1e12, "TFLOPS") if start.peak_flops >= 1e12 else (1e9, "GFLOPS")
     peak = f"{start.peak_flops / size:,.3g} {unit}"
     return f"model FLOPs utilization of {peak} a worker, {start.peak_source}{_other_mfus(view)}"

@@ -92,6 +92,14 @@ def test_the_hint_of_mfu_says_what_other_definitions_give() -> None:
     assert "mfu_palm" not in hint
 
 
+def test_the_hint_of_mfu_says_why_the_peak_is_not_known() -> None:
+    why = "not measured: other processes are using the CPU"
+    for source, words in (("", "is not known"), (why, f"is not known ({why})")):
+        view = TrainingView([start(peak_source=source), *steps(1, 3)])
+        (hint,) = [one.hint for one in figures(view) if one.key == "mfu"]
+        assert hint.endswith(words)
+
+
 def test_best_metrics_are_figures_with_their_direction() -> None:
     values = {"eval_loss": 2.0, "eval_field_accuracy": 0.5, "eval_wer": 0.2}
     view = TrainingView([evaluation(3, stream="1-worker-1", seq=9, time_s=9, **values)])

@@ -66,7 +66,7 @@ def of_accelerator(name: str, dtype: str) -> Device:
     found = accelerators.find(name)
     known = accelerators.peak_flops(name, dtype)
     kind = "datasheet, TF32" if dtype == "tf32" else "datasheet"
-    source = f"{kind}: {found.source}" if found and known else "peak unknown"
+    source = f"{kind}: {found.source}" if found and known else f"{name} with {dtype} is not listed"
     return Device(name, known, source)
 
 
