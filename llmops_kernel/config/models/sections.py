@@ -61,9 +61,9 @@ class DataConfig(Section):
     shuffle: bool = True
     """Shuffle the training rows each epoch with `seed`; `false`: in their order, one source after another."""
     streaming: Literal["auto"] | bool = "auto"
-    """Read and tokenise the training rows while the model trains, for data that does not fit in memory. Each worker reads a share of its own; rows are shuffled by parts of the files and among 32 MiB of them. `auto`: for JSONL and Parquet files of more than 64 MiB, unless `packing` or `max_rows` is set."""
-    on_error: Literal["stop", "skip"] = "stop"
-    """A row that cannot be read or has not the shape of `format`: `stop` fails the run and names the file and the row; `skip` leaves it out and counts it."""
+    """Read and tokenise the training rows while the model trains, for data that does not fit in memory. Each worker reads a share of its own; rows are shuffled by parts of the files and among 32 MiB of them. `auto`: for JSONL, text, Parquet and Arrow files and folders saved by `datasets` of more than 64 MiB, unless `packing` or `max_rows` is set."""
+    on_error: Literal["stop", "check", "skip"] = "stop"
+    """A row that cannot be read or has not the shape of `format`: `stop` fails the run and names the file and the row, of streamed data when it comes to that row; `check` reads all rows of streamed data before the first step, once until a file changes, and names the broken ones; `skip` leaves them out and counts them."""
 
     @property
     def is_mixture(self) -> bool:

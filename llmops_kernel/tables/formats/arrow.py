@@ -33,6 +33,34 @@ def read(part: Part) -> PartRows:
     return rows_of(table, part.first_row, place)
 
 
+def size(url: str) -> tuple[int, int]:
+    """Return the rows and bytes of a local file's table, without reading them. Raises DataError."""
+    import pyarrow as pa
+
+    try:
+        table = _opened(url)
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(url, error) from error
+    return table.num_rows, table.nbytes
+
+
+def copied(url: str, first: int, count: int) -> Any:
+    """Return rows of a local file as a table of their own. Raises DataError.
+
+    A table that is mapped stays in the memory of the process as far as it was looked at.
+    """
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    try:
+        table = _opened(url).slice(first, count)
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return pa.ipc.open_stream(sink.getvalue()).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(url, error) from error
+
+
 def _table(url: str) -> Any:
     import pyarrow as pa
 
@@ -44,6 +72,10 @@ def _table(url: str) -> Any:
 
 @lru_cache(maxsize=2)
 def _open(url: str) -> Any:
+    return _opened(url)
+
+
+def _opened(url: str) -> Any:
     import pyarrow as pa
 
     files, path = open_url(url)

@@ -40,11 +40,6 @@ def is_streamed(data: DataConfig, roots: Sequence[Path]) -> bool:
                 remedy="name its files as hf://datasets/owner/name/*.parquet, or set"
                 " data.streaming=false",
             )
-        if path is not None and _is_saved_by_datasets(path):
-            raise DataError(
-                f"{source} was saved by `datasets`, in Arrow files, which are not streamed.",
-                remedy="write it as Parquet (`to_parquet`), or set data.streaming=false",
-            )
         return True
     if data.packing or data.max_rows is not None:
         return False
@@ -67,7 +62,7 @@ def _bytes(source: str, roots: Sequence[Path], split: str) -> int | None:
 def _local_bytes(source: str, roots: Sequence[Path], split: str = "train") -> int | None:
     """Return the bytes of local training files; None if they are not all of a streamed format."""
     path = find(source, roots)
-    if path is None or _is_saved_by_datasets(path):
+    if path is None:
         return None
     files = _streamed_files(source, roots, split)
     return None if files is None else sum(file.size_bytes for file in files)
@@ -87,20 +82,14 @@ def _is_large_table(source: str, roots: Sequence[Path], split: str) -> bool:
 
 def _streamed_files(source: str, roots: Sequence[Path], split: str) -> list[TableFile] | None:
     """Return the training files; None if one of them cannot be streamed."""
-    from llmops_kernel.tables.files import table_files
-    from llmops_kernel.train.data.splits import files_of_split
-    from llmops_kernel.train.data.stream.plan import STREAMED
+    from llmops_kernel.train.data.splits import split_files
+    from llmops_kernel.train.data.stream.reader import can_stream
 
     try:
-        files = table_files(source, roots=roots, hashed=False)
-        files = files_of_split(files, split, source, roots=roots)
+        files = split_files(source, split, roots=roots)
     except LLMOpsError:
         return None  # The one that reads it into memory reports what is wrong.
-    return files if all(file.format in STREAMED for file in files) else None
-
-
-def _is_saved_by_datasets(path: Path) -> bool:
-    return (path / "dataset_dict.json").exists() or (path / "state.json").exists()
+    return files if all(map(can_stream, files)) else None
 
 
 def _size(path: Path) -> int:

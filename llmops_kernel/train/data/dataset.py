@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,17 @@ from llmops_kernel.train.data.examples import (
     Packed,
     Prompt,
     Tokenised,
+    formatted,
     own_prompts,
     pack,
     prompts,
     tokenise,
+    tokenise_formatted,
 )
 from llmops_kernel.train.data.mixture.named_source import named_source
 from llmops_kernel.train.data.mixture.rows import MixedRows, exact
 from llmops_kernel.train.data.skipped import skipped_warning
-from llmops_kernel.train.data.sources import load_rows
+from llmops_kernel.train.data.sources import Row, load_rows
 from llmops_kernel.train.data.token_cache import KeyOf, TokenCache
 from llmops_kernel.train.hooks import Hooks
 
@@ -153,17 +155,23 @@ def _tokenised(
     """The training rows, of the token cache where an earlier run has put them there."""
     kept = TokenCache(context.cache or paths.cache())
     keys = KeyOf(source, roots=roots, limit=data.max_rows, data=data, tokenizer=tokenizer)
-    # What a user's code makes of a row cannot be known beforehand.
-    key = keys.key() if hooks.format_example is None else None
+    has_hook = hooks.format_example is not None
+    key = None if has_hook else keys.key()
     if key and (found := kept.read(key)):
         return found
     broken: list[str] | None = [] if data.on_error == "skip" else None
     rows = load_rows(
         source, roots=roots, split=data.train_split, limit=data.max_rows, broken=broken
     )
-    done = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks)
+    each: Iterable[Row | DataError] = formatted(rows, data=data, hooks=hooks)
+    if has_hook:  # What a user's code makes of a row is not known before it was called.
+        each = list(each)
+        key = keys.key_of(each, broken or ())
+        if key and (found := kept.read(key)):
+            return found
+    done = tokenise_formatted(each, tokenizer=tokenizer, data=data)
     done = replace(done, num_rows=len(rows), broken=(*(broken or ()), *done.broken))
-    if key and context.local_rank == 0 and keys.unchanged():
+    if key and context.local_rank == 0 and (has_hook or keys.unchanged()):
         kept.write(key, done)
     return done
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,19 +62,43 @@ def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Ho
 
     With `data.on_error: skip` rows that raise `DataError` are left out.
     """
+    return tokenise_formatted(
+        formatted(rows, data=data, hooks=hooks), tokenizer=tokenizer, data=data
+    )
+
+
+def formatted(rows: Iterable[Row], *, data: DataConfig, hooks: Hooks) -> Iterator[Row | DataError]:
+    """Yield each row in its format, or what is wrong with it where such rows are left out."""
+    for number, row in enumerate(rows, start=1):
+        found: Row | DataError
+        try:
+            found = format_row(row, number, data, hooks)
+        except DataError as error:
+            if data.on_error != "skip":
+                raise
+            found = error
+        yield found
+
+
+def tokenise_formatted(
+    rows: Iterable[Row | DataError], *, tokenizer: Any, data: DataConfig
+) -> Tokenised:
+    """Tokenise what `formatted` yields. Raises `DataError`, with the row's number."""
     examples: list[Example] = []
     broken: list[str] = []
     num_cut = num_split = num_empty = 0
     for number, row in enumerate(rows, start=1):
+        if isinstance(row, DataError):
+            broken.append(row.message)
+            continue
         try:
-            formatted = format_row(row, number, data, hooks)
-            whole = tokenise_row(formatted, number, tokenizer, data)
+            whole = tokenise_row(row, number, tokenizer, data)
         except DataError as error:
-            if data.on_error == "stop":
+            if data.on_error != "skip":
                 raise
             broken.append(error.message)
             continue
-        pieces, is_cut = divided(whole, formatted, data)
+        pieces, is_cut = divided(whole, row, data)
         num_cut += is_cut
         num_split += len(pieces) > 1
         counted = [piece for piece in pieces if num_counted(piece)]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.store.files import find
-from llmops_kernel.tables.files import TableFile
+from llmops_kernel.tables.files import TableFile, table_files
 
 _WORDS = {
     "train": ("train", "training"),
@@ -26,6 +26,26 @@ _BETWEEN = "[-._ 0-9]"
 """What stands between the words of a name."""
 _GLOB = frozenset("*?[")
 _CARD = "README.md"
+_SAVED, _SAVED_SPLITS = "state.json", "dataset_dict.json"
+"""In a folder that `datasets` has saved: a table, or one a split."""
+
+
+def split_files(source: str, split: str, *, roots: Sequence[Path]) -> list[TableFile]:
+    """Return a source's files of the split, also of a folder that `datasets` has saved.
+
+    Raises DataError if there are none.
+    """
+    files = table_files(source, roots=roots, split=split, hashed=False)
+    folder = None if "://" in source else find(source, roots)
+    if folder is None or not any((folder / name).exists() for name in (_SAVED_SPLITS, _SAVED)):
+        return files_of_split(files, split, source, roots=roots)
+    only = files[0].name.partition("/")[0]
+    if (folder / _SAVED_SPLITS).exists() and only != split:
+        raise DataError(
+            f"{source} has no split {split!r}.",
+            remedy=f"set data.train_split or data.eval_split to {only}",
+        )
+    return files
 
 
 def files_of_split(

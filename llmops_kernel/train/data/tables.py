@@ -8,7 +8,7 @@ from typing import Any
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import FORMATS, open_url, table_files
-from llmops_kernel.train.data.splits import files_of_split
+from llmops_kernel.train.data.splits import split_files
 
 _PART_ROWS = 1000
 _GLOB = frozenset("*?[")
@@ -48,8 +48,7 @@ def table_rows(
     # Here, for most runs read JSONL and would wait for the import.
     from llmops_kernel.tables.reading import iter_parts, read_part
 
-    files = table_files(source, roots=roots, split=split, hashed=False)
-    files = files_of_split(files, split, source, roots=roots)
+    files = split_files(source, split, roots=roots)
     for part in iter_parts(files, part_rows=_PART_ROWS, first_row=1):
         for row in read_part(part).rows:
             if not row.error:

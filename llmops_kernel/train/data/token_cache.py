@@ -1,4 +1,4 @@
-"""Tokenised rows of a file, kept by content, so that the next run of the same rows finds them."""
+"""Tokenised rows, kept by content, so that the next run of the same rows finds them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ import numpy as np
 
 from llmops_kernel.config import row_formats
 from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.errors import DataError
 from llmops_kernel.store.files import find, write_whole
 from llmops_kernel.tables import files as table_files
 from llmops_kernel.train.data.examples import Example, Tokenised
+from llmops_kernel.train.data.sources import Row
 
 LIMIT_BYTES = 2 << 30
 _WORTH_BYTES = 64 << 10
@@ -114,6 +116,30 @@ class KeyOf:
         except OSError:
             return None  # Whoever reads the rows reports it.
         whole = {**self._rest, "content": content, "tokenizer": tokenizer, "code": _code()}
+        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+    def key_of(self, formatted: Iterable[Row | DataError], unreadable: Sequence[str]) -> str | None:
+        """The key of rows as a hook has formatted them: which code did it does not matter.
+
+        `unreadable`: what is wrong with those that no hook was called for.
+
+        None where they are not to be kept: few rows, or such that cannot be written as JSON.
+        """
+        sha, size = hashlib.sha256(), 0
+        try:
+            for row in formatted:
+                broken = isinstance(row, DataError)
+                text = json.dumps([row.message] if isinstance(row, DataError) else row).encode()
+                sha.update(b"%d %d " % (broken, len(text)))
+                sha.update(text)
+                size += len(text)
+        except (TypeError, ValueError):
+            return None
+        tokenizer = fingerprint(self._tokenizer) if size >= _WORTH_BYTES else None
+        if tokenizer is None:
+            return None
+        whole = {**self._rest, "rows": sha.hexdigest(), "unreadable": list(unreadable)}
+        whole |= {"tokenizer": tokenizer, "code": _code()}
         return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
     def unchanged(self) -> bool:

@@ -13,7 +13,7 @@ from llmops_kernel.train.data.choice import LARGE_BYTES, is_streamed
 
 
 def sparse(path: Path, size: int) -> None:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.truncate(size)
 
@@ -38,16 +38,22 @@ def test_large_files_are_streamed_unless_the_rows_are_needed_together(tmp_path: 
     for other in ({"packing": True}, {"max_rows": 9}, {"streaming": False}):
         assert not chosen(tmp_path, "large.parquet", **other)
     assert chosen(tmp_path, "small.jsonl", streaming=True)
+    assert not chosen(tmp_path, "folder/b.txt")
+    sparse(tmp_path / "large.txt", LARGE_BYTES + 1)
+    assert chosen(tmp_path, "large.txt")
+    sparse(tmp_path / "large.csv", LARGE_BYTES + 1)
+    assert not chosen(tmp_path, "large.csv")
 
 
-@pytest.mark.parametrize("name", ["state.json", "dataset_dict.json"])
-def test_arrow_folders_are_not_streamed(tmp_path: Path, name: str) -> None:
-    sparse(tmp_path / "saved" / "data.jsonl", LARGE_BYTES + 1)
-    (tmp_path / "saved" / name).touch()
-    assert not chosen(tmp_path, "saved")
-    with pytest.raises(DataError, match="Arrow files") as caught:
-        chosen(tmp_path, "saved", streaming=True)
-    assert "to_parquet" in caught.value.remedy
+def test_folders_saved_by_datasets_are_streamed_if_the_split_is_large(tmp_path: Path) -> None:
+    for split, size in (("train", LARGE_BYTES + 1), ("test", LARGE_BYTES)):
+        sparse(tmp_path / "saved" / split / "data-00000-of-00001.arrow", size)
+        (tmp_path / "saved" / split / "state.json").touch()
+    (tmp_path / "saved" / "dataset_dict.json").touch()
+    assert chosen(tmp_path, "saved")
+    assert chosen(tmp_path, "saved/train")
+    assert not chosen(tmp_path, "saved/test")
+    assert not chosen(tmp_path, "saved", train_split="test")
 
 
 def test_a_hub_id_is_not_streamed(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_names_that_say_nothing_are_no_splits() -> None:
         ([], True),
         (["b.parquet"], True),
         (["b.csv"], False),
-        (["b.arrow"], False),
+        (["b.arrow"], True),
         (["list.json"], False),
         (["test.csv"], True),  # Not trained on.
         (["notes.txt"], True),
@@ -120,7 +120,7 @@ def test_a_large_folder_is_streamed_if_all_of_its_training_files_can_be(
     for name in others:
         (folder / name).write_text('[{"text": "x"}]')
     assert is_streamed(DataConfig(train="set"), [tmp_path]) == streamed
-    if streamed and others != ["b.parquet"]:
+    if streamed and others not in (["b.parquet"], ["b.arrow"]):
         assert plan_stream("set", roots=[tmp_path]).parts
 
 

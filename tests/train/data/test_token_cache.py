@@ -147,11 +147,46 @@ def test_a_tokenizer_in_python_has_none() -> None:
     assert fingerprint(InPython()) is None
 
 
-def test_rows_that_a_hook_has_formatted_are_not_kept(load: Load, tmp_path: Path) -> None:
-    hooks = Hooks(format_example=lambda row: row["prompt"])
-    assert not load(hooks=hooks).is_kept
-    assert not load(hooks=hooks).is_kept
+def test_rows_of_a_hook_are_kept_by_what_it_has_made_of_them(load: Load) -> None:
+    called: list[str] = []
+    words = ["said"]
+
+    def hook(row: dict[str, str]) -> str:
+        called.append(row["prompt"])
+        return f"{words[0]}: {row['prompt']} {row['completion']}"
+
+    hooks = Hooks(format_example=hook)
+    first, second = load(hooks=hooks), load(hooks=hooks)
+    assert (first.is_kept, second.is_kept) == (False, True)
+    assert replace(second, is_kept=False) == first
+    assert len(called) == 2 * MANY
+    # The same code, with another result.
+    words[0] = "asked"
+    changed = load(hooks=hooks)
+    assert not changed.is_kept
+    assert changed.train != first.train
+    assert load(hooks=Hooks(format_example=lambda row: hook(row))).is_kept
+    assert not load(hooks=hooks, max_length=30).is_kept
     assert not load().is_kept  # Nor taken for rows without a hook.
+
+
+def test_rows_that_a_hook_leaves_out_are_named_as_the_first_time(
+    load: Load, workspace: Path
+) -> None:
+    """The file has a row that is not JSON, and the hook one that is no row."""
+    write(workspace / "train.jsonl", broken=True)
+    hooks = Hooks(format_example=lambda row: 7 if row["prompt"].endswith(" 0?") else row)
+    first, second = (load(hooks=hooks, on_error="skip") for _ in range(2))
+    assert second.is_kept
+    assert first.num_skipped == second.num_skipped >= 2
+    assert second.num_rows == first.num_rows
+
+
+def test_few_rows_of_a_hook_are_not_kept(load: Load, workspace: Path, tmp_path: Path) -> None:
+    hooks = Hooks(format_example=lambda row: {"text": row["prompt"]})
+    for _ in range(2):
+        assert not load(hooks=hooks, max_rows=64).is_kept
+    assert not (tmp_path / "cache" / "tokens").exists()
 
 
 def test_small_files_and_other_sources_are_not_kept(

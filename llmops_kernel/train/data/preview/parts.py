@@ -9,11 +9,11 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.preview.wanted import Numbered, Sample, Wanted
 from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.plan import StreamPlan, plan_stream
-from llmops_kernel.train.data.stream.reader import PartRows, place, read, read_first
+from llmops_kernel.train.data.stream.reader import LINES, PartRows, place, read, read_first
 
 _PARTS = 16
 _HEAD_BYTES = 128 << 10
-"""Of a part of a JSONL file so much is read, and more only if no row begins there."""
+"""Of a part of a text so much is read, and more only if no row begins there."""
 
 
 def of_parts(wanted: Wanted, *, count: int) -> Sample:
@@ -38,7 +38,7 @@ def _head(
     plan: StreamPlan, part: StreamPart, each: int, wanted: Wanted
 ) -> tuple[StreamPart, PartRows]:
     """Return the beginning of a part, and the rows that begin in it."""
-    if plan.files[part.file].format != "jsonl":
+    if plan.files[part.file].format not in LINES:
         return part, read_first(plan.files, part, rows=each, columns=wanted.columns)
     size = _HEAD_BYTES
     while size < part.num_bytes:

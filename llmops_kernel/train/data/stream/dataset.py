@@ -13,7 +13,8 @@ from typing import Literal
 from llmops_kernel.errors import DataError, LLMOpsError, TrainingError
 from llmops_kernel.train.data.examples import IGNORED, Blank, Example, num_counted
 from llmops_kernel.train.data.mixture.mix import Mix, mixed
-from llmops_kernel.train.data.stream.reader import Row, first_rows, place, read
+from llmops_kernel.train.data.stream.broken import named
+from llmops_kernel.train.data.stream.reader import Row, first_rows, read
 from llmops_kernel.train.data.stream.row_ends import Cursor, RowEnds
 from llmops_kernel.train.data.stream.walk import Located, Walk
 
@@ -259,12 +260,7 @@ class StreamedRows:
 
     def _handle(self, error: LLMOpsError, located: Located) -> None:
         """Keep a broken row, or raise the error with the row's place in its file."""
-        plan = self._mix.walks[located.source].plan
-        where = place(plan.files, plan.parts[located.part], located.number)
-        if len(self._mix.walks) > 1 and where.partition(", ")[0] not in plan.source:
-            where = f"{plan.source}: {where}"
-        message = error.message.replace(f"Row {located.label}", where)
-        message = message.replace(f"row {located.label}", where)
+        message = named(error.message, located, [walk.plan for walk in self._mix.walks])
         if not self._skip_broken or not isinstance(error, DataError):
             raise type(error)(message, remedy=error.remedy) from error
         self._broken.append(Skipped(located.position, message))

@@ -17,6 +17,7 @@ from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.examples import Example, divided, format_row, tokenise_row
 from llmops_kernel.train.data.long_texts import may_divide
 from llmops_kernel.train.data.mixture.mix import Mix, source_seed, window_bytes
+from llmops_kernel.train.data.stream.broken import check_rows
 from llmops_kernel.train.data.stream.dataset import StreamedRows, Tokenise
 from llmops_kernel.train.data.stream.plan import StreamPlan, load_counts, plan_stream
 from llmops_kernel.train.data.stream.progress import StreamProgress
@@ -45,7 +46,7 @@ class Stream:
 def open_stream(
     config: TrainingConfig, *, tokenizer: Any, hooks: Hooks, context: WorkerContext
 ) -> Stream:
-    """Open the training rows. Reads a few parts of them at most.
+    """Open the training rows. Reads a few parts of them at most, unless all are to be checked.
 
     Raises `DataError`, and `ConfigError` for an argument that no stream can follow.
     """
@@ -79,6 +80,7 @@ def open_stream(
     )
     # A wrong format is found here, before the model is loaded.
     sample = rows.sample(_SAMPLED_ROWS)
+    check_rows(config, plans, hooks, rank=mix.rank, world=mix.world, cache=cache)
     return Stream(rows, progress, sample, total_steps, num_rows, is_estimate)
 
 

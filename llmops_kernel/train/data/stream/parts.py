@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StreamPart:
-    """What is read at once: a range of bytes of a JSONL file, or a row group of a Parquet file."""
+    """What is read at once: a range of bytes of lines, or rows of a file of columns."""
 
     index: int
     """Among all parts of the data."""
     file: int
     """Number of its file."""
     offset: int
-    """JSONL: its first byte; the lines that begin in the part belong to it. Parquet: number of the
-    row group."""
+    """JSONL and text: its first byte; the lines that begin in the part belong to it. Parquet:
+    number of the row group. Arrow: number among the parts of its file."""
     num_bytes: int
-    """Parquet: uncompressed."""
+    """Parquet: uncompressed. Arrow: an estimate."""
     num_rows: int | None = None
-    """None for JSONL whose lines are not counted before they are read."""
+    """None for JSONL and text whose lines are not counted before they are read."""
     first_row: int = 0
-    """Parquet: number of its first row in the file, from 0."""
+    """Parquet and Arrow: number of its first row in the file, from 0."""
 
 
 @dataclass(frozen=True)

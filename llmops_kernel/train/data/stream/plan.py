@@ -13,14 +13,13 @@ from typing import Any
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.store.files import private_folder, write_whole
-from llmops_kernel.tables.files import TableFile, open_url, table_files
+from llmops_kernel.tables.files import TableFile, open_url
+from llmops_kernel.tables.formats import arrow
 from llmops_kernel.tables.parts import unreadable
-from llmops_kernel.train.data.splits import files_of_split
+from llmops_kernel.train.data.splits import split_files
 from llmops_kernel.train.data.stream.order import StreamPart
-from llmops_kernel.train.data.stream.reader import read
+from llmops_kernel.train.data.stream.reader import LINES, can_stream, read
 
-STREAMED = frozenset({"jsonl", "parquet"})
-"""Formats of which a part can be read without what is before it."""
 _MOST_PART_BYTES = 4 << 20
 _LEAST_PART_BYTES = 1 << 10
 _PARTS_OF_SMALL_DATA = 256
@@ -28,7 +27,7 @@ _PARTS_OF_SMALL_DATA = 256
 _COUNTED_BYTES = 4 << 20
 """Of several sources each this small is read as a whole: a part of it would be much of it."""
 _SAMPLES = 16
-"""Parts from which the rows of JSONL files are estimated."""
+"""Parts from which the rows of texts are estimated."""
 _READERS = 8
 """Footers that are read at a time."""
 
@@ -52,17 +51,17 @@ def plan_stream(
     cache: Path | None = None,
     counted: bool = False,
 ) -> StreamPlan:
-    """Return the parts of a source. Reads the footers of Parquet files, and nothing of JSONL.
+    """Return the parts of a source. Reads the footers of Parquet files, and nothing of texts.
 
     `split`: of a folder whose files are named after splits. `counted`: also count the lines of
-    JSONL of a few MiB, so that each of its rows can be dealt. Raises DataError.
+    texts of a few MiB, so that each of their rows can be dealt. Raises DataError.
     """
-    all_files = table_files(source, roots=roots, hashed=False)
-    files = tuple(files_of_split(all_files, split, source, roots=roots))
+    files = tuple(split_files(source, split, roots=roots))
     for file in files:
-        if file.format not in STREAMED:
+        if not can_stream(file):
+            what = f"a {file.format} file" if file.format != "arrow" else "an Arrow file at a URL"
             raise DataError(
-                f"{file.name} of {source} is not JSONL or Parquet, and is not streamed.",
+                f"{file.name} of {source} is {what}, which is not streamed.",
                 remedy="write it as Parquet, or set data.streaming=false",
             )
     known = [[file.name, file.format, file.version] for file in files]
@@ -87,19 +86,26 @@ def _counted(files: Sequence[TableFile], parts: Sequence[StreamPart]) -> Iterato
 
 
 def _footers(files: Sequence[TableFile]) -> dict[str, list[list[int]]]:
-    """Return rows and bytes of each row group, by the number of the Parquet file."""
-    parquet = [number for number, file in enumerate(files) if file.format == "parquet"]
-    if not parquet:
+    """Return rows and bytes of each row group, by the number of the file, which has no lines."""
+    tables = [number for number, file in enumerate(files) if file.format not in LINES]
+    if not tables:
         return {}
+    size = part_bytes(sum(files[number].size_bytes for number in tables))
     with ThreadPoolExecutor(_READERS) as pool:
-        found = pool.map(lambda number: _row_groups(files[number]), parquet)
-        return {str(number): groups for number, groups in zip(parquet, found, strict=True)}
+        found = pool.map(lambda number: _row_groups(files[number], size), tables)
+        return {str(number): groups for number, groups in zip(tables, found, strict=True)}
 
 
-def _row_groups(file: TableFile) -> list[list[int]]:
+def _row_groups(file: TableFile, size: int) -> list[list[int]]:
+    """Arrow files have none: their rows are divided into groups of about `size` bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if file.format == "arrow":
+        rows, num_bytes = arrow.size(file.url)
+        each = max(1, rows * size // max(1, num_bytes))
+        counts = [min(each, rows - first) for first in range(0, rows, each)]
+        return [[count, num_bytes * count // rows] for count in counts]
     files, path = open_url(file.url)
     try:
         with files.open(path, "rb") as opened:
@@ -111,11 +117,11 @@ def _row_groups(file: TableFile) -> list[list[int]]:
 
 
 def _parts(files: Sequence[TableFile], groups: Mapping[str, Any]) -> Iterator[StreamPart]:
-    size = part_bytes(sum(file.size_bytes for file in files if file.format == "jsonl"))
+    size = part_bytes(sum(file.size_bytes for file in files if file.format in LINES))
     index = 0
     for number, file in enumerate(files):
         first_row = 0
-        if file.format == "jsonl":
+        if file.format in LINES:
             for offset in range(0, file.size_bytes, size):
                 num_bytes = min(size, file.size_bytes - offset)
                 yield StreamPart(index, number, offset, num_bytes)
@@ -128,7 +134,7 @@ def _parts(files: Sequence[TableFile], groups: Mapping[str, Any]) -> Iterator[St
 
 
 def part_bytes(total: int) -> int:
-    """Return the size of the parts of JSONL files of `total` bytes."""
+    """Return the size of the parts of files of `total` bytes that have no row groups."""
     return min(_MOST_PART_BYTES, max(_LEAST_PART_BYTES, total // _PARTS_OF_SMALL_DATA))
 
 
@@ -141,6 +147,16 @@ def load_counts(plan: StreamPlan, cache: Path) -> dict[int, int]:
 def save_counts(plan: StreamPlan, counts: Mapping[int, int], cache: Path) -> None:
     """Keep the rows of JSONL parts for the next attempt or run; an error is ignored."""
     _save(cache, plan.fingerprint, "counts", dict(counts))
+
+
+def was_checked(plan: StreamPlan, how: str, cache: Path) -> bool:
+    """Return whether an earlier run or attempt has read all rows so and none was broken."""
+    return _load(cache, plan.fingerprint, f"checked-{how}") is not None
+
+
+def note_checked(plan: StreamPlan, how: str, cache: Path) -> None:
+    """Keep that no row is broken, as read in this way, until a file changes."""
+    _save(cache, plan.fingerprint, f"checked-{how}", True)
 
 
 def estimated_rows(plan: StreamPlan, counts: MutableMapping[int, int]) -> tuple[int, bool]:

@@ -10,10 +10,14 @@ from typing import Any, Protocol
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile, open_url
+from llmops_kernel.tables.formats import arrow
+from llmops_kernel.tables.formats.lines import TEXT
 from llmops_kernel.tables.formats.not_json import not_json
 from llmops_kernel.tables.parts import unreadable
 from llmops_kernel.train.data.stream.order import StreamPart
 
+LINES = frozenset({"jsonl", "text"})
+"""Formats with a row in each line: their parts are ranges of bytes."""
 _TAIL_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 22
 
@@ -30,17 +34,29 @@ class PartRows(Protocol):
         ...
 
 
+def can_stream(file: TableFile) -> bool:
+    """Return whether a part of a file can be read without what is before it.
+
+    An Arrow file behind a URL would be read as a whole for each part.
+    """
+    is_local = "://" not in file.url
+    return file.format in LINES or file.format == "parquet" or (file.format == "arrow" and is_local)
+
+
 def read(files: Sequence[TableFile], part: StreamPart) -> PartRows:
     """Read a part. Raises DataError if its file is gone or is broken as a whole."""
     file = files[part.file]
-    if file.format == "jsonl":
-        return _Lines([line for line in _text(file, part)[1].split(b"\n") if not _is_blank(line)])
+    if file.format in LINES:
+        lines = [line for line in _text(file, part)[1].split(b"\n") if not _is_blank(line)]
+        return _Lines(lines) if file.format == "jsonl" else _Texts(lines)
+    if file.format == "arrow":
+        return _Table(arrow.copied(file.url, part.first_row, part.num_rows or 0))
     return _Table(_row_group(file, part))
 
 
 def first_rows(files: Sequence[TableFile], part: StreamPart, count: int) -> PartRows:
     """Read at least the first rows of a part, and not much more. Raises DataError."""
-    if files[part.file].format == "jsonl" or not part.num_rows:
+    if not part.num_rows:
         return read(files, part)
     return read_first(files, part, rows=count, columns=lambda names: None)
 
@@ -54,12 +70,15 @@ def read_first(
 ) -> PartRows:
     """Read the first rows of a row group, and of its columns those that `columns` returns.
 
-    Raises DataError. Only the pages that the rows are in are read.
+    Raises DataError. Only the pages that the rows are in are read; parts of other formats, which
+    are small, as a whole.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     file = files[part.file]
+    if file.format != "parquet":
+        return read(files, part)
     store, path = open_url(file.url)
     try:
         with store.open(path, "rb") as opened:
@@ -79,9 +98,9 @@ def place(files: Sequence[TableFile], part: StreamPart, row: int) -> str:
     Lines before it are counted in local files; elsewhere its first byte is named.
     """
     file = files[part.file]
-    if file.format != "jsonl":
-        number = part.first_row + row + 1
-        return f"{file.name}, row {number:,} (row group {part.offset})"
+    if file.format not in LINES:
+        group = f" (row group {part.offset})" if file.format == "parquet" else ""
+        return f"{file.name}, row {part.first_row + row + 1:,}{group}"
     begin, text = _text(file, part)
     lines = text.split(b"\n")
     found = [number for number, line in enumerate(lines) if not _is_blank(line)][row]
@@ -150,6 +169,24 @@ class _Lines:
         return row
 
 
+class _Texts:
+    """Rows with the column that `datasets` gives them, too."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self._lines = lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def row(self, number: int, label: str) -> Row:
+        try:
+            return {TEXT: self._lines[number].decode().removesuffix("\r")}
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"Row {label} is not UTF-8 ({error.reason}).", remedy="write the text as UTF-8"
+            ) from error
+
+
 class _Table:
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -160,7 +197,7 @@ class _Table:
     def row(self, number: int, label: str) -> Row:
         try:
             row: Row = self._table.slice(number, 1).to_pylist()[0]
-        except UnicodeDecodeError as error:  # Parquet does not check it.
+        except UnicodeDecodeError as error:  # Parquet and Arrow do not check it.
             raise DataError(
                 f"Row {label} has text that is not UTF-8 ({error.reason}).",
                 remedy="write the table's text as UTF-8",

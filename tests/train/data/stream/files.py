@@ -25,6 +25,21 @@ def write_jsonl(path: Path, data: Sequence[Any], *, blank_every: int = 0) -> Pat
     return path
 
 
+def write_text(path: Path, data: Sequence[Any], *, blank_every: int = 0) -> Path:
+    """Write the `text` of each row as a line."""
+    lines = [row["text"].strip() for row in data]
+    return write_jsonl(path, lines, blank_every=blank_every)
+
+
+def save_with_datasets(path: Path, data: Sequence[Any], *, shards: int) -> Path:
+    """Save a folder of Arrow files."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_list(list(data)).save_to_disk(path, num_shards=shards)
+    return path
+
+
 def write_parquet(path: Path, data: Sequence[Any], *, group: int) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -132,6 +132,14 @@ def test_another_way_of_dealing_batches_is_refused(tmp_path: Path, streamed: Ope
         streamed("data.jsonl", world=2)[MICRO]
 
 
+def test_a_broken_line_of_a_text_is_named(tmp_path: Path, streamed: Open) -> None:
+    (tmp_path / "data.txt").write_bytes(b"0\r\n\n1\ncaf\xe9\n3\n")
+    mine = streamed("data.txt", shuffle=False, skip_broken=True, num_epochs=1)
+    assert numbers(asked(mine, 0, 1, range(1))) == [0, 1, 3]
+    (skipped,) = mine.trained(4)
+    assert skipped.message == "data.txt, row 4 is not UTF-8 (unexpected end of data)."
+
+
 BROKEN = {
     "json": ('{"text": "12 ', "data.jsonl, row 13 is not valid JSON"),
     "list": ("[1, 2]", "data.jsonl, row 13 is a list where an object is needed"),

@@ -1,4 +1,4 @@
-"""A worker's way through JSONL and Parquet: all rows once, and from any position on the same."""
+"""A worker's way through each format: all rows once, and from any position on the same."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,16 +22,28 @@ from llmops_kernel.train.data.stream.plan import (
 )
 from llmops_kernel.train.data.stream.reader import place, read
 from llmops_kernel.train.data.stream.walk import Walk
-from tests.train.data.stream.files import rows, write_jsonl, write_parquet
+from tests.train.data.stream.files import (
+    rows,
+    save_with_datasets,
+    write_jsonl,
+    write_parquet,
+    write_text,
+)
 
 COUNT = 300
 
 
-@pytest.fixture(params=["jsonl", "parquet", "folder"])
+@pytest.fixture(params=["jsonl", "text", "parquet", "arrow", "folder"])
 def plan(request: pytest.FixtureRequest, tmp_path: Path) -> StreamPlan:
     if request.param == "jsonl":
         write_jsonl(tmp_path / "data.jsonl", rows(COUNT), blank_every=7)
         return plan_stream("data.jsonl", roots=[tmp_path])
+    if request.param == "text":
+        write_text(tmp_path / "data.txt", rows(COUNT), blank_every=7)
+        return plan_stream("data.txt", roots=[tmp_path])
+    if request.param == "arrow":
+        save_with_datasets(tmp_path / "data", rows(COUNT), shards=2)
+        return plan_stream("data", roots=[tmp_path])
     if request.param == "parquet":
         write_parquet(tmp_path / "data.parquet", rows(COUNT), group=13)
         return plan_stream("data.parquet", roots=[tmp_path])
@@ -142,6 +155,29 @@ def test_lines_belong_to_the_byte_range_they_begin_in(
             found.append(row["n"])
             assert place(files, one, number) == f"data.jsonl, row {row['n'] + 1:,}"
     assert found == [n for n, length in enumerate(lengths) if length]
+
+
+def test_files_that_cannot_be_divided_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("text\na\n")
+    folder = save_with_datasets(tmp_path / "saved", rows(9), shards=1)
+    (shard,) = folder.glob("*.arrow")
+    MemoryFileSystem().pipe("/divided/data.arrow", shard.read_bytes())
+    url = "memory://divided/data.arrow"
+    for source, what in (("data.csv", "a csv file"), (url, "an Arrow file at a URL")):
+        with pytest.raises(DataError, match=f"is {what}, which is not streamed") as caught:
+            plan_stream(source, roots=[tmp_path])
+        assert "Parquet" in caught.value.remedy
+
+
+def test_a_folder_saved_by_datasets_has_the_splits_that_it_was_saved_with(tmp_path: Path) -> None:
+    for split in ("test", "other"):
+        save_with_datasets(tmp_path / "saved" / split, rows(9), shards=1)
+        (tmp_path / "saved" / "dataset_dict.json").touch()
+        with pytest.raises(DataError, match="split") as caught:
+            plan_stream("saved", roots=[tmp_path])
+        assert split in caught.value.remedy or split in caught.value.message
+    plan = plan_stream("saved", roots=[tmp_path], split="other")
+    assert [file.name.partition("/")[0] for file in plan.files] == ["other"]
 
 
 def test_a_plan_reads_nothing_of_jsonl_and_knows_a_changed_file(tmp_path: Path) -> None:
