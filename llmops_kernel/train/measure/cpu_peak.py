@@ -1,13 +1,17 @@
 """The peak of a CPU: the best rate of large matrix products, measured while the machine is idle.
 
-A product that other processes interrupt says little about the processor. The processor time of a
-product per wall time shows whether that happened: on an idle machine it is one second per second
+A product that other processes interrupt says little about the processor. The processor time of
+products per wall time shows whether that happened: on an idle machine it is one second per second
 and thread. Only such products count, and only their result is kept.
+
+The kernel adds up the processor time of other threads at its ticks only, 1 to 10 ms apart. So it is
+read around products of many ticks together: around a short one it shows what earlier ones took.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
@@ -28,10 +32,11 @@ BUDGET_S = 1.0
 RAISE_BUDGET_S = 0.4
 MEASUREMENTS = 3
 """An idle measurement repeated so often is believed to be the peak."""
-_SAMPLES = 6
-_MIN_SAMPLES = 3
+SAMPLE_S = 0.08
+"""Least wall time of the products whose processor time is read together."""
+_SAMPLES = 2
 _UNDISTURBED = 0.9
-"""Least share of its wall time that each thread of an undisturbed product computes."""
+"""Least share of the wall time that each thread of undisturbed products computes."""
 
 Clock = Callable[[], float]
 Product = Callable[[], object]
@@ -39,23 +44,27 @@ Product = Callable[[], object]
 
 @dataclass(frozen=True)
 class Sample:
-    """One matrix product. `flops` counts a multiply-add as two, as datasheets do."""
+    """Equal matrix products one after another."""
 
     flops: float
+    """Of one product; a multiply-add counts as two, as in datasheets."""
+    quickest_s: float
+    """Wall time of the quickest product."""
     wall_s: float
+    """Of all products."""
     cpu_s: float
-    """Processor time of all threads of this process."""
+    """Processor time of all threads of this process in that time."""
 
     def undisturbed(self, threads: int) -> bool:
         return self.cpu_s >= _UNDISTURBED * threads * self.wall_s
 
 
 def best_rate(samples: list[Sample], *, threads: int) -> float | None:
-    """Return FLOP per second of the best undisturbed sample; None when all were disturbed."""
+    """Return FLOP per second of the best product of undisturbed samples; None without one."""
     rates = [
-        sample.flops / sample.wall_s
+        sample.flops / sample.quickest_s
         for sample in samples
-        if sample.wall_s > 0 and sample.undisturbed(threads)
+        if sample.quickest_s > 0 and sample.undisturbed(threads)
     ]
     return max(rates, default=None)
 
@@ -71,7 +80,7 @@ def take_samples(
 
     The first product of each size starts threads and touches memory for the first time; it is
     not counted. A size that would not fit into the budget any more is left out, because a CPU
-    without bfloat16 instructions takes minutes for the largest one.
+    without bfloat16 instructions takes minutes for the largest one; the last size uses the rest.
     """
     samples: list[Sample] = []
     deadline = wall() + budget_s
@@ -79,18 +88,26 @@ def take_samples(
         product = make_product(size)
         begin = wall()
         product()
-        warm_up_s = wall() - begin
-        for number in range(_SAMPLES):
-            if number >= _MIN_SAMPLES and wall() > deadline:
-                break
-            begin, begin_cpu = wall(), cpu()
-            product()
-            samples.append(Sample(2.0 * size**3, wall() - begin, cpu() - begin_cpu))
-        # A product of the next size costs eight times as much.
-        quickest_s = min([warm_up_s, *(sample.wall_s for sample in samples[-_SAMPLES:])])
-        if wall() + 8 * quickest_s * (1 + _MIN_SAMPLES) > deadline:
-            break
+        quickest_s, number, has_room = wall() - begin, 0, True
+        while number < _SAMPLES or not has_room:
+            if number and wall() > deadline:
+                return samples
+            samples.append(_sample(product, 2.0 * size**3, wall=wall, cpu=cpu))
+            quickest_s, number = min(quickest_s, samples[-1].quickest_s), number + 1
+            # A product of the next size costs eight times as much.
+            has_room = wall() + max(16 * quickest_s, SAMPLE_S) <= deadline
     return samples
+
+
+def _sample(product: Product, flops: float, *, wall: Clock, cpu: Clock) -> Sample:
+    """Repeat a product for as long as a sample lasts."""
+    begin, begin_cpu = wall(), cpu()
+    last, quickest_s = begin, math.inf
+    while last - begin < SAMPLE_S:
+        product()
+        now = wall()
+        last, quickest_s = now, min(quickest_s, now - last)
+    return Sample(flops, quickest_s, last - begin, cpu() - begin_cpu)
 
 
 def measure(dtype: torch.dtype, *, budget_s: float = BUDGET_S) -> float | None:
