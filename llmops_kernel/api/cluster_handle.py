@@ -15,6 +15,7 @@ from llmops_kernel.api.run_list import RunList
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.jobs.client import Job, JobsClient
 from llmops_kernel.jobs.engines import EndedEngines
+from llmops_kernel.kinds.reading import ConfigLike
 from llmops_kernel.providers.capabilities import EditEffect
 from llmops_kernel.providers.protocol import (
     ActionPreview,
@@ -29,7 +30,6 @@ from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.services.run_table.listing import newest
 from llmops_kernel.services.scoring import standing
-from llmops_kernel.services.submission import ConfigLike
 
 
 class Cluster:

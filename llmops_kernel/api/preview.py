@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.kinds.reading import ConfigLike
 from llmops_kernel.services.data import preview as service
-from llmops_kernel.services.submission import ConfigLike
 from llmops_kernel.views.data_preview.facts import facts
 from llmops_kernel.views.data_preview.html import html_of, row_html
 from llmops_kernel.views.data_preview.marks import row_head

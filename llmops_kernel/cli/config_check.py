@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from llmops_kernel.config.reading.yaml_source import read_text
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.services.check.closely import Closely, look_closely
 from llmops_kernel.services.configs import file_kind_of
+from llmops_kernel.services.data.child import Start, new_child
+from llmops_kernel.services.data.process import run_job
 
 
 @dataclass(frozen=True)
@@ -50,17 +53,23 @@ class FileCheck:
 
 
 def check_all(
-    paths: Sequence[Path], overrides: Sequence[str], *, workspace: Path | None, quick: bool = False
+    paths: Sequence[Path],
+    overrides: Sequence[str],
+    *,
+    workspace: Path | None,
+    quick: bool = False,
+    start: Start = new_child,
 ) -> list[FileCheck]:
     """Check each file with the files it names; relative paths start at `workspace`.
 
-    Unless `quick` also by using what a training config names: some rows, the tokenizer, the hub.
+    Unless `quick` also by using what a training config names: some rows, the tokenizer, the hub,
+    in a process from `start`.
     """
-    return [_check(path, overrides, workspace, quick=quick) for path in paths]
+    return [_check(path, overrides, workspace, quick=quick, start=start) for path in paths]
 
 
 def _check(
-    path: Path, overrides: Sequence[str], workspace: Path | None, *, quick: bool
+    path: Path, overrides: Sequence[str], workspace: Path | None, *, quick: bool, start: Start
 ) -> FileCheck:
     kind = file_kind_of(path) or TRAIN
     try:
@@ -77,17 +86,18 @@ def _check(
         overrides=overrides,
         name=str(path),
     )
-    closely = Closely() if quick or found.config is None else _closely(path, found, folder)
+    closely = Closely() if quick or found.config is None else _closely(path, found, folder, start)
     return _result(path, kind, found, closely)
 
 
-def _closely(path: Path, found: Examined, folder: Path) -> Closely:
+def _closely(path: Path, found: Examined, folder: Path, start: Start) -> Closely:
     with out(stderr=True).status(f"Checking {plain(str(path))} ...") as status:
         return look_closely(
             found.config,
             folder,
             known=found.problems,
             progress=lambda text: status.update(f"{plain(text)} ..."),
+            run=partial(run_job, start=start),
         )
 
 

@@ -84,10 +84,10 @@ def _cluster(console: Console) -> None:
 
 def _model(console: Console, config: Path) -> None:
     """Convert a catalogue model now, with progress, instead of inside the run."""
+    from llmops_kernel.services.demo import model_of
     from llmops_kernel.services.models import prepare_model
-    from llmops_kernel.services.submission import load
 
-    model_id = load(config, ()).model.id
+    model_id = model_of(config)
     _heading(console, f"2  The model: {plain(model_id)}")
     result = prepare_model(model_id, progress=lambda text: console.print(f"   {plain(text)} ..."))
     console.print(f"   {plain(result)}")

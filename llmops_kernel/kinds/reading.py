@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.config.models.section import RunConfig
 from llmops_kernel.config.reading.load import resolved, source_of, upgraded
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.config.reading.yaml_source import Source, parse_yaml, read_yaml
-from llmops_kernel.kinds.files import file_kind
+from llmops_kernel.kinds.files import file_kind, run_kind_of, run_kind_of_config
 from llmops_kernel.kinds.kind import RunKind, load_attribute
+from llmops_kernel.kinds.registry import USUAL, kind_named
+
+ConfigLike = RunConfig | Mapping[str, Any] | str | Path
+"""A config, the values of a training config, or the path of a config file or a program."""
+
+
+def kind_of(config: ConfigLike) -> RunKind:
+    """Return the kind of run that this is submitted as; plain values are a training config."""
+    if isinstance(config, RunConfig):
+        return run_kind_of_config(config)
+    return run_kind_of(config) if isinstance(config, str | Path) else kind_named(USUAL)
+
+
+def load(config: ConfigLike, changes: Overrides, *, workspace: Path | None = None) -> Any:
+    """Return the resolved config. Raises ConfigError with all mistakes at once.
+
+    With a `workspace` those of the files that a wrong config names are among them.
+    """
+    kind = kind_of(config)
+    if isinstance(config, str | Path):
+        return from_path(kind, Path(config), changes, workspace=workspace)
+    values = config.model_dump(mode="json") if isinstance(config, RunConfig) else config
+    return from_values(kind, values, changes, workspace=workspace)
+
+
+def combined(overrides: Overrides, settings: Mapping[str, Any]) -> Overrides:
+    """Merge overrides and keywords; a keyword wins over an override of the same field."""
+    if not settings:
+        return overrides
+    if not overrides:
+        return settings
+    if isinstance(overrides, Mapping):
+        return {**overrides, **settings}
+    # An override's value is read as YAML, and JSON is YAML.
+    return [*overrides, *(f"{key}={json.dumps(value)}" for key, value in settings.items())]
 
 
 def from_path(

@@ -10,11 +10,11 @@ from typing import Any
 
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.config.reading.yaml_source import parse_yaml
+from llmops_kernel.kinds.reading import combined
 from llmops_kernel.magics.failure import MagicError
 from llmops_kernel.services.submission import (
     Submission,
     changes_in,
-    combined,
     from_config,
     from_text,
 )

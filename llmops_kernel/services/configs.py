@@ -12,10 +12,10 @@ from llmops_kernel.config.problems import config_error
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds import files
+from llmops_kernel.kinds.reading import ConfigLike, kind_of, load
 from llmops_kernel.kinds.registry import USUAL
 from llmops_kernel.services.check.closely import Closely, look_closely
 from llmops_kernel.services.new_file import write_new
-from llmops_kernel.services.submission import ConfigLike, kind_of, load
 
 if TYPE_CHECKING:
     from llmops_kernel.services.gallery.examples import Written

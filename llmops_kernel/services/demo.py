@@ -7,11 +7,12 @@ from pathlib import Path
 
 from llmops_kernel import score_env
 from llmops_kernel.errors import ConfigError, StoreError
+from llmops_kernel.kinds.reading import load
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess, find, read_template, up
 from llmops_kernel.services.models import prepare_model
-from llmops_kernel.services.submission import from_config, load, submit
+from llmops_kernel.services.submission import from_config, submit
 from llmops_kernel.store.paths import home
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
@@ -91,9 +92,14 @@ def start_demo(
     config = demo_config(workspace)
     template, path = read_template(CLUSTER)
     up(template, path=path, progress=progress, backend=backend)
-    prepare_model(load(config, ()).model_id, progress=progress)
+    prepare_model(model_of(config), progress=progress)
     cluster = find(CLUSTER, backend=backend)
     return submit_demo(config, cluster=cluster, store=backend.store, max_steps=max_steps)
+
+
+def model_of(config: Path) -> str:
+    """Return the id of the model that a training config names. Raises ConfigError."""
+    return str(load(config, ()).model.id)
 
 
 def _existing(config: Path) -> Path:

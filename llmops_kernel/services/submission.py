@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +9,13 @@ from typing import Any
 
 from llmops_kernel.config.models.section import RunConfig
 from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.jobs.outputs.loss import about_outputs
 from llmops_kernel.jobs.submit import submit_run
 from llmops_kernel.kinds import reading
-from llmops_kernel.kinds.files import program_of, run_kind_of, run_kind_of_config
+from llmops_kernel.kinds.files import program_of, run_kind_of
 from llmops_kernel.kinds.kind import RunKind, load_attribute
-from llmops_kernel.kinds.registry import USUAL, kind_named
+from llmops_kernel.kinds.reading import ConfigLike, combined, kind_of, load
+from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.clusters import ClusterAccess
@@ -23,9 +24,6 @@ from llmops_kernel.store.package.workspace import Workspace, scan
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
-
-ConfigLike = RunConfig | Mapping[str, Any] | str | Path
-"""A config, the values of a training config, or the path of a config file or a program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +140,8 @@ def submit(
         )
     if progress is not None and record.left_out:
         progress(left_out_line(record.left_out))
+    if progress is not None and (about := about_outputs(cluster.provider, cluster.name)):
+        progress(about)
     return record
 
 
@@ -174,25 +174,6 @@ def _request(kind: RunKind, config: RunConfig) -> RunRequest:
     return request_of(config, name=config.name, kind=kind.name)
 
 
-def kind_of(config: ConfigLike) -> RunKind:
-    """Return the kind of run that this is submitted as; plain values are a training config."""
-    if isinstance(config, RunConfig):
-        return run_kind_of_config(config)
-    return run_kind_of(config) if isinstance(config, str | Path) else kind_named(USUAL)
-
-
-def load(config: ConfigLike, changes: Overrides, *, workspace: Path | None = None) -> Any:
-    """Return the resolved config. Raises ConfigError with all mistakes at once.
-
-    With a `workspace` those of the files that a wrong config names are among them.
-    """
-    kind = kind_of(config)
-    if isinstance(config, str | Path):
-        return reading.from_path(kind, Path(config), changes, workspace=workspace)
-    values = config.model_dump(mode="json") if isinstance(config, RunConfig) else config
-    return reading.from_values(kind, values, changes, workspace=workspace)
-
-
 def changes_in(words: Sequence[str], path: Path) -> Overrides:
     """Return the words behind a file on a command line as changes of its config.
 
@@ -200,18 +181,6 @@ def changes_in(words: Sequence[str], path: Path) -> Overrides:
     """
     program = program_of(path)
     return words if program is None else {program.arguments: tuple(words)}
-
-
-def combined(overrides: Overrides, settings: Mapping[str, Any]) -> Overrides:
-    """Merge overrides and keywords; a keyword wins over an override of the same field."""
-    if not settings:
-        return overrides
-    if not overrides:
-        return settings
-    if isinstance(overrides, Mapping):
-        return {**overrides, **settings}
-    # An override's value is read as YAML, and JSON is YAML.
-    return [*overrides, *(f"{key}={json.dumps(value)}" for key, value in settings.items())]
 
 
 def as_mapping(overrides: Overrides) -> dict[str, Any]:

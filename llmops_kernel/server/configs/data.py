@@ -41,8 +41,9 @@ class DataHandler(_PreviewHandler):
         body = self.body(DataBody)
         job = await self.job(body)
         job = job.model_copy(update={"max_rows": body.rows, "side": body.side})
+        start = self.manager.spare.take
         found = await self.look(
-            body, lambda stop: service.preview(job, timeout_s=TIMEOUT_S, stop=stop)
+            body, lambda stop: service.preview(job, timeout_s=TIMEOUT_S, stop=stop, start=start)
         )
         self.reply(_data(found))
 
@@ -53,10 +54,11 @@ class DataRowHandler(_PreviewHandler):
         body = self.body(DataRowBody)
         job = await self.job(body)
         job = job.model_copy(update={"side": body.side})
+        start = self.manager.spare.take
         found = await self.look(
             body,
             lambda stop: service.preview_row(
-                job, body.row, timeout_s=TIMEOUT_S, max_tokens=_MOST_TOKENS, stop=stop
+                job, body.row, timeout_s=TIMEOUT_S, max_tokens=_MOST_TOKENS, stop=stop, start=start
             ),
         )
         self.reply(_row(found))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.errors import ConfigError
+from llmops_kernel.kinds.reading import load
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.bench.follow import Report
 from llmops_kernel.services.bench.loop import LoopBench
@@ -17,7 +18,7 @@ from llmops_kernel.services.bench.score import ScoreBench, Size
 from llmops_kernel.services.clusters import ClusterAccess, find, is_ready, read_template, up
 from llmops_kernel.services.models import prepare_model
 from llmops_kernel.services.scoring.engine import ensure_engine
-from llmops_kernel.services.submission import changes_in, load
+from llmops_kernel.services.submission import changes_in
 
 if TYPE_CHECKING:
     from llmops_kernel.config.models.section import RunConfig

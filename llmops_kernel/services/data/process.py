@@ -5,11 +5,7 @@ A slow tokenizer or hook never blocks a server, and hooks of the user cannot cha
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,16 +16,8 @@ from pydantic import ValidationError
 
 from llmops_kernel import errors
 from llmops_kernel.errors import DataError, LLMOpsError, MissingDependencyError
+from llmops_kernel.services.data.child import Child, Start, new_child
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
-
-_WORK = "llmops_kernel.train.data.preview"
-"""A string: the module imports the tokenizer's library."""
-_QUIET = {
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-    "TQDM_DISABLE": "1",
-    "TRANSFORMERS_VERBOSITY": "error",
-}
 
 
 class Stop:
@@ -37,7 +25,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
         self._is_set = False
 
     @property
@@ -47,15 +35,15 @@ class Stop:
     def set(self) -> None:
         with self._lock:
             self._is_set = True
-            if self._process is not None:
-                _kill(self._process)
+            if self._child is not None:
+                self._child.kill()
 
-    def watch(self, process: subprocess.Popen[str] | None) -> None:
+    def watch(self, child: Child | None) -> None:
         """End this process when it is set; None: there is none any more."""
         with self._lock:
-            self._process = process
-            if self._is_set and process is not None:
-                _kill(process)
+            self._child = child
+            if self._is_set and child is not None:
+                child.kill()
 
 
 class StoppedError(DataError):
@@ -68,24 +56,25 @@ def run_job(
     timeout_s: float,
     progress: Callable[[str], None] = lambda _: None,
     stop: Stop | None = None,
+    start: Start = new_child,
 ) -> PreviewLine:
     """Do the job and return its last line. Raises the error that it failed with.
 
-    The process is ended with all that it started: after `timeout_s`, by Ctrl-C, and by `stop`.
-    `progress` is told what it begins.
+    The process, from `start`, is ended with all that it started: after `timeout_s`, by Ctrl-C, and
+    by `stop`. `progress` gets what it begins.
     """
     stop = stop or Stop()
-    line = _run(job.model_copy(update={"light": True}), timeout_s, progress, stop)
+    line = _run(job.model_copy(update={"light": True}), timeout_s, progress, stop, start)
     if line.needs_torch:
         # A hook asks Transformers for models: that only costs time.
-        line = _run(job, timeout_s, progress, stop)
+        line = _run(job, timeout_s, progress, stop, new_child)
     if line.kind == "failed":
         raise _error(line)
     return line
 
 
 def _run(
-    job: PreviewJob, timeout_s: float, progress: Callable[[str], None], stop: Stop
+    job: PreviewJob, timeout_s: float, progress: Callable[[str], None], stop: Stop, start: Start
 ) -> PreviewLine:
     if stop.is_set:
         raise _stopped()
@@ -94,32 +83,21 @@ def _run(
             "The tokenizer needs transformers, which is not installed here.",
             remedy='pip install "llmops-kernel[train]"',
         )
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", _WORK],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if os.environ.get("LLMOPS_DEBUG") == "1" else log,
-            text=True,
-            env={**os.environ, **_QUIET},
-            start_new_session=True,
-        )
-        late = threading.Event()
-        timer = threading.Timer(timeout_s, _end_late, (process, late))
-        timer.start()
-        stop.watch(process)
-        try:
-            line, doing = _ask(process, job, progress)
-        finally:
-            timer.cancel()
-            stop.watch(None)
-            _kill(process)
-            _close(process)
+    child, late = start(), threading.Event()
+    timer = threading.Timer(timeout_s, _end_late, (child, late))
+    timer.start()
+    try:
+        stop.watch(child)
+        line, doing = _ask(child.process, job, progress)
         if line is not None:
             return line
         if stop.is_set:
             raise _stopped()
-        raise _too_slow(timeout_s, doing) if late.is_set() else _died(process.returncode, log)
+        raise _too_slow(timeout_s, doing) if late.is_set() else _died(child)
+    finally:
+        timer.cancel()
+        stop.watch(None)
+        child.close()
 
 
 def _ask(
@@ -147,24 +125,9 @@ def _line(output: IO[str]) -> PreviewLine:
     return PreviewLine.model_validate_json(output.readline())
 
 
-def _end_late(process: subprocess.Popen[str], late: threading.Event) -> None:
+def _end_late(child: Child, late: threading.Event) -> None:
     late.set()
-    _kill(process)
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    """End the process and those that it started."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _close(process: subprocess.Popen[str]) -> None:
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with suppress(OSError):
-                stream.close()
+    child.kill()
 
 
 def _stopped() -> StoppedError:
@@ -183,9 +146,8 @@ def _too_slow(timeout_s: float, doing: str) -> DataError:
     )
 
 
-def _died(code: int, log: IO[str]) -> DataError:
-    log.seek(0)
-    last = (log.read().strip().splitlines() or ["no message"])[-1]
+def _died(child: Child) -> DataError:
+    code, last = child.process.returncode, child.last_words()
     how = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
     return DataError(
         f"The process that reads the data {how}: {last}",

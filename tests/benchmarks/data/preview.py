@@ -1,7 +1,7 @@
 """Preview and Check of data that no machine reads in seconds: 20 GB of lines, 1,000,000 rows.
 
-Writes the files below `--folder` and deletes them. Before each round the system forgets them, so
-that they come from the disk.
+Asks with the commands, and a running JupyterLab. Writes the files below `--folder` and deletes
+them. Before each round the system forgets them, so that they come from the disk.
 """
 
 from __future__ import annotations
@@ -10,22 +10,18 @@ import argparse
 import json
 import os
 import random
-import resource
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from llmops_kernel.cli.config_check import check_all
-from llmops_kernel.services.data.preview import job_of, preview
-from llmops_kernel.views.data_preview.facts import of_rows
+from tests.benchmarks.data.ways import Cost, ways_in
 
 BLOCK_BYTES = 64 << 20
 SOURCES = {
@@ -38,26 +34,21 @@ SOURCES = {
 }
 
 
-@dataclass(frozen=True)
-class Cost:
-    wall_s: float
-    cpu_s: float
-    """Of this process and of the one that looks."""
-    said: str
-
-
 def main() -> None:
     options = _options()
     with _folder(options.folder) as folder:
         began = time.monotonic()
         make(folder, gigabytes=options.gigabytes, rows=options.rows)
         print(f"written in {time.monotonic() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
-        print("| what | of | by the clock, median | of processor | says |\n|---|---|---|---|---|")
+        print("| what | of | by the clock, median | the first | of processor | says |")
+        print("|---|---|---|---|---|---|")
         chosen = {name: one for name, one in SOURCES.items() if options.only in name}
-        for name, source in chosen.items():
-            for what, work in (("preview", _preview), ("Check", _check)):
-                costs = [_measured(folder, source, work) for _ in range(options.rounds)]
-                _print(name, what, costs)
+        with ways_in(folder) as ways:
+            for name, source in chosen.items():
+                ways.name(source)
+                for what, ask in ways.all.items():
+                    costs = [_measured(folder, ask) for _ in range(options.rounds + 1)]
+                    _print(name, what, costs)
 
 
 def make(folder: Path, *, gigabytes: float, rows: int) -> None:
@@ -99,32 +90,9 @@ def _table(texts: list[tuple[str, str]], rows: int) -> pa.Table:
     return pa.table({"id": range(rows), "prompt": prompts, "completion": answers})
 
 
-def _preview(folder: Path, source: str) -> str:
-    found = preview(job_of(_config(folder, source)))
-    return f"{of_rows(found.train)} ({found.train.where})"
-
-
-def _check(folder: Path, source: str) -> str:
-    (found,) = check_all([_config(folder, source)], [], workspace=None)
-    return found.checked[0] if found.checked else str(found.problems)
-
-
-def _config(folder: Path, source: str) -> Path:
-    path = folder / "x.train.yaml"
-    path.write_text(f"model: SmolLM2-135M-Instruct\ndata: {source}\n")
-    return path
-
-
-def _measured(folder: Path, source: str, work: Callable[[Path, str], str]) -> Cost:
+def _measured(folder: Path, ask: Callable[[], Cost]) -> Cost:
     _forget(folder)
-    wall, cpu = time.monotonic(), _used_s()
-    said = work(folder, source)
-    return Cost(time.monotonic() - wall, _used_s() - cpu, said)
-
-
-def _used_s() -> float:
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
-    return sum(used.ru_utime + used.ru_stime for used in both)
+    return ask()
 
 
 def _forget(folder: Path) -> None:
@@ -136,10 +104,14 @@ def _forget(folder: Path) -> None:
 
 
 def _print(name: str, what: str, costs: list[Cost]) -> None:
-    walls = sorted(cost.wall_s for cost in costs)
-    cpu = statistics.median(cost.cpu_s for cost in costs)
+    first, *others = costs
+    walls = sorted(cost.wall_s for cost in others)
+    used = [cost.cpu_s for cost in others if cost.cpu_s is not None]
+    cpu = f"{statistics.median(used):.2f} s" if used else "–"
     spread = f"{statistics.median(walls):.2f} s ({walls[0]:.2f} - {walls[-1]:.2f})"
-    print(f"| {what} | {name} | {spread} | {cpu:.2f} s | {costs[0].said} |", flush=True)
+    print(
+        f"| {what} | {name} | {spread} | {first.wall_s:.2f} s | {cpu} | {first.said} |", flush=True
+    )
 
 
 @contextmanager

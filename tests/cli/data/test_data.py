@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.conftest import Llmops
@@ -49,6 +50,16 @@ def test_one_row_is_shown_whole_as_json(
     row = json.loads(capsys.readouterr().out)
     assert (row["number"], row["format"]) == (3, "prompt_completion")
     assert [one["text"] for one in row["pieces"] if one["kind"] == "loss"] == ["2", "<|end|>"]
+
+
+@pytest.mark.parametrize("command", [["data"], ["check"]])
+def test_a_config_with_a_mistake_ends_the_process_that_was_started_ahead(
+    folder: Path, llmops: Llmops, command: list[str]
+) -> None:
+    (folder / "x.train.yaml").write_text(CONFIG + "sed: 1\n")
+    assert llmops(*command, "x.train.yaml") == 1
+    mine = [one.cmdline() for one in psutil.Process().children()]
+    assert [line for line in mine if "llmops_kernel.train.data.preview" in line] == []
 
 
 def test_a_broken_row_is_an_error_with_its_remedy(

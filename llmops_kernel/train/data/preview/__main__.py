@@ -1,6 +1,7 @@
 """The process that looks at data: a job on standard input, JSON lines on standard output.
 
-It ends when standard input is closed: a client that was killed leaves no process behind.
+It ends when standard input is closed: a client that was killed leaves no process behind. With
+`--ahead` it imports what a job needs while it waits for one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 from llmops_kernel.errors import DataError, HookError, LLMOpsError
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
-from llmops_kernel.train.data.preview.light import needs_torch
+from llmops_kernel.train.data.preview.light import import_ahead, needs_torch
 
 
 def main() -> int:
@@ -22,7 +23,14 @@ def main() -> int:
     gc.disable()  # A tenth of a short life would go into looking for what is never freed.
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Libraries and hooks print to standard output as well.
-    job = PreviewJob.model_validate_json(sys.stdin.readline())
+    if "--ahead" in sys.argv:
+        import_ahead()
+    text = sys.stdin.readline()
+    if not text:
+        return 0  # Nobody had a job for it.
+    job = PreviewJob.model_validate_json(text)
+    if job.light and job.config["hooks"]["file"] is None:
+        import_ahead()
     threading.Thread(target=_end_with_client, daemon=True).start()
 
     def progress(text: str) -> None:
@@ -70,4 +78,6 @@ def _end_with_client() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # What Python would tidy up here costs a tenth of a second.

@@ -4,14 +4,41 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from types import ModuleType
+from typing import Final
 
 from llmops_kernel.errors import HookError
+from llmops_kernel.train.data.preview.one_scan import import_models
+
+_LIBRARY: Final = "transformers"
+_OURS = ("llmops_kernel.train.data.preview.work", "llmops_kernel.train.data.check.work")
+_ahead: dict[str, ModuleType] = {}
+"""Modules of the library that are imported and hidden."""
 
 
 def needs_torch(error: HookError) -> bool:
     """Return whether hooks failed for want of torch, which Transformers' models need."""
     return "torch" in error.message.lower()
+
+
+def import_ahead() -> None:
+    """Import what most jobs need. Hooks find a process in which nobody has imported the library.
+
+    So hooks that import it get all of it, with torch, and only others get what is imported here.
+    """
+    if _ahead or _LIBRARY in sys.modules:
+        return
+    with suppress(ImportError):
+        with _no_torch():
+            import_models()
+            import_module(_LIBRARY).AutoTokenizer  # noqa: B018  # imported when it is named
+            import_module(f"{_LIBRARY}.tokenization_utils_tokenizers")
+        for name in [one for one in sys.modules if one.split(".")[0] == _LIBRARY]:
+            _ahead[name] = sys.modules.pop(name)
+    for name in (*_OURS, "pyarrow.parquet"):
+        import_module(name)
 
 
 @contextmanager
@@ -20,9 +47,16 @@ def without_torch() -> Iterator[None]:
 
     Does nothing where hooks have imported either.
     """
-    if sys.modules.keys() & {"torch", "transformers"}:
+    if sys.modules.keys() & {"torch", _LIBRARY}:
         yield
         return
+    sys.modules.update(_ahead)
+    with _no_torch():
+        yield
+
+
+@contextmanager
+def _no_torch() -> Iterator[None]:
     sys.modules["torch"] = None  # type: ignore[assignment]  # what Python calls a blocked import
     try:
         yield
