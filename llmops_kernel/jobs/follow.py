@@ -95,6 +95,12 @@ class Follower:
         """Whether the last poll left a part of the journal for the next."""
         return self._long is not None and self._long.is_behind
 
+    def thin(self, *, max_cells: int) -> None:
+        """Hold fewer rows, if it was made with `max_cells`."""
+        with self._lock:
+            if self._long is not None:
+                self._long.thin(max_cells=max_cells)
+
     @property
     def num_bytes(self) -> int:
         """How much of the journal on this disk was read."""

@@ -18,7 +18,7 @@ from llmops_kernel.metrics.events import EndEvent
 from llmops_kernel.providers.protocol import ClusterProvider, ClusterState
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.files import write_whole
-from llmops_kernel.store.journal.long_journal import MAX_CELLS
+from llmops_kernel.store.journal.long_journal import FEW_CELLS
 from llmops_kernel.store.record.record import Attempt
 from llmops_kernel.store.record.submitting import was_abandoned
 from llmops_kernel.store.store import RunStore
@@ -51,7 +51,7 @@ class Observer:
         self._provider = provider
         self._grace_s = grace_s
         self._clock = clock
-        self._follower = Follower(store, self._run_id, remote=False, max_cells=MAX_CELLS)
+        self._follower = Follower(store, self._run_id, remote=False, max_cells=FEW_CELLS)
         self._lock = threading.Lock()
         self._due_s = 0.0
 

@@ -23,6 +23,7 @@ from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.data.spare import Spare
 from llmops_kernel.store.garbage import sweep
+from llmops_kernel.store.journal.long_journal import FEW_CELLS
 
 MANAGER_KEY = "llmops_manager"
 THREADS = 24
@@ -53,7 +54,8 @@ class Manager:
         store = self.backend.store
         self.store = store
         self.followers = Followers(self.backend)
-        self.run_rows = RunRows(store, self.followers)
+        # The list follows every run that has not ended: with all its rows that would add up.
+        self.run_rows = RunRows(store, Followers(self.backend, live_cells=FEW_CELLS))
         self.run_table = LiveTable(store, self.run_rows)
         self.output_comparisons = OutputComparisons(store)
         self.hub.register("runs", self._runs_feed)

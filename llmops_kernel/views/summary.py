@@ -8,7 +8,7 @@ from functools import partial
 
 from llmops_kernel.errors import RunNotFoundError, StoreError
 from llmops_kernel.kinds.registry import kind_named, new_view
-from llmops_kernel.store.journal.long_journal import LongJournal
+from llmops_kernel.store.journal.long_journal import FEW_CELLS, LongJournal
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.view import RunView, finite
 from llmops_kernel.store.record.record import Attempt, RunRecord
@@ -61,7 +61,9 @@ def summary_of(store: RunStore, run_id: str, *, until_s: float = math.inf) -> Ru
     try:
         record = store.record(run_id)
         view = new_view(record.kind)
-        journal = LongJournal(store.folder(run_id).journal, view, run_id=run_id)
+        journal = LongJournal(
+            store.folder(run_id).journal, view, run_id=run_id, max_cells=FEW_CELLS
+        )
         journal.read(until_s=until_s)
         journal.keep()
         if journal.is_behind:

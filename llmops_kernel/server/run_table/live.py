@@ -69,7 +69,7 @@ class LiveTable:
 
     def _quiet_look(self, check_s: float = 0.0) -> None:
         with suppress(StoreError):  # The next request reports it.
-            self.table.look(check_s=check_s)
+            self.table.look(check_s=check_s, followed=self._rows.known_ids())
 
     def ask(self, query: Query) -> tuple[Selection, Listing]:
         """Return the runs that match, from the last look. Raises QueryError."""

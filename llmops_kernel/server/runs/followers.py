@@ -36,9 +36,10 @@ class Watched:
         *,
         min_rows: int = MIN_ROWS,
         max_cells: int = MAX_CELLS,
+        live_cells: int | None = None,
     ) -> None:
         self.run = run
-        self._max_cells = max_cells
+        self._max_cells, self._live_cells = max_cells, live_cells
         self._min_rows = min_rows
         self.lock = threading.RLock()
         self.version = 0
@@ -128,6 +129,8 @@ class Watched:
             return
         if follower.is_over and news:
             follower.drain()
+        if self._live_cells is not None and not follower.is_over:
+            follower.thin(max_cells=self._live_cells)
         first = self._packed.sync(follower.view)
         if news or first is not None:
             self.version += 1
@@ -160,12 +163,20 @@ class Followers:
     """Shared followers, counted: `take` one and `give_back`; the last user closes it."""
 
     def __init__(
-        self, backend: Backend, *, min_rows: int = MIN_ROWS, max_cells: int = MAX_CELLS
+        self,
+        backend: Backend,
+        *,
+        min_rows: int = MIN_ROWS,
+        max_cells: int = MAX_CELLS,
+        live_cells: int | None = None,
     ) -> None:
-        """Panels of ended runs with `min_rows` are kept; a view has at most `max_cells` numbers."""
+        """Panels of ended runs with `min_rows` are kept; a view has at most `max_cells` numbers.
+
+        Of a run that has not ended at most `live_cells`: for users of many runs who show no rows.
+        """
         self.store = backend.store
         self._backend = backend
-        self._min_rows, self._max_cells = min_rows, max_cells
+        self._min_rows, self._max_cells, self._live_cells = min_rows, max_cells, live_cells
         self._lock = threading.Lock()
         self._open: dict[str, Watched] = {}
         self._users: dict[str, int] = {}
@@ -180,6 +191,7 @@ class Followers:
                     self.store,
                     min_rows=self._min_rows,
                     max_cells=self._max_cells,
+                    live_cells=self._live_cells,
                 )
             self._users[run_id] = self._users.get(run_id, 0) + 1
             return self._open[run_id]

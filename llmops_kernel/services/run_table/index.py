@@ -67,10 +67,15 @@ class RunTable:
         self.names_version = 0
         """Counts changes of what runs are called: their number, configs and titles."""
 
-    def look(self, *, check_s: float | None = None) -> None:
-        """Bring the rows up to date; without `check_s` every run is checked. Raises StoreError."""
+    def look(
+        self, *, check_s: float | None = None, followed: Collection[str] = frozenset()
+    ) -> None:
+        """Bring the rows up to date; without `check_s` every run is checked. Raises StoreError.
+
+        Of the runs in `followed` somebody else brings the news.
+        """
         with self._lock:
-            self._look(NO_NEWS, frozenset(), check_s)
+            self._look(NO_NEWS, followed, check_s)
 
     def look_unless_busy(
         self, news: Callable[[], Mapping[str, RunSummary]], followed: Collection[str]
@@ -144,10 +149,12 @@ class RunTable:
         until_s = float("inf") if check_s is None else time.monotonic() + check_s
         if not self._to_check or check_s is None:
             self._to_check = deque(ids)
-        first = [run_id for run_id in ids if not self._has_ended(run_id)]
+        # Live runs that somebody follows would take the time in which others are read first.
+        taken = {run_id for run_id in followed if run_id in self._known}
+        first = [run_id for run_id in ids if run_id not in taken and not self._has_ended(run_id)]
         changed = False
         for run_id in itertools.chain(first, self._turns()):
-            if run_id in self._records and not (run_id in followed and run_id in self._known):
+            if run_id in self._records and run_id not in taken:
                 changed |= self._check_one(run_id)
             if time.monotonic() > until_s:
                 break

@@ -25,6 +25,8 @@ from llmops_kernel.version import VERSION
 
 MAX_CELLS = 2_000_000
 """Numbers that a view may hold: 110,000 rows of a usual run, 9,000 of one with 200 metrics."""
+FEW_CELLS = 5_000
+"""For readers that show no rows but figures and a small curve: a list of runs follows many."""
 PART_BYTES = 16 * 2**20
 KEEP_BYTES = 64 * 2**20
 """After so much of a journal, what the view holds is kept; reading as much takes about a second."""
@@ -42,11 +44,13 @@ class LongJournal:
         *,
         run_id: str,
         max_cells: int = MAX_CELLS,
+        long_cells: int = MAX_CELLS,
         part_bytes: int = PART_BYTES,
         keep_bytes: int = KEEP_BYTES,
     ) -> None:
         self._folder, self._view, self._run_id = folder, view, run_id
-        self._max_cells, self._part_bytes, self._keep_bytes = max_cells, part_bytes, keep_bytes
+        self._max_cells, self._long_cells = max_cells, max(max_cells, long_cells)
+        self._part_bytes, self._keep_bytes = part_bytes, keep_bytes
         self._tail: FolderTail | None = None
         self._kept_bytes = 0
 
@@ -61,13 +65,13 @@ class LongJournal:
         tail = self._opened()
         begun = self.num_bytes
         events = self._view.apply(merge([arrived, tail.read(self._part_bytes)]))
-        self._view.thin(max_cells=self._max_cells)
+        self._view.thin(max_cells=self._cells)
         while tail.is_behind:
             if time.monotonic() > until_s and self.num_bytes - begun >= self._keep_bytes:
                 break
             # Only the last part is returned: all of them may not fit into memory.
             events = self._view.apply(tail.read(self._part_bytes)) or events
-            self._view.thin(max_cells=self._max_cells)
+            self._view.thin(max_cells=self._cells)
             self._keep_sometimes()
         self._keep_sometimes()
         return events
@@ -78,6 +82,16 @@ class LongJournal:
             offsets = _restore(self._view, self._folder, self._run_id)
             self._tail, self._kept_bytes = FolderTail(self._folder, offsets), sum(offsets.values())
         return self._tail
+
+    def thin(self, *, max_cells: int) -> None:
+        """Hold fewer rows of a journal that is short enough to be read again."""
+        if self.num_bytes < self._keep_bytes:
+            self._view.thin(max_cells=max_cells)
+
+    @property
+    def _cells(self) -> int:
+        """A reader that shows no rows needs few; but what is kept of a long journal is for all."""
+        return self._max_cells if self.num_bytes < self._keep_bytes else self._long_cells
 
     @property
     def is_behind(self) -> bool:
@@ -99,7 +113,7 @@ class LongJournal:
         if self.num_bytes < self._keep_bytes or self.num_bytes == self._kept_bytes:
             return
         if self._view.stride > 1:
-            self._view.thin(max_cells=self._max_cells // 2)  # The next reader is sooner ready.
+            self._view.thin(max_cells=self._cells // 2)  # The next reader is sooner ready.
         offsets = self._opened().offsets
         self._kept_bytes = sum(offsets.values())
         head = {

@@ -28,7 +28,7 @@ from llmops_kernel.store.journal.thinning import FIELDS, stride_for
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
 
 RECENT_STEPS = 10
-MIN_ROWS = 1_000
+MIN_ROWS = 300
 """So many steps are kept whatever they hold."""
 
 B = TypeVar("B", EvalEvent, CheckpointEvent)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import CDPSession, Page, sync_playwright
 
 from llmops_kernel.store.store import RunStore
 from tests.benchmarks.runs.table import growing, make
@@ -127,6 +127,7 @@ def follow(lab: Lab, page: Page, *, minutes: float) -> dict[str, Any]:
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
     server = psutil.Process(lab.process.pid)
+    busy_s = _metrics(session)["TaskDuration"]
     rows: list[tuple[float, float, float]] = []
     begun_s, cpu_s = time.monotonic(), sum(server.cpu_times()[:2])
     while (passed_s := time.monotonic() - begun_s) < minutes * 60:
@@ -136,7 +137,7 @@ def follow(lab: Lab, page: Page, *, minutes: float) -> dict[str, Any]:
         rows.append((time.monotonic() - begun_s, server.memory_info().rss / 2**20, heap))
         at_s, memory, used = rows[-1]
         print(f"  {at_s:5.0f} s  server {memory:6.1f}  page {used:6.1f} MiB", flush=True)
-    counted = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+    counted = _metrics(session)
     later = rows[len(rows) // 3 :]
     times_s = [at for at, _, _ in later]
     slopes = [
@@ -149,9 +150,13 @@ def follow(lab: Lab, page: Page, *, minutes: float) -> dict[str, Any]:
         "page_mib": [round(rows[0][2], 1), round(later[0][2], 1), round(rows[-1][2], 1)],
         "mib_per_minute_after_a_third": [round(slope, 3) for slope in slopes],
         "server_cores": round((sum(server.cpu_times()[:2]) - cpu_s) / rows[-1][0], 3),
-        "page_cores": round(counted["TaskDuration"] / rows[-1][0], 3),
+        "page_cores": round((counted["TaskDuration"] - busy_s) / rows[-1][0], 3),
         "page_nodes": counted["Nodes"],
     }
+
+
+def _metrics(session: CDPSession) -> dict[str, float]:
+    return {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
 
 
 def measure(root: Path, folder: Path, options: argparse.Namespace) -> None:
@@ -202,7 +207,7 @@ def main() -> None:
     parser.add_argument("--live", type=int, default=100)
     parser.add_argument("--opened", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument("--minutes", type=float, default=0.0, help="0, or 2 and more")
     parser.add_argument("--store", type=Path, help="made if it is empty, and kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="llmops-b-") as folder:

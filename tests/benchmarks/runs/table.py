@@ -27,6 +27,7 @@ from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.server.wire.run_table import RunTableQuery
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.store.journal.long_journal import FEW_CELLS
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
@@ -92,13 +93,20 @@ def step(number: int, noise: random.Random, *, seq: int | None = None) -> StepEv
     )
 
 
+def _lines(store: RunStore, run_id: str) -> int:
+    """A store that is kept has the lines of earlier rounds: their numbers are not used again."""
+    path = store.root / "runs" / run_id / "journal" / "1-worker-1.jsonl"
+    with path.open() as file:
+        return sum(1 for _ in file)
+
+
 @contextmanager
 def growing(store: RunStore, run_ids: list[str]) -> Iterator[None]:
     """The journals of these runs get a step a second each, from a thread of its own."""
     stop, noise = threading.Event(), random.Random(3)
 
     def write() -> None:
-        number = 22
+        number = _lines(store, run_ids[0])
         while not stop.wait(1.0):
             number += 1
             for run_id in run_ids:
@@ -134,10 +142,15 @@ def report(name: str, values: list[Took]) -> None:
     )
 
 
+def _followers(store: RunStore) -> Followers:
+    """As the server makes them for its list."""
+    return Followers(Backend(store=store, providers=list), live_cells=FEW_CELLS)
+
+
 def open_once(root: Path) -> None:
     """In a fresh process: the first answer of a server that has just started."""
     store = RunStore(root)
-    rows = RunRows(store, Followers(Backend(store=store, providers=list)))
+    rows = RunRows(store, _followers(store))
     live = LiveTable(store, rows)
     took = ms(lambda: answer(live, RunTableQuery()))
     megabytes = psutil.Process().memory_info().rss / 2**20
@@ -147,7 +160,7 @@ def open_once(root: Path) -> None:
 def serve(root: Path, live_ids: list[str], *, rounds: int, minutes: float) -> None:
     """Questions and looks of the side bar while the live runs grow."""
     store = RunStore(root)
-    rows = RunRows(store, Followers(Backend(store=store, providers=list)))
+    rows = RunRows(store, _followers(store))
     rows.open()
     report("side bar's first look", [ms(rows.look)])
     live = LiveTable(store, rows)
@@ -206,7 +219,7 @@ def measure(root: Path, arguments: argparse.Namespace) -> None:
     noise, store = random.Random(7), RunStore(root)
     for number in range(0 if store.ids() else arguments.runs):
         make(store, number, noise=noise, is_live=number >= arguments.runs - arguments.live)
-    rows = RunRows(store, Followers(Backend(store=store, providers=list)))
+    rows = RunRows(store, _followers(store))
     table = LiveTable(store, rows).table
     report("reading every journal that has grown", [ms(table.look)])
     command = [sys.executable, "-m", "tests.benchmarks.runs.table", "--open", str(root)]

@@ -10,6 +10,7 @@ import pytest
 from llmops_kernel.errors import RunStateError
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
 from llmops_kernel.server.runs.followers import Followers
+from llmops_kernel.server.runs.kept_panels import read_kept
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
@@ -84,4 +85,24 @@ def test_a_long_journal_is_listed_once_it_was_read(store: RunStore, followers: F
     page.look()
     assert page.runs["r-1"]["progress"]["done"] == 2
     assert len(followers) == 0
+    page.feed.close()
+
+
+def test_a_list_holds_few_rows_of_live_runs_and_keeps_the_panels_of_ended_ones(
+    store: RunStore,
+) -> None:
+    make_run(store, "live-1", steps=700, ended=None)
+    make_run(store, "done-1", steps=700)
+    followers = Followers(Backend(store=store), min_rows=5, live_cells=100)
+    page = Page(RunsFeed(RunRows(store, followers)))
+    page.look()
+    assert page.runs["live-1"]["progress"]["done"] == 700
+    with followers.watching("live-1") as watched:
+        assert watched.num_rows <= 300
+    kept = read_kept("done-1", fingerprint=store.fingerprint("done-1"))
+    assert kept is not None
+    assert kept.panel["every_row"]
+    worker(store, "live-1").emit(step(701))
+    page.look()
+    assert page.runs["live-1"]["progress"]["done"] == 701
     page.feed.close()

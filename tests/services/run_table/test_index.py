@@ -137,3 +137,17 @@ def test_hidden_runs_are_listed_only_when_asked_for(store):
     assert [row.run_id for row in list_rows(store, Query()).rows] == ["a-1"]
     assert len(list_rows(store, Query(hidden=True)).rows) == 2
     assert len(list_rows(store, Query(hidden=True), limit=1).rows) == 1
+
+
+def test_runs_that_somebody_follows_do_not_hold_up_the_reading_of_others(store):
+    live = [f"live-{number}" for number in range(3)]
+    for run_id in live:
+        add(store, run_id, state=None, created_s=9)
+    table = RunTable(store)
+    table.look()
+    for number in range(3):
+        add(store, f"old-{number}", created_s=number + 1)
+    for _ in range(3):  # There is time for one run in each look.
+        table.look(check_s=0, followed=frozenset(live))
+    assert sorted(found(table)) == [*live, "old-0", "old-1", "old-2"]
+    assert not table.is_reading

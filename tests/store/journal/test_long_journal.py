@@ -38,6 +38,7 @@ def reader(folder: Path, *, part_bytes: int = 5_000) -> tuple[TrainingView, Long
         view,
         run_id=RUN_ID,
         max_cells=20_000,
+        long_cells=20_000,
         part_bytes=part_bytes,
         keep_bytes=KEEP_BYTES,
     )
@@ -137,3 +138,19 @@ def test_seen_numbers(numbers: list[int], expected: tuple[int, list[int]]) -> No
     assert not any(seen.add(number) for number in numbers)
     assert seen.state() == expected
     assert not any(SeenNumbers(*seen.state()).add(number) for number in numbers)
+
+
+def test_who_shows_no_rows_holds_few_until_the_journal_is_long(folder: Path) -> None:
+    append(folder, start(total=2500, seq=1), *steps(1, 2000))
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    counts = {}
+    for keep_bytes in (size // 2, 2 * size):
+        view = TrainingView()
+        LongJournal(
+            folder, view, run_id=RUN_ID, max_cells=100, part_bytes=5_000, keep_bytes=keep_bytes
+        ).read()
+        assert view.summary() == TrainingView(FolderTail(folder).read()).summary()
+        counts[keep_bytes] = len(view.steps)
+        forget(RUN_ID)
+    long, short = counts[size // 2], counts[2 * size]
+    assert short <= 300 < 1000 <= long

@@ -87,7 +87,7 @@ def test_a_stride_is_a_power_of_two(spans, max_rows, stride):
     assert stride_for(spans, max_rows=max_rows) == stride
 
 
-CELLS = 30 * MIN_ROWS
+CELLS = 30_000
 
 
 def thinned(events) -> tuple[TrainingView, TrainingView]:
