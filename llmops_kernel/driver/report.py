@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from llmops_kernel.driver.folders import open_journal, visible_journal
+from llmops_kernel.driver.folders import only_on_node, open_journal, visible_journal
 from llmops_kernel.driver.journal_copies import RECALL_S, recall, store
 from llmops_kernel.driver.process_times import driver_times
 from llmops_kernel.errors import LLMOpsError
@@ -22,6 +22,7 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.store.logs.run_lines import RunLines
+from llmops_kernel.store.outputs.parts import announced
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.warm.start_report import start_report
 
@@ -31,7 +32,7 @@ class DriverReport:
 
     def __init__(self, spec: RunSpec, *, logs: Path | None) -> None:
         """`logs`: Ray's log folder of this node."""
-        self._spec = spec
+        self._spec, self._logs = spec, logs
         self._journal = open_journal(spec, "driver", logs=logs)
         self._lines = RunLines()
         target = visible_journal(spec, logs=logs)
@@ -63,6 +64,11 @@ class DriverReport:
 
     def warn(self, message: str, remedy: str = "") -> None:
         self.emit(WarningEvent(message=message, remedy=remedy))
+
+    def wrote(self, folder: Path, *, what: str, size_bytes: int | None) -> None:
+        """Journal an output in the run's own folder, which may be on this node only."""
+        journal = only_on_node(self._spec, logs=self._logs)
+        self.emit(announced(folder, what=what, size_bytes=size_bytes, journal=journal))
 
     def failed(self, failures: list[FailureEvent]) -> EndEvent:
         """Journal each failure; return the end that names the first."""

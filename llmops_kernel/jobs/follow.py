@@ -17,10 +17,12 @@ from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.journal.journal import FolderTail, merge
 from llmops_kernel.store.journal.long_journal import LongJournal
 from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.outputs.copies import to_copy
 from llmops_kernel.store.store import RunStore
 
 MAX_RECONNECT_S = 5.0
 DRAIN_S = 10.0
+COPY_S = 50.0
 LAST_LINES_S = 300.0
 """How long to ask for the last lines of a run that has ended, if its cluster does not answer."""
 SILENCE_S = 3.0
@@ -32,6 +34,9 @@ class Follower:
     Where the cluster does not share the disk, a thread fetches the journal from the dashboard and
     reconnects when the connection is lost.
     """
+
+    _is_mirrored = False
+    """Whether a thread has read the dashboard already."""
 
     def __init__(
         self,
@@ -124,9 +129,15 @@ class Follower:
         return not attempts or attempts[-1].number <= self.view.attempt
 
     def _keep_mirroring(self) -> None:
-        """Start the thread if it is needed: while the run runs, and again after a retry."""
-        if self._connection is None or self.is_over or self._closed.is_set():
+        """Start the thread if it is needed: while the run runs, and again after a retry.
+
+        Of a run that had ended before it goes on with outputs that were not copied in full.
+        """
+        if self._connection is None or self._closed.is_set():
             return
+        if self.is_over and (self._is_mirrored or not to_copy(self.view.outputs)):
+            return
+        self._is_mirrored = True
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
                 target=self._run_mirror,
@@ -140,12 +151,13 @@ class Follower:
         journal = self._store.folder(self.run_id).journal
         mirror = JournalMirror(connection, run_id=self.run_id, journal=journal)
         wait_s, over_since_s = 0.0, None
+        was_over = self.is_over
         with mirror:
             while not self._closed.wait(wait_s):
                 # Events before the end must not be missed because they are read after it.
                 over = self.is_over
                 reached = self._sync(mirror, everything=over)
-                if over and reached:
+                if over and (reached or was_over):
                     return
                 if over and over_since_s is None:
                     over_since_s = time.monotonic()
@@ -164,9 +176,14 @@ class Follower:
         return True
 
     def drain(self) -> list[AnyEvent]:
-        """Poll, after waiting a few seconds at most for events that the cluster still has."""
+        """Poll, after waiting a few seconds at most for events that the cluster still has.
+
+        For its small outputs, which are copied then, it waits up to a minute.
+        """
         if self._thread is not None and self.is_over:
             self._thread.join(DRAIN_S)
+            if to_copy(self.view.outputs):
+                self._thread.join(COPY_S)
         return self.poll()
 
     def follow(

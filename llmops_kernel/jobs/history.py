@@ -1,4 +1,4 @@
-"""Archives journals and logs of runs before their cluster is suspended or deleted."""
+"""Archives journals, logs and small outputs of runs before their cluster is suspended."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from llmops_kernel.providers.protocol import ClusterAction, ClusterProvider, Pro
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.files import store_errors, write_whole
 from llmops_kernel.store.journal.journal import StreamTail
+from llmops_kernel.store.outputs.copies import output_events, to_copy
 from llmops_kernel.store.record.record import Attempt
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
@@ -181,11 +182,11 @@ def runs_to_archive(
         for spelling in spellings
         for summary in list_runs(store, cluster=spelling, hidden=True)
         if not _is_home(store, summary.run_id, is_over=summary.state in _OVER)
-        and not _is_older(store, summary.run_id, since_s)
+        and not is_older(store, summary.run_id, since_s)
     )
 
 
-def _is_older(store: RunStore, run_id: str, since_s: float | None) -> bool:
+def is_older(store: RunStore, run_id: str, since_s: float | None) -> bool:
     with suppress(LLMOpsError):
         last = max((attempt.submitted_s for attempt in store.attempts(run_id)), default=None)
         return last is not None and since_s is not None and last < since_s - _CLOCKS_S
@@ -218,7 +219,8 @@ def _is_home(store: RunStore, run_id: str, *, is_over: bool) -> bool:
             return False
         folder = store.folder(run_id)
         attempts = store.attempts(run_id)
-        return all(saved_log(folder, attempt.number).exists() for attempt in attempts)
+        has_logs = all(saved_log(folder, attempt.number).exists() for attempt in attempts)
+        return has_logs and not to_copy(output_events(folder))
     return True
 
 
@@ -227,6 +229,8 @@ def _save(store: RunStore, run_id: str, client: JobsClient, nodes: Sequence[str]
     last = _last_lines(client, run_id, nodes)
     with JournalMirror(client.connection, run_id=run_id, journal=journal) as mirror:
         mirror.sync(everything=True)
+    if mirror.not_copied is not None:
+        raise mirror.not_copied
     for stream, seq in last.items():
         here = [event.seq for event in StreamTail(journal / f"{stream}.jsonl").read()]
         if max(here, default=0) < seq:

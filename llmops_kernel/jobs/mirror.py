@@ -1,4 +1,7 @@
-"""Copies the journal that a run writes on the cluster's nodes to the run folder, over HTTP."""
+"""Copies the journal that a run writes on the cluster's nodes to the run folder, over HTTP.
+
+At the run's end its small outputs are copied as well.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from typing import Self
 from llmops_kernel.errors import ClusterUnreachableError, LLMOpsError, StoreError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.observer import journal_lock
+from llmops_kernel.jobs.outputs.copying import copy_outputs
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.store.journal.journal import numbered_lines, read_lines
+from llmops_kernel.store.paths import RunFolder
 
 TAIL_LINES = 256
 """Lines of one request; when they do not reach back to what is known, the whole file is read."""
@@ -113,6 +118,8 @@ class JournalMirror:
         self._unwritten: dict[str, list[Row]] = {}
         self._discover_due_s = 0.0
         self._lock = threading.Lock()
+        self.not_copied: StoreError | None = None
+        """Why outputs are not here, if trying again would not help."""
 
     def __enter__(self) -> Self:
         return self
@@ -128,14 +135,17 @@ class JournalMirror:
     def sync(self, *, everything: bool = False) -> list[AnyEvent]:
         """Copy new lines to the run folder; return the events that could not be written there.
 
-        `everything` reads each file now, as after the end of a run. Raises
-        ClusterUnreachableError.
+        `everything` reads each file now, as after the end of a run, and then copies its small
+        outputs. Raises ClusterUnreachableError.
         """
         with self._lock:
             try:
                 if self._client is None:
                     self._client = JobsClient(self._connect())
-                return self._round(self._client, everything=everything)
+                refused = self._round(self._client, everything=everything)
+                if everything and not refused:
+                    self._copy_outputs(self._client)
+                return refused
             except LLMOpsError:
                 self.close()  # The route may be another one by the next round.
                 raise
@@ -163,6 +173,14 @@ class JournalMirror:
             raise refused
         refused_lines = [rows for stream, rows in read.items() if self._unwritten[stream]]
         return read_lines(b"".join(line + b"\n" for rows in refused_lines for _, line in rows))
+
+    def _copy_outputs(self, client: JobsClient) -> None:
+        """Raises ClusterUnreachableError; the next call goes on where this one ended."""
+        if self.not_copied is None:
+            try:
+                copy_outputs(client, RunFolder(self._journal.parent))
+            except StoreError as error:
+                self.not_copied = error
 
     def _discover(self, client: JobsClient) -> None:
         """Find new files. Raises ClusterUnreachableError; a node that hangs is left out."""

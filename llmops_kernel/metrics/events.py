@@ -283,12 +283,29 @@ class QueueEvent(Event):
     """How many Ray jobs wait, this one included."""
 
 
+class OutputFile(BaseModel):
+    """A file of an output that clients can copy."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str
+    """Path below the output's folder, with `/`."""
+    size_bytes: int
+    sha256: str
+
+
 class OutputEvent(Event):
     kind: Literal["output"] = "output"
     path: str
     what: str
     """`adapter`, `model`, `merged_model`."""
     size_bytes: int | None = None
+    place: Literal["", "node"] = ""
+    """`node`: only on a node of the cluster, and lost with it. Empty: elsewhere, or not known."""
+    files: tuple[OutputFile, ...] = ()
+    """Its files, if they are small enough that clients copy them."""
+    copied_from: str = ""
+    """Where the run wrote it, if a client has copied it from there to `path`."""
 
 
 class HoldEvent(Event):

@@ -59,6 +59,25 @@ class EditEffect(BaseModel):
         return bool(self.stops) or self.kind in (EditKind.RESTART, EditKind.REPLACE)
 
 
+class OutputStorage(BaseModel):
+    """Where the nodes of a cluster write what runs leave behind."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    runs: str | None
+    """Folder or bucket that outlives the cluster; None: only the nodes' disks."""
+    copied_bytes: int
+    """Without `runs`: size up to which an output is copied to the run folder."""
+
+
+@runtime_checkable
+class SupportsOutputStorage(Protocol):
+    """A provider whose nodes do not share the client's disk."""
+
+    def output_storage(self, name: str) -> OutputStorage:
+        """Return where outputs are. Raises ClusterNotFoundError."""
+
+
 class RenderedTemplate(Protocol):
     """The manifest of a template."""
 

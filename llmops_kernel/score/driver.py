@@ -113,7 +113,10 @@ class ScoreDriver:
         LiveReport.evaluation(self._report, metrics, rows=totals.num_rows)
         self._report.phase("evaluate", "end")
         size = sum(one.num_bytes for one in ledger.finished)
-        self._report.emit(OutputEvent(path=sink.url, what="scores", size_bytes=size))
+        if self._config.output.url:
+            self._report.emit(OutputEvent(path=sink.url, what="scores", size_bytes=size))
+        else:
+            self._report.wrote(Path(sink.url), what="scores", size_bytes=size)
         message = ""
         if totals.num_errors:
             message = (

@@ -12,6 +12,7 @@ from llmops_kernel.config.reading.templates import find_template, load_cluster_t
 from llmops_kernel.errors import ClusterDeadError, ClusterStateError, ClusterUnreachableError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.history import Way, archive_before, stop_after_archiving
+from llmops_kernel.jobs.outputs.loss import only_copies
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,
@@ -73,9 +74,25 @@ class ClusterAccess:
                 remedy=info.remedy or f"llmops up {self.name}",
             ) from error
 
-    def preview(self, action: ClusterAction | str) -> ActionPreview:
-        """Return what an action would stop and keep."""
-        return self.provider.preview(self.name, ClusterAction(action))
+    def preview(
+        self, action: ClusterAction | str, *, store: RunStore | None = None
+    ) -> ActionPreview:
+        """Return what an action would stop and keep, and which outputs have no other copy."""
+        wanted = ClusterAction(action)
+        found = self.provider.preview(self.name, wanted)
+        if not self._ends_nodes(wanted):
+            return found
+        kept = store or RunStore()
+        if not (lost := only_copies(kept, self.name, since_s=self.info.created_s)):
+            return found
+        stops = (*found.stops, *lost)
+        return found.model_copy(update={"stops": stops, "needs_confirmation": True})
+
+    def _ends_nodes(self, action: ClusterAction) -> bool:
+        if self.provider.shares_disk:
+            return False
+        ends = action in (ClusterAction.SUSPEND, ClusterAction.DELETE)
+        return ends or self.provider.ends_head(self.name, action)
 
     def stop(
         self,

@@ -41,6 +41,8 @@ class WorkerContext:
     """Folder for checkpoints and outputs; shared by all workers, unless there is a bucket."""
     bucket: Bucket | None = None
     """Bucket for checkpoints and outputs when `folder` is only on this node."""
+    visible: Path | None = None
+    """Where the dashboard shows the journal, if this node alone has `folder`: for small outputs."""
     workspace: Path
     """Folder that relative paths of the config start from."""
     fallback_workspaces: tuple[Path, ...] = ()

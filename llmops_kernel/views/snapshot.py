@@ -15,6 +15,7 @@ from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import column_names, columns_of, curve_of
 from llmops_kernel.views.figures import live_figures
 from llmops_kernel.views.panel_tables import member_table, sample_table
+from llmops_kernel.views.run_text.outputs import shown_outputs
 from llmops_kernel.views.run_text.state_text import state_text
 
 Json = dict[str, Any]
@@ -55,8 +56,8 @@ def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
         **beside_rows(view),
         "failures": [failure(f) for f in view.failures],
         "outputs": [
-            {"what": o.what.replace("_", " "), "path": o.path, "size": fmt.byte_size(o.size_bytes)}
-            for o in view.outputs
+            {"what": one.label, "path": one.path, "size": fmt.byte_size(one.size_bytes)}
+            for one in shown_outputs(view.outputs)
         ],
     }
 

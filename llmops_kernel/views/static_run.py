@@ -24,6 +24,7 @@ from llmops_kernel.views.columns import (
 from llmops_kernel.views.figures import compared_figures, figures
 from llmops_kernel.views.panel_tables import sample_table
 from llmops_kernel.views.run_text.names import called
+from llmops_kernel.views.run_text.outputs import shown_outputs
 from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.snapshot import (
     elapsed_s,
@@ -204,7 +205,7 @@ def rows(
         lines.append(("duration", fmt.seconds(took_s)))
     lines.append(("processes", processes_text(view) or fmt.DASH))
     lines += [(figure.label, figure.text) for figure in compared_figures(view)]
-    lines += [(o.what.replace("_", " "), o.path) for o in view.outputs]
+    lines += [(one.label, one.path) for one in shown_outputs(view.outputs)]
     return lines
 
 

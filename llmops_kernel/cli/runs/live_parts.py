@@ -20,6 +20,7 @@ from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import curve_of, points_of
 from llmops_kernel.views.figures import compared_figures, live_figures
 from llmops_kernel.views.panel_tables import member_table, sample_table
+from llmops_kernel.views.run_text.outputs import shown_outputs
 from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.snapshot import (
     describe,
@@ -282,7 +283,8 @@ def eval_table(view: RunView) -> Table:
 def output_table(view: RunView) -> Table:
     table = _table("Outputs")
     table.show_header = False
-    for event in view.outputs:
-        size = Text(fmt.byte_size(event.size_bytes), "dim")
-        table.add_row(Text(event.what.replace("_", " ")), Text(event.path, overflow="fold"), size)
+    for one in shown_outputs(view.outputs):
+        size = Text(fmt.byte_size(one.size_bytes), "dim")
+        path, note = Text(one.path, overflow="fold"), Text(one.note, "dim")
+        table.add_row(Text(one.what), path, size, note)
     return table

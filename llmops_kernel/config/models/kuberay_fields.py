@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from llmops_kernel.config.models.kuberay_pods import (
     HeadSettings,
@@ -15,6 +15,7 @@ from llmops_kernel.config.models.kuberay_pods import (
     Volume,
     WorkerGroup,
 )
+from llmops_kernel.config.models.quantity import Quantity, num_bytes
 from llmops_kernel.config.models.section import (
     CLUSTER_NAME_PATTERN,
     AnyTemplate,
@@ -33,13 +34,25 @@ class Autoscaling(Section):
     """Seconds after which an idle worker pod is removed. The head is never removed."""
 
 
+_MOST_COPIED_BYTES = 4 * 2**30
+
+
 class Storage(Section):
     """Where results are stored beyond the life of the pods."""
 
     runs: str | None = None
-    """Folder below a volume that all pods mount (`/mnt/team/llmops`), or a bucket URL (`s3://`, `gs://`): journals, checkpoints and outputs of runs; `null`: only in the pods, copied to each client that follows a run."""
+    """Folder below a volume that all pods mount (`/mnt/team/llmops`), or a bucket URL (`s3://`, `gs://`): journals, checkpoints and outputs of runs; `null`: only in the pods. Journals and small outputs are then copied to each client that follows a run."""
+    copy_outputs: Quantity = "256Mi"
+    """Without `runs`: outputs of runs up to this size are copied to the client's run folder, at most `4Gi`; `0` copies none. Larger ones are lost when the cluster is suspended or deleted."""
     volumes: tuple[Volume, ...] = ()
     """Mounted by the head and by all workers."""
+
+    @field_validator("copy_outputs")
+    @classmethod
+    def _at_most(cls, value: str) -> str:
+        if not 0 <= num_bytes(value) <= _MOST_COPIED_BYTES:
+            raise ValueError("0 to 4Gi: set storage.runs for larger outputs")
+        return value
 
 
 class Tls(Section):

@@ -32,6 +32,7 @@ _OWN_ENV: Final = {
     "RAY_START_HOOK": "it starts the warm workers; set warm.enabled=false to set it here",
     "LLMOPS_WARM_DIR": "set warm.enabled",
     "LLMOPS_RUN_STORAGE": "set storage.runs",
+    "LLMOPS_COPY_OUTPUTS": "set storage.copy_outputs",
     NODE_PRICE_ENV_VAR: "set price",
 }
 _OWN_MOUNTS: Final = ("/dev/shm", "/opt/llmops", "/var/run/llmops")

@@ -12,6 +12,7 @@ from llmops_kernel.errors import ClusterNotFoundError, ClusterStateError, Config
 from llmops_kernel.providers.capabilities import (
     EditEffect,
     GuardedCluster,
+    OutputStorage,
     RenderedTemplate,
     RightState,
     require_possible,
@@ -231,10 +232,7 @@ class KubeRayProvider(ClusterProvider):
         )
 
     def keep(self, name: str, *, for_s: float) -> ClusterInfo:
-        """Protect a cluster from its idle guard for `for_s` seconds.
-
-        Raises ClusterNotFoundError, KubeError.
-        """
+        """Keep idle guards away for `for_s` seconds. Raises ClusterNotFoundError, KubeError."""
         from llmops_kernel.providers.kuberay.life import lifecycle as changing
 
         changing.keep(self._find(name), for_s=for_s)
@@ -271,10 +269,7 @@ class KubeRayProvider(ClusterProvider):
         )
 
     def watch(self, name: str) -> None:
-        """Let guards of this user act on a cluster of somebody else.
-
-        Raises ClusterNotFoundError, KubeError.
-        """
+        """Let this user's guards act on somebody else's. Raises ClusterNotFoundError, KubeError."""
         from llmops_kernel.providers.kuberay.resource import own_clusters
 
         own_clusters.note(self._home, self._find(name).raycluster, is_guarded=True)
@@ -292,13 +287,16 @@ class KubeRayProvider(ClusterProvider):
         return ends_head(self._find(name), action)
 
     def head_is_gone(self, name: str) -> bool:
-        """Return whether the head's pod, and what was only in it, is lost.
-
-        Raises ClusterNotFoundError.
-        """
+        """Return whether the head's pod and its files are lost. Raises ClusterNotFoundError."""
         from llmops_kernel.providers.kuberay.life.guard import head_is_gone
 
         return head_is_gone(self._find(name))
+
+    def output_storage(self, name: str) -> OutputStorage:
+        """Return where its pods write outputs. Raises ClusterNotFoundError, KubeError."""
+        from llmops_kernel.providers.kuberay.resource.output_storage import output_storage_of
+
+        return output_storage_of(self._find(name).raycluster)
 
     def render(self, template: AnyTemplate, *, namespace: str | None = None) -> RenderedTemplate:
         """Return the manifest that `up` would create, without asking the API server."""

@@ -30,6 +30,7 @@ from llmops_kernel.services.submission import Submission
 from llmops_kernel.store.deletion import folder_size
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.views.run_text.outputs import shown_outputs
 
 
 def list_runs(rows: RunRows, *, hidden: bool = False) -> list[RunRow]:
@@ -58,7 +59,9 @@ def detail(followers: Followers, ref: str, *, root: Path) -> RunDetail:
             git=_git(record),
             files=sorted(record.files),
             attempts=[_attempt(run, view, attempt) for attempt in run.attempts],
-            outputs=[_output(event.what, event.path, root=root) for event in view.outputs],
+            outputs=[
+                _output(one.label, one.path, root=root) for one in shown_outputs(view.outputs)
+            ],
             checkpoints=[_output("checkpoint", e.path, root=root) for e in view.checkpoints],
             folder=str(folder.root),
             contents_path=contents_path(folder.root, root),

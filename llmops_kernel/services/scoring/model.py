@@ -101,7 +101,9 @@ def _newest(store: RunStore) -> str:
 
 
 def _output(store: RunStore, run_id: str) -> OutputEvent | None:
-    outputs = {one.what: one for one in view_of(store, run_id).outputs}
+    # On the cluster's nodes: where its copy in the run folder is, no worker can read it.
+    written = [one for one in view_of(store, run_id).outputs if not one.copied_from]
+    outputs = {one.what: one for one in written}
     return next((outputs[what] for what in MODEL_OUTPUTS if what in outputs), None)
 
 

@@ -15,6 +15,7 @@ from llmops_kernel.driver import checkpoint_folders as checkpoint
 from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import OutputEvent
+from llmops_kernel.store.outputs.parts import announced
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.parallelism.fsdp import gather_on_save
 
@@ -42,7 +43,7 @@ def save(
     (folder / "README.md").write_text(model_card(config, figures, run_id=context.run_id))
     what = config.method.saves
     location = _stored(folder, config.output.url, context.run_id, context=context)
-    context.emit(OutputEvent(path=location, what=what, size_bytes=checkpoint.size_bytes(folder)))
+    context.emit(_announced(folder, location, what, context=context))
     if config.output.merge_adapter and config.method.saves == "adapter":
         _save_merged(trainer, tokenizer, config, context)
 
@@ -56,9 +57,14 @@ def _save_merged(
     tokenizer.save_pretrained(folder)
     name = f"{context.run_id}-merged"
     location = _stored(folder, config.output.url, name, context=context)
-    context.emit(
-        OutputEvent(path=location, what="merged_model", size_bytes=checkpoint.size_bytes(folder))
-    )
+    context.emit(_announced(folder, location, "merged_model", context=context))
+
+
+def _announced(folder: Path, location: str, what: str, *, context: WorkerContext) -> OutputEvent:
+    size = checkpoint.size_bytes(folder)
+    if location != str(folder):
+        return OutputEvent(path=location, what=what, size_bytes=size)
+    return announced(folder, what=what, size_bytes=size, journal=context.visible)
 
 
 def _stored(folder: Path, url: str | None, name: str, *, context: WorkerContext) -> str:

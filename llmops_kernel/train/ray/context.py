@@ -62,6 +62,7 @@ def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
         use_gpu=use_gpu,
         folder=run_folder(spec).root,
         bucket=open_bucket(spec.run_id),
+        visible=folders.only_on_node(spec, logs=compat.ray_logs()),
         workspace=Path.cwd(),
         fallback_workspaces=fallback,
         cache=shared_cache if shared_cache and shared_cache.is_dir() else None,

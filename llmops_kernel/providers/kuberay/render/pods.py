@@ -6,11 +6,13 @@ from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.kuberay_pods import HeadSettings, PodSettings, WorkerGroup
+from llmops_kernel.config.models.quantity import num_bytes
 from llmops_kernel.config.models.section import NodePrice
 from llmops_kernel.providers.kuberay.render import storage, tls, warm_files
 from llmops_kernel.providers.kuberay.render.overlay import overlaid
 from llmops_kernel.providers.kuberay.render.placement import placement
 from llmops_kernel.providers.kuberay.resource import names
+from llmops_kernel.store.outputs.parts import COPY_LIMIT_ENV_VAR, DEFAULT_LIMIT_BYTES
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 
 Raw = dict[str, Any]
@@ -132,6 +134,8 @@ def _environment(template: KubeRayTemplate, settings: PodSettings) -> dict[str, 
         env |= tls.environment()
     if template.storage.runs:
         env[RUN_STORAGE_ENV_VAR] = template.storage.runs
+    if (copied_bytes := num_bytes(template.storage.copy_outputs)) != DEFAULT_LIMIT_BYTES:
+        env[COPY_LIMIT_ENV_VAR] = str(copied_bytes)
     if template.warm.enabled:
         env |= warm_files.environment(template.warm.preload, python_path=given.get("PYTHONPATH"))
     return env

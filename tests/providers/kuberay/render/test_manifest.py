@@ -218,6 +218,9 @@ def test_volumes_of_all_and_of_a_group():
     assert volumes[mounts["/ram"]["name"]] == ram
     assert volumes["shm"]["emptyDir"]["sizeLimit"] == "2Gi"
     assert env(pod)["LLMOPS_RUN_STORAGE"] == env(head(manifest))["LLMOPS_RUN_STORAGE"]
+    assert "LLMOPS_COPY_OUTPUTS" not in env(pod), "the default changes no pod"
+    limited = made(storage={"copy_outputs": "1Gi"})
+    assert env(worker(limited))["LLMOPS_COPY_OUTPUTS"] == str(2**30)
     assert "/scratch" not in {
         m["mountPath"] for m in head(manifest)["containers"][0]["volumeMounts"]
     }

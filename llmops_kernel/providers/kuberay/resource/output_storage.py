@@ -1,0 +1,18 @@
+"""Where the pods of a RayCluster write outputs of runs, from the environment of its head."""
+
+from __future__ import annotations
+
+from llmops_kernel.providers.capabilities import OutputStorage
+from llmops_kernel.providers.kuberay.resource.objects import Obj, dig
+from llmops_kernel.store.outputs.parts import COPY_LIMIT_ENV_VAR, limit_of
+from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
+
+
+def output_storage_of(raycluster: Obj) -> OutputStorage:
+    """Read it from what was applied: a template may have changed since."""
+    containers = dig(raycluster, "spec", "headGroupSpec", "template", "spec", "containers") or [{}]
+    given = {one["name"]: one.get("value") or "" for one in containers[0].get("env") or []}
+    return OutputStorage(
+        runs=given.get(RUN_STORAGE_ENV_VAR) or None,
+        copied_bytes=limit_of(given.get(COPY_LIMIT_ENV_VAR, "")),
+    )

@@ -1,0 +1,141 @@
+"""Small outputs of a run in parts beside its journal, from where clients copy them.
+
+The dashboard returns whole files only, so a file is cut into parts: an interrupted copy goes on
+with the next part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from llmops_kernel.metrics.events import OutputEvent, OutputFile
+
+COPY_LIMIT_ENV_VAR: Final = "LLMOPS_COPY_OUTPUTS"
+"""Bytes of the largest output that is offered; set on the nodes by the cluster template."""
+DEFAULT_LIMIT_BYTES: Final = 256 * 2**20
+MAX_LIMIT_BYTES: Final = 4 * 2**30
+MAX_FILES: Final = 1000
+PART_BYTES: Final = 8 * 2**20
+NODE_BYTES: Final = 2**30
+"""Parts of all runs that one node keeps; those of the oldest runs go first."""
+FOLDER: Final = "outputs"
+
+
+def copy_limit_bytes() -> int:
+    """Return the limit of this node."""
+    return limit_of(os.environ.get(COPY_LIMIT_ENV_VAR, ""))
+
+
+def limit_of(value: str) -> int:
+    """Return the limit that a node's environment sets; empty: the default."""
+    return min(int(value), MAX_LIMIT_BYTES) if value.isdigit() else DEFAULT_LIMIT_BYTES
+
+
+def part_names(file: OutputFile) -> list[str]:
+    """Return the parts of a file, in order; none for an empty one."""
+    return [f"{file.sha256}.{number:03}" for number in range(-(-file.size_bytes // PART_BYTES))]
+
+
+def part_bytes(file: OutputFile, number: int) -> int:
+    """Return the size of one part, counted from 0."""
+    return min(PART_BYTES, file.size_bytes - number * PART_BYTES)
+
+
+def announced(
+    folder: Path, *, what: str, size_bytes: int | None, journal: Path | None
+) -> OutputEvent:
+    """Return the event of an output; a small one that only this node has is offered to clients.
+
+    `journal` is the folder that the dashboard shows; None for an output that others have, too.
+    """
+    path = str(folder)
+    if journal is None:
+        return OutputEvent(path=path, what=what, size_bytes=size_bytes)
+    files = offer(folder, journal=journal, limit_bytes=copy_limit_bytes())
+    return OutputEvent(path=path, what=what, size_bytes=size_bytes, place="node", files=files)
+
+
+def offer(folder: Path, *, journal: Path, limit_bytes: int) -> tuple[OutputFile, ...]:
+    """Write the files of an output as parts beside `journal`, and return them.
+
+    Returns nothing, and writes nothing, where they are more than the limit or the disk is full.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    size = sum(path.stat().st_size for path in paths)
+    if not paths or size > limit_bytes or len(paths) > MAX_FILES:
+        return ()
+    written: list[Path] = []
+    try:
+        _make_room(journal, size)
+        (journal / FOLDER).mkdir(parents=True, exist_ok=True)
+        return tuple(_offered(path, folder, journal / FOLDER, written) for path in paths)
+    except OSError:
+        for part in written:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        return ()
+
+
+def _offered(path: Path, folder: Path, target: Path, written: list[Path]) -> OutputFile:
+    name = path.relative_to(folder).as_posix()
+    file = OutputFile(name=name, size_bytes=path.stat().st_size, sha256=file_sha256(path))
+    for part, data in zip(part_names(file), _chunks(path), strict=True):
+        if (target / part).exists():
+            continue  # Another output of the run has the same file, as a tokenizer.
+        scratch = target / f".{part}"
+        written += [scratch, target / part]
+        scratch.touch(mode=0o600)
+        scratch.write_bytes(data)
+        scratch.rename(target / part)
+    return file
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        while data := stream.read(PART_BYTES):
+            yield data
+
+
+def _make_room(journal: Path, size_bytes: int) -> None:
+    """Delete parts of the oldest other runs until the new ones fit in."""
+    others = [path for path in journal.parent.glob(f"*/{FOLDER}") if path.parent != journal]
+    sizes = {path: _size(path) for path in sorted(others, key=_age)}
+    total = sum(sizes.values())
+    for path, its_bytes in sizes.items():
+        if total + size_bytes <= NODE_BYTES:
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        total -= its_bytes
+
+
+def _age(path: Path) -> float:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _size(folder: Path) -> int:
+    return sum(_file_size(path) for path in _entries(folder))
+
+
+def _entries(folder: Path) -> Sequence[Path]:
+    with suppress(OSError):
+        return list(folder.iterdir())
+    return ()
+
+
+def _file_size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
