@@ -1144,6 +1144,9 @@ export interface PanelSamples {
   /** `after 1,200 rows`, `at step 40`; empty before there are samples. */
   at: string;
   history: PanelSampledRow[];
+  /** Place of the first row among all samples of that evaluation. */
+  first: number;
+  total: number;
 }
 
 /** A row that was answered more than once, oldest answer first. */

@@ -11,15 +11,23 @@ from llmops_kernel.views import format as fmt
 from llmops_kernel.views.run_text.sample_history import sample_history
 
 Json = dict[str, Any]
+SAMPLE_PAGE = 50
+"""So many samples are sent at once; a screen asks for the next ones."""
 _FIRST = ("row", "prompt", "prediction", "reference")
 _LABELS = {"prediction": "answer"}
 
 
-def sample_table(view: RunView) -> Json:
-    """Return the newest samples: one row each, a column for each field of them."""
+def sample_table(view: RunView, *, first: int = 0, most: int | None = None) -> Json:
+    """Return the newest samples: one row each, a column for each field of them.
+
+    `most` of them from `first` on; `total` says how many there are.
+    """
     event = view.sampled
     if event is None:
-        return {"at": "", "columns": [], "rows": [], "history": []}
+        return {"at": "", "columns": [], "rows": [], "history": [], "first": first, "total": 0}
+    samples = event.samples[first:] if most is None else event.samples[first : first + most]
+    places = range(first + 1, first + 1 + len(samples))
+    shown = [sample.get("row") or f"{place}" for place, sample in zip(places, samples, strict=True)]
     given = dict.fromkeys(name for sample in event.samples for name in sample)
     names = [name for name in _FIRST if name in given]
     names += [name for name in given if name not in names]
@@ -30,8 +38,10 @@ def sample_table(view: RunView) -> Json:
     return {
         "at": at,
         "columns": [_LABELS.get(name, name.replace("_", " ")) for name in names],
-        "rows": [[sample.get(name, fmt.DASH) for name in names] for sample in event.samples],
-        "history": sample_history(view),
+        "rows": [[sample.get(name, fmt.DASH) for name in names] for sample in samples],
+        "history": sample_history(view, shown),
+        "first": first,
+        "total": len(event.samples),
     }
 
 

@@ -14,7 +14,7 @@ from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import column_names, columns_of, curve_of
 from llmops_kernel.views.figures import live_figures
-from llmops_kernel.views.panel_tables import member_table, sample_table
+from llmops_kernel.views.panel_tables import SAMPLE_PAGE, member_table, sample_table
 from llmops_kernel.views.run_text.outputs import shown_outputs
 from llmops_kernel.views.run_text.state_text import state_text
 
@@ -48,7 +48,7 @@ def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
         "waterfall": waterfall(view, now_s=now_s),
         "processes": processes_text(view),
         "eval_rows": eval_rows(view),
-        "samples": sample_table(view),
+        "samples": sample_table(view, most=SAMPLE_PAGE),
         "members": member_table(view),
         "saves": kind_named(view.kind).saves,
         "warnings": warnings(view),

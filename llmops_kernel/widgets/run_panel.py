@@ -15,6 +15,7 @@ import traitlets
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views.columns import PackedRows
+from llmops_kernel.views.panel_tables import SAMPLE_PAGE, sample_table
 from llmops_kernel.views.run_text.names import name_of
 from llmops_kernel.views.snapshot import snapshot
 from llmops_kernel.widgets.source import LiveRun
@@ -49,6 +50,8 @@ class RunPanel(anywidget.AnyWidget):
     log = traitlets.Unicode("").tag(sync=True)
     notice = traitlets.Dict().tag(sync=True)
     """`{"message", "remedy"}` about the panel itself: the cluster does not answer, say."""
+    can_page = traitlets.Bool(True).tag(sync=True)
+    """Samples that are not shown can be asked for."""
     columns = traitlets.Bytes(b"").tag(sync=True, to_json=_pack_all)
 
     def __init__(self, run: LiveRun, *, clock: Any = time.time) -> None:
@@ -145,9 +148,17 @@ class RunPanel(anywidget.AnyWidget):
             self.seen = True
         elif kind == "resync":
             self.send({"kind": "rows", "first": 0}, buffers=[self.all_rows()])
+        elif kind == "samples":
+            self._send_samples(content.get("first"))
         elif kind == "stop":
             # Stopping talks to the cluster; the kernel must stay free for other messages.
             threading.Thread(target=self._stop, name="llmops-stop", daemon=True).start()
+
+    def _send_samples(self, first: Any) -> None:
+        if isinstance(first, int) and first >= 0:
+            with self._lock:
+                page = sample_table(self.view, first=first, most=SAMPLE_PAGE)
+            self.send({"kind": "samples", "page": page})
 
     def _stop(self) -> None:
         self._show_stop(asked=True)

@@ -13,10 +13,11 @@ from urllib.parse import quote
 import pytest
 
 from llmops_kernel.kinds.train import COLUMNS
+from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.package.packages import build
 from llmops_kernel.store.package.workspace import scan
 from llmops_kernel.store.store import RunStore
-from tests.server.runs import add_attempt, make_run
+from tests.server.runs import add_attempt, make_run, worker
 
 Ask = Callable[..., Awaitable[Any]]
 
@@ -220,3 +221,16 @@ async def test_runs_of_benchmarks_are_listed_only_when_asked_for(ask: Ask, store
     assert [row["run_id"] for row in rows] == ["r-1"]
     _, rows = await ask("runs?all=1")
     assert [(row["run_id"], row["hidden"]) for row in rows] == [("r-1", False), ("bench-1", True)]
+
+
+async def test_samples_come_page_by_page(store: RunStore, ask: Ask) -> None:
+    make_run(store, "r-1", steps=2, ended=None)
+    samples = tuple({"row": f"{n}", "prompt": "p", "prediction": "a"} for n in range(10_000))
+    worker(store, "r-1").emit(EvalEvent(step=2, metrics={}, samples=samples))
+    status, page = await ask("runs/r-1/samples?first=9990")
+    assert (status, page["first"], page["total"], page["at"]) == (200, 9990, 10_000, "at step 2")
+    assert [row[0] for row in page["rows"]] == [f"{n}" for n in range(9990, 10_000)]
+    assert len((await ask("runs/r-1/samples"))[1]["rows"]) == 50
+    status, answer = await ask("runs/r-1/samples?first=-1")
+    assert status == 422
+    assert "first must not be negative" in answer["message"]

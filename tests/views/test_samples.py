@@ -7,6 +7,7 @@ import struct
 import warnings
 from html.parser import HTMLParser
 
+import pytest
 from rich.console import Console
 
 from llmops_kernel.cli.runs.live import line_of
@@ -113,7 +114,28 @@ def test_samples_are_a_table_with_the_known_fields_first() -> None:
     assert found["at"] == "after 120 rows"
     assert found["columns"] == ["row", "prompt", "answer", "reference", HOSTILE]
     assert found["rows"] == [list(SAMPLE.values())]
-    assert sample_table(ScoreView()) == {"at": "", "columns": [], "rows": [], "history": []}
+    assert sample_table(ScoreView())["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("first", "most", "rows", "known"),
+    [
+        (0, None, range(1, 121), 20),
+        (0, 50, range(1, 51), 20),
+        (100, 50, range(101, 121), 20),
+        (115, 50, range(116, 121), 5),
+        (120, 50, range(0), 0),
+    ],
+)
+def test_samples_come_page_by_page(first: int, most: int | None, rows: range, known: int) -> None:
+    def report(step: int) -> EvalEvent:
+        samples = tuple({"row": f"{n}", "prediction": f"{step} {n}"} for n in range(1, 121))
+        return EvalEvent(step=step, metrics={}, samples=samples, seq=step, stream="1-worker-1")
+
+    found = sample_table(TrainingView([start(), report(2), report(3)]), first=first, most=most)
+    assert found["rows"] == [[f"{n}", f"3 {n}"] for n in rows]
+    assert (found["first"], found["total"]) == (first, 120)
+    assert [one["row"] for one in found["history"]] == [f"{n}" for n in rows[:known]]
 
 
 def test_a_training_run_has_samples_too() -> None:

@@ -98,6 +98,17 @@ def test_browser_asks_for_all_rows_again(simulate: Any, opened: Any) -> None:
     assert rows(buffers[0]) == [1, 2, 3, 4, 5]
 
 
+def test_browser_asks_for_the_next_samples(simulate: Any, opened: Any) -> None:
+    run = simulate(steps=5)
+    run.whole()
+    panel = Recorded(opened(run))
+    for first in (50, -1, "x", None):  # Only what a panel can ask is answered.
+        panel._handle_custom_msg({"kind": "samples", "first": first}, [])
+    ((content, _),) = panel.sent
+    assert (content["kind"], content["page"]["first"]) == ("samples", 50)
+    assert panel.can_page
+
+
 def test_refused_stop_is_reported_and_stays(simulate: Any, opened: Any) -> None:
     run = simulate(steps=5)
     run.start_up()

@@ -2,6 +2,7 @@ import * as React from 'react';
 
 import { renderPanel } from '../panelModule';
 import { IChartSettings } from '../tokens';
+import { PanelSamples } from '../wire';
 import { RunModel } from './model';
 import { PanelAdapter } from './panelAdapter';
 
@@ -12,13 +13,15 @@ export function LiveSection(props: {
   model: RunModel;
   stop: () => Promise<void>;
   charts: IChartSettings;
+  samples: (first: number) => Promise<PanelSamples>;
 }): JSX.Element {
   const host = React.useRef<HTMLDivElement>(null);
   React.useEffect(() => {
     if (!host.current) {
       return;
     }
-    const adapter = new PanelAdapter(props.model, props.stop, props.charts);
+    const { model, stop, charts, samples } = props;
+    const adapter = new PanelAdapter(model, stop, charts, samples);
     const erase = renderPanel(adapter, host.current);
     return () => {
       erase();

@@ -2,7 +2,7 @@ import { asTrouble } from '../api';
 import { IPanelModel, PanelCallback } from '../panelModule';
 import { nameOf } from '../runs/names';
 import { IChartSettings, Json } from '../tokens';
-import { Trouble } from '../wire';
+import { PanelSamples, Trouble } from '../wire';
 import { RunModel } from './model';
 
 /**
@@ -12,7 +12,8 @@ export class PanelAdapter implements IPanelModel {
   constructor(
     private model: RunModel,
     private stop: () => Promise<void>,
-    private charts: IChartSettings
+    private charts: IChartSettings,
+    private samples: (first: number) => Promise<PanelSamples>
   ) {
     model.changed.connect(this.onChanged, this);
     model.rowsChanged.connect(this.onRows, this);
@@ -32,6 +33,8 @@ export class PanelAdapter implements IPanelModel {
         return this.model.rows.view();
       case 'chart_settings':
         return this.charts.read();
+      case 'can_page':
+        return true;
       case 'notice':
         // The tab shows when the data may be out of date.
         return this._refusal ?? {};
@@ -54,6 +57,8 @@ export class PanelAdapter implements IPanelModel {
       this.onRows(this.model, 0);
     } else if (content.kind === 'stop') {
       void this.askForStop();
+    } else if (content.kind === 'samples') {
+      void this.askForSamples(content.first as number);
     } else if (content.kind === 'chart_settings') {
       this.charts.keep(content.value as Json);
     }
@@ -80,6 +85,17 @@ export class PanelAdapter implements IPanelModel {
     // From here on the run's own state says that it is stopping.
     this._stopAsked = false;
     this.onChanged();
+  }
+
+  private async askForSamples(first: number): Promise<void> {
+    try {
+      const page = await this.samples(first);
+      this.fire('msg:custom', { kind: 'samples', page });
+    } catch (error) {
+      this._refusal = asTrouble(error);
+      this._refusedIn = this.model.state?.row?.state;
+      this.fire('change:notice');
+    }
   }
 
   private onChanged(): void {

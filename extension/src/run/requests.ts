@@ -7,6 +7,7 @@ import {
   LogWindow,
   NotesBody,
   OperationInfo,
+  PanelSamples,
   ResubmitBody,
   RunDetail,
   RunPreview,
@@ -32,6 +33,14 @@ function query(
 
 export function detail(llmops: ILLMOps, runId: string): Promise<RunDetail> {
   return llmops.request(at(runId));
+}
+
+export function samples(
+  llmops: ILLMOps,
+  runId: string,
+  first: number
+): Promise<PanelSamples> {
+  return llmops.request(at(runId, `/samples${query({ first })}`));
 }
 
 export function preview(llmops: ILLMOps, runId: string): Promise<RunPreview> {

@@ -63,6 +63,7 @@ export function RunView(props: IProps): JSX.Element {
         model={model}
         stop={() => props.stop(model.runId)}
         charts={props.charts}
+        samples={first => requests.samples(props.llmops, model.runId, first)}
       />
     ),
     log: () => <LogSection {...props} isShown={tab === 'log'} />,

@@ -19,7 +19,7 @@ from llmops_kernel.version import VERSION
 
 MIN_ROWS = 5_000
 """A shorter journal is read as quickly."""
-_FORMAT = f"3 {VERSION}"
+_FORMAT = f"4 {VERSION}"
 
 
 @dataclass(frozen=True, kw_only=True)

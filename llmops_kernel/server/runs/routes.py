@@ -107,6 +107,16 @@ class RowsHandler(LLMOpsHandler):
             return [column["name"] for column in watched.columns], watched.rows()
 
 
+class SamplesHandler(LLMOpsHandler):
+    @protected
+    async def get(self, run_id: str) -> None:
+        """`first`: one page of the newest samples from that one on."""
+        first = self.query_int("first", 0)
+        if first < 0:
+            raise RequestError(f"first must not be negative, as {first} is", status=422)
+        self.reply(await self.run(work.samples, self.manager.followers, run_id, first=first))
+
+
 class FileHandler(LLMOpsHandler):
     @protected
     async def get(self, run_id: str) -> None:
@@ -142,6 +152,7 @@ ROUTES = [
     (r"runs/([^/]+)/retry", RetryHandler),
     (r"runs/([^/]+)/resubmit", ResubmitHandler),
     (r"runs/([^/]+)/rows", RowsHandler),
+    (r"runs/([^/]+)/samples", SamplesHandler),
     (r"runs/([^/]+)/file", FileHandler),
     (r"runs/([^/]+)/git-diff", GitDiffHandler),
 ]

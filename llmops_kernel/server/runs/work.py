@@ -15,6 +15,7 @@ from llmops_kernel.server.live.operations import Operations, Progress
 from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows, read_row
 from llmops_kernel.server.wire.common import OperationInfo
+from llmops_kernel.server.wire.panel import PanelSamples
 from llmops_kernel.server.wire.runs import (
     ResubmitBody,
     RunAttempt,
@@ -30,6 +31,7 @@ from llmops_kernel.services.submission import Submission
 from llmops_kernel.store.deletion import folder_size
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.views.panel_tables import SAMPLE_PAGE, sample_table
 from llmops_kernel.views.run_text.outputs import shown_outputs
 
 
@@ -66,6 +68,12 @@ def detail(followers: Followers, ref: str, *, root: Path) -> RunDetail:
             folder=str(folder.root),
             contents_path=contents_path(folder.root, root),
         )
+
+
+def samples(followers: Followers, ref: str, *, first: int) -> PanelSamples:
+    with followers.watching(ref) as watched, watched.lock:
+        page = sample_table(watched.view, first=first, most=SAMPLE_PAGE)
+        return PanelSamples.model_validate(page)
 
 
 def contents_path(path: Path, root: Path) -> str | None:

@@ -69,6 +69,9 @@ class PanelSamples(PanelTable):
     at: str
     """`after 1,200 rows`, `at step 40`; empty before there are samples."""
     history: list[PanelSampledRow]
+    first: int
+    """Place of the first row among all samples of that evaluation."""
+    total: int
 
 
 class PanelWarning(PanelPart):

@@ -16,13 +16,17 @@ _CHARACTERS = 40_000
 """Of all answers: the panel's state is sent whole with each change."""
 
 
-def sample_history(view: RunView) -> list[dict[str, Any]]:
+def sample_history(view: RunView, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return `{"row", "answers": [{"at", "words", "more"}]}` for rows answered more than once.
+
+    Of the rows with these names.
 
     `words`: pieces of the answer, each with whether the answer before lacks it. At most 20 rows
     and 12 answers of each, always the first and the last; long ones are cut.
     """
-    rows = [row for row in sampled_rows(view.evaluations) if len(row.answers) > 1][:_ROWS]
+    wanted = frozenset(names)
+    several = (row for row in sampled_rows(view.evaluations) if len(row.answers) > 1)
+    rows = [row for row in several if row.name in wanted][:_ROWS]
     chosen = {row.name: spread_steps(sorted(row.answers), _STEPS) for row in rows}
     number = sum(map(len, chosen.values()))
     most = max(80, _CHARACTERS // max(1, number))

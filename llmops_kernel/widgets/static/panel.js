@@ -1,20 +1,21 @@
 // Live panel of a run. Contract: llmops_kernel/widgets/run_panel.py (traits state, log, notice,
-// columns; messages out: hello, resync, stop, chart_settings where the model has that; message in: rows).
+// columns; messages out: hello, resync, stop, samples, chart_settings where the model has that; in: rows, samples).
 
 function renderPanel({ el, model, shared }) {
   const send = (content) => model.send(content);
   const parts = {
     header: header(send), progress: progress(), figures: figures(), messages: messages(),
     charts: createCharts(shared, keptSettings(model)), waterfall: waterfall(), evaluations: evaluations(),
-    members: members(), samples: samples(), outputs: outputs(), log: logTail(),
+    members: members(), samples: samples(send), outputs: outputs(), log: logTail(),
   };
   const root = h("section.run", { "aria-label": "Run" }, ...Object.values(parts).map((part) => part.element));
   el.append(root);
 
   const drawState = () => {
-    const { messages, charts, log, ...others } = parts;
+    const { messages, charts, log, samples, ...others } = parts;
     for (const part of Object.values(others)) part.update(shared.state);
     messages.update(shared.state, model.get("notice"));
+    samples.update(shared.state, { answer: shared.samplePage, canPage: model.get("can_page") === true });
     log.update(model.get("log"));
     root.dataset.state = shared.state.state;
     root.dataset.steps = shared.columns.length;
@@ -61,6 +62,10 @@ export default () => {
       drawAll();
     };
     const onMessage = (content, buffers) => {
+      if (content?.kind === "samples") {
+        shared.samplePage = content.page;
+        drawAll();
+      }
       if (content?.kind !== "rows") return;
       if (!shared.columns.write(content.first, buffers[0])) model.send({ kind: "resync" });
       drawAll();

@@ -199,13 +199,19 @@ function evaluations() {
   return { element, update: (s) => update(s.eval_rows ?? { columns: [], rows: [] }) };
 }
 
-/** The newest rows with their answers: fields below each other where the panel is narrow. */
-function samples() {
+/** The newest rows with their answers, a page of them: fields below each other where the panel is narrow. */
+function samples(send) {
   const title = h("summary");
   const list = h("div.samples");
-  const element = h("details.fold", { open: true }, title, list);
   const open = new Set(); // Rows whose answers over the steps are shown; they stay so.
-  const update = onChange(({ at, columns, rows, history = [] }) => {
+  let newest = { at: "", columns: [], rows: [] };
+  let around = { answer: null, canPage: false };
+  const pager = samplePager((first) => {
+    if (first) send({ kind: "samples", first });
+    draw();
+  });
+  const element = h("details.fold", { open: true }, title, list, pager.element);
+  const show = onChange(({ at, columns, rows, history = [] }) => {
     element.hidden = !rows.length;
     title.textContent = `Samples ${at}`;
     const named = columns.indexOf("row");
@@ -217,7 +223,44 @@ function samples() {
       return element;
     }));
   });
-  return { element, update: (s) => update(s.samples ?? { at: "", columns: [], rows: [] }) };
+  const draw = () => show(pager.pick(newest, around));
+  function update(state, more) {
+    newest = state.samples ?? { at: "", columns: [], rows: [] };
+    around = more;
+    draw();
+  }
+  return { element, update };
+}
+
+/** The line below a page of samples; `turn` is called with the first sample of the page that is wanted. */
+function samplePager(turn) {
+  const text = h("span.muted", { role: "status" });
+  let first = 0;
+  let size = 1;
+  let shown = null;
+  const by = (pages) => () => {
+    first = Math.max(0, first + pages * size);
+    turn(first);
+  };
+  const previous = h("button.button", { type: "button", onclick: by(-1) }, "Previous");
+  const next = h("button.button", { type: "button", onclick: by(1) }, "Next");
+  const element = h("div.pager", { role: "group", "aria-label": "Pages of samples" }, previous, next, text);
+
+  /** The page to show: the newest one, or what was asked for; until that is there, the one before. */
+  function pick(newest, { answer, canPage }) {
+    size = Math.max(1, newest.rows.length);
+    if (first === 0) shown = newest;
+    else if (answer?.first === first) shown = answer;
+    const { first: from = 0, rows, total = rows.length } = shown;
+    const [low, high, all] = [from + 1, from + rows.length, total].map((number) => number.toLocaleString("en"));
+    element.hidden = total <= rows.length;
+    text.textContent = `${low} to ${high} of ${all} samples`;
+    previous.hidden = next.hidden = !canPage;
+    previous.disabled = first === 0;
+    next.disabled = first + size >= total;
+    return shown;
+  }
+  return { element, pick };
 }
 
 /** One row's answers from the first to the last, the words that the one before lacks marked. */

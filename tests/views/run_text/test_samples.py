@@ -87,14 +87,16 @@ def test_a_choice_that_nothing_has_names_what_there_is():
 
 def test_the_panel_gets_the_answers_of_each_step_bounded():
     reports = [report(n, row("1", f"a {n} " + "x" * 9_000), row("2", "b")) for n in range(40)]
-    first, second = sample_history(view_of(*reports))
+    first, second = sample_history(view_of(*reports), ["1", "2"])
     assert [answer["at"] for answer in first["answers"]][::11] == ["0", "39"]
     assert len(first["answers"]) == 12
     assert first["answers"][0]["words"] == [(reports[0].samples[0]["prediction"][:1666], False)]
     assert first["answers"][1]["words"][1][1] is True
     assert "more characters" in first["answers"][1]["more"]
     assert [answer["more"] for answer in second["answers"]] == [""] * 12
-    assert sample_history(view_of(report(0, row("1", "a")))) == []
+    assert sample_history(view_of(report(0, row("1", "a"))), ["1"]) == []
+    (only,) = sample_history(view_of(*reports), ["2", "9"])
+    assert only["row"] == "2"
 
 
 def test_the_newest_samples_say_what_the_answers_took():

@@ -122,12 +122,18 @@ describe('RunModel', () => {
 });
 
 describe('PanelAdapter', () => {
+  const nothing = { at: '', columns: [], rows: [], history: [] };
+  const samples = vi.fn((first: number) =>
+    Promise.resolve({ ...nothing, first, total: 100 })
+  );
+
   function panel(stop = () => Promise.resolve()) {
     const live = new FakeLive();
     const model = new RunModel(live, 'r-1');
     const changed = new Signal<unknown, void>({});
     const charts = { read: () => ({}), keep: () => undefined, changed };
-    return { live, model, adapter: new PanelAdapter(model, stop, charts) };
+    const adapter = new PanelAdapter(model, stop, charts, samples);
+    return { live, model, adapter };
   }
 
   it('hands on new rows as the kernel would', () => {
@@ -152,6 +158,24 @@ describe('PanelAdapter', () => {
     adapter.on('msg:custom', heard);
     adapter.send({ kind: 'resync' });
     expect(heard.mock.calls[0][0]).toEqual({ kind: 'rows', first: 0 });
+  });
+
+  it('asks the server for samples that are not shown', async () => {
+    const { adapter } = panel();
+    const heard = vi.fn();
+    adapter.on('msg:custom', heard);
+    adapter.send({ kind: 'samples', first: 50 });
+    await vi.waitFor(() =>
+      expect(heard).toHaveBeenCalledWith(
+        { kind: 'samples', page: { ...nothing, first: 50, total: 100 } },
+        undefined
+      )
+    );
+    samples.mockRejectedValueOnce(new Error('away'));
+    adapter.send({ kind: 'samples', first: 100 });
+    await vi.waitFor(() =>
+      expect(adapter.get('notice')).toMatchObject({ message: 'away' })
+    );
   });
 
   it('shows why a stop was refused', async () => {

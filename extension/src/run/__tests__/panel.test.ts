@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from 'vitest';
 
-import { IPanelModel, renderPanel } from '../../panelModule';
+import { IPanelModel, PanelCallback, renderPanel } from '../../panelModule';
 
 const HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>';
 const NOTHING = { columns: [], rows: [] };
@@ -72,8 +72,59 @@ describe('the panel', () => {
     );
     expect(csv?.title).toContain('run.metrics() has every step');
     const whole = await drawn({ ...state, every_row: true, stride: 1 });
-    await vi.waitFor(() => expect(whole.textContent).toContain('loss'));
+    await vi.waitFor(() => expect(whole.textContent).toContain('Loss'));
     expect(whole.textContent).not.toContain('two points');
+  });
+
+  it('shows samples page by page, and the newest on the first page', async () => {
+    const page = (first: number, at: string, count = 2) => ({
+      at,
+      columns: ['row', 'answer'],
+      rows: Array.from({ length: count }, (_, i) => [`${first + i}`, 'x']),
+      history: [],
+      first,
+      total: 5
+    });
+    let state = { ...STATE, samples: page(0, 'at step 1') };
+    const heard = new Map<string, PanelCallback>();
+    const send = vi.fn();
+    const host = document.createElement('div');
+    document.body.append(host);
+    renderPanel(
+      {
+        get: name =>
+          name === 'state' ? state : name === 'can_page' ? true : null,
+        on: (name, callback) => heard.set(name, callback),
+        off: () => undefined,
+        send
+      },
+      host
+    );
+    const pager = () => host.querySelector('.llmops-pager')!;
+    const says = (text: string) =>
+      vi.waitFor(() => expect(pager().textContent).toContain(text));
+    const press = (name: string) =>
+      [...pager().querySelectorAll('button')]
+        .find(({ textContent }) => textContent === name)!
+        .click();
+    await says('1 to 2 of 5 samples');
+    press('Next');
+    expect(send).toHaveBeenCalledWith({ kind: 'samples', first: 2 });
+    heard.get('msg:custom')!({ kind: 'samples', page: page(2, 'at step 1') });
+    await says('3 to 4 of 5 samples');
+    state = { ...state, samples: page(0, 'at step 9') };
+    heard.get('change:state')!();
+    press('Next');
+    heard.get('msg:custom')!({
+      kind: 'samples',
+      page: page(4, 'at step 9', 1)
+    });
+    await says('5 to 5 of 5 samples');
+    expect(host.querySelectorAll('.llmops-sample')).toHaveLength(1);
+    press('Previous');
+    press('Previous');
+    await says('1 to 2 of 5 samples');
+    expect(fold(host, 'Samples')?.textContent).toContain('at step 9');
   });
 
   it('follows a row over the steps and stays open', async () => {
