@@ -31,7 +31,7 @@ def stride_for(spans: Iterable[tuple[int, int]], *, max_rows: int) -> int:
     again with the same result.
     """
     needed = 2 * sum(last - first + 1 for first, last in spans) / max(1, max_rows)
-    return 2 ** max(1, math.ceil(math.log2(max(needed, 2))))
+    return 1 << max(1, math.ceil(math.log2(max(needed, 2))))
 
 
 def thin(steps: Sequence[StepEvent], *, stride: int, edges: Sequence[int] = ()) -> list[StepEvent]:
