@@ -24,10 +24,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import cast
 
 import llmops_kernel as llmops
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.store.journal.training_view import TrainingView
 
 BUSY = 8
 _MEASURE = """
@@ -127,7 +129,8 @@ def run_one(cluster: llmops.Cluster, config: Path) -> Shown:
     run.wait(600)
     steps = [float(one) for one in run.metrics()["mfu"]]
     known = [None if math.isnan(one) else one for one in steps]
-    return Shown(run.view.mfu, known, time.monotonic() - begin_s)
+    view = cast("TrainingView", run.view)
+    return Shown(view.mfu, known, time.monotonic() - begin_s)
 
 
 def run_under_load(cluster: llmops.Cluster, options: argparse.Namespace) -> None:

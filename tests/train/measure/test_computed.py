@@ -53,7 +53,7 @@ def pytorchs_count(model: Any, batch: dict[str, Any]) -> int:
 
     with FlopCounterMode(display=False) as counter:
         model(**batch).loss.backward()
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())
 
 
 @pytest.fixture(scope="module")
