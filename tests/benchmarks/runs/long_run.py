@@ -10,6 +10,7 @@ is opened in a real Lab too, in a new page each time, from the command to the dr
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import resource
@@ -82,7 +83,8 @@ def open_once() -> None:
     """In a fresh process: what a server does until it has all that the page needs."""
     store = RunStore()
     begun_s, cpu_s = time.perf_counter(), time.process_time()
-    feed = RunFeed(RUN_ID, followers=Followers(Backend(store=store)), store=store)
+    followers = Followers(Backend(store=store))
+    feed = RunFeed(RUN_ID, followers=followers, store=store, read_s=math.inf)
     feed.poll()
     frames, _ = feed.news(None, {})
     wall, cpu = time.perf_counter() - begun_s, time.process_time() - cpu_s
