@@ -24,9 +24,8 @@ def sample_history(view: RunView, names: Sequence[str]) -> list[dict[str, Any]]:
     `words`: pieces of the answer, each with whether the answer before lacks it. At most 20 rows
     and 12 answers of each, always the first and the last; long ones are cut.
     """
-    wanted = frozenset(names)
-    several = (row for row in sampled_rows(view.evaluations) if len(row.answers) > 1)
-    rows = [row for row in several if row.name in wanted][:_ROWS]
+    found = sampled_rows(view.evaluations, frozenset(names))
+    rows = [row for row in found if len(row.answers) > 1][:_ROWS]
     chosen = {row.name: spread_steps(sorted(row.answers), _STEPS) for row in rows}
     number = sum(map(len, chosen.values()))
     most = max(80, _CHARACTERS // max(1, number))

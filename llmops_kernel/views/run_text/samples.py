@@ -28,8 +28,10 @@ class SampledRow:
         return self.answers[max(self.answers)]
 
 
-def sampled_rows(evaluations: Sequence[EvalEvent]) -> list[SampledRow]:
-    """Return the rows in the order of the first report that has them.
+def sampled_rows(
+    evaluations: Sequence[EvalEvent], names: frozenset[str] | None = None
+) -> list[SampledRow]:
+    """Return the rows in the order of the first report that has them; with `names` only those.
 
     An evaluation that was repeated after a restart counts once, as it was the last time.
     """
@@ -37,6 +39,8 @@ def sampled_rows(evaluations: Sequence[EvalEvent]) -> list[SampledRow]:
     for event in evaluations:
         for place, sample in enumerate(event.samples, start=1):
             name = sample.get("row") or f"{place}"
+            if names is not None and name not in names:
+                continue
             rows.setdefault(name, SampledRow(name)).answers[event.step] = sample
     return list(rows.values())
 
