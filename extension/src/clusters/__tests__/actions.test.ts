@@ -40,7 +40,9 @@ describe('a resume', () => {
     const dialog = await vi.waitUntil(() =>
       document.querySelector('.jp-Dialog')
     );
-    expect(dialog.textContent).toContain('Resume cluster one?');
+    await vi.waitUntil(() =>
+      dialog.textContent?.includes('Resume cluster one?')
+    );
     await vi.waitUntil(() => dialog.textContent?.includes('run lora-1'));
     dialog.querySelector<HTMLElement>('.jp-mod-reject')?.click();
     await done;
