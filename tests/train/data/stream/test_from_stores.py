@@ -1,4 +1,4 @@
-"""Two workers train from each kind of object store: every row once, no file copied to a disk."""
+"""Two workers train from each kind of object store: every row once, also where one is killed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.reader import read
 from tests.tables.servers import start
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet
+from tests.train.data.stream.test_training import HOOKS
 from tests.train.strategy_pairs import Pairs, open_pairs
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
@@ -39,7 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[start.Stor
         yield store
 
 
-def test_each_row_is_trained_on_once(
+def test_each_row_is_trained_on_once_also_after_a_killed_worker(
     pairs: Pairs,
     make_config: Callable[..., Any],
     store: start.Store,
@@ -47,19 +48,24 @@ def test_each_row_is_trained_on_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (workspace / "hooks.py").write_text(HOOKS)
     url = f"{store.scheme}://{start.BUCKET}/train"
     config = make_config(
         data={"train": url, "streaming": True, "format": "text"},
+        hooks="hooks.py",
         parallelism={"num_workers": 2},
+        checkpoint={"every_steps": 3},
         training={"micro_batch_size": 2, "global_batch_size": 8, "max_steps": None},
     )
     folder = tmp_path / "run"
-    codes = pairs.run(config, folder, workspace, env=store.env)
+    assert pairs.run(config, folder, workspace, env={**store.env, "KILL_AT": "5"})[1] == -9
+    codes = pairs.run(config, folder, workspace, env={**store.env, "KILL_AT": "0"}, attempt=2)
     assert codes == [0, 0], (folder / "0.log").read_text()[-3000:]
     events = FolderTail(folder / "journal").read()
-    losses = [event.loss for event in events if isinstance(event, StepEvent)]
-    assert len(losses) >= COUNT // 8
-    assert all(loss is not None and 0 < loss < 10 for loss in losses)
+    steps = [event for event in events if isinstance(event, StepEvent)]
+    assert len({step.step for step in steps}) >= COUNT // 8
+    assert next(step.step for step in steps if step.attempt == 2) == 4
+    assert all(step.loss is not None and 0 < step.loss < 10 for step in steps)
     for name, value in store.env.items():
         monkeypatch.setenv(name, value)
     plan = plan_stream(url, roots=[])
