@@ -190,3 +190,10 @@ def test_broken_rows_are_skipped_counted_and_named(
     one["data"]["on_error"] = "stop"
     with pytest.raises(DataError, match=r"^a\.jsonl, row 31 is not valid JSON"):
         run(make_config(**one), tmp_path / "stop", data)
+    one["data"]["on_error"] = "check"
+    with pytest.raises(
+        DataError, match=r"^2 rows of data are broken: a\.jsonl, row 31 is .* row 52"
+    ):
+        run(make_config(**one), tmp_path / "check", data)
+    events = FolderTail(tmp_path / "check" / "journal").read()
+    assert not [event for event in events if event.kind in ("start", "step")]
