@@ -78,9 +78,8 @@ def open_stream(
         max_length=data.max_length,
         cache=cache,
     )
-    # Before the sample, which ends at its first broken row.
     check_rows(config, plans, hooks, rank=mix.rank, world=mix.world, cache=cache)
-    # A wrong format is found here, before the model is loaded.
+    # A wrong format is found here, at the first broken row, before the model is loaded.
     sample = rows.sample(_SAMPLED_ROWS)
     return Stream(rows, progress, sample, total_steps, num_rows, is_estimate)
 
