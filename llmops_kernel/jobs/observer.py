@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import Event
-from llmops_kernel.store.files import store_errors
+from llmops_kernel.store.files import file_lock
 from llmops_kernel.store.journal.journal import JournalWriter
 
 LOCK_NAME = ".lock"
 E = TypeVar("E", bound=Event)
 
 
-@contextmanager
-def journal_lock(journal: Path) -> Iterator[None]:
+def journal_lock(journal: Path) -> AbstractContextManager[None]:
     """Hold the journal's lock; the kernel releases it when the holder dies."""
-    path = journal / LOCK_NAME
-    with store_errors("lock", path):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+    return file_lock(journal / LOCK_NAME, mode=0o644)
 
 
 def append_as_observer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import stat
@@ -78,6 +79,21 @@ def store_errors(action: str, path: Path) -> Iterator[None]:
         raise StoreError(
             f"Cannot {action} {path}: {error.strerror or error}", remedy=_remedy(error, path)
         ) from error
+
+
+@contextmanager
+def file_lock(path: Path, *, mode: int) -> Iterator[None]:
+    """Hold the lock of a file, made with `mode`; the kernel releases it when the holder dies.
+
+    Raises StoreError where the file cannot be opened.
+    """
+    with store_errors("lock", path):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, mode)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _remedy(error: OSError, path: Path) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -13,7 +10,7 @@ from llmops_kernel.errors import ClusterUnreachableError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.metrics.events import OutputEvent, OutputFile
-from llmops_kernel.store.files import store_errors
+from llmops_kernel.store.files import file_lock
 from llmops_kernel.store.outputs.copies import Copy, copied, output_events, to_copy
 from llmops_kernel.store.outputs.parts import FOLDER, PART_BYTES, part_bytes, part_names
 from llmops_kernel.store.paths import RunFolder
@@ -29,7 +26,8 @@ def copy_outputs(client: JobsClient, folder: RunFolder) -> list[OutputEvent]:
     """
     if not to_copy(output_events(folder)):
         return []
-    with _lock(folder):  # Of several clients that follow the run one copies.
+    # Of several clients that follow the run one copies.
+    with file_lock(folder.root / _LOCK, mode=0o600):
         waiting = to_copy(output_events(folder))
         nodes = _nodes_with_parts(client, folder) if waiting else {}
         done = [_copied(client, folder, event, nodes) for event in waiting]
@@ -83,15 +81,3 @@ def _nodes_with_parts(client: JobsClient, folder: RunFolder) -> dict[str, str]:
         for node in client.node_ids()
         for path in client.log_files(node, glob=glob, strict=True)
     }
-
-
-@contextmanager
-def _lock(folder: RunFolder) -> Iterator[None]:
-    path = folder.root / _LOCK
-    with store_errors("lock", path):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,6 @@ from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
 from tests.server.feeds.page import Page
 from tests.server.runs import make_run, step, worker
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
-    return RunStore()
-
-
-@pytest.fixture
-def followers(store: RunStore) -> Iterator[Followers]:
-    found = Followers(Backend(store=store))
-    yield found
-    assert len(found) == 0, "somebody kept a follower"
 
 
 def test_of_very_many_steps_a_page_gets_those_that_stand_for_all(store: RunStore) -> None:

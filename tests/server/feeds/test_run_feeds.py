@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,20 +21,6 @@ from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.columns import row_bytes
 from tests.server.feeds.page import Page
 from tests.server.runs import add_attempt, make_run, step, worker
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
-    return RunStore()
-
-
-@pytest.fixture
-def followers(store: RunStore) -> Iterator[Followers]:
-    found = Followers(Backend(store=store))
-    yield found
-    assert len(found) == 0, "somebody kept a follower"
 
 
 @pytest.fixture
