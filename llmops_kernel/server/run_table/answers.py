@@ -38,6 +38,7 @@ def query_of(body: RunTableQuery) -> Query:
 def answer(live: LiveTable, body: RunTableQuery) -> RunTableAnswer:
     """Return one window of the lines. Raises QueryError."""
     live.look()
+    reading = live.table.is_reading  # Before the rows, which another thread may complete now.
     found, listing = live.ask(query_of(body))
     groups = grouped(found.rows, found.group) if found.group else []
     closed = frozenset(body.closed)
@@ -56,7 +57,7 @@ def answer(live: LiveTable, body: RunTableQuery) -> RunTableAnswer:
         first=body.first,
         lines=[_line(each, listing, scale, names) for each in window],
         columns=_columns(listing),
-        reading=live.table.is_reading,
+        reading=reading,
     )
 
 

@@ -59,6 +59,11 @@ class LiveTable:
             )
             self._reader.start()
 
+    def read_all(self) -> None:
+        """Read what no index has, then return: a file must not miss runs."""
+        self.look()
+        self._read_all()
+
     def _read_all(self) -> None:
         while self.table.is_reading:
             before = len(self.table.rows)

@@ -23,6 +23,7 @@ from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.run_table import bulk, export
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.run_query.query import Query
+from llmops_kernel.views.run_query.row import Value
 
 Action = Callable[[Backend, Sequence[str], bulk.Report], list[str]]
 
@@ -84,9 +85,13 @@ class ExportHandler(_TableHandler):
         writers = {"csv": export.csv_bytes, "parquet": export.parquet_bytes}
         if kind not in writers:
             raise RequestError(f"format={kind!r} is neither csv nor parquet", status=422)
-        data = await self.run(lambda: writers[kind](self.live.ask(query)[1].values()))
+        data = await self.run(lambda: writers[kind](self._values(query)))
         self.set_header("Content-Disposition", f'attachment; filename="runs.{kind}"')
         self.finish(data, set_content_type="application/octet-stream")
+
+    def _values(self, query: Query) -> dict[str, list[Value]]:
+        self.live.read_all()
+        return self.live.ask(query)[1].values()
 
 
 class LossesHandler(_TableHandler):

@@ -66,6 +66,11 @@ class RunTable:
         """Counts looks that changed a row."""
         self.names_version = 0
         """Counts changes of what runs are called: their number, configs and titles."""
+        self.is_reading = False
+        """Whether runs are missing in `rows` because their journals have not been read yet.
+
+        Set after `rows`: who reads it before them, and finds it False, has them all.
+        """
 
     def look(
         self, *, check_s: float | None = None, followed: Collection[str] = frozenset()
@@ -97,11 +102,6 @@ class RunTable:
             if any([self._renote(each) for each in known]):
                 self._show(self._store.ids())
 
-    @property
-    def is_reading(self) -> bool:
-        """Whether runs are missing because their journals have not been read yet."""
-        return len(self._known) < len(self._records)
-
     def select(self, query: Query) -> Selection:
         """Answer from the rows of the last look. Raises QueryError."""
         return select(self.rows, self.catalogue, query)
@@ -121,6 +121,7 @@ class RunTable:
         changed |= self._check(ids, followed, check_s)
         if changed:
             self._show(ids)
+        self.is_reading = len(self._known) < len(self._records)
 
     def _show(self, ids: Sequence[str]) -> None:
         self.rows = tuple(self._known[each].row for each in ids if each in self._known)

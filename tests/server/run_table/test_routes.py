@@ -107,7 +107,13 @@ async def test_parallel_coordinates_place_each_run_on_each_axis(
     assert [ray["at"][at] for ray in answer["rays"]] == [0.0, 1.0, 1.0]
 
 
+async def test_a_file_has_all_runs_though_none_has_been_read(store: RunStore, api: Fetch) -> None:
+    lines = (await api("run-table/export?columns=state")).body.decode().splitlines()
+    assert lines[1:] == ["tags-1,FAILED", *(f"menu-{n},SUCCEEDED" for n in (2, 1, 0))]
+
+
 async def test_columns_and_files(store: RunStore, api: Fetch) -> None:
+    await ask(api)
     answer = await api("run-table/columns")
     names = {column["name"] for column in json.loads(answer.body)["columns"]}
     assert names >= {"method.r", "eval_loss", "tags", "state"}

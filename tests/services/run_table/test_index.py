@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,7 @@ from llmops_kernel.metrics.events import EndEvent, StepEvent
 from llmops_kernel.services.run_table.index import FEW, RunTable
 from llmops_kernel.services.run_table.listing import list_rows, newest, summaries
 from llmops_kernel.services.run_table.records import read_records
+from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.record.notes import change_tags
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.query import Query
@@ -32,6 +35,38 @@ def test_runs_are_found_by_config_and_figures(store):
     assert found(table) == ["a-3", "a-2", "a-1"]
     assert found(table, "method.r > 8 and eval_loss < 0.4") == ["a-1"]
     assert found(table, "state == 'failed'") == ["a-3"]
+
+
+class SlowIndex(RunStore):
+    """Keeps nothing in its index before `goes_on` is set."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.waits, self.goes_on = threading.Event(), threading.Event()
+
+    def cache_summary(self, summary: RunSummary, *, fingerprint: str) -> None:
+        self.waits.set()
+        assert self.goes_on.wait(30)
+        super().cache_summary(summary, fingerprint=fingerprint)
+
+
+def test_it_is_reading_until_other_threads_find_the_rows(tmp_path):
+    store = SlowIndex(tmp_path / "home")
+    add(store, "a-1")
+    add(store, "a-2")
+    table = RunTable(store)
+    store.goes_on.set()
+    table.look(check_s=0)
+    assert (found(table), table.is_reading) == (["a-2"], True)
+    store.waits.clear()
+    store.goes_on.clear()
+    other = threading.Thread(target=table.look)
+    other.start()
+    assert store.waits.wait(30)
+    assert (found(table), table.is_reading) == (["a-2"], True)  # The other has read all by now.
+    store.goes_on.set()
+    other.join(30)
+    assert (found(table), table.is_reading) == (["a-2", "a-1"], False)
 
 
 def test_a_journal_that_grows_changes_its_row(store):
