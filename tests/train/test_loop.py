@@ -13,6 +13,7 @@ import pytest
 from llmops_kernel.errors import DataError, ModelError
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
+from llmops_kernel.store.journal.training_view import TrainingView
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
@@ -214,8 +215,11 @@ def test_own_prompts_and_the_same_rows_are_answered_at_each_evaluation(
     assert [event.metrics for event in evals] == [{}, {}, {}]
     for event in evals:
         assert [sample["row"] for sample in event.samples] == ["prompt 1", "prompt 2"]
-        assert "Say something." in event.samples[0]["prompt"]
         assert all("reference" not in sample for sample in event.samples)
+    assert "Say something." in evals[0].samples[0]["prompt"]
+    assert all("prompt" not in sample for event in evals[1:] for sample in event.samples)
+    kept = TrainingView(evals).evaluations[2].samples[0]  # Written once, shown always.
+    assert kept["prompt"] == evals[0].samples[0]["prompt"]
     both = make_config(
         data={"eval": "train.jsonl", "max_eval_rows": 5},
         evaluation={"generate": True, "samples": 2, "prompts": ["Say something."], **settings},

@@ -118,7 +118,7 @@ def _prompts(view: RunView) -> tuple[str, ...]:
     """Return prompts of the last evaluation, as the model got them."""
     if not isinstance(view, TrainingView) or not view.evals:
         return ()
-    return tuple(one["prompt"] for one in view.evals[-1].samples if one.get("prompt"))
+    return tuple(one["prompt"] for one in view.evaluations[-1].samples if one.get("prompt"))
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from llmops_kernel.metrics.events import (
     StepEvent,
 )
 from llmops_kernel.metrics.mfu import REJECTED_PEAK
+from llmops_kernel.metrics.samples import SampleTexts
 from llmops_kernel.store.journal import history as folding
 from llmops_kernel.store.journal.history import Generation, History, Key
 from llmops_kernel.store.journal.seen import SeenNumbers
@@ -42,6 +43,7 @@ class TrainingView(RunView):
         self._generations: dict[Key, Generation] = {}
         self._history: History | None = None
         self._stride = 1
+        self._texts = SampleTexts()
         super().__init__(events, kind=kind)
 
     def _take(self, events: Sequence[AnyEvent]) -> None:
@@ -59,6 +61,7 @@ class TrainingView(RunView):
         if isinstance(event, StartEvent):
             self._generation(event).starts.append(event)
         elif isinstance(event, EvalEvent):
+            self._texts.note(event)
             self._add_beside(event, among=self._generation(event).evals)
         elif isinstance(event, CheckpointEvent):
             self._add_beside(event, among=self._generation(event).checkpoints)
@@ -161,11 +164,12 @@ class TrainingView(RunView):
 
     @property
     def evals(self) -> list[EvalEvent]:
+        """As reported; `evaluations` have the texts of all their samples."""
         return self._folded().evals
 
     @property
     def evaluations(self) -> list[EvalEvent]:
-        return self.evals
+        return [self._texts.whole(event) for event in self.evals]
 
     @property
     def checkpoints(self) -> list[CheckpointEvent]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError
 from llmops_kernel.metrics.events import EvalEvent, PhaseEvent
+from llmops_kernel.metrics.samples import UnrepeatedSamples
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import COUNTS, KEPT, Collator
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed, Prompt
@@ -37,6 +38,7 @@ class Evaluator:
     context: WorkerContext
     accelerator: Any = None
     """Set once the Trainer exists."""
+    _unrepeated: UnrepeatedSamples = field(default_factory=UnrepeatedSamples, init=False)
 
     def __call__(self, model: Any, step: int) -> dict[str, float]:
         """Journal an EvalEvent; returns its metrics (on rank 0, else only the loss)."""
@@ -159,7 +161,7 @@ class Evaluator:
         """Return the answers that are journalled, on the rank that journals them."""
         if not self.context.is_main:
             return ()
-        return kept_samples(asked, answers, self._kept(), self.hooks)
+        return self._unrepeated.new(kept_samples(asked, answers, self._kept(), self.hooks))
 
     def _kept(self) -> dict[int, str]:
         """Return the names of the rows whose answers are kept, by their index."""
