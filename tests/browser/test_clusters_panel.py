@@ -53,7 +53,9 @@ class Clusters:
     def pane(self, label: str) -> dict[str, float]:
         """Where the pane of a tab lies."""
         tab = self.page.locator("#jp-main-dock-panel .lm-TabBar-tab", has_text=label)
-        widget_id = tab.get_attribute("data-id")
+        return self.box(str(tab.get_attribute("data-id")))
+
+    def box(self, widget_id: str) -> dict[str, float]:
         box: dict[str, float] = self.page.locator(f"[id='{widget_id}']").bounding_box()
         return box
 
@@ -117,7 +119,8 @@ def test_pages_in_tabs_of_their_own(clusters: Clusters) -> None:
 
 
 def test_the_training_layout(clusters: Clusters, lab: Lab) -> None:
-    make_run(RunStore(lab.home), "layout-run", steps=3, cluster="lab")
+    run_id = f"layout-{time.monotonic_ns()}"
+    make_run(RunStore(lab.home), run_id, steps=3, cluster="lab")
     clusters.simulate(row("lab"), row(LONG))
     clusters.open()
     page = clusters.page
@@ -127,9 +130,9 @@ def test_the_training_layout(clusters: Clusters, lab: Lab) -> None:
     page.get_by_role("menuitem", name="View", exact=True).click()
     page.get_by_role("menuitem", name="Open Training Layout").click()
     page.locator("iframe[title^='Cluster page']").wait_for()
-    head = page.locator("[data-id='llmops-run-layout-run'] .lm-TabBar-tabLabel")
-    run = head.inner_text()
-    left, jobs, nodes = (clusters.pane(p) for p in (run, "Ray Jobs: lab", "Ray Cluster: lab"))
+    # Its tab has the run's id as label before it knows the run's name.
+    left = clusters.box(f"llmops-run-{run_id}")
+    jobs, nodes = (clusters.pane(label) for label in ("Ray Jobs: lab", "Ray Cluster: lab"))
     assert jobs["x"] >= left["x"] + left["width"]
     assert nodes["x"] == jobs["x"]
     assert nodes["y"] >= jobs["y"] + jobs["height"]

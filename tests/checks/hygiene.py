@@ -25,7 +25,7 @@ FORBIDDEN = {
     "lock file entry with an address": re.compile(r'"?resolved"?:? "https?://'),
     "path of one machine": re.compile(r"(?<![\w.])/(?:work|home/\w+|Users/\w+)/"),
 }
-BINARY = {".png", ".gif", ".jpg", ".ico", ".zip", ".whl", ".parquet", ".gz", ".woff2"}
+BINARY = {".png", ".gif", ".webp", ".jpg", ".ico", ".zip", ".whl", ".parquet", ".gz", ".woff2"}
 
 
 def violations(paths: list[Path]) -> list[str]:

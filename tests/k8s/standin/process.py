@@ -129,8 +129,8 @@ class StandIn:
     def client(self, token: str | None = None, **more: Any) -> httpx.Client:
         """Return a client as the administrator, or with another token."""
         headers = {"Authorization": f"Bearer {token or self.admin_token}"}
-        options = {"timeout": 30, "trust_env": False} | more
-        return httpx.Client(base_url=self.url, headers=headers, verify=self.context(), **options)
+        options = {"base_url": self.url, "timeout": 30, "trust_env": False} | more
+        return httpx.Client(headers=headers, verify=self.context(), **options)
 
     def context(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.ca_file))
@@ -144,16 +144,18 @@ class StandIn:
         token: str | None = None,
         exec_command: list[str] | None = None,
         client_name: str = "",
+        server: str = "",
     ) -> Path:
         """Add a context to a kubeconfig file, which is created if it is missing.
 
         Credentials: a token (the administrator's by default), a command that prints an
-        ExecCredential, or a client certificate for the user `client_name`.
+        ExecCredential, or a client certificate for the user `client_name`. `server`: another
+        address that leads here.
         """
         existing = yaml.safe_load(path.read_text()) if path.exists() else None
         config = existing or {"apiVersion": "v1", "kind": "Config", "preferences": {}}
         config.setdefault("current-context", context)
-        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+        cluster = {"server": server or self.url, "certificate-authority": str(self.ca_file)}
         user = self._credentials(token, exec_command, client_name)
         scope = {"cluster": context, "user": context, "namespace": namespace}
         for key, name, value in (
@@ -250,11 +252,11 @@ class StandIn:
         """Inject a fault.
 
         On requests that match `path` (regular expression), `method`, `verb`, `user`, and only
-        `count` times where it is given: "429" and "503" (retry_after=), "slow" (seconds=), "drop"
-        (the connection is cut), "lose" (it is cut when the request is carried out), "deny" (403),
-        "too-large" (413 above limit= bytes), "error" (code=, message=). On all answers: "clock"
-        (the server's is seconds= ahead). At once: "away" (seconds=), "drop-watch", "close-watch"
-        and "410" (path=), "expire" (token=).
+        `count` times or a `share` of them where these are given: "429" and "503" (retry_after=),
+        "slow" (seconds=), "drop" (the connection is cut), "lose" (it is cut when the request is
+        carried out), "deny" (403), "too-large" (413 above limit= bytes), "error" (code=,
+        message=). On all answers: "clock" (the server's is seconds= ahead). At once: "away"
+        (seconds=), "drop-watch", "close-watch" and "410" (path=), "expire" (token=).
         """
         return self.call("fault", kind=kind, **more)
 

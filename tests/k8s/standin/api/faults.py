@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ class Fault:
     user: str = ""
     count: int | None = None
     """How many requests it meets; None: until it is healed."""
+    share: float = 1.0
+    """Of these requests, chosen at random."""
     seconds: float = 1.0
     retry_after: int = 1
     code: int = 500
@@ -39,6 +42,7 @@ class Fault:
             and self.verb in ("", verb)
             and self.user in ("", user)
             and re.search(self.path, path) is not None
+            and (self.share == 1.0 or random.random() < self.share)
         )
 
 

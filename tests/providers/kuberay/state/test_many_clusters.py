@@ -6,8 +6,8 @@ import statistics
 import time
 
 from llmops_kernel.providers.protocol import ClusterState
-from tests.benchmarks import kuberay_objects as scale
-from tests.benchmarks.kuberay_scale import GET_S
+from tests.benchmarks.kuberay import objects as scale
+from tests.benchmarks.kuberay.scale import GET_S
 from tests.providers.kuberay.api.test_cache import until
 from tests.providers.kuberay.conftest import Cloud
 

@@ -1,6 +1,6 @@
 """Many clusters and many workers on Kubernetes: what do listing and a status cost?
 
-    python -m tests.benchmarks.kuberay_scale [--clusters 200] [--workers 1000] [--minutes 3]
+    python -m tests.benchmarks.kuberay.scale [--clusters 200] [--workers 1000] [--minutes 3]
 
 Against the stand-in of the API server (a process of its own). First a namespace with many
 RayClusters, of which most are ready with a Ray that answers through the service proxy, some are
@@ -29,7 +29,7 @@ import psutil
 
 from llmops_kernel.providers.kuberay.api.cache import close_caches
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
-from tests.benchmarks.kuberay_objects import (
+from tests.benchmarks.kuberay.objects import (
     BIG,
     MANY,
     Body,
@@ -108,7 +108,7 @@ def measure_status(
     provider = _provider(standin, folder, BIG)
     for body in big_cluster(args.workers, ray.address):
         standin.put(body)
-    line = [sys.executable, "-m", "tests.benchmarks.kuberay_scale", "--workers", str(args.workers)]
+    line = [sys.executable, "-m", "tests.benchmarks.kuberay.scale", "--workers", str(args.workers)]
     line += ["--rate", str(args.rate), "--report", _control(standin)]
     reporter = subprocess.Popen(line)
     try:

@@ -1,6 +1,6 @@
 """Submit to first step through the Kubernetes API server's proxy, beside a local cluster.
 
-    python -m tests.benchmarks.kuberay_loop [--runs 5]
+    python -m tests.benchmarks.kuberay.loop [--runs 5]
 
 API server, operator and kubelets are stand-ins; the tunnel, Ray with its token and the training are
 real. Runs go to both clusters in turn, after

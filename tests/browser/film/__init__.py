@@ -1,0 +1,1 @@
+"""README's animated picture, made from a real session in JupyterLab."""
