@@ -130,6 +130,18 @@ class Farm:
             process.kill()
             process.wait()
 
+    def kill_operator(self) -> None:
+        """SIGKILL for operator, scheduler and kubelets; containers run on, as on real nodes.
+
+        `start_operator` takes them up again.
+        """
+        process, self._process = self._process, None
+        assert process is not None
+        assert process.stdin is not None
+        process.kill()
+        process.wait()
+        process.stdin.close()
+
     def processes(self) -> list[psutil.Process]:
         """Of the pods of this farm."""
         found = []

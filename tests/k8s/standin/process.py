@@ -28,6 +28,7 @@ import trustme
 import yaml
 
 from tests.k8s.recordings import RAYCLUSTER_CRD
+from tests.k8s.standin.kubelet.pod_folder import free_port
 
 ROOT = Path(__file__).parents[3]
 Body = dict[str, Any]
@@ -66,7 +67,10 @@ class StandIn:
         bookmark_s: float = 10.0,
         log_length: int = 4000,
         forward_protocols: tuple[str, ...] = (),
+        has_disk: bool = False,
+        starting_s: float = 2.0,
     ) -> None:
+        """With a disk it can be killed and started again; for `starting_s` it refuses then."""
         self.options = ["--bookmark-s", str(bookmark_s), "--log-length", str(log_length)]
         for protocol in forward_protocols:
             self.options += ["--forward-protocol", protocol]
@@ -77,6 +81,9 @@ class StandIn:
         self.authority = trustme.CA()
         self.folder = Path(tempfile.mkdtemp(prefix="standin-"))
         self.ca_file = self.folder / "ca.pem"
+        if has_disk:
+            self.options += ["--etcd", str(self.folder / "etcd"), "--starting-s", str(starting_s)]
+            self.options += ["--port", str(free_port())]
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
         self._control: httpx.Client | None = None
@@ -84,9 +91,14 @@ class StandIn:
 
     def __enter__(self) -> StandIn:
         self.authority.cert_pem.write_to_path(self.ca_file)
-        certificate = self.folder / "server.pem"
         issued = self.authority.issue_cert("127.0.0.1", "localhost")
-        issued.private_key_and_cert_chain_pem.write_to_path(certificate)
+        issued.private_key_and_cert_chain_pem.write_to_path(self.folder / "server.pem")
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Start it, or start it again after `kill`: at the same address, with what it had."""
+        certificate = self.folder / "server.pem"
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.k8s.standin.api.server"),
@@ -105,7 +117,15 @@ class StandIn:
         base = f"http://127.0.0.1:{started['control']}"
         self._control = httpx.Client(base_url=base, trust_env=False, timeout=30)
         self._admin = self.client()
-        return self
+
+    def kill(self) -> None:
+        """End it with SIGKILL; with a disk, `start` starts it again."""
+        for client in (self._control, self._admin):
+            if client is not None:
+                client.close()
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
 
     def __exit__(
         self,
@@ -113,12 +133,7 @@ class StandIn:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for client in (self._control, self._admin):
-            if client is not None:
-                client.close()
-        if self.process is not None:
-            self.process.kill()
-            self.process.communicate()
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,12 +58,16 @@ class Auth:
         self.store = store
         self.tokens: dict[str, User] = {}
         self.expiry: dict[str, float] = {}
+        self.on_new_token: Callable[[str, User, float | None], None] = lambda *_: None
+        self.rules_from_s = 0.0
+        """Monotonic; before that nobody's rules are known, as in a server that has just started."""
 
     def add(self, token: str, user: User, lifetime_s: float | None = None) -> None:
         self.tokens[token] = user
         self.expiry.pop(token, None)
         if lifetime_s is not None:
             self.expiry[token] = time.monotonic() + lifetime_s
+        self.on_new_token(token, user, lifetime_s)
 
     def issue(self, user: User, lifetime_s: float) -> str:
         token = secrets.token_urlsafe(24)
@@ -71,6 +76,8 @@ class Auth:
 
     def expire(self, token: str) -> None:
         self.expiry[token] = 0.0
+        if user := self.tokens.get(token):
+            self.on_new_token(token, user, 0.0)
 
     def user(self, header: str, certificate: dict[str, Any] | None) -> User:
         scheme, _, token = header.partition(" ")
@@ -91,6 +98,8 @@ class Auth:
         """The reason why it is allowed; None when it is not."""
         if user.is_admin:
             return ""
+        if time.monotonic() < self.rules_from_s:
+            return None
         if ask.path or ask.resource in SELF_REVIEWS:
             return ""
         for binding, rules in self._grants(user, ask.namespace):
@@ -159,6 +168,9 @@ def _covers(rule: dict[str, Any], ask: Ask) -> bool:
 
 
 def _refusal(user: User, ask: Ask) -> ApiError:
+    if ask.path:
+        text = f'forbidden: User "{user.name}" cannot {ask.verb} path "{ask.path}"'
+        return ApiError(403, "Forbidden", text)
     where = f'in the namespace "{ask.namespace}"' if ask.namespace else "at the cluster scope"
     detail = (
         f'User "{user.name}" cannot {ask.verb} resource "{ask.resource}" in API group '

@@ -25,8 +25,7 @@ class Controllers:
 
     def start(self) -> None:
         self.state.store.listeners.append(self._see)
-        for space in self.state.store.list(NAMESPACE):
-            self.pending[space.uid] = space
+        self.pending = dict(self.state.store.uids)
         self.wake.set()
         self.task = asyncio.create_task(self._run())
 

@@ -19,8 +19,14 @@ from aiohttp import web
 from tests.k8s.standin.api.control import Control
 from tests.k8s.standin.api.controllers import Controllers
 from tests.k8s.standin.api.dispatch import Api
+from tests.k8s.standin.api.faults import Fault
 from tests.k8s.standin.api.state import State, kueue_definitions
+from tests.k8s.standin.etcd import Etcd
 from tests.k8s.standin.objects.store import LOG_LENGTH
+
+_NO_PATHS = (
+    "the request has been made before all known HTTP paths have been installed, please try again"
+)
 
 
 def _arguments() -> argparse.Namespace:
@@ -34,6 +40,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--bookmark-s", type=float, default=10.0)
     parser.add_argument("--log-length", type=int, default=LOG_LENGTH, help="changes of a kind")
     parser.add_argument("--forward-protocol", action="append", help="of port-forward")
+    parser.add_argument("--etcd", type=Path, help="file from which a server goes on")
+    parser.add_argument("--starting-s", type=float, default=0.0, help="of one that goes on")
     return parser.parse_args()
 
 
@@ -109,6 +117,20 @@ class Server:
         await self._listen(port)
 
 
+def _define(state: State, arguments: argparse.Namespace) -> None:
+    for path in arguments.crd:
+        state.define(with_old_version(read_definition(Path(path))))
+    for definition in [] if arguments.no_kueue else kueue_definitions():
+        state.define(definition)
+
+
+def _begin(state: State, seconds: float) -> None:
+    """A server that starts knows no path at first, and then nobody's rules."""
+    now_s = time.monotonic()
+    state.faults.add(Fault("503", message=_NO_PATHS, until=now_s + seconds / 2))
+    state.auth.rules_from_s = now_s + seconds
+
+
 async def _serve(arguments: argparse.Namespace) -> None:
     state = State(
         controllers=not arguments.no_controllers,
@@ -117,10 +139,13 @@ async def _serve(arguments: argparse.Namespace) -> None:
     )
     if arguments.forward_protocol:
         state.forward_protocols = tuple(arguments.forward_protocol)
-    for path in arguments.crd:
-        state.define(with_old_version(read_definition(Path(path))))
-    for definition in [] if arguments.no_kueue else kueue_definitions():
-        state.define(definition)
+    etcd = Etcd(arguments.etcd) if arguments.etcd else None
+    if etcd is not None and etcd.restore(state):
+        _begin(state, arguments.starting_s)
+    else:
+        _define(state, arguments)
+    if etcd is not None:
+        etcd.follow(state)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(arguments.certificate)
     context.load_verify_locations(arguments.ca)

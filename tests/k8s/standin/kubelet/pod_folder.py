@@ -37,7 +37,7 @@ class PodFolder:
     """Where one pod lives: `bin` with the stand-in of `ray`, `mnt` for mounts, `log`."""
 
     def __init__(self, root: Path, pod: Obj, *, ip: str, ports: dict[str, int] | None = None):
-        self.pod, self.ip = pod, ip
+        self.pod, self.ip, self.uid = pod, ip, pod["metadata"]["uid"]
         self._root = root
         # Short, because Ray's sockets are below it and their names have at most 107 bytes.
         self.path = root / pod["metadata"]["uid"][:6]

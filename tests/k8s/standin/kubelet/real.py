@@ -14,14 +14,18 @@ from pathlib import Path
 import aiohttp
 import psutil
 
+from tests.k8s.standin.kubelet import survivors
 from tests.k8s.standin.kubelet.pod_folder import MARK, MountError, PodFolder
 from tests.k8s.standin.kubelet.simulated import ORDER, Kubelet
+from tests.k8s.standin.kubelet.survivors import Container, Survivor
 from tests.k8s.standin.nodes.scheduler import pod_path
+from tests.k8s.standin.operator.status import condition
 from tests.k8s.standin.runtime.client import Api, ApiError, Mirror, Obj
 from tests.k8s.standin.runtime.events import now
 
 PERIOD_S = 0.5
 """Between two probes; the pods' own periods and delays are made for slower things than a test."""
+Process = subprocess.Popen[bytes] | Container
 _STARTING = -10
 """Niceness of a container until it is ready: nine times the share of one with 0."""
 
@@ -34,13 +38,21 @@ class RealKubelet(Kubelet):
     def __init__(self, api: Api, *, pods: Mirror, folder: Path, grace_s: float):
         super().__init__(api, pods=pods)
         self._folder, self._grace_s = folder, grace_s
-        self._numbers = itertools.count(2)
         self._folders: dict[str, PodFolder] = {}
         self._heads: dict[tuple[str, str], tuple[str, dict[str, int]]] = {}
+        self._notes = survivors.find(folder)
+        """Of each pod; at first those of a kubelet that was killed."""
+        self._heads |= {
+            one.scope: (one.ip, one.ports) for one in self._notes.values() if one.is_head
+        }
+        self._numbers = itertools.count(2 + max(map(_number, self._notes.values()), default=0))
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5))
 
     async def run(self) -> None:
         try:
+            await self.pods.synced.wait()
+            for uid in self._notes.keys() - self._tasks.keys() - self._ending.keys():
+                await self._forget(uid)
             await asyncio.Event().wait()
         finally:
             tasks = [*self._tasks.values(), *self._ending.values()]
@@ -49,16 +61,31 @@ class RealKubelet(Kubelet):
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._http.close()
             for folder in list(self._folders.values()):
-                await stop(folder.pod["metadata"]["uid"], grace_s=0)
+                await stop(folder.uid, grace_s=0)
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _let_go(self, pod: Obj, task: asyncio.Task[None] | None) -> None:
+        if task is None:
+            await self._forget(pod["metadata"]["uid"])
+        await super()._let_go(pod, task)
+
+    async def _forget(self, uid: str) -> None:
+        """A pod of a kubelet that was killed, which was deleted meanwhile."""
+        if uid in self._notes:
+            await stop(uid, grace_s=self._grace_s)
+            del self._notes[uid]
+            shutil.rmtree(self._folder / uid[:6], ignore_errors=True)
 
     async def run_pod(self, pod: Obj) -> None:
         folder = self._make_folder(pod)
+        container = self._notes[folder.uid].container()
         try:
             await self.api.merge(pod_path(pod), {"metadata": {"annotations": folder.annotations}})
             await self._mount(folder)
-            await self._init(folder)
-            await self._keep_running(folder)
+            if container is None:
+                await stop(folder.uid, grace_s=0)
+                await self._init(folder)
+            await self._keep_running(folder, container)
         finally:
             # Its cancelled task must still see its processes gone.
             await asyncio.shield(self._end(folder))
@@ -67,21 +94,28 @@ class RealKubelet(Kubelet):
         labels = pod["metadata"].get("labels", {})
         is_head = labels.get("ray.io/node-type") == "head"
         scope = (pod["metadata"]["namespace"], labels.get("ray.io/cluster", ""))
+        note = self._notes.get(pod["metadata"]["uid"])
         # Workers find a new head by the name of its service; here that is always one address.
         ip, ports = self._heads.get(scope, ("", None)) if is_head else ("", None)
+        if note is not None:
+            ip, ports = note.ip, note.ports
         if not ip:
             number = next(self._numbers)
             ip = f"127.77.{number // 250}.{number % 250 + 1}"
         folder = PodFolder(self._folder, pod, ip=ip, ports=ports)
         if is_head:
             self._heads[scope] = (ip, folder.ports)
-        self._folders[pod["metadata"]["uid"]] = folder
+        self._folders[folder.uid] = folder
+        if note is None:
+            note = Survivor(folder.uid, *scope, is_head=is_head, ip=ip, ports=folder.ports)
+            self._notes[folder.uid] = note
+            note.write(folder.path)
         return folder
 
     async def _end(self, folder: PodFolder) -> None:
-        uid = folder.pod["metadata"]["uid"]
-        await stop(uid, grace_s=self._grace_s)
-        self._folders.pop(uid, None)
+        await stop(folder.uid, grace_s=self._grace_s)
+        self._folders.pop(folder.uid, None)
+        self._notes.pop(folder.uid, None)
         folder.remove()
 
     async def _mount(self, folder: PodFolder) -> None:
@@ -165,26 +199,35 @@ class RealKubelet(Kubelet):
         text = text.replace(f"{service}:6379", head) if head else text
         return text.replace(service, head.rpartition(":")[0]) if head else text
 
-    async def _keep_running(self, folder: PodFolder) -> None:
-        """Start the container again and again, as its restart policy says."""
-        container, restarts, last = folder.pod["spec"]["containers"][0], 0, {}
+    async def _keep_running(self, folder: PodFolder, process: Process | None) -> None:
+        """Start the container again and again, as its restart policy says; `process` runs."""
+        note, last = self._notes[folder.uid], {}
         back_off_s = 1.0
         while True:
-            process = await self._start(folder, container)
-            await self.events.event(folder.pod, "Started", f"Started container {container['name']}")
-            await self._after_start(folder, container)
-            code = await self._watch(folder, process, restarts, last)
+            if process is None:
+                process = await self._start_anew(folder, note)
+            code = await self._watch(folder, process, last)
+            process = None
             ended = {"exitCode": code, "reason": "Error" if code else "Completed",
                      "startedAt": now(), "finishedAt": now()}  # fmt: skip
             last = {"terminated": ended}
-            await stop(folder.pod["metadata"]["uid"], grace_s=0)
+            await stop(folder.uid, grace_s=0)
             if folder.pod["spec"].get("restartPolicy", "Always") == "Never":
                 await self._write_over(folder, ended)
                 return
-            restarts += 1
-            await self._write_back_off(folder, restarts, last, back_off_s)
+            note.restarts += 1
+            await self._write_back_off(folder, note.restarts, last, back_off_s)
             await asyncio.sleep(back_off_s)
             back_off_s = min(2 * back_off_s, 60)
+
+    async def _start_anew(self, folder: PodFolder, note: Survivor) -> Process:
+        container = folder.pod["spec"]["containers"][0]
+        process = await self._start(folder, container)
+        note.started(process.pid)
+        note.write(folder.path)
+        await self.events.event(folder.pod, "Started", f"Started container {container['name']}")
+        await self._after_start(folder, container)
+        return process
 
     async def _after_start(self, folder: PodFolder, container: Obj) -> None:
         hook = (container.get("lifecycle") or {}).get("postStart", {}).get("exec")
@@ -205,14 +248,14 @@ class RealKubelet(Kubelet):
             text = f"PostStartHook failed: exit status {process.returncode}: {output.decode()}"
             await self.events.event(folder.pod, "FailedPostStartHook", text, type="Warning")
             # A container whose hook fails is killed, and started again by its policy.
-            await stop(folder.pod["metadata"]["uid"], grace_s=0)
+            await stop(folder.uid, grace_s=0)
 
-    async def _watch(
-        self, folder: PodFolder, process: subprocess.Popen[bytes], restarts: int, last: Obj
-    ) -> int:
+    async def _watch(self, folder: PodFolder, process: Process, last: Obj) -> int:
         """Report readiness until the process has ended; its exit code."""
-        reported: bool | None = None
-        while process.poll() is None:
+        restarts = self._notes[folder.uid].restarts
+        # What a kubelet that was killed has reported stands, until it is otherwise.
+        reported = _reported(folder.pod) if isinstance(process, Container) else None
+        while (code := process.poll()) is None:
             is_ready = await self._is_ready(folder)
             if is_ready is not reported:
                 reported = is_ready
@@ -223,16 +266,17 @@ class RealKubelet(Kubelet):
                 await self.write(folder.pod, status)
             await asyncio.sleep(PERIOD_S)
             self._obey_restart(folder)
-        code = process.returncode
         return code if code >= 0 else 128 - code
 
     def _obey_restart(self, folder: PodFolder) -> None:
         meta = folder.pod["metadata"]
         pod = self.pods.get(meta["namespace"], meta["name"]) or folder.pod
         order = (pod["metadata"].get("annotations") or {}).get(ORDER, "")
-        if order.startswith("restart") and order != getattr(folder, "obeyed", ""):
-            folder.obeyed = order  # type: ignore[attr-defined]
-            kill(marked(meta["uid"]), signal.SIGKILL)
+        note = self._notes[folder.uid]
+        if order.startswith("restart") and order != note.obeyed:
+            note.obeyed = order
+            note.write(folder.path)
+            kill(marked(folder.uid), signal.SIGKILL)
 
     async def _is_ready(self, folder: PodFolder) -> bool:
         probe = folder.pod["spec"]["containers"][0].get("readinessProbe") or {}
@@ -269,6 +313,17 @@ class RealKubelet(Kubelet):
         status["containerStatuses"][0]["state"] = {"terminated": ended}
         with suppress(ApiError):
             await self.write(folder.pod, status)
+
+
+def _number(note: Survivor) -> int:
+    """Of its address, 127.77.N / 250.N % 250 + 1."""
+    *_, high, low = map(int, note.ip.split("."))
+    return 250 * high + low - 1
+
+
+def _reported(pod: Obj) -> bool | None:
+    ready = condition(pod["status"], "Ready").get("status")
+    return None if pod["status"].get("phase") != "Running" else ready == "True"
 
 
 def marked(uid: str) -> list[psutil.Process]:
