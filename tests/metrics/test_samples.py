@@ -31,11 +31,12 @@ ROWS = st.dictionaries(
     st.fixed_dictionaries({"prompt": st.text(max_size=3)}, optional={"reference": st.just("r")}),
 )
 PLANS = st.lists(ROWS, max_size=6)
+Plan = list[dict[str, dict[str, str]]]
 
 
 @given(st.data(), PLANS, PLANS)
 def test_in_any_order_each_process_has_its_own_texts_back(
-    data: st.DataObject, one: list[dict[str, dict[str, str]]], other: list[dict[str, dict[str, str]]]
+    data: st.DataObject, one: Plan, other: Plan
 ) -> None:
     whole, written = [], []
     for stream, plan in (("1-worker-1", one), ("1-worker-2", other)):

@@ -66,7 +66,7 @@ class Cache:
         self._version = ""
         self._error: KubeError | None = None
         self._current_s = 0.0
-        self._asked_s = time.monotonic()
+        self._asked_s = self._begun_s = time.monotonic()
         self._lock = threading.Condition()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -92,16 +92,16 @@ class Cache:
             self._start()
             self._lock.wait_for(lambda: self._synced or self._error is not None, patience_s)
             if not self._synced:
-                raise self._error or self._no_answer(patience_s)
+                raise self._error or self._no_answer()
             old_s = time.monotonic() - self._current_s if self._error is not None else 0.0
             return Snapshot(dict(self._items), self._error, old_s)
 
-    def _no_answer(self, patience_s: float) -> KubeUnreachable:
+    def _no_answer(self) -> KubeUnreachable:
         if credentials := self._kube.waits_for():
             return credentials
         return KubeUnreachable(
             f"The API server of context {self._kube.context} has not answered for"
-            f" {patience_s:.0f} s",
+            f" {time.monotonic() - self._begun_s:.0f} s",
             remedy=with_scope(
                 "check the VPN, and that the cluster is running: `kubectl version` should answer",
                 context=self._kube.context,
@@ -141,6 +141,7 @@ class Cache:
 
     def _start(self) -> None:
         if self._thread is None and not self._closed:
+            self._begun_s = time.monotonic()
             # A daemon thread: a silent watch must not delay the exit of the program.
             self._thread = threading.Thread(
                 target=self._run, name=f"llmops-watch-{self._kube.context}", daemon=True

@@ -75,10 +75,11 @@ def survey(home: Path, *, taken: Collection[str] = (), patience_s: float = _PATI
 
     `taken` names belong to clusters of other providers: ours of that name are qualified.
     """
-    deadline_s = time.monotonic() + patience_s
     opened, troubles = _opened(home)
     for _, _, cache in opened:
         cache.start()
+    # From here: on a busy machine the first client alone takes seconds to load.
+    deadline_s = time.monotonic() + patience_s
     seen: list[tuple[KubeScope, Kube, Cache, Snapshot]] = []
     denied: list[tuple[KubeScope, KubeDenied]] = []
     for scope, kube, cache in opened:
