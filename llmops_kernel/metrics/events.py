@@ -177,7 +177,8 @@ class EvalEvent(Event):
     """Of some rows `{"row", "prompt", "prediction", "reference"}` and what else is known of them.
 
     `row` names the same row in each evaluation; a row of another report may lack it. Prompt and
-    reference are missing where an earlier report of the stream has them, see `metrics.samples`.
+    reference are missing where an earlier report of the stream has them: `store.journal` has
+    the module `sample_texts` for them.
     """
 
 

@@ -21,9 +21,9 @@ from llmops_kernel.metrics.events import (
     StepEvent,
 )
 from llmops_kernel.metrics.mfu import REJECTED_PEAK
-from llmops_kernel.metrics.samples import SampleTexts
 from llmops_kernel.store.journal import history as folding
 from llmops_kernel.store.journal.history import Generation, History, Key
+from llmops_kernel.store.journal.sample_texts import SampleTexts
 from llmops_kernel.store.journal.seen import SeenNumbers
 from llmops_kernel.store.journal.thinning import FIELDS, stride_for
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError
 from llmops_kernel.metrics.events import EvalEvent, PhaseEvent
-from llmops_kernel.metrics.samples import UnrepeatedSamples
+from llmops_kernel.store.journal.sample_texts import UnrepeatedSamples
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import COUNTS, KEPT, Collator
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed, Prompt

@@ -72,16 +72,19 @@ def test_objects_users_and_owners_are_there_after_a_kill(standin: StandIn) -> No
         with admin.stream("GET", path, params=version) as watch:
             assert json.loads(next(watch.iter_lines()))["object"]["code"] == 410
         # Whose fields are whose is known, and which pod goes with which cluster.
-        other = first | {"spec": {"suspend": False}}
-        refused = admin.patch(
-            f"{path}/b", content=json.dumps(other), params={"fieldManager": "two"}, headers=APPLY
-        )
+        other = json.dumps(first | {"spec": {"suspend": False}})
+        manager = {"fieldManager": "two"}
+        refused = admin.patch(f"{path}/b", content=other, params=manager, headers=APPLY)
         assert refused.status_code == 409
         admin.delete(f"{path}/a")
-        deadline_s = time.monotonic() + 60
-        while admin.get(pods).json()["items"]:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+        gone(admin, pods)
+
+
+def gone(client: httpx.Client, path: str) -> None:
+    deadline_s = time.monotonic() + 60
+    while client.get(path).json()["items"]:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
 
 
 def written(path: Path) -> tuple[list[int], State]:
