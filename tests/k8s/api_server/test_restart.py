@@ -23,7 +23,7 @@ APPLY = {"Content-Type": "application/apply-patch+yaml"}
 
 @pytest.fixture
 def standin() -> Iterator[StandIn]:
-    with StandIn(has_disk=True, starting_s=1.0) as started:
+    with StandIn(has_disk=True, starting_s=2.0) as started:
         yield started
 
 
