@@ -70,7 +70,9 @@ def _open(tab: LabPage, run_ids: list[str]) -> None:
     view.locator("canvas").first.wait_for(timeout=30_000)
     # Of many values the first are shown.
     view.get_by_text("section_9.a_rather_long_name_of_a_setting_149").wait_for(state="detached")
-    while (more := view.get_by_text(re.compile("^Show all 15[01]$"))).count():
+    more = view.get_by_text(re.compile("^Show all 15[01]$"))
+    more.first.wait_for(timeout=30_000)  # It may come after the chart.
+    while more.count():
         more.first.click()
     view.get_by_text("section_9.a_rather_long_name_of_a_setting_149").first.wait_for()
 
