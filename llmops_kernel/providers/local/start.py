@@ -80,9 +80,8 @@ class _Steps:
     def look(self, *, is_up: bool) -> None:
         logs = self._record.session / "logs"
         self._once("GCS is starting", (logs / "gcs_server.out").exists())
-        # The raylet is started once the dashboard answers.
-        self._once("dashboard answers", (logs / "raylet.out").exists())
-        self._once("node is up", is_up)
+        self._once("dashboard and node are starting", (logs / "raylet.out").exists())
+        self._once("both are up", is_up)
 
     def _once(self, step: str, happened: bool) -> None:
         if happened and step not in self._reported and self._report is not None:

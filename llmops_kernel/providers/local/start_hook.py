@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 from llmops_kernel.warm import start_hook as warm
@@ -13,8 +14,80 @@ def configure(params: Any, head: bool) -> None:
 
     The command line has no switch for it. `params` is ray._private.parameter.RayParams.
     """
+    from ray._private.node import Node
+
     assert head
     params.ray_client_server_port = None
+    overlap(Node)
     warm.configure(params, head)
     # What the cluster runs may start a Ray of its own, which is none of our business.
     os.environ.pop("RAY_START_HOOK", None)
+
+
+def overlap(node_type: Any) -> None:
+    """Start the parts of a head beside each other instead of one after the other.
+
+    `ray start` waits for the dashboard before it starts the raylet, though neither needs the other,
+    and starts the autoscaler's monitor and the log monitor before them, though a cluster is usable
+    without those. With this the raylet starts beside the dashboard, and those two a second after
+    the head is ready. `node_type` is ray._private.node.Node of Ray 2.60, which constraints.txt
+    pins.
+    """
+    start_dashboard, start_rest = node_type.start_api_server, node_type.start_ray_processes
+    look = node_type.dead_processes
+    later = [node_type.start_monitor, node_type.start_log_monitor]
+
+    def begin_dashboard(node: Any, **options: Any) -> None:
+        params = node._ray_params
+        # Workers get it; the dashboard has no other port to choose.
+        node._webui_url = f"{params.dashboard_host}:{params.dashboard_port}"
+        node.dashboard_start = _Start(start_dashboard, node, options)
+
+    def start_beside(node: Any) -> None:
+        try:
+            start_rest(node)
+        finally:
+            # Also before an error: what is started until then is stopped with the head.
+            node.dashboard_start.wait()
+        node.dashboard_start.check()
+
+    def dead(node: Any) -> Any:
+        """Ray asks each second once the head is ready, and reads the list of its processes."""
+        while later:
+            later.pop(0)(node)
+        return look(node)
+
+    node_type.start_api_server, node_type.start_ray_processes = begin_dashboard, start_beside
+    node_type.start_monitor = node_type.start_log_monitor = lambda node: None
+    node_type.dead_processes = dead
+
+
+class _Start(threading.Thread):
+    """Starts the dashboard and waits for it. Linux kills the dashboard when this thread ends.
+
+    Ray asks for that (PR_SET_PDEATHSIG), so that no dashboard outlives its head.
+    """
+
+    def __init__(self, start: Any, node: Any, options: dict[str, Any]) -> None:
+        super().__init__(name="llmops-dashboard-start", daemon=True)
+        self._call = (start, node, options)
+        self._error: BaseException | None = None
+        self._is_over = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        start, node, options = self._call
+        try:
+            start(node, **options)
+        except BaseException as error:
+            self._error = error
+        self._is_over.set()
+        threading.Event().wait()
+
+    def wait(self) -> None:
+        self._is_over.wait()
+
+    def check(self) -> None:
+        """Raise what `ray start` would have raised."""
+        if self._error is not None:
+            raise self._error

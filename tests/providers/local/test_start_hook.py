@@ -1,0 +1,77 @@
+"""The parts of a head are started beside each other, and an error of one ends `ray start`."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from llmops_kernel.providers.local.start_hook import overlap
+
+
+def node_type(*, broken: frozenset[str] = frozenset()) -> Any:
+    """A class with the methods of Ray's that are changed; the dashboard waits for the raylet."""
+
+    class Node:
+        def __init__(self) -> None:
+            self._ray_params = SimpleNamespace(dashboard_host="127.0.0.1", dashboard_port=8265)
+            self._webui_url: str | None = None
+            self.done: list[str] = []
+            self.has_raylet = threading.Event()
+            self.start_monitor()
+            self.start_api_server(include_dashboard=True, raise_on_failure=True)
+            self.start_ray_processes()
+
+        def _start(self, name: str) -> None:
+            if name in broken:
+                raise RuntimeError(f"{name} is broken")
+            self.done.append(name)
+
+        def start_monitor(self) -> None:
+            self._start("monitor")
+
+        def start_log_monitor(self) -> None:
+            self._start("log monitor")
+
+        def start_api_server(self, *, include_dashboard: bool, raise_on_failure: bool) -> None:
+            assert include_dashboard
+            assert raise_on_failure
+            assert self.has_raylet.wait(30)
+            self._start("dashboard")
+
+        def start_ray_processes(self) -> None:
+            assert self._webui_url == "127.0.0.1:8265"
+            self.start_log_monitor()
+            self.has_raylet.set()
+            self._start("raylet")
+
+        def dead_processes(self) -> list[str]:
+            return list(self.done)
+
+    return Node
+
+
+def test_the_raylet_does_not_wait_for_the_dashboard() -> None:
+    node = node_type()
+    overlap(node)
+    started = node()
+    assert sorted(started.done) == ["dashboard", "raylet"]
+    assert started.dead_processes()[2:] == ["monitor", "log monitor"]
+    assert len(started.dead_processes()) == 4
+
+
+@pytest.mark.parametrize("part", ["dashboard", "raylet"])
+def test_a_part_that_does_not_start_is_an_error(part: str) -> None:
+    node = node_type(broken=frozenset({part}))
+    overlap(node)
+    with pytest.raises(RuntimeError, match=f"{part} is broken"):
+        node()
+
+
+def test_ray_has_what_is_changed() -> None:
+    from ray._private.node import Node
+
+    names = ["start_api_server", "start_ray_processes", "start_monitor", "start_log_monitor"]
+    assert all(callable(getattr(Node, name)) for name in [*names, "dead_processes"])
