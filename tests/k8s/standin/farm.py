@@ -43,7 +43,7 @@ class Farm:
 
     Without `add_node` before the start there is one big node without GPUs. `requeue_s` is the
     operator's pause between two looks (KubeRay: 2 s). `ready_after_s` is how long a simulated
-    pod takes.
+    pod takes. `elastic_jobs` is Kueue's feature gate ElasticJobsViaWorkloadSlices.
     """
 
     def __init__(
@@ -55,12 +55,14 @@ class Farm:
         ready_after_s: float = 0.0,
         grace_s: float = 3.0,
         with_kueue: bool = False,
+        elastic_jobs: bool = True,
         parts: str = DEFAULT_PARTS,
         default_node: bool = True,
     ):
         self._standin, self._mode = standin, mode
         self._options = ["--requeue", str(requeue_s), "--delay", str(ready_after_s)]
         self._options += ["--grace", str(grace_s)]
+        self._options += [] if elastic_jobs else ["--no-elastic-jobs"]
         self._parts = f"{parts},kueue" if with_kueue else parts
         self._default_node = default_node
         self.nodes: list[str] = []

@@ -146,7 +146,8 @@ def _controllers(
     if "kueue" in parts:
         from tests.k8s.standin.kueue.workloads import Kueue
 
-        kueue = Kueue(api, clusters=mirrors["clusters"], pods=pods)
+        clusters, elastic = mirrors["clusters"], not options.no_elastic_jobs
+        kueue = Kueue(api, clusters=clusters, pods=pods, elastic=elastic)
         work.append(kueue.run())
     if "quota" in parts:
         from tests.k8s.standin.nodes.quota import Quotas
@@ -197,6 +198,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--requeue", type=float, default=0.5, help="KubeRay's own is 2 s")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds until pods are ready")
     parser.add_argument("--grace", type=float, default=3.0, help="seconds a pod has to end")
+    parser.add_argument("--no-elastic-jobs", action="store_true", help="a feature gate of Kueue")
     parser.add_argument("--folder", default="", help="of the nodes' files, for real pods")
     return parser.parse_args(arguments)
 

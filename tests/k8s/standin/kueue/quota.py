@@ -50,6 +50,20 @@ def quotas(queue: Obj) -> dict[str, tuple[str, Decimal]]:
     return found
 
 
+def assignments(workload: Obj, queue: Obj) -> list[Obj]:
+    """The flavors that the pod sets of an admitted Workload get."""
+    limits = quotas(queue)
+    counts = {each["name"]: each["count"] for each in workload["spec"]["podSets"]}
+    return [
+        {
+            "name": pod_set,
+            "count": counts[pod_set],
+            "flavors": {name: limits[name][0] for name in resources if name in limits},
+        }
+        for pod_set, resources in requests(workload).items()
+    ]
+
+
 def refusal(asked: Requests, queue: Obj, used: dict[str, Decimal]) -> str | None:
     """Why the cluster does not fit, in Kueue's words; None when it does."""
     limits, taken = quotas(queue), dict(used)

@@ -94,8 +94,8 @@ class Api:
     async def replace(self, path: str, body: Obj) -> Obj:
         return await self.call("PUT", path, body=body)
 
-    async def merge(self, path: str, patch: Obj) -> Obj:
-        return await self._patiently("PATCH", path, body=patch, content_type=MERGE)
+    async def merge(self, path: str, patch: Obj, **params: str) -> Obj:
+        return await self._patiently("PATCH", path, body=patch, content_type=MERGE, **params)
 
     async def delete(self, path: str, *, at_once: bool = True) -> Obj:
         """At once as a kubelet ends a pod, or as it asks for itself; absent is fine."""
