@@ -116,7 +116,9 @@ def test_resume_and_scale_report_what_came_of_it(
     assert llmops("resume", lab) == 0
     assert "without `env`" in capsys.readouterr().out
     assert llmops("scale", lab, "--num-cpus", "2") == 1
-    assert "Stops: run menu-1 (running)" in capsys.readouterr().err
+    reported = capsys.readouterr().err
+    assert "Stops: run menu-1 (running)" in reported
+    assert "Try: llmops scale lab --num-cpus 2 --yes" in reported
     assert len(asked) == 1
     assert llmops("scale", lab, "--num-cpus", "2", "--yes") == 0
     assert (asked[1]["num_cpus"], asked[1]["num_gpus"]) == (2, None)

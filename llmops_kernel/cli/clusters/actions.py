@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -70,7 +71,10 @@ def scale(
 
     numbers = _numbers(workers or [])
     cluster, console = find(name), out(stderr=True)
-    _confirm(cluster.preview("scale"), yes=yes)
+    sizes = {"num-cpus": num_cpus, "num-gpus": num_gpus}
+    options = [f"--{option} {size}" for option, size in sizes.items() if size is not None]
+    options += [f"--workers {group}={size}" for group, size in numbers.items()]
+    _confirm(cluster.preview("scale"), yes=yes, options=options)
     with console.status(f"Scaling cluster {plain(name)} ...") as line:
         progress = progress_on(console, line)
         info = cluster.scale(
@@ -126,8 +130,11 @@ def _confirm_what_stops(preview: ActionPreview, *, yes: bool) -> None:
         _confirm(preview, yes=yes)
 
 
-def _confirm(preview: ActionPreview, *, yes: bool) -> None:
-    """Show what the action does, and ask for confirmation when it loses something."""
+def _confirm(preview: ActionPreview, *, yes: bool, options: Sequence[str] = ()) -> None:
+    """Show what the action does, and ask for confirmation when it loses something.
+
+    `options` are those of the command, which the remedy repeats.
+    """
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.errors import LLMOpsError
 
@@ -141,6 +148,6 @@ def _confirm(preview: ActionPreview, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise LLMOpsError(
             f"Nothing was done: {preview.action} needs confirmation and there is no terminal",
-            remedy=f"llmops {preview.action} {preview.cluster} --yes",
+            remedy=" ".join(["llmops", preview.action, preview.cluster, *options, "--yes"]),
         )
     typer.confirm("Continue?", abort=True)
