@@ -90,6 +90,12 @@ def is_replaced_when_resized(raycluster: Obj) -> bool:
     return bool(queue_of(raycluster)) and is_admitted and not is_elastic(raycluster)
 
 
+def head_takes_work(raycluster: Obj) -> bool:
+    """Return whether Ray may place a run's workers on the head."""
+    head = dig(raycluster, "spec", "headGroupSpec", "rayStartParams")
+    return not isinstance(head, dict) or str(head.get("num-cpus", "")) != "0"
+
+
 def is_ours(raycluster: Obj) -> bool:
     found = labels(raycluster, "metadata", "labels").get(names.MANAGED_BY_LABEL)
     return found == names.MANAGED_BY

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from llmops_kernel.providers.dashboard.jobs import described_job, is_active
+from llmops_kernel.providers.dashboard.jobs import RUN_KEY, described_job, is_active
 from llmops_kernel.providers.kuberay.resource import status
 from llmops_kernel.providers.kuberay.resource.field_owners import appliers, owners
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
@@ -16,6 +16,7 @@ from llmops_kernel.providers.protocol import ActionPreview, ClusterAction, Clust
 _RUNS: Final = "runs with their journals, and what they wrote to storage outside the pods"
 _LIVE: Final = (ClusterState.READY, ClusterState.STARTING)
 _LOST: Final = "Ray's list of jobs and its logs"
+_ON_HEAD: Final = ", unless all of its workers are on the head"
 _ELASTIC: Final = (
     " Clusters keep their head where Kueue's feature gate ElasticJobsViaWorkloadSlices is on and"
     " they are created by this version of llmops."
@@ -29,7 +30,11 @@ def preview_of(located: LocatedCluster, info: ClusterInfo, action: ClusterAction
     jobs = jobs_of(located) if restarts or info.head_runs or info.is_ready else None
     pods = pods_of_cluster(located) if lives else []
     ends = restarts or action in (ClusterAction.SUSPEND, ClusterAction.DELETE)
-    stops = [*_work(info, jobs), *_pods(pods, located, action)] if ends and lives else []
+    stays = _head_stays(located, action)
+    stops = []
+    if ends and lives:
+        may_go_on = stays and status.head_takes_work(located.raycluster)
+        stops = [*_work(info, jobs, may_go_on=may_go_on), *_pods(pods, head_stays=stays)]
     is_busy = jobs is None or any(map(is_active, jobs))
     return ActionPreview(
         cluster=info.name,
@@ -45,6 +50,12 @@ def ends_head(located: LocatedCluster, action: ClusterAction) -> bool:
     """Return whether Kueue deletes the head, too, because the number of workers changes."""
     resizes = action in (ClusterAction.SUSPEND, ClusterAction.RESUME, ClusterAction.SCALE)
     return resizes and status.is_replaced_when_resized(located.raycluster)
+
+
+def _head_stays(located: LocatedCluster, action: ClusterAction) -> bool:
+    """Return whether only the workers end."""
+    is_queued = bool(status.queue_of(located.raycluster))
+    return action is ClusterAction.SUSPEND and is_queued and not ends_head(located, action)
 
 
 def _summary(located: LocatedCluster, action: ClusterAction) -> str:
@@ -91,22 +102,27 @@ def _undoing(located: LocatedCluster, action: ClusterAction) -> str:
     )
 
 
-def _work(info: ClusterInfo, jobs: Sequence[dict[str, Any]] | None) -> list[str]:
+def _work(
+    info: ClusterInfo, jobs: Sequence[dict[str, Any]] | None, *, may_go_on: bool
+) -> list[str]:
     if jobs is not None:
-        return [described_job(job) for job in jobs if is_active(job)]
+        return [_described(job, may_go_on=may_go_on) for job in jobs if is_active(job)]
     if info.state is ClusterState.STARTING:
         return ["its start, which is in progress"]
     return ["whatever runs on it: Ray did not report its jobs"]
 
 
-def _pods(pods: Sequence[Any] | None, located: LocatedCluster, action: ClusterAction) -> list[str]:
-    queued = status.queue_of(located.raycluster)
-    stays = action is ClusterAction.SUSPEND and queued and not ends_head(located, action)
+def _described(job: Mapping[str, Any], *, may_go_on: bool) -> str:
+    is_run = bool((job.get("metadata") or {}).get(RUN_KEY))
+    return f"{described_job(job)}{_ON_HEAD if may_go_on and is_run else ''}"
+
+
+def _pods(pods: Sequence[Any] | None, *, head_stays: bool) -> list[str]:
     workers = None if pods is None else sum(not _is_head(pod) for pod in pods)
     if workers is None:
-        return [] if stays else ["the head pod and all worker pods", _LOST]
+        return [] if head_stays else ["the head pod and all worker pods", _LOST]
     counted = f"{workers} worker pod{'' if workers == 1 else 's'}"
-    return [counted] if stays else [f"the head pod and {counted}", _LOST]
+    return [counted] if head_stays else [f"the head pod and {counted}", _LOST]
 
 
 def _is_head(pod: Any) -> bool:

@@ -69,6 +69,26 @@ def test_nothing_is_submitted_to_a_head_without_workers(cloud: Cloud, run_id: st
     assert caught.value.remedy == "llmops resume one"
 
 
+@pytest.mark.parametrize(
+    ("num_cpus", "unless"), [(0, ""), (2, ", unless all of its workers are on the head")]
+)
+def test_a_suspend_knows_that_a_run_may_train_on_the_head(
+    cloud: Cloud, ray: RayDashboard, num_cpus: int, unless: str
+) -> None:
+    head = {"cpus": "2", "memory": "2Gi", "num_cpus": num_cpus}
+    cloud.provider.up(cloud.template(queue="team-a", head=head), wait=False)
+    cloud.provider.wait("one", timeout_s=30)
+    ray.run("lora-1-1")
+    ray.jobs[-1]["metadata"] = {"llmops_run": "lora-1"}
+    listed = until(lambda: _listed(cloud))
+    assert listed == (f"run lora-1 (running){unless}", "2 worker pods")
+
+
+def _listed(cloud: Cloud) -> tuple[str, ...]:
+    stops = cloud.provider.preview("one", ClusterAction.SUSPEND).stops
+    return stops if len(stops) > 1 else ()
+
+
 def test_a_delete_shows_the_run_and_brings_its_history_home(
     cloud: Cloud, ray: RayDashboard, store: RunStore, run_id: str
 ) -> None:
