@@ -23,6 +23,9 @@ JOB_TERMINAL = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 MAX_LOG_LINES = 50_000
 GET_TRIES = 3
 RETRY_WAIT_S = 0.2
+LOST_ANSWER_S = 60.0
+"""How long `submit` asks whether Ray has the job of a request whose answer was lost."""
+_ASK_EVERY_S = 0.5
 _TIMEOUT = httpx.Timeout(15.0, connect=5.0)
 _SUBMIT_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
@@ -97,7 +100,11 @@ class JobsClient:
         runtime_env: Mapping[str, Any],
         metadata: Mapping[str, str],
     ) -> None:
-        """Hand a job to Ray. Safe against a connection cut between request and answer."""
+        """Hand a job to Ray. Safe against a connection cut between request and answer.
+
+        A cut may be an API server that restarts: Ray is asked for up to a minute then whether it
+        has the job, because a job that runs must not be reported as one that failed.
+        """
         body = {
             "entrypoint": entrypoint,
             "submission_id": submission_id,
@@ -108,13 +115,25 @@ class JobsClient:
             try:
                 answer = self._http.post("/api/jobs/", json=body, timeout=_SUBMIT_TIMEOUT)
             except httpx.TransportError as error:
-                if self.get(submission_id) is not None:
+                if self._has_job(submission_id, after=error):
                     return  # Ray had it before the line went.
                 if last:
                     raise self._unreachable(error) from error
             else:
                 self._raise_for(answer, f"submit job {submission_id}", error=SubmissionError)
                 return
+
+    def _has_job(self, submission_id: str, *, after: httpx.TransportError) -> bool:
+        """Raises ClusterError when nobody answers."""
+        was_sent = not isinstance(after, (httpx.ConnectError, httpx.ConnectTimeout))
+        until_s = time.monotonic() + (LOST_ANSWER_S if was_sent else 0.0)
+        while True:
+            try:
+                return self.get(submission_id) is not None
+            except ClusterError:
+                if time.monotonic() >= until_s:
+                    raise
+            time.sleep(_ASK_EVERY_S)
 
     def get(self, submission_id: str) -> Job | None:
         """Return the job; None if this cluster has no such job."""

@@ -84,8 +84,9 @@ class _LocalFile:
     def append(self, rows: list[Row]) -> None:
         """Append the lines that the file lacks."""
         self.read()
-        rows = [row for row in rows if row[0] not in self.seen]
-        data = b"".join(line + b"\n" for _, line in rows)
+        # Nodes that share a disk all show the same file.
+        unseen = dict(row for row in rows if row[0] not in self.seen)
+        data = b"".join(line + b"\n" for line in unseen.values())
         if not data:
             return
         with self.path.open("ab+") as file:
@@ -96,7 +97,7 @@ class _LocalFile:
         if end == self.offset:
             # Only what others write has to be read again.
             self.offset += len(data)
-            self.seen.update(seq for seq, _ in rows)
+            self.seen.update(unseen)
 
 
 class JournalMirror:

@@ -50,6 +50,15 @@ def test_two_mirrors_of_one_run_write_each_line_once(tmp_path: Path) -> None:
     assert [event.seq for event in read_lines(path.read_bytes())] == [1, 2, 3, 4, 5]
 
 
+def test_nodes_that_show_the_same_file_give_each_line_once(tmp_path: Path) -> None:
+    """Their files come in one batch."""
+    path = tmp_path / "1-worker-1.jsonl"
+    file = _LocalFile(path)
+    file.append([*rows(1, 2), *rows(1, 2), *rows(1, 2, 3)])
+    file.append([*rows(4), *rows(3, 4)])
+    assert [event.seq for event in read_lines(path.read_bytes())] == [1, 2, 3, 4]
+
+
 def test_a_half_line_of_a_killed_mirror_is_closed_off_and_written_again(tmp_path: Path) -> None:
     path = tmp_path / "1-worker-1.jsonl"
     path.write_bytes(rows(1)[0][1] + b"\n" + rows(2)[0][1][:40])
