@@ -365,8 +365,10 @@ def _lives(process: psutil.Process) -> bool:
 def _prefer(pid: int, niceness: int) -> None:
     """Set a container's share of the cores: a raylet ends if its agents need over 15 s to start.
 
-    Other tests run beside it. Only root may; `autogroup` counts where sessions have equal shares.
+    `niceness` is added to that of the kubelet. Other tests run beside it. Only root may;
+    `autogroup` counts where sessions have equal shares.
     """
+    niceness = max(-20, min(19, os.nice(0) + niceness))
     with suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
     with suppress(psutil.Error):
