@@ -30,6 +30,8 @@ MAX_PERIOD_S = 2.0
 DISCOVER_PERIOD_S = 3.0
 DISCOVER_THREADS = 8
 MAX_PUT_OFF_S = 15.0
+QUICK_S = 2.0
+"""A refusal that comes sooner holds back nothing; its file is asked for again in the next round."""
 
 Row = tuple[int, bytes]
 """(sequence number, line)."""
@@ -160,11 +162,13 @@ class JournalMirror:
         for file in self._remote.values():
             if not everything and now_s < file.due_s:
                 continue
+            begun_s = time.monotonic()
             try:
                 rows = file.read(client)
             except ClusterUnreachableError as error:
                 # A node that hangs must not hold back the other nodes' events.
-                file.put_off()
+                if time.monotonic() - begun_s > QUICK_S:
+                    file.put_off()
                 refused = error
                 continue
             self._unwritten.setdefault(file.stream, []).extend(rows)
