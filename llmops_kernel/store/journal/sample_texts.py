@@ -49,7 +49,7 @@ class SampleTexts:
 
     def whole(self, event: EvalEvent) -> EvalEvent:
         """Return the event with the texts that an earlier one of its stream has."""
-        if all(map(_texts, event.samples)):
+        if all(map(_has_texts, event.samples)):
             return event
         key = (event.stream, event.seq, event.step)
         if key not in self._whole:
@@ -58,7 +58,7 @@ class SampleTexts:
         return self._whole[key]
 
     def _filled(self, stream: str, sample: Sample) -> Sample:
-        if _texts(sample):
+        if _has_texts(sample):
             return sample
         _, texts = self._first.get((stream, sample.get("row", "")), (0, {}))
         return {**texts, **sample}
@@ -66,3 +66,7 @@ class SampleTexts:
 
 def _texts(sample: Sample) -> Sample:
     return {name: sample[name] for name in REPEATED if name in sample}
+
+
+def _has_texts(sample: Sample) -> bool:
+    return any(name in sample for name in REPEATED)

@@ -172,6 +172,12 @@ class TrainingView(RunView):
         return [self._texts.whole(event) for event in self.evals]
 
     @property
+    def sampled(self) -> EvalEvent | None:
+        # Asked at each change of the panel: texts are put into one report, not into all.
+        newest = next((one for one in reversed(self.evals) if one.samples), None)
+        return None if newest is None else self._texts.whole(newest)
+
+    @property
     def checkpoints(self) -> list[CheckpointEvent]:
         return self._folded().checkpoints
 
