@@ -15,7 +15,7 @@ import httpx
 import yaml
 
 from tests.k8s.standin.farm import Farm
-from tests.k8s.standin.process import ROOT, PolicyRule, StandIn
+from tests.k8s.standin.process import StandIn, shipped_rules
 from tests.providers.kuberay.ray_dashboard import RayDashboard
 from tests.soak.user import User
 
@@ -58,12 +58,7 @@ class SharedCluster:
         self.standin.__exit__(None, None, None)
 
     def _admit(self, user: User) -> None:
-        role = next(yaml.safe_load_all((ROOT / "cluster_templates" / "rbac.yaml").read_text()))
-        rules = [
-            PolicyRule(tuple(r["apiGroups"]), tuple(r["resources"]), tuple(r["verbs"]))
-            for r in role["rules"]
-        ]
-        self.standin.user(user.name, f"{user.name}-token", rules, NAMESPACE)
+        self.standin.user(user.name, f"{user.name}-token", shipped_rules(), NAMESPACE)
         path = user.home / "kubeconfig"
         self.standin.kubeconfig(path, namespace=NAMESPACE, token=f"{user.name}-token")
         path.chmod(0o600)

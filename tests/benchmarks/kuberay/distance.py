@@ -29,13 +29,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.benchmarks.kuberay.objects import MANY, one_of_many
 from tests.browser.lab import Lab
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.link import FarLink
-from tests.k8s.standin.process import ROOT, PolicyRule, StandIn
+from tests.k8s.standin.process import ROOT, StandIn, shipped_rules
 from tests.k8s.support.user_namespace import of_this_process
 from tests.providers.kuberay.ray_dashboard import RayDashboard
 
@@ -245,13 +243,8 @@ def client(folder: Path) -> None:
 
 
 def admit(standin: StandIn, namespace: str) -> None:
-    role = next(yaml.safe_load_all((ROOT / "cluster_templates" / "rbac.yaml").read_text()))
-    rules = [
-        PolicyRule(tuple(rule["apiGroups"]), tuple(rule["resources"]), tuple(rule["verbs"]))
-        for rule in role["rules"]
-    ]
     standin.create_namespace(namespace)
-    standin.user(USER, TOKEN, rules, namespace)
+    standin.user(USER, TOKEN, shipped_rules(), namespace)
 
 
 def report(levels: list[Level]) -> None:

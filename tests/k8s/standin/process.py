@@ -52,6 +52,15 @@ class PolicyRule:
         return rule | ({"resourceNames": list(self.names)} if self.names else {})
 
 
+def shipped_rules() -> list[PolicyRule]:
+    """What the Role of `cluster_templates/rbac.yaml` allows."""
+    role = next(yaml.safe_load_all((ROOT / "cluster_templates" / "rbac.yaml").read_text()))
+    return [
+        PolicyRule(tuple(rule["apiGroups"]), tuple(rule["resources"]), tuple(rule["verbs"]))
+        for rule in role["rules"]
+    ]
+
+
 class StandIn:
     """One API server; a context manager."""
 
@@ -301,4 +310,4 @@ class StandIn:
         self._admin.delete(f"/api/v1/namespaces/{name}")
 
 
-__all__ = ["PolicyRule", "StandIn"]
+__all__ = ["PolicyRule", "StandIn", "shipped_rules"]

@@ -17,7 +17,7 @@ import psutil
 import yaml
 
 from tests.k8s.standin.farm import Farm
-from tests.k8s.standin.process import ROOT, PolicyRule, StandIn
+from tests.k8s.standin.process import ROOT, StandIn, shipped_rules
 from tests.k8s.support.user_namespace import of_this_process
 from tests.soak.kubernetes.chaos import Part
 
@@ -82,12 +82,7 @@ class Place:
     def _user(self) -> None:
         """One with the rules that we ship, whom a starting API server refuses."""
         self.standin.create_namespace(NAMESPACE)
-        role = next(yaml.safe_load_all((ROOT / "cluster_templates" / "rbac.yaml").read_text()))
-        rules = [
-            PolicyRule(tuple(r["apiGroups"]), tuple(r["resources"]), tuple(r["verbs"]))
-            for r in role["rules"]
-        ]
-        self.standin.user(USER, TOKEN, rules, NAMESPACE)
+        self.standin.user(USER, TOKEN, shipped_rules(), NAMESPACE)
         kubeconfig = self.folder / "kubeconfig"
         self.standin.kubeconfig(kubeconfig, namespace=NAMESPACE, token=TOKEN)
         os.environ["KUBECONFIG"] = str(kubeconfig)
