@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import ThreadingHTTPServer
 
 import pytest
 
 from llmops_kernel.errors import ClusterUnreachableError
 from llmops_kernel.jobs.client import GET_TRIES, JobsClient
 from llmops_kernel.providers.protocol import Connection
+from tests.jobs.outages.cut_server import CutHandler, serving, url_of
 
 JOB = {"submission_id": "job-1", "status": "PENDING"}
 
@@ -28,40 +27,31 @@ class Ray(ThreadingHTTPServer):
         self.posts = 0
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(CutHandler):
     server: Ray
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self.server.posts += 1
-        self.close_connection = True
+        self.cut()
 
     def do_GET(self) -> None:
         code = self.server.answers.pop(0) if self.server.answers else 200
         if not code:
-            self.close_connection = True
+            self.cut()
             return
         body = json.dumps(JOB if code == 200 else {"message": "does not exist"}).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(code, body)
 
 
 @pytest.fixture
 def ray() -> Iterator[Ray]:
-    with Ray() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(Ray()) as server:
         yield server
-        server.shutdown()
 
 
 def submit(ray: Ray) -> None:
-    url = f"http://127.0.0.1:{ray.server_address[1]}"
-    with JobsClient(Connection(dashboard_url=url)) as client:
+    with JobsClient(Connection(dashboard_url=url_of(ray))) as client:
         client.submit(entrypoint="true", submission_id="job-1", runtime_env={}, metadata={})
 
 

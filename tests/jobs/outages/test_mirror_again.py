@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +13,7 @@ from llmops_kernel.errors import ClusterUnreachableError
 from llmops_kernel.jobs.mirror import JournalMirror
 from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.store.journal.journal import read_lines
+from tests.jobs.outages.cut_server import CutHandler, serving, url_of
 
 NAME = "llmops/run-1/1-worker-1.jsonl"
 NODES = {"data": {"result": {"result": [{"node_id": "a", "state": "ALIVE"}]}}}
@@ -38,33 +37,24 @@ class Ray(ThreadingHTTPServer):
         return json.dumps(NODES if path.startswith("/api/v0/nodes") else FILES).encode()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(CutHandler):
     server: Ray
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
 
     def do_GET(self) -> None:
         if self.server.is_cut:
-            self.close_connection = True
+            self.cut()
             return
-        body = self.server.answer(self.path)
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(200, self.server.answer(self.path))
 
 
 @pytest.fixture
 def ray() -> Iterator[Ray]:
-    with Ray() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(Ray()) as server:
         yield server
-        server.shutdown()
 
 
 def test_the_first_round_after_a_cut_reads_what_was_missed(ray: Ray, tmp_path: Path) -> None:
-    connection = Connection(dashboard_url=f"http://127.0.0.1:{ray.server_address[1]}")
+    connection = Connection(dashboard_url=url_of(ray))
     ray.lines = 1
     with JournalMirror(connection, run_id="run-1", journal=tmp_path) as mirror:
         mirror.sync()
