@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any
 
 from llmops_kernel.warm import start_hook as warm
@@ -41,15 +44,15 @@ def overlap(node_type: Any) -> None:
         params = node._ray_params
         # Workers get it; the dashboard has no other port to choose.
         node._webui_url = f"{params.dashboard_host}:{params.dashboard_port}"
-        node.dashboard_start = _Start(start_dashboard, node, options)
+        node.dashboard_start = _in_thread(partial(start_dashboard, node, **options))
 
     def start_beside(node: Any) -> None:
         try:
             start_rest(node)
         finally:
             # Also before an error: what is started until then is stopped with the head.
-            node.dashboard_start.wait()
-        node.dashboard_start.check()
+            wait([node.dashboard_start])
+        node.dashboard_start.result()  # Raises what `ray start` would have raised.
 
     def dead(node: Any) -> Any:
         """Ray asks each second once the head is ready, and reads the list of its processes."""
@@ -62,32 +65,20 @@ def overlap(node_type: Any) -> None:
     node_type.dead_processes = dead
 
 
-class _Start(threading.Thread):
-    """Starts the dashboard and waits for it. Linux kills the dashboard when this thread ends.
+def _in_thread(start: Callable[[], None]) -> Future[None]:
+    """Start the dashboard and wait for it. Linux kills the dashboard when the thread ends.
 
     Ray asks for that (PR_SET_PDEATHSIG), so that no dashboard outlives its head.
     """
+    done: Future[None] = Future()
 
-    def __init__(self, start: Any, node: Any, options: dict[str, Any]) -> None:
-        super().__init__(name="llmops-dashboard-start", daemon=True)
-        self._call = (start, node, options)
-        self._error: BaseException | None = None
-        self._is_over = threading.Event()
-        self.start()
-
-    def run(self) -> None:
-        start, node, options = self._call
+    def run() -> None:
         try:
-            start(node, **options)
+            start()
+            done.set_result(None)
         except BaseException as error:
-            self._error = error
-        self._is_over.set()
+            done.set_exception(error)
         threading.Event().wait()
 
-    def wait(self) -> None:
-        self._is_over.wait()
-
-    def check(self) -> None:
-        """Raise what `ray start` would have raised."""
-        if self._error is not None:
-            raise self._error
+    threading.Thread(target=run, name="llmops-dashboard-start", daemon=True).start()
+    return done
