@@ -37,8 +37,6 @@ def overlap(node_type: Any) -> None:
     pins.
     """
     start_dashboard, start_rest = node_type.start_api_server, node_type.start_ray_processes
-    look = node_type.dead_processes
-    later = [node_type.start_monitor, node_type.start_log_monitor]
 
     def begin_dashboard(node: Any, **options: Any) -> None:
         params = node._ray_params
@@ -54,21 +52,43 @@ def overlap(node_type: Any) -> None:
             wait([node.dashboard_start])
         node.dashboard_start.result()  # Raises what `ray start` would have raised.
 
-    def dead(node: Any) -> Any:
-        """Ray asks each second once the head is ready, and reads the list of its processes."""
-        while later:
-            later.pop(0)(node)
-        return look(node)
-
     node_type.start_api_server, node_type.start_ray_processes = begin_dashboard, start_beside
+    _put_off_monitors(node_type)
+
+
+def _put_off_monitors(node_type: Any) -> None:
+    """Start them when `ray start` first asks for dead processes, a second after it is ready."""
+    look = node_type.dead_processes
+    monitors = [node_type.start_monitor, node_type.start_log_monitor]
+
+    def start_monitors(node: Any) -> None:
+        for start in monitors:
+            start(node)
+
+    def dead(node: Any) -> Any:
+        try:
+            found = look(node)
+        except RuntimeError:  # A monitor joined Ray's dictionary while it was read.
+            found = look(node)
+        if found:
+            return found
+        if node.monitors_start is None:
+            # Not in this thread: Ray asks the GCS first, which may just have died, and this thread
+            # is the one that notices and ends the head.
+            node.monitors_start = _in_thread(partial(start_monitors, node))
+        elif node.monitors_start.done():
+            node.monitors_start.result()  # Raises what `ray start` would have raised.
+        return found
+
+    node_type.monitors_start = None
     node_type.start_monitor = node_type.start_log_monitor = lambda node: None
     node_type.dead_processes = dead
 
 
 def _in_thread(start: Callable[[], None]) -> Future[None]:
-    """Start the dashboard and wait for it. Linux kills the dashboard when the thread ends.
+    """Start processes of the head. Linux kills them when the thread ends, so it does not end.
 
-    Ray asks for that (PR_SET_PDEATHSIG), so that no dashboard outlives its head.
+    Ray asks for that (PR_SET_PDEATHSIG), so that none of them outlives its head.
     """
     done: Future[None] = Future()
 
@@ -80,5 +100,5 @@ def _in_thread(start: Callable[[], None]) -> Future[None]:
             done.set_exception(error)
         threading.Event().wait()
 
-    threading.Thread(target=run, name="llmops-dashboard-start", daemon=True).start()
+    threading.Thread(target=run, name="llmops-start", daemon=True).start()
     return done

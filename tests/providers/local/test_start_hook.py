@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import wait
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from llmops_kernel.providers.local.start_hook import overlap
 
 
-def node_type(*, broken: frozenset[str] = frozenset()) -> Any:
+def node_type(*, broken: frozenset[str] = frozenset(), gcs: threading.Event | None = None) -> Any:
     """A class with the methods of Ray's that are changed; the dashboard waits for the raylet."""
 
     class Node:
@@ -19,6 +20,7 @@ def node_type(*, broken: frozenset[str] = frozenset()) -> Any:
             self._ray_params = SimpleNamespace(dashboard_host="127.0.0.1", dashboard_port=8265)
             self._webui_url: str | None = None
             self.done: list[str] = []
+            self.dead: list[str] = []
             self.has_raylet = threading.Event()
             self.start_monitor()
             self.start_api_server(include_dashboard=True, raise_on_failure=True)
@@ -30,6 +32,7 @@ def node_type(*, broken: frozenset[str] = frozenset()) -> Any:
             self.done.append(name)
 
         def start_monitor(self) -> None:
+            assert gcs is None or gcs.wait(30)  # Ray asks it whether the autoscaler is the new one.
             self._start("monitor")
 
         def start_log_monitor(self) -> None:
@@ -46,7 +49,7 @@ def node_type(*, broken: frozenset[str] = frozenset()) -> Any:
             self._start("raylet")
 
         def dead_processes(self) -> list[str]:
-            return list(self.done)
+            return list(self.dead)
 
     return Node
 
@@ -56,8 +59,32 @@ def test_the_raylet_does_not_wait_for_the_dashboard() -> None:
     overlap(node)
     started = node()
     assert sorted(started.done) == ["dashboard", "raylet"]
-    assert started.dead_processes()[2:] == ["monitor", "log monitor"]
-    assert len(started.dead_processes()) == 4
+    assert started.dead_processes() == []
+    wait([started.monitors_start], timeout=30)
+    assert started.done[2:] == ["monitor", "log monitor"]
+    assert started.dead_processes() == []
+    assert len(started.done) == 4
+
+
+def test_a_gcs_that_dies_before_the_monitors_start_is_noticed() -> None:
+    gcs = threading.Event()
+    node = node_type(gcs=gcs)
+    overlap(node)
+    started = node()
+    assert started.dead_processes() == []
+    started.dead.append("gcs_server")
+    assert started.dead_processes() == ["gcs_server"]
+    gcs.set()
+
+
+def test_a_monitor_that_does_not_start_ends_the_head() -> None:
+    node = node_type(broken=frozenset({"monitor"}))
+    overlap(node)
+    started = node()
+    assert started.dead_processes() == []
+    wait([started.monitors_start], timeout=30)
+    with pytest.raises(RuntimeError, match="monitor is broken"):
+        started.dead_processes()
 
 
 @pytest.mark.parametrize("part", ["dashboard", "raylet"])
