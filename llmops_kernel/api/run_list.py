@@ -38,7 +38,7 @@ class RunList(list[Run]):
     @property
     def names(self) -> dict[str, str]:
         """A name of each run by its id, made from what differs: `lr 2e-3 · r 16`."""
-        return self._listing.labels
+        return dict(self._listing.labels)
 
     @property
     def differing(self) -> list[str]:

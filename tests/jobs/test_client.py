@@ -33,9 +33,9 @@ def test_a_job_is_submitted_read_listed_and_deleted(client: JobsClient):
     job = client.get(job_id)
     assert job is not None
     assert (job.status, job.driver_exit_code, job.metadata) == ("FAILED", 3, {"llmops_run": "r"})
-    lines = client.driver_log(job).splitlines()
     # Ray writes a line of its own beside them, at any place.
-    assert [line for line in lines if line.startswith("line ")] == [f"line {i}" for i in range(1, 6)]
+    ours = [line for line in client.driver_log(job).splitlines() if line.startswith("line ")]
+    assert ours == [f"line {number}" for number in range(1, 6)]
     assert len(client.driver_log(job, lines=2).splitlines()) == 2
     assert client.list()[0].submission_id == job_id
     # Its supervisor takes a moment to leave.

@@ -23,7 +23,7 @@ from llmops_kernel.views.run_query.query import Query, Selection, select
 from llmops_kernel.views.run_query.row import Row, note_values, row_of
 from llmops_kernel.views.summary import summary_of
 
-FIRST_S, CHECK_S = 0.05, 0.02
+FIRST_S, CHECK_S = 0.05, 0.005
 """How long the first look and each later one check whether journals have grown; the rest is
 checked by later looks."""
 READ_S = 0.5

@@ -25,7 +25,7 @@ class Named(NamedTuple):
 def labels_among(store: RunStore, runs: Sequence[Named]) -> dict[str, str]:
     """Return a name of each of these few runs that no other of them has, by id."""
     records = read_records(store, [run.run_id for run in runs])
-    return Naming([_row(run, records.get(run.run_id)) for run in runs]).labels
+    return dict(Naming([_row(run, records.get(run.run_id)) for run in runs]).labels)
 
 
 def labels_of(store: RunStore, run_ids: Iterable[str]) -> dict[str, str]:

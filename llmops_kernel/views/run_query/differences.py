@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from llmops_kernel.views.run_query.order import value_key
+from llmops_kernel.views.run_query.labels import Labels
 from llmops_kernel.views.run_query.row import CONFIG, Row, Value
 
 MAX_PARTS = 4
@@ -144,9 +143,9 @@ class Naming:
         return found
 
     @cached_property
-    def labels(self) -> dict[str, str]:
+    def labels(self) -> Mapping[str, str]:
         """A name of each run that no other of them has, by id."""
-        return _labels(self._rows, self.words)
+        return Labels(_texts(self._rows, self.words), self._rows)
 
     @cached_property
     def differing(self) -> tuple[str, ...]:
@@ -161,7 +160,7 @@ def _families(rows: Sequence[Row]) -> dict[Value, list[Row]]:
     return families
 
 
-def labels(rows: Sequence[Row]) -> dict[str, str]:
+def labels(rows: Sequence[Row]) -> Mapping[str, str]:
     """Return a name of each run among the others: its title, or its name and what differs.
 
     Runs of one name are told apart by their configs, then by cluster, user and code, then by the
@@ -170,7 +169,8 @@ def labels(rows: Sequence[Row]) -> dict[str, str]:
     return Naming(rows).labels
 
 
-def _labels(rows: Sequence[Row], words: Mapping[str, str]) -> dict[str, str]:
+def _texts(rows: Sequence[Row], words: Mapping[str, str]) -> dict[str, str]:
+    """Return title, or name and what differs, of each run; several may have the same."""
     has_families = len({row.get("name") for row in rows}) > 1
     found: dict[str, str] = {}
     for row in rows:
@@ -178,7 +178,7 @@ def _labels(rows: Sequence[Row], words: Mapping[str, str]) -> dict[str, str]:
         parts = [str(name)] if name and (has_families or not differs) else []
         parts += [differs] if differs else []
         found[row.run_id] = str(title) if title else _SEPARATOR.join(parts) or row.run_id
-    return _distinct(found, rows)
+    return found
 
 
 def family_words(rows: Sequence[Row]) -> dict[str, str]:
@@ -189,12 +189,26 @@ def family_words(rows: Sequence[Row]) -> dict[str, str]:
     if len(rows) < 2:
         return {row.run_id: "" for row in rows}
     telling = telling_differences(rows)
-    texts = {each.key: _texts(rows, each.key) for each in telling}
-    words = {}
-    for row in rows:
-        parts = [_part(each, texts[each.key][row.run_id]) for each in telling]
-        words[row.run_id] = _SEPARATOR.join(part for part in parts if part)[:MAX_LABEL]
-    return words
+    columns = [_parts(each, [row.get(each.key) for row in rows]) for each in telling]
+    lines = zip(*columns, strict=True) if columns else [()] * len(rows)
+    return {
+        row.run_id: _SEPARATOR.join(filter(None, line))[:MAX_LABEL]
+        for row, line in zip(rows, lines, strict=True)
+    }
+
+
+def _parts(difference: Difference, values: Sequence[Value]) -> list[str]:
+    """Return each run's part of its words; texts are cut to what tells them apart."""
+    tails = _tails({value for value in values if isinstance(value, str)})
+    found: dict[object, str] = {}  # Thousands of runs of a sweep have a few values.
+    parts = []
+    for value in values:
+        marked = _marked(value)
+        if marked not in found:
+            text = tails[value] if isinstance(value, str) else value_text(value)
+            found[marked] = _part(difference, text)
+        parts.append(found[marked])
+    return parts
 
 
 def _part(difference: Difference, text: str) -> str:
@@ -225,16 +239,6 @@ def telling_differences(rows: Sequence[Row], *, most: int = MAX_PARTS) -> list[D
 def _beside(rows: Sequence[Row]) -> list[Difference]:
     counts = {key: len({row.get(key) for row in rows}) for key in _BESIDE}
     return [Difference(key, _BESIDE[key], count) for key, count in counts.items() if count > 1]
-
-
-def _texts(rows: Sequence[Row], key: str) -> dict[str, str]:
-    """Return each run's value as text; texts are cut to what tells them apart."""
-    values = {row.run_id: row.get(key) for row in rows}
-    tails = _tails({value for value in values.values() if isinstance(value, str)})
-    return {
-        run_id: tails[value] if isinstance(value, str) else value_text(value)
-        for run_id, value in values.items()
-    }
 
 
 def _tails(texts: Iterable[str]) -> dict[str, str]:
@@ -270,39 +274,3 @@ def number_text(value: float) -> str:
         mantissa, exponent = f"{value:.12e}".split("e")
         return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
     return f"{value:.12g}"
-
-
-def _distinct(found: Mapping[str, str], rows: Sequence[Row]) -> dict[str, str]:
-    """Add the time of submission to names that several runs have, and a number if need be."""
-    counts = Counter(found.values())
-    repeated = [row for row in rows if counts[found[row.run_id]] > 1]
-    if not repeated:
-        return dict(found)
-    moments = _moments(repeated)
-    named = {
-        run_id: _SEPARATOR.join((text, moments[run_id])) if run_id in moments else text
-        for run_id, text in found.items()
-    }
-    seen: Counter[str] = Counter()
-    again = Counter(named.values())
-    for row in sorted(repeated, key=lambda row: value_key(row.run_id)):
-        text = named[row.run_id]
-        if again[text] > 1:
-            seen[text] += 1
-            named[row.run_id] = f"{text} #{seen[text]}"
-    return named
-
-
-def _moments(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the times of submission, with the date if they are of several days."""
-    moments = {row.run_id: _local(row.get("created")) for row in rows}
-    dates = {moment[:3] for moment in moments.values()}
-    form = "%H:%M:%S" if len(dates) == 1 else "%d %b %H:%M:%S"
-    return {run_id: time.strftime(form, moment) for run_id, moment in moments.items()}
-
-
-def _local(seconds: Value) -> time.struct_time:
-    try:
-        return time.localtime(seconds if isinstance(seconds, int | float) else 0)
-    except (OverflowError, OSError, ValueError):
-        return time.localtime(0)
