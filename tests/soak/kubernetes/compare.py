@@ -52,19 +52,23 @@ class Shown:
 
 
 def truth_of_run(events: list[dict[str, Any]], job: str | None, *, now_s: float) -> RunTruth:
-    """From its journal in the pods and from its job's status in Ray; None: Ray has no such job."""
+    """From its journal in the pods and from its job's status in Ray; None: Ray has no such job.
+
+    What was written after `now_s` need not be shown yet.
+    """
     steps = [(one["step"], one["time_s"]) for one in events if one["kind"] == "step"]
     last = max((step for step, _ in steps), default=0)
     old = max((step for step, time_s in steps if time_s < now_s), default=0)
-    ends = [str(one["state"]) for one in events if one["kind"] == "end"]
+    ends = [(str(one["state"]), one["time_s"]) for one in events if one["kind"] == "end"]
     if ends:
-        states = frozenset(ends[-1:])
+        state, time_s = ends[-1]
+        states = frozenset({state} if time_s < now_s else {state, "RUNNING"})
     elif job is None:
         states = frozenset({"PENDING", "FAILED"})  # It is being submitted, or never was.
     elif job in TERMINAL:
         states = frozenset({job, "FAILED"})
     else:
-        states = frozenset({"RUNNING"}) if steps else _OF_JOB[job]
+        states = frozenset({"RUNNING"}) if old else _OF_JOB[job]
     return RunTruth(states, last, old)
 
 

@@ -23,8 +23,8 @@ RUNNING = RunTruth(frozenset({"RUNNING"}), step=9, old_step=4)
 SO = Truth("ready", 2, {"a": RUNNING})
 
 
-def end(state: str) -> dict[str, Any]:
-    return {"kind": "end", "state": state}
+def end(state: str, *, time_s: float = 2.0) -> dict[str, Any]:
+    return {"kind": "end", "state": state, "time_s": time_s}
 
 
 def step(number: int) -> dict[str, Any]:
@@ -38,7 +38,9 @@ def step(number: int) -> dict[str, Any]:
         ([], "PENDING", {"PENDING", "QUEUED"}, (0, 0)),
         ([], "RUNNING", {"PENDING", "QUEUED", "RUNNING"}, (0, 0)),
         ([step(1), step(2), step(3)], "RUNNING", {"RUNNING"}, (3, 2)),
+        ([step(3)], "RUNNING", {"PENDING", "QUEUED", "RUNNING"}, (3, 0)),
         ([step(1), end("SUCCEEDED")], "RUNNING", {"SUCCEEDED"}, (1, 1)),
+        ([step(1), end("SUCCEEDED", time_s=3.0)], "RUNNING", {"SUCCEEDED", "RUNNING"}, (1, 1)),
         ([step(1)], "FAILED", {"FAILED"}, (1, 1)),
         ([], "STOPPED", {"STOPPED", "FAILED"}, (0, 0)),
     ],
