@@ -33,15 +33,23 @@ class Provider:
         self.trouble: ClusterUnreachableError | None = None
         self.asked: list[str] = []
         self.idle_s: float | None = 5.0
+        self.lists = 0
 
     def names(self) -> tuple[str, ...]:
         if self.trouble is not None:
             raise self.trouble
         return tuple(self.known)
 
+    def list(self) -> list[ClusterInfo]:
+        self.lists += 1
+        return [
+            ClusterInfo(name=name, provider=self.name, state=ClusterState.STARTING)
+            for name in self.known
+        ]
+
     def get(self, name: str) -> ClusterInfo:
         self.asked.append(name)
-        if name == "slow":
+        if name.startswith("slow"):
             self.let.wait(20)
         if name == "broken":
             raise KeyError("a bug")
@@ -101,6 +109,27 @@ def test_one_slow_and_one_silent_cluster_hide_no_other(
     while rows(feed)["slow"]["info"] is None:
         assert time.monotonic() - began_s < 60
     assert rows(feed)["slow"]["info"]["state"] == "ready"
+
+
+def test_many_clusters_are_shown_as_their_list_has_them_until_each_has_answered(
+    feed: ClustersFeed, provider: Provider
+) -> None:
+    provider.known = [f"slow-{number:02}" for number in range(40)]
+    reported = rows(feed)
+    assert {row["info"]["state"] for row in reported.values()} == {"starting"}
+    assert {row["stale"] for row in reported.values()} == {""}
+    assert rows(feed).keys() == reported.keys()
+    assert provider.lists == 1
+    provider.let.set()
+    began_s = time.monotonic()
+    while {row["info"]["state"] for row in rows(feed).values()} != {"ready"}:
+        assert time.monotonic() - began_s < 60
+    assert provider.lists == 1
+
+
+def test_a_few_clusters_are_not_listed_first(feed: ClustersFeed, provider: Provider) -> None:
+    rows(feed)
+    assert provider.lists == 0
 
 
 def test_a_provider_with_a_bug_hides_no_other(feed: ClustersFeed, provider: Provider) -> None:

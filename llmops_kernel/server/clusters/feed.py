@@ -69,6 +69,7 @@ class ClustersFeed:
         began_s = time.time()
         error = self._find()
         self._ask(began_s, changed=self._look_at_operations())
+        self._fill()
         asking = [known.asking for known in self._known.values() if known.asking is not None]
         wait(asking, timeout=self._patience_s)
         self._collect()
@@ -124,6 +125,24 @@ class ClustersFeed:
                 known.again = False
                 known.asked_s = now_s
                 known.asking = self._threads.submit(known.provider.get, name)
+
+    def _fill(self) -> None:
+        """Take clusters that wait for a thread from their provider's list, if there are many.
+
+        A list says less of each, but its answer does not take longer for more of them; far away,
+        each cluster's own answer takes seconds.
+        """
+        if len(self._known) <= _THREADS:
+            return
+        new = {n: one for n, one in self._known.items() if one.info is None and one.error is None}
+        for provider in {id(known.provider): known.provider for known in new.values()}.values():
+            try:
+                listed = {info.name: info for info in provider.list()}
+            except LLMOpsError:
+                continue  # Each of them says why, once it is asked.
+            for name, known in new.items():
+                if known.provider is provider:
+                    known.info = listed.get(name)
 
     def _collect(self) -> None:
         for name, known in list(self._known.items()):

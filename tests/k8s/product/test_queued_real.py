@@ -8,6 +8,7 @@ on a pod that is removed goes on from its checkpoint: tests/end_to_end/test_kill
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from tests.k8s.standin.process import StandIn
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 __all__ = ["config"]
-LENGTH_S, STEP_S = 40.0, 0.5
+LENGTH_S, STEP_S = float(os.environ.get("LLMOPS_TEST_RUN_S", "40")), 0.5
 """How long the run trains at least. It waits before its last steps until all changes are made."""
 STEPS = int(LENGTH_S / STEP_S)
 ON_HEAD = ["parallelism.cpus_per_worker=2"]
