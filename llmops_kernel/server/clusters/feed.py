@@ -20,7 +20,10 @@ from llmops_kernel.server.wire.common import OperationInfo
 KINDS = ("up", "suspend", "resume", "scale", "delete")
 """Kinds of operations that change a cluster; `what` is then its name."""
 PATIENCE_S = 1.0
-"""How long a round waits for slow clusters; their rows are updated once they have answered."""
+"""How long a round waits for slow clusters; their rows are updated once they have answered.
+
+A caller may be more patient with clusters of which nothing is known.
+"""
 _MIN_PERIOD_S = 1.0
 _SLOW_S = 4.0
 _THREADS = 16
@@ -71,7 +74,8 @@ class ClustersFeed:
         self._ask(began_s, changed=self._look_at_operations())
         self._fill()
         asking = [known.asking for known in self._known.values() if known.asking is not None]
-        wait(asking, timeout=self._patience_s)
+        lacks = any(known.info is None and known.error is None for known in self._known.values())
+        wait(asking, timeout=self._patience_s if lacks else min(self._patience_s, PATIENCE_S))
         self._collect()
         self._show(self._compose(time.time()))
         if error is not None:
