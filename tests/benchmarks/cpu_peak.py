@@ -1,8 +1,9 @@
-"""The measured peak of a CPU, quiet and beside 8 busy processes, and the MFU of runs under load.
+r"""The measured peak of a CPU, quiet and beside 8 busy processes, and the MFU of runs under load.
 
     python -m tests.benchmarks.cpu_peak --measurements 10
     python -m tests.benchmarks.cpu_peak --measurements 0 --runs 50 --minutes 8 --keep
-    python -m tests.benchmarks.cpu_peak --measurements 0 --runs 50 --model SmolLM2-135M-Instruct
+    python -m tests.benchmarks.cpu_peak --measurements 0 --runs 50 --model SmolLM2-135M-Instruct \
+        --niceness 15
 
 Each measurement is made by a process of its own, with the products that a run uses: quiet and
 without a kept peak, under load without one, and under load with the peak that one quiet run has
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -54,15 +56,19 @@ evaluation: {{at_start: false, at_end: false}}
 """
 
 
-def _spin() -> None:
+def _spin(niceness: int) -> None:
+    os.nice(niceness)
     while True:
         pass
 
 
 @contextmanager
-def busy(processes: int = BUSY) -> Iterator[None]:
+def busy(processes: int = BUSY, *, niceness: int = 0) -> Iterator[None]:
     """Keep the processors busy inside the block."""
-    workers = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(processes)]
+    workers = [
+        multiprocessing.Process(target=_spin, args=(niceness,), daemon=True)
+        for _ in range(processes)
+    ]
     for worker in workers:
         worker.start()
     try:
@@ -140,7 +146,7 @@ def run_under_load(cluster: llmops.Cluster, options: argparse.Namespace) -> None
         config = workspace(Path(name), options.model)
         print(line("quiet", run_one(cluster, config)), flush=True)
         deadline_s = time.monotonic() + 60 * options.minutes
-        with busy():
+        with busy(niceness=options.niceness):
             while len(shown) < options.runs and time.monotonic() < deadline_s:
                 shown.append(run_one(cluster, config))
                 print(line(str(len(shown)), shown[-1]), flush=True)
@@ -175,6 +181,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60, help="starts no run after them")
     parser.add_argument("--model", default="tiny-llama")
+    parser.add_argument(
+        "--niceness",
+        type=int,
+        default=0,
+        help="of the busy processes beside runs; Ray's workers have 15",
+    )
     parser.add_argument("--cluster", default="cpu-peak")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up")
     options = parser.parse_args()
