@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,3 +80,38 @@ def test_only_a_processor_that_mkl_does_not_use_well_gains(
     file.write_text(CPUINFO.format(vendor=vendor, flags=flags))
     assert matmul.gains(file) is expected
     assert matmul.gains(tmp_path / "absent") is False
+
+
+SIZES = """
+import sys
+import psutil
+import torch
+from llmops_kernel.train.performance import matmul
+
+if sys.argv[1] == "bounded":
+    matmul.bound_caches()
+assert matmul.install()
+right = torch.randn(512, 4096)
+before = None
+for rows in range(64, 464):
+    torch.randn(rows, 512) @ right
+    if rows == 164:
+        before = psutil.Process().memory_info().rss
+print(psutil.Process().memory_info().rss - before)
+"""
+
+
+def test_memory_does_not_grow_with_each_length_of_a_batch(onednn: None) -> None:
+    grown = {}
+    for kind in ("bounded", "unbounded"):
+        done = subprocess.run(
+            [sys.executable, "-c", SIZES, kind],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+            env={k: v for k, v in os.environ.items() if not k.endswith("CACHE_CAPACITY")},
+        )
+        grown[kind] = int(done.stdout) / 2**20
+    print(grown)
+    assert grown["bounded"] < grown["unbounded"] / 4
