@@ -44,7 +44,6 @@ from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import Chosen, choose, choose_products
 from llmops_kernel.train.performance.grouping import Grouping
 from llmops_kernel.train.performance.in_force import attention_names
-from llmops_kernel.train.performance.matmul import bound_caches
 from llmops_kernel.train.requirements import check_worker
 from llmops_kernel.train.trainer import LoopTrainer
 from llmops_kernel.train.verify import optimizer_state_words, verify
@@ -66,7 +65,6 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     set_seed(config.seed)
     if not context.use_gpu:
         device.use_cpu_threads(context.local_world_size)
-        bound_caches()
     products = choose_products(config, use_gpu=context.use_gpu)
     hooks = load_hooks(_hooks_file(config, context))
     # Joining the group loads these operations: compiled before, they have a phase of their own

@@ -44,6 +44,7 @@ def choose_products(config: TrainingConfig, *, use_gpu: bool) -> str:
     Raises ConfigError when the config wants some that are not there.
     """
     wanted, dtype = config.performance.matmul, config.model.dtype
+    matmul.bound_caches()
     if wanted == "torch" or (wanted == "auto" and not config.performance.automatic):
         return ""
     if wanted == "auto" and (use_gpu or dtype != "float32" or not matmul.gains()):

@@ -19,8 +19,7 @@ def node_type(*, broken: frozenset[str] = frozenset(), gcs: threading.Event | No
         def __init__(self) -> None:
             self._ray_params = SimpleNamespace(dashboard_host="127.0.0.1", dashboard_port=8265)
             self._webui_url: str | None = None
-            self.done: list[str] = []
-            self.dead: list[str] = []
+            self.done, self.dead = [], []
             self.has_raylet = threading.Event()
             self.start_monitor()
             self.start_api_server(include_dashboard=True, raise_on_failure=True)
