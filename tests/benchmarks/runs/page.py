@@ -162,8 +162,9 @@ def _metrics(session: CDPSession) -> dict[str, float]:
 def measure(root: Path, folder: Path, options: argparse.Namespace) -> None:
     os.environ["LLMOPS_HOME"] = os.environ["LLMOPS_CACHE"] = str(root)
     store, noise = RunStore(root), random.Random(7)
-    for number in range(0 if store.ids() else options.runs):
-        make(store, number, noise=noise, is_live=number >= options.runs - options.live)
+    kept, first_live = bool(store.ids()), options.runs - options.live
+    for number in range(first_live if kept else 0, options.runs):
+        make(store, number, noise=noise, is_live=number >= first_live)
     ids = store.ids()[: options.live]
     with sync_playwright() as driver, growing(store, ids):
         lab = Lab(folder, home=root)
@@ -196,9 +197,24 @@ def watch(lab: Lab, page: Page, options: argparse.Namespace) -> None:
     line("a request that needs nothing", latency.ms)
     long = page.evaluate("() => window.llmopsLong")
     print(f"tasks of the page over 50 ms: {len(long)}, longest {max(long, default=0):.0f} ms")
+    live(lab, options)
     if options.minutes:
         tab.frames.clear()
         print(json.dumps(follow(lab, page, minutes=options.minutes)))
+        live(lab, options)
+
+
+def live(lab: Lab, options: argparse.Namespace) -> None:
+    """Raise an error if the runs that shall be live are not shown as such."""
+    request = urllib.request.Request(
+        f"{lab.url}/llmops/run-table",
+        data=json.dumps({"where": 'state == "running"'}).encode(),
+        headers={"Authorization": f"token {lab.token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        found = json.load(answer)["matched"]
+    if found != options.live:
+        raise RuntimeError(f"{found} runs are shown as running, not {options.live}")
 
 
 def main() -> None:

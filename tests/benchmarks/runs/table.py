@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
 _SHAPE = {"num_workers": 1, "global_batch_size": 8, "device": "cpu", "dtype": "float32"}
+_FUTURE_S = 86_400.0
 QUESTIONS = {
     "first window": {},
     "sort by a figure": {"sort": "-eval_loss"},
@@ -53,12 +55,15 @@ def make(store: RunStore, number: int, *, noise: random.Random, is_live: bool) -
     record = RunRecord(
         run_id=f"{name}-{number:05d}",
         name=name,
-        created_s=1.79e9 + number,
+        # A live run is of the future: nobody submits it, and a server that sees no step for a while
+        # would find that its client is gone, and report it as failed.
+        created_s=time.time() + _FUTURE_S if is_live else 1.79e9 + number,
         cluster="local",
         config=config,
         files={f"file_{n}.py": "0123456789abcdef" for n in range(20)},
     )
     root = store.root / "runs" / record.run_id
+    shutil.rmtree(root, ignore_errors=True)
     (root / "journal").mkdir(parents=True)
     events = [
         StartEvent(total_steps=100, stream="1-worker-1", seq=1, time_s=1.79e9, **_SHAPE),
