@@ -8,6 +8,7 @@ import ctypes
 import gc
 import marshal
 import os
+import select
 import selectors
 import signal
 import socket
@@ -30,6 +31,7 @@ _NAME = "llmops_kernel.warm.server"
 _NICENESS = (
     5  # A third of the share of a process with 0; its forks take their launcher's, mostly 15.
 )
+_CLOSES_S = 0.2
 _FDS = 4  # stdin, stdout, stderr and the control channel to the launcher.
 
 
@@ -100,12 +102,17 @@ class Server:
                 self._drain()
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
-            caller = self._callers.pop(pid, None)
+            caller = self._callers.pop(ended.si_pid, None)
+            if caller is not None and ended.si_code != os.CLD_EXITED and _is_gone(caller.channel):
+                # The kernel has killed it with its launcher, before this process has read the end
+                # of the launcher. Until it is waited for, no other session has its number.
+                _kill_session(ended.si_pid)
+            _, status = os.waitpid(ended.si_pid, 0)
             if caller is not None:
                 _send(caller.channel, status.to_bytes(4, "big"))
                 self._forget(caller)
@@ -221,9 +228,7 @@ class Server:
         It was killed, so its child and descendants are killed too.
         """
         if caller.pid is not None and self._callers.pop(caller.pid, None) is caller:
-            for pid in child.session_of(caller.pid):
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+            _kill_session(caller.pid)
         self._forget(caller)
 
     def _forget(self, caller: _Caller) -> None:
@@ -266,6 +271,25 @@ def _peer(channel: socket.socket) -> tuple[int, int]:
         "3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     )
     return pid, uid
+
+
+def _kill_session(leader: int) -> None:
+    """Kill a process and all that it has started."""
+    for pid in child.session_of(leader):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _is_gone(channel: socket.socket) -> bool:
+    """Return whether the launcher has ended. It closes this channel a moment after its child's."""
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    if not poll.poll(_CLOSES_S * 1000):
+        return False
+    try:
+        return channel.recv(1, socket.MSG_PEEK) == b""
+    except OSError:
+        return True
 
 
 def _send(channel: socket.socket, payload: bytes) -> None:
