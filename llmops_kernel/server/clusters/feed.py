@@ -41,6 +41,11 @@ class _Known:
     again: bool = field(default=False)
     """Whether it changed while it was being asked."""
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether there is nothing to show of it: neither a state nor an error."""
+        return self.info is None and self.error is None
+
 
 class ClustersFeed:
     """Polls the clusters.
@@ -74,7 +79,7 @@ class ClustersFeed:
         self._ask(began_s, changed=self._look_at_operations())
         self._fill()
         asking = [known.asking for known in self._known.values() if known.asking is not None]
-        lacks = any(known.info is None and known.error is None for known in self._known.values())
+        lacks = any(known.is_unknown for known in self._known.values())
         wait(asking, timeout=self._patience_s if lacks else min(self._patience_s, PATIENCE_S))
         self._collect()
         self._show(self._compose(time.time()))
@@ -138,7 +143,7 @@ class ClustersFeed:
         """
         if len(self._known) <= _THREADS:
             return
-        new = {n: one for n, one in self._known.items() if one.info is None and one.error is None}
+        new = {name: known for name, known in self._known.items() if known.is_unknown}
         for provider in {id(known.provider): known.provider for known in new.values()}.values():
             try:
                 listed = {info.name: info for info in provider.list()}

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from llmops_kernel.views.run_query.labels import Labels
+from llmops_kernel.views.run_query.labels import SEPARATOR, Labels
 from llmops_kernel.views.run_query.row import CONFIG, Row, Value
 
 MAX_PARTS = 4
 """Of a label; the table has a column for each difference."""
 MAX_LABEL = 90
-_SEPARATOR = " · "
 _MISSING = "–"
 _SHORT = {
     "learning_rate": "lr",
@@ -177,7 +176,7 @@ def _texts(rows: Sequence[Row], words: Mapping[str, str]) -> dict[str, str]:
         name, title, differs = row.get("name"), row.get("title"), words[row.run_id]
         parts = [str(name)] if name and (has_families or not differs) else []
         parts += [differs] if differs else []
-        found[row.run_id] = str(title) if title else _SEPARATOR.join(parts) or row.run_id
+        found[row.run_id] = str(title) if title else SEPARATOR.join(parts) or row.run_id
     return found
 
 
@@ -192,7 +191,7 @@ def family_words(rows: Sequence[Row]) -> dict[str, str]:
     columns = [_parts(each, [row.get(each.key) for row in rows]) for each in telling]
     lines = zip(*columns, strict=True) if columns else [()] * len(rows)
     return {
-        row.run_id: _SEPARATOR.join(filter(None, line))[:MAX_LABEL]
+        row.run_id: SEPARATOR.join(filter(None, line))[:MAX_LABEL]
         for row, line in zip(rows, lines, strict=True)
     }
 

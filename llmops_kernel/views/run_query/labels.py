@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from llmops_kernel.views.run_query.order import value_key
 from llmops_kernel.views.run_query.row import Row
 
-_SEPARATOR = " · "
+SEPARATOR = " · "
+"""Between the parts of a name."""
 
 
 class Labels(Mapping[str, str]):
@@ -46,7 +47,7 @@ class Labels(Mapping[str, str]):
     def _apart(self, text: str, rows: Sequence[Row]) -> dict[str, str]:
         """Return names of runs that have the same text."""
         named = {
-            row.run_id: f"{text}{_SEPARATOR}{time.strftime(self._form, _local(_created(row)))}"
+            row.run_id: f"{text}{SEPARATOR}{time.strftime(self._form, _local(_created(row)))}"
             for row in rows
         }
         again, seen = Counter(named.values()), Counter[str]()
