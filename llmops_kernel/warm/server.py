@@ -108,7 +108,8 @@ class Server:
             if ended is None:
                 return
             caller = self._callers.pop(ended.si_pid, None)
-            if caller is not None and ended.si_code != os.CLD_EXITED and _is_gone(caller.channel):
+            was_killed = (ended.si_code, ended.si_status) == (os.CLD_KILLED, signal.SIGKILL)
+            if caller is not None and was_killed and _is_gone(caller.channel):
                 # The kernel has killed it with its launcher, before this process has read the end
                 # of the launcher. Until it is waited for, no other session has its number.
                 _kill_session(ended.si_pid)
