@@ -51,7 +51,7 @@ def answer(live: LiveTable, body: RunTableQuery) -> RunTableAnswer:
     window = every[body.first : body.first + body.count]
     return RunTableAnswer(
         version=live.table.version,
-        total=sum(1 for row in live.table.rows if body.hidden or not row.get("hidden")),
+        total=len(live.table.rows if body.hidden else live.table.shown),
         matched=len(found.rows),
         num_lines=len(every),
         first=body.first,

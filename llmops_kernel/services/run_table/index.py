@@ -41,7 +41,6 @@ class _Known:
     row: Row
     fingerprint: str
     notes_ns: int
-    has_ended: bool
 
 
 class RunTable:
@@ -58,9 +57,13 @@ class RunTable:
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
         self._records: dict[str, RecordValues] = {}
+        self._ended: set[str] = set()
+        self._hidden: set[str] = set()
         self._to_check: deque[str] = deque()
         self.rows: tuple[Row, ...] = ()
         """Newest first, as of the last look."""
+        self.shown: tuple[Row, ...] = ()
+        """Those that are not hidden."""
         self.catalogue = Catalogue()
         self.version = 0
         """Counts looks that changed a row."""
@@ -104,7 +107,7 @@ class RunTable:
 
     def select(self, query: Query) -> Selection:
         """Answer from the rows of the last look. Raises QueryError."""
-        return select(self.rows, self.catalogue, query)
+        return select(self.rows if query.hidden else self.shown, self.catalogue, query)
 
     def _look(
         self, news: Mapping[str, RunSummary], followed: Collection[str], check_s: float | None
@@ -115,6 +118,7 @@ class RunTable:
         self.names_version += int(bool(gone))
         for run_id in gone:
             self._known.pop(run_id, None)
+            self._mark(run_id, has_ended=False, hidden=False)
             del self._records[run_id]
         changed |= self._add([run_id for run_id in ids if run_id not in self._records])
         changed |= any([self._take(summary) for summary in news.values()])
@@ -125,6 +129,9 @@ class RunTable:
 
     def _show(self, ids: Sequence[str]) -> None:
         self.rows = tuple(self._known[each].row for each in ids if each in self._known)
+        hidden = self._hidden
+        shown = (row for row in self.rows if row.run_id not in hidden)
+        self.shown = tuple(shown) if hidden else self.rows
         self.version += 1
 
     def _add(self, new: Sequence[str]) -> bool:
@@ -152,7 +159,8 @@ class RunTable:
             self._to_check = deque(ids)
         # Live runs that somebody follows would take the time in which others are read first.
         taken = {run_id for run_id in followed if run_id in self._known}
-        first = [run_id for run_id in ids if run_id not in taken and not self._has_ended(run_id)]
+        ended = self._ended
+        first = [run_id for run_id in ids if run_id not in ended and run_id not in taken]
         changed = False
         for run_id in itertools.chain(first, self._turns()):
             if run_id in self._records and run_id not in taken:
@@ -164,12 +172,8 @@ class RunTable:
     def _turns(self) -> Iterator[str]:
         while self._to_check:
             run_id = self._to_check.popleft()
-            if self._has_ended(run_id):
+            if run_id in self._ended:
                 yield run_id
-
-    def _has_ended(self, run_id: str) -> bool:
-        known = self._known.get(run_id)
-        return known is not None and known.has_ended
 
     def _check_one(self, run_id: str) -> bool:
         known, fingerprint = self._known.get(run_id), self._store.fingerprint(run_id)
@@ -200,7 +204,12 @@ class RunTable:
         before = self._known.get(run_id)
         if before is None or before.row.get("title") != row.get("title"):
             self.names_version += 1
-        self._known[run_id] = _Known(row, fingerprint, notes_ns, summary.state in TERMINAL)
+        self._known[run_id] = _Known(row, fingerprint, notes_ns)
+        self._mark(run_id, has_ended=summary.state in TERMINAL, hidden=summary.hidden)
+
+    def _mark(self, run_id: str, *, has_ended: bool, hidden: bool) -> None:
+        for marked, is_so in ((self._ended, has_ended), (self._hidden, hidden)):
+            (marked.add if is_so else marked.discard)(run_id)
 
     def _notes_ns(self, run_id: str) -> int:
         try:

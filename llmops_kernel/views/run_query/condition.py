@@ -95,8 +95,9 @@ class _Compiler:
     def _compile(self, node: ast.expr) -> Read:
         if isinstance(node, ast.BoolOp):
             parts = [self.compile(value) for value in node.values]
-            join = operators.all_of if isinstance(node.op, ast.And) else operators.any_of
-            return lambda row: join(part(row) for part in parts)
+            if isinstance(node.op, ast.And):
+                return operators.every(parts)
+            return lambda row: operators.any_of(part(row) for part in parts)
         if isinstance(node, ast.UnaryOp):
             return self._unary(node)
         if isinstance(node, ast.BinOp):

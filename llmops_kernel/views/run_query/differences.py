@@ -93,10 +93,11 @@ def _num_values(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def _values(column: Sequence[Value]) -> set[object]:
-    values = set(column)
-    if any(isinstance(value, bool) for value in values):
+    values: set[object] = set(column)
+    # Of `True` and `1` a set keeps one.
+    if (True in values or False in values) and any(isinstance(value, bool) for value in column):
         return {_marked(value) for value in column}
-    return set(values)
+    return values
 
 
 def _absent(rows: Sequence[Row], present: int) -> set[object]:

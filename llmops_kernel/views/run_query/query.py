@@ -38,12 +38,12 @@ class Selection:
 
 
 def select(rows: Iterable[Row], catalogue: Catalogue, query: Query) -> Selection:
-    """Filter and sort. Raises QueryError."""
+    """Filter and sort; the caller leaves hidden runs out. Raises QueryError."""
     columns = tuple(catalogue.resolve(name.strip()) for name in query.columns if name.strip())
     sort = ordering.orders(query.sort, catalogue)
     group = tuple(each.column for each in ordering.orders(query.group, catalogue))
     matches = condition(query.where, catalogue)
-    found = [row for row in rows if (query.hidden or not row.get("hidden")) and matches(row)]
+    found = [row for row in rows if matches(row)]
     return Selection(tuple(ordering.ordered(found, sort)), columns, sort, group)
 
 

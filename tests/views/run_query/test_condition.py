@@ -57,6 +57,7 @@ def matching(text: str) -> str:
         ("-eval_loss < -0.5", "b"),
         ("eval_loss - loss < 0", "a"),
         ("eval_loss / 0 > 1", ""),
+        (" and ".join(["loss < 0.9"] * 100), "a"),
         # What is unknown never matches, nor does its opposite.
         ("mfu > 0", ""),
         ("not mfu > 0", ""),

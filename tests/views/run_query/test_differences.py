@@ -27,6 +27,15 @@ def test_a_sweep_is_told_apart_by_what_it_varies():
     assert [each.path for each in differences(rows)] == ["optimizer.learning_rate", "method.r"]
 
 
+def test_true_and_one_are_two_values_and_the_same_number_is_one():
+    def of(*values):
+        rows = [run(f"m-{n}", config={"a": value}) for n, value in enumerate(values)]
+        return {each.path: each.num_values for each in differences(rows)}
+
+    assert of(1, True) == of(True, 1) == of(0, False) == {"a": 2}
+    assert of(1, 1.0) == of(True, True) == {}
+
+
 def test_a_value_that_only_some_runs_have_differs():
     rows = [
         run("m-1", config={"method": {"type": "lora", "r": 8}}),
