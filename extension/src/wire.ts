@@ -149,6 +149,8 @@ export interface ClusterInfo {
   warm_cold_starts: number | null;
   /** Why the newest of them was. */
   warm_cold_reason: string;
+  /** Loaded models that this machine keeps for later runs, the last used first. */
+  warm_kept: KeptInfo[];
   /** Models that score runs and chats have loaded; None: not known. */
   engines: EngineInfo[] | null;
   /** Last lines of the logs of a cluster that died or would not start. */
@@ -176,6 +178,18 @@ export interface Waiting {
   kind: string;
   /** True when waiting alone will not end it. */
   is_stuck: boolean;
+}
+
+/** A loaded model that later runs of this machine map into memory instead of reading it. */
+export interface KeptInfo {
+  /** As the config names it. */
+  model: string;
+  /** Of the run's config. */
+  dtype: string;
+  /** Of its file. */
+  num_bytes: number;
+  /** Unix time at which a run last used it. */
+  used_s: number;
 }
 
 /**

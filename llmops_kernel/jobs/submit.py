@@ -88,6 +88,7 @@ class Handover:
             run_root=str(self.store.folder(self.record.run_id).root),
             workspace_root=self.record.workspace_root,
             submitted_s=self.attempt.submitted_s,
+            user=self.record.user,
             cache_root=str(cache()),
         )
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from llmops_kernel.config.models.cluster import AnyTemplate
 from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.providers.kept_info import KeptInfo
 
 Progress = Callable[[str], None]
 """Takes one line of readable text."""
@@ -201,6 +202,8 @@ class ClusterInfo(BaseModel):
     """Processes that were started cold on the head's node since the cluster's start."""
     warm_cold_reason: str = ""
     """Why the newest of them was."""
+    warm_kept: tuple[KeptInfo, ...] = ()
+    """Loaded models that this machine keeps for later runs, the last used first."""
     engines: tuple[EngineInfo, ...] | None = None
     """Models that score runs and chats have loaded; None: not known."""
     log_tail: str = ""

@@ -53,6 +53,10 @@ class WorkerContext:
     """Set on rank 0 only."""
     say: Callable[[Event], object] = field(default=lambda _: None)
     """Called on rank 0 with each event, for a line in the log; must be cheap."""
+    user: str = ""
+    """Who submitted the run."""
+    keep_bytes: int = 0
+    """How many bytes of loaded models this node keeps in `cache` for later runs; 0: none."""
     node_id: str = ""
     host: str = ""
     resume: bool = True
@@ -71,8 +75,13 @@ class WorkerContext:
             self.say(event)
 
     @contextmanager
-    def phase(self, name: str, detail: str = "") -> Iterator[None]:
-        """Write begin and end of a phase; an exception leaves the phase open."""
+    def phase(self, name: str, detail: str = "") -> Iterator[list[str]]:
+        """Write begin and end of a phase; an exception leaves the phase open.
+
+        Yields a list: what the body adds to it is the detail of the end.
+        """
         self.emit(PhaseEvent(name=name, state="begin", detail=detail))
-        yield
+        details: list[str] = []
+        yield details
+        detail = "; ".join(filter(None, details)) or detail
         self.emit(PhaseEvent(name=name, state="end", detail=detail))

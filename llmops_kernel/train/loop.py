@@ -38,6 +38,7 @@ from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.measure.versions import installed_versions
 from llmops_kernel.train.model import load as model
+from llmops_kernel.train.model.kept import Keeping
 from llmops_kernel.train.model.tokenizer import load_tokenizer
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
@@ -82,8 +83,10 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
         tokenizer = tokenizer or load_tokenizer(source, config)
         data = load_dataset(config, tokenizer=tokenizer, hooks=hooks, context=context)
     _check_stop(context, arguments.device)
-    with context.phase("model_load"):
-        network = model.load_model(source, config, hooks)
+    with context.phase("model_load") as details:
+        network = model.load_model(
+            source, config, hooks, keeping=Keeping.of(source, config, context), say=details.append
+        )
     _check_stop(context, arguments.device)
     try:
         with own_numbers(is_main=context.is_main, warn=context.emit) as numbers:

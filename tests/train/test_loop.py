@@ -21,9 +21,9 @@ Config = Callable[..., Any]
 
 
 def run(
-    config: Any, folder: Path, workspace: Path, *, stop_at: int | None = None
+    config: Any, folder: Path, workspace: Path, *, stop_at: int | None = None, **more: Any
 ) -> list[AnyEvent]:
-    """Train and return what this call journalled."""
+    """Train and return what this call journalled; `more` are fields of the context."""
     from llmops_kernel.train.context import WorkerContext
     from llmops_kernel.train.loop import train
 
@@ -44,6 +44,7 @@ def run(
         workspace=workspace,
         journal=journal,
         stop_requested=stop_requested,
+        **more,
     )
     train(config, context)
     journal.close()
@@ -302,3 +303,26 @@ def test_rows_are_shuffled_as_the_config_says(
     config = make_config(data={"shuffle": shuffle})
     arguments = training_arguments(config, folder=tmp_path, use_gpu=False)
     assert arguments.train_sampling_strategy == order
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_a_mapped_model_trains_bit_by_bit_as_one_that_was_read(
+    make_config: Config, workspace: Path, tmp_path: Path, method: str
+) -> None:
+    from llmops_kernel.train.model.kept import KEPT, MAPPED
+
+    config = make_config(method=method)
+    runs = [
+        run(config, tmp_path / str(number), workspace, cache=tmp_path / "cache", keep_bytes=keep)
+        for number, keep in enumerate([0, 2**30, 2**30, 2**30])
+    ]
+    details = [
+        event.detail
+        for events in runs
+        for event in of(events, "phase")
+        if (event.name, event.state) == ("model_load", "end")
+    ]
+    assert details == ["", KEPT, MAPPED, MAPPED]
+    first, *others = map(losses, runs)
+    assert len(first) == 6
+    assert all(other == first for other in others)

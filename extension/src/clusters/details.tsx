@@ -213,6 +213,16 @@ export function warmLine(info: ClusterInfo, trans: TranslationBundle): string {
   if (info.warm_missing.length > 0) {
     parts.push(trans.__('could not load %1', info.warm_missing.join(', ')));
   }
+  for (const kept of info.warm_kept) {
+    parts.push(
+      trans.__(
+        'keeps %1 (%2, %3)',
+        kept.model,
+        kept.dtype,
+        fmt.bytes(kept.num_bytes)
+      )
+    );
+  }
   if (info.warm_cold_starts) {
     parts.push(
       trans.__(

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from llmops_kernel.cli.console import facts, plain, state
-from llmops_kernel.views.format import seconds
+from llmops_kernel.views.format import byte_size, seconds
 
 if TYPE_CHECKING:
     from llmops_kernel.services.types import ClusterInfo
@@ -37,6 +37,7 @@ def details(info: ClusterInfo) -> object:
             "running jobs": plain("\n".join([number(info.jobs_running), *(info.running or ())])),
             "idle for": "" if info.idle_s is None else seconds(info.idle_s),
             "fork server": plain(_fork_server(info)),
+            "kept models": plain(_kept(info)),
             "cold starts": plain(_cold_starts(info)),
             "Ray": plain(info.ray_version or ""),
             "engines": plain(_engines(info)),
@@ -121,6 +122,15 @@ def _fork_server(info: ClusterInfo) -> str:
     if info.warm_missing:
         parts.append(f"could not load {', '.join(info.warm_missing)}")
     return ", ".join(filter(None, parts))
+
+
+def _kept(info: ClusterInfo) -> str:
+    """Return a line for each model: `SmolLM2-135M-Instruct, float32, 513 MiB, used 2 min ago`."""
+    return "\n".join(
+        f"{one.model}, {one.dtype}, {byte_size(one.num_bytes)},"
+        f" used {seconds(time.time() - one.used_s)} ago"
+        for one in info.warm_kept
+    )
 
 
 def _engines(info: ClusterInfo) -> str:

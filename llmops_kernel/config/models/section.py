@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from llmops_kernel.config.field_docs import set_descriptions
@@ -127,6 +135,8 @@ class WarmSettings(Section):
     """Start a fork server on each node; `false`: each worker is a new Python process."""
     preload: tuple[Annotated[str, Field(pattern=MODULE_PATTERN)], ...] = ()
     """Modules to import in advance, besides the training stack. Do not name your own code."""
+    keep: Annotated[ByteSize, Field(ge=0)] = ByteSize(8 * 2**30)
+    """Disk space of each node for loaded models, which later runs map; `0`: none is kept."""
 
     @property
     def words(self) -> str:

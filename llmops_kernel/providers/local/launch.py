@@ -29,6 +29,7 @@ from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.store import paths
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import DIR_ENV_VAR
+from llmops_kernel.warm.settings import keep_environment
 from llmops_kernel.warm.start_hook import PRELOAD_ENV_VAR
 
 # Training data and weights go through files and process groups, not through Ray's object
@@ -233,7 +234,7 @@ def _warm_settings(record: HeadRecord, template: ClusterTemplate) -> dict[str, s
     return {
         DIR_ENV_VAR: str(warm_folder(record).root),
         PRELOAD_ENV_VAR: " ".join(template.warm.preload),
-    }
+    } | keep_environment(template.warm)
 
 
 def _ray_settings(folder: ClusterFolder, template: ClusterTemplate) -> dict[str, str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llmops_kernel.providers.kept_info import KeptInfo
 from llmops_kernel.providers.local.launch import warm_folder
 from llmops_kernel.providers.local.record import HeadRecord
+from llmops_kernel.store.kept.models import KeptModels
+from llmops_kernel.store.paths import cache
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.keeper import ask
 from llmops_kernel.warm.launcher import is_alive
@@ -23,6 +26,7 @@ class WarmStatus:
     warm_forked: int | None = None
     warm_cold_starts: int | None = None
     warm_cold_reason: str = ""
+    warm_kept: tuple[KeptInfo, ...] = ()
 
 
 def warm_status(record: HeadRecord) -> WarmStatus:
@@ -46,6 +50,14 @@ def warm_status(record: HeadRecord) -> WarmStatus:
         warm_forked=answer.get("forked") if answer else None,
         warm_cold_starts=len(cold),
         warm_cold_reason=str(cold[-1].get("reason", "")) if cold else "",
+        warm_kept=_kept() if settings.get("keep", True) else (),
+    )
+
+
+def _kept() -> tuple[KeptInfo, ...]:
+    return tuple(
+        KeptInfo(model=one.model, dtype=one.dtype, num_bytes=one.num_bytes, used_s=one.used_s)
+        for one in KeptModels(cache()).all()
     )
 
 

@@ -45,6 +45,8 @@ class RunSpec(BaseModel):
     """The workspace folder on the client: relative data paths are tried there too."""
     submitted_s: float
     """Unix time of `submit`; phases are measured from it."""
+    user: str = ""
+    """Who submitted it: what a node keeps of one user's run is not used for another's."""
     cache_root: str = ""
     """The client's cache folder; used when the worker can reach it too."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -15,6 +16,7 @@ from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError, LLMOpsError
 from llmops_kernel.train.hooks import Hooks, call
+from llmops_kernel.train.model.kept import Keeping, Loaded
 from llmops_kernel.train.model.tokenizer import load_error
 
 
@@ -24,10 +26,18 @@ class ParameterCount:
     trainable: int
 
 
-def load_model(source: str, config: TrainingConfig, hooks: Hooks) -> Any:
+def load_model(
+    source: str,
+    config: TrainingConfig,
+    hooks: Hooks,
+    *,
+    keeping: Keeping | str = "",
+    say: Callable[[str], object] = str,
+) -> Any:
     """Return the model in its storage dtype, prepared by the config's method.
 
-    Raises ModelError, HookError.
+    With `keeping` it may be mapped instead of read; `say` gets words on that. Raises ModelError,
+    HookError.
     """
     if hooks.build_model is not None:
         model = call(hooks.build_model, config)
@@ -37,7 +47,7 @@ def load_model(source: str, config: TrainingConfig, hooks: Hooks) -> Any:
                 remedy="return a torch.nn.Module, such as a Transformers model",
             )
     else:
-        model = _from_pretrained(source, config)
+        model = _own(source, config, keeping, say)
     if hasattr(model, "config"):
         model.config.use_cache = False
     model = _prepare(model, config)
@@ -64,17 +74,30 @@ def _skip_frozen_in_ddp(model: Any) -> None:
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
 
 
-def _from_pretrained(source: str, config: TrainingConfig) -> Any:
+def _own(
+    source: str, config: TrainingConfig, keeping: Keeping | str, say: Callable[[str], object]
+) -> Any:
+    if isinstance(keeping, str):
+        say(f"read from its files, not kept: {keeping}" if keeping else "")
+        return _from_pretrained(source, config)[0]
+    model, words = keeping.model(lambda: _from_pretrained(source, config))
+    say(words)
+    return model
+
+
+def _from_pretrained(source: str, config: TrainingConfig) -> Loaded:
     attention = config.model.attention  # Transformers' own choice knows what the model can do
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        found: Loaded = AutoModelForCausalLM.from_pretrained(
             source,
+            output_loading_info=True,
             revision=config.model.revision,
             trust_remote_code=config.model.trust_remote_code,
             dtype=_storage_dtype(config),
             attn_implementation=None if attention == "auto" else attention,
             **_loading(config),
         )
+        return found
     except LLMOpsError:
         raise
     except (OSError, ValueError, ImportError, RuntimeError) as error:

@@ -15,6 +15,7 @@ from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.warm.settings import kept_bytes
 
 
 def run_folder(spec: RunSpec) -> RunFolder:
@@ -68,6 +69,8 @@ def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
         cache=shared_cache if shared_cache and shared_cache.is_dir() else None,
         journal=open_journal(spec, f"worker-{_group_number(spec)}") if rank == 0 else None,
         say=RunLines().take,
+        user=spec.user,
+        keep_bytes=kept_bytes(),
         node_id=_node_id(),
         host=os.uname().nodename,
         stop_requested=stop.is_set if stop else lambda: False,

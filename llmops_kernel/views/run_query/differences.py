@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -64,18 +64,19 @@ class Difference:
         return self.key.removeprefix(CONFIG)
 
 
-def differences(rows: Sequence[Row]) -> list[Difference]:
+def differences(rows: Sequence[Row], *, among: Collection[str] | None = None) -> list[Difference]:
     """Return every config value that differs between the runs, what matters most first.
 
-    A run that lacks a value which another one has differs as well.
+    A run that lacks a value which another one has differs as well. Only the columns in `among`
+    are looked at, if given.
     """
-    counts = {key: number for key, number in _num_values(rows).items() if number > 1}
+    counts = {key: number for key, number in _num_values(rows, among).items() if number > 1}
     keys = sorted(counts, key=_rank)
     labels = short_labels([key.removeprefix(CONFIG) for key in keys])
     return [Difference(key, labels[key.removeprefix(CONFIG)], counts[key]) for key in keys]
 
 
-def _num_values(rows: Sequence[Row]) -> dict[str, int]:
+def _num_values(rows: Sequence[Row], among: Collection[str] | None) -> dict[str, int]:
     """Return how many different values each config column has; the missing one counts."""
     shapes: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
@@ -83,13 +84,25 @@ def _num_values(rows: Sequence[Row]) -> dict[str, int]:
     found: dict[str, set[object]] = defaultdict(set)
     present: Counter[str] = Counter()
     for members in shapes.values():
-        # By columns: sets of whole columns are made much faster than values are read one by one.
-        columns = zip(*(row.values for row in members), strict=True)
-        for name, column in zip(members[0].positions, columns, strict=True):
+        for name, column in _columns(members, among):
             if name.startswith(CONFIG) and name != f"{CONFIG}name":
                 found[name] |= _values(column)
                 present[name] += len(members)
     return {name: len(values | _absent(rows, present[name])) for name, values in found.items()}
+
+
+def _columns(
+    rows: Sequence[Row], among: Collection[str] | None
+) -> Iterator[tuple[str, Sequence[Value]]]:
+    """Return the columns of rows that have the same names."""
+    names = rows[0].positions
+    if among is None:
+        # Whole columns are made much faster than values are read one by one.
+        yield from zip(names, zip(*(row.values for row in rows), strict=True), strict=True)
+        return
+    for name in among:
+        if (at := names.get(name)) is not None:
+            yield name, [row.values[at] for row in rows]
 
 
 def _values(column: Sequence[Value]) -> set[object]:
@@ -139,7 +152,8 @@ class Naming:
         """What each run differs in from the others of its config, by id."""
         found: dict[str, str] = {}
         for members in _families(self._rows).values():
-            found |= family_words(members)
+            # What differs in a family differs between all of them.
+            found |= family_words(members, among=self.differing)
         return found
 
     @cached_property
@@ -181,14 +195,15 @@ def _texts(rows: Sequence[Row], words: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def family_words(rows: Sequence[Row]) -> dict[str, str]:
+def family_words(rows: Sequence[Row], *, among: Collection[str] | None = None) -> dict[str, str]:
     """Return what each run differs in from the others of its config: `lr 2e-3 · r 16`.
 
-    Empty where nothing that is known differs.
+    Empty where nothing that is known differs. Only the config columns in `among` are looked at,
+    if given.
     """
     if len(rows) < 2:
         return {row.run_id: "" for row in rows}
-    telling = telling_differences(rows)
+    telling = telling_differences(rows, among=among)
     columns = [_parts(each, [row.get(each.key) for row in rows]) for each in telling]
     lines = zip(*columns, strict=True) if columns else [()] * len(rows)
     return {
@@ -217,9 +232,11 @@ def _part(difference: Difference, text: str) -> str:
     return f"{difference.label} {text}".strip()
 
 
-def telling_differences(rows: Sequence[Row], *, most: int = MAX_PARTS) -> list[Difference]:
+def telling_differences(
+    rows: Sequence[Row], *, most: int = MAX_PARTS, among: Collection[str] | None = None
+) -> list[Difference]:
     """Return at most `most` differences, those that tell the most runs apart."""
-    every = differences(rows) or _beside(rows)
+    every = differences(rows, among=among) or _beside(rows)
     if len(every) <= most:
         return every
     chosen: list[Difference] = []

@@ -48,6 +48,7 @@ function info(values: Partial<ClusterInfo> = {}): ClusterInfo {
     warm_forked: 3,
     warm_cold_starts: 0,
     warm_cold_reason: '',
+    warm_kept: [],
     engines: null,
     head_runs: false,
     running: null,

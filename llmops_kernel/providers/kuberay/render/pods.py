@@ -137,7 +137,7 @@ def _environment(template: KubeRayTemplate, settings: PodSettings) -> dict[str, 
     if (copied_bytes := num_bytes(template.storage.copy_outputs)) != DEFAULT_LIMIT_BYTES:
         env[COPY_LIMIT_ENV_VAR] = str(copied_bytes)
     if template.warm.enabled:
-        env |= warm_files.environment(template.warm.preload, python_path=given.get("PYTHONPATH"))
+        env |= warm_files.environment(template.warm, python_path=given.get("PYTHONPATH"))
     return env
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from llmops_kernel import warm
+from llmops_kernel.config.models.section import WarmSettings
 from llmops_kernel.providers.kuberay.resource import names
 from llmops_kernel.warm.launcher import DIR_ENV_VAR
+from llmops_kernel.warm.settings import keep_environment
 from llmops_kernel.warm.start_hook import PRELOAD_ENV_VAR
 
 _WARM: Final = Path(warm.__file__).parent
 _HOOK: Final = "llmops_warm_hook"
-_FOR_JOBS: Final = ("start_report.py",)
+_FOR_JOBS: Final = ("settings.py", "start_report.py")
 """Files that are read in a job, which brings its own copy."""
 _CODE_VOLUME: Final = "llmops-warm-code"
 _FOLDER_VOLUME: Final = "llmops-warm"
@@ -58,7 +60,7 @@ def mounts() -> list[dict[str, Any]]:
     ]
 
 
-def environment(preload: tuple[str, ...], *, python_path: str | None) -> dict[str, str]:
+def environment(settings: WarmSettings, *, python_path: str | None) -> dict[str, str]:
     """Return the variables. They replace an image's own PYTHONPATH; a template's is kept."""
     env = {
         "PYTHONPATH": ":".join(filter(None, [names.WARM_CODE_DIR, python_path])),
@@ -66,4 +68,5 @@ def environment(preload: tuple[str, ...], *, python_path: str | None) -> dict[st
         # Below the mount: the folder must belong to the user that Ray runs as.
         DIR_ENV_VAR: f"{names.WARM_DIR}/node",
     }
-    return env | ({PRELOAD_ENV_VAR: " ".join(preload)} if preload else {})
+    env |= keep_environment(settings)
+    return env | ({PRELOAD_ENV_VAR: " ".join(settings.preload)} if settings.preload else {})

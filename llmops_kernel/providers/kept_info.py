@@ -1,0 +1,20 @@
+"""What a status shows about a model that a machine keeps."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class KeptInfo(BaseModel):
+    """A loaded model that later runs of this machine map into memory instead of reading it."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    model: str
+    """As the config names it."""
+    dtype: str
+    """Of the run's config."""
+    num_bytes: int
+    """Of its file."""
+    used_s: float
+    """Unix time at which a run last used it."""
