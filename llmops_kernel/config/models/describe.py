@@ -8,7 +8,7 @@ import types
 from typing import Any, Literal, Union, get_args, get_origin
 
 import annotated_types
-from pydantic import BaseModel
+from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.models.quantity import PATTERN as QUANTITY_PATTERN
@@ -101,6 +101,8 @@ def _words(member: Any, field: FieldInfo) -> list[str]:
         return ["a section of `key: value` lines"]
     if member in (int, float):
         return [_number(member, field)]
+    if member is ByteSize:
+        return ["a size such as `8GiB`"]
     if member is str:
         return [_text(field)]
     if item_section(field) is not None and get_origin(member) in (tuple, list):

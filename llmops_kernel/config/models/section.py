@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -128,6 +129,14 @@ class AnyTemplate(Config):
         return [f"Cluster {self.name} of provider {self.provider}."]
 
 
+Size = Annotated[
+    ByteSize,
+    Field(ge=0),
+    WithJsonSchema({"type": "integer", "minimum": 0, "format": "byte-size"}),
+]
+"""A number of bytes, or `8GiB`."""
+
+
 class WarmSettings(Section):
     """Whether worker processes are forked from a process that has imported the training stack."""
 
@@ -135,8 +144,9 @@ class WarmSettings(Section):
     """Start a fork server on each node; `false`: each worker is a new Python process."""
     preload: tuple[Annotated[str, Field(pattern=MODULE_PATTERN)], ...] = ()
     """Modules to import in advance, besides the training stack. Do not name your own code."""
-    keep: Annotated[ByteSize, Field(ge=0)] = ByteSize(8 * 2**30)
-    """Disk space of each node for loaded models, which later runs map; `0`: none is kept."""
+    keep: Size = ByteSize(8 * 2**30)
+    """Disk space of each node, such as `8GiB` or in bytes, for loaded models, which later runs map
+    into memory instead of reading them; `0`: none is kept."""
 
     @property
     def words(self) -> str:

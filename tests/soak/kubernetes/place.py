@@ -53,6 +53,7 @@ class Place:
     """A context manager. Pods do not see the user's home: it has a path of this process only."""
 
     def __init__(self, *, num_runs: int) -> None:
+        self._num_runs = num_runs
         self._workers = -(-num_runs // _RUNS_PER_WORKER)
 
     def __enter__(self) -> Self:
@@ -93,18 +94,28 @@ class Place:
         template = yaml.safe_load((ROOT / "cluster_templates" / f"{CLUSTER}.yaml").read_text())
         template["worker_groups"][0]["replicas"] = self._workers
         (templates / f"{CLUSTER}.yaml").write_text(yaml.safe_dump(template))
-        workspace = self.folder / "workspace"
-        workspace.mkdir()
-        rows = [{"text": f"number {i} follows number {i - 1}"} for i in range(64)]
-        (workspace / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        (workspace / "hooks.py").write_text(_HOOKS)
-        self.config = workspace / "chaos.train.yaml"
-        self.config.write_text(_CONFIG)
+        self.configs = [self._workspace(number) for number in range(self._num_runs)]
         (self.folder / "home").mkdir()
         self.home = self.folder / "home"
         """As other clients of this user see it."""
         os.environ["LLMOPS_HOME"] = str(of_this_process(self.folder) / "home")
         os.chdir(self.folder)
+
+    def _workspace(self, number: int) -> Path:
+        """Return the config in a workspace of its own, for the runs that follow one another.
+
+        Pods of the stand-in have Ray's session folder together, and the agent of each new pod
+        unpacks a package anew over the folder of the same name (`working_dir.py`, Ray 2.60): a
+        driver of another run, which has just started there, would be without a working directory.
+        """
+        folder = self.folder / f"workspace-{number}"
+        folder.mkdir()
+        rows = [{"text": f"number {i} follows number {i - 1}"} for i in range(64)]
+        (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / "hooks.py").write_text(f"# Runs of thread {number}\n{_HOOKS}")
+        config = folder / "chaos.train.yaml"
+        config.write_text(_CONFIG)
+        return config
 
     @property
     def parts(self) -> dict[str, Part]:

@@ -24,7 +24,7 @@ class Soak:
         self._place, self._minutes, self._seed = place, minutes, seed
         self.broken: list[str] = []
         self._chaos = Chaos(place.parts)
-        self._work = Work(place.config, seed=seed, num_runs=num_runs)
+        self._work = Work(place.configs, seed=seed)
         self._looks: Counter[str] = Counter()
         self._lines = 0
         self._stormy_min = 0.0

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import llmops_kernel as llmops
@@ -23,8 +23,8 @@ _LOOK_S = 1.0
 class Work:
     """Submits from as many threads as runs shall go on at a time."""
 
-    def __init__(self, config: Path, *, seed: int, num_runs: int) -> None:
-        self._config, self._seed, self._num_runs = config, seed, num_runs
+    def __init__(self, configs: Sequence[Path], *, seed: int) -> None:
+        self._configs, self._seed = configs, seed
         self.steps: dict[str, int] = {}
         """Of each run that was submitted."""
         self.refused: Counter[str] = Counter()
@@ -34,7 +34,7 @@ class Work:
         self._handles: dict[str, llmops.Run] = {}
         self._closing = threading.Event()
         self._closed = threading.Event()
-        slots = [(self._submit_all, number) for number in range(num_runs)]
+        slots = [(self._submit_all, number) for number in range(len(configs))]
         self._threads = [threading.Thread(target=self._guarded, args=one) for one in slots]
         self._asker = threading.Thread(target=self._guarded, args=(self._ask, 0))
 
@@ -53,15 +53,15 @@ class Work:
         chance = random.Random(f"{self._seed}-{number}")
         while not self._closing.is_set():
             steps = chance.randint(*STEPS)
-            run = self._submit(steps)
+            run = self._submit(self._configs[number], steps)
             while run is not None and not self._closed.is_set() and not run.has_ended:
                 time.sleep(_LOOK_S)
 
-    def _submit(self, steps: int) -> llmops.Run | None:
+    def _submit(self, config: Path, steps: int) -> llmops.Run | None:
         begun_s = time.monotonic()
         try:
             cluster = llmops.cluster(CLUSTER)
-            run = cluster.submit(self._config, overrides=[f"training.max_steps={steps}"])
+            run = cluster.submit(config, overrides=[f"training.max_steps={steps}"])
         except llmops.LLMOpsError as error:
             self.refused[f"{type(error).__name__}: {error}"] += 1
             self._closing.wait(_AGAIN_S)
@@ -113,7 +113,7 @@ class Work:
     def all_train(self) -> bool:
         """Whether as many runs as wanted have made a step."""
         with_steps = [run for run in list(self._handles.values()) if run.view.last_step]
-        return len(with_steps) >= self._num_runs
+        return len(with_steps) >= len(self._configs)
 
     def end(self, timeout_s: float) -> None:
         """Submit nothing more and wait for those that go on."""

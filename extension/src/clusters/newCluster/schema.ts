@@ -3,6 +3,7 @@
  */
 export interface ISchema {
   type?: string;
+  format?: string;
   title?: string;
   description?: string;
   /** What the field takes, in words. */
@@ -27,9 +28,11 @@ const UNITS: readonly [string, number][] = [
   ['KiB', 2 ** 10]
 ];
 
-/** A field of bytes is recognised by its name, as everywhere. */
+/** A field of bytes is recognised by its name, as everywhere, or by its format. */
 export function asField(name: string, schema: ISchema): ISchema {
-  return name.endsWith('_bytes') ? { ...schema, isSize: true } : schema;
+  return name.endsWith('_bytes') || schema.format === 'byte-size'
+    ? { ...schema, isSize: true }
+    : schema;
 }
 
 /** `2 GiB` for a size that is a round one, else the number of bytes. */
