@@ -171,6 +171,7 @@ def test_a_cluster_template_by_name_and_by_path(tmp_path, monkeypatch):
     ("text", "says"),
     [
         ("num_cpu: 2\n", ("1: num_cpu: unknown key (value 2)", "did you mean num_cpus?")),
+        ("warm:\n  keep: lots\n", ("2: warm.keep: must be a size such as `8GiB` (value lots)",)),
         ("num_gpus: -1\n", ("1: num_gpus: must be a whole number of at least 0 or null",)),
         ("provider: slurm\n", ("1: provider: must be one of local, kuberay (value slurm)",)),
         ("dashboard_port: 99999\n", ("at least 1 and at most 65535",)),

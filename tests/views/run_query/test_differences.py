@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from llmops_kernel.store.record.notes import RunNotes
 from llmops_kernel.views.run_query.differences import (
+    Naming,
     differences,
     family_words,
     labels,
@@ -142,3 +143,16 @@ def test_any_configs_give_each_run_a_name_of_its_own(configs):
     names = labels(rows)
     assert len(set(names.values())) == len(rows)
     assert all(names.values())
+
+
+@given(st.lists(st.dictionaries(st.text(), _CONFIG, max_size=4), max_size=6), st.data())
+def test_each_family_has_the_words_that_it_has_alone(configs, data):
+    names = data.draw(st.lists(st.sampled_from("ab"), min_size=6, max_size=6))
+    rows = [
+        run(f"m-{n}", config=config, name=name)
+        for n, (config, name) in enumerate(zip(configs, names, strict=False))
+    ]
+    words = Naming(rows).words
+    for name in "ab":
+        alone = family_words([row for row in rows if row.get("name") == name])
+        assert {run_id: words[run_id] for run_id in alone} == alone

@@ -227,6 +227,16 @@ describe('what is shown', () => {
       warm_cold_starts: 2,
       warm_cold_reason: 'no answer'
     });
+    const kept = {
+      model: 'SmolLM2-135M-Instruct',
+      dtype: 'float32',
+      num_bytes: 538_060_800,
+      used_s: 1
+    };
+    expect(warmLine(info({ warm_kept: [kept] }), trans)).toBe(
+      'warm, 10 modules loaded, 3 processes forked,' +
+        ' keeps SmolLM2-135M-Instruct (float32, 513 MiB)'
+    );
     expect(warmLine(cold, trans)).toBe(
       'cold: no fork server, 2 cold starts, the last: no answer'
     );

@@ -226,6 +226,8 @@ describe('sizes', () => {
     expect(asText(2 ** 31, asField('num', { type: 'integer' }))).toBe(
       String(2 ** 31)
     );
+    const keep = asField('keep', { type: 'integer', format: 'byte-size' });
+    expect(asText(2 ** 33, keep)).toBe('8 GiB');
   });
 });
 
