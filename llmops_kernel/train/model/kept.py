@@ -7,12 +7,15 @@ own (MAP_PRIVATE), and those that it freezes are shared with the other workers o
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
 import json
 import mmap
 import os
 import platform
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +30,7 @@ from llmops_kernel.store.paths import cache
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.version import VERSION
 
+_CHUNK_BYTES = 1 << 24
 MAPPED = "mapped: kept on this node by an earlier run"
 KEPT = "read from its files, and kept for the next run"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -46,6 +50,8 @@ class Keeping:
     name: str
     is_writer: bool
     """One worker of a node keeps it; all of them map it."""
+    most_s: float = 4.0
+    """How long the run waits for the disk until what it has loaded is kept."""
 
     @classmethod
     def of(cls, source: str, config: TrainingConfig, context: WorkerContext) -> Keeping | str:
@@ -75,16 +81,17 @@ class Keeping:
     def model(self, read: Callable[[], Loaded]) -> tuple[Any, str]:
         """Return the model, mapped or read, and words for the waterfall."""
         stamp = self._stamp()
-        model, problem = self._mapped(stamp)
+        model, problem = self._mapped(stamp) if stamp else (None, "")
         if model is not None:
             return model, MAPPED
         state = torch.get_rng_state()
         model, info = read()
         if not self.is_writer:
             return model, problem
-        why = _random(info, state) or (stamp != self._stamp() and "its files are changing")
-        why = why or self._keep(model, stamp)
-        if why:
+        why = _peculiar(model, info, state)
+        if not why and (not stamp or stamp != self._stamp()):
+            why = "its files are changing"
+        if why := why or self._keep(model, stamp):
             return model, f"read from its files, not kept: {why}"
         return model, f"{problem}; kept again" if problem else KEPT
 
@@ -110,21 +117,29 @@ class Keeping:
         checked = torch.serialization.get_crc32_options()
         torch.serialization.set_crc32_options(False)  # They take longer than the writing.
         try:
-            return self.store.add(self.name, stamp, about, lambda path: torch.save(model, path))
+            return self.store.add(self.name, stamp, about, self._written(model))
         except Exception as error:  # Pickle raises whatever the parts of a model raise.
             first = (str(error).splitlines() or [""])[0]
             return f"it cannot be written ({type(error).__name__}: {first[:120]})"
         finally:
             torch.serialization.set_crc32_options(checked)
 
+    def _written(self, model: Any) -> Callable[[Path], None]:
+        def write(path: Path) -> None:
+            with path.open("wb", buffering=0) as file:
+                torch.save(model, _Timely(file, most_s=self.most_s))
+
+        return write
+
     def _stamp(self) -> str:
-        """Return what decides how the model is loaded: its files, and the code that reads them."""
-        files = []
-        for path in sorted(self.folder.iterdir()):
-            info = path.stat()
-            if path.is_file():
-                times = (info.st_mtime_ns, info.st_ctime_ns)
-                files.append((path.name, info.st_size, *times, info.st_ino, info.st_dev))
+        """Return what decides how the model is loaded: its files, and the code that reads them.
+
+        Empty if they cannot be looked at; whoever reads them reports it.
+        """
+        try:
+            files = [_facts(path) for path in sorted(self.folder.iterdir()) if path.is_file()]
+        except OSError:
+            return ""
         versions = (VERSION, torch.__version__, transformers.__version__, platform.python_version())
         code = [_content(path) for path in (Path(__file__), Path(__file__).with_name("load.py"))]
         return _digest([files, versions, code])
@@ -149,6 +164,8 @@ def _folder(source: str, config: TrainingConfig) -> Path | None:
 def _why_not(folder: Path | None, config: TrainingConfig) -> str:
     if config.model.trust_remote_code:
         return "code of the model may do anything when it is loaded"
+    if config.hooks.file is not None:
+        return "hooks may change what is loaded"
     if config.method.load:
         return f"{config.method.type} packs the weights while they are loaded"
     if "weights" in config.parallelism.sharded:
@@ -160,14 +177,42 @@ def _why_not(folder: Path | None, config: TrainingConfig) -> str:
     return ""
 
 
-def _random(info: dict[str, Any], state: torch.Tensor) -> str:
-    """Return why loading the model again would give other weights; empty: it would not."""
+def _facts(path: Path) -> tuple[str, int, int, int, int, int]:
+    """Return what changes with a file; a user can set its times, except the last one."""
+    info = path.stat()
+    times = (info.st_mtime_ns, info.st_ctime_ns)
+    return (path.name, info.st_size, info.st_ino, info.st_dev, *times)
+
+
+def _peculiar(model: Any, info: dict[str, Any], state: torch.Tensor) -> str:
+    """Return why loading the model again might give another one; empty: it would not."""
+    if getattr(model.config, "quantization_config", None) is not None:
+        return "its weights are quantised, and the device decides how they are unpacked"
     missing = sorted(info.get("missing_keys") or ())
     if missing:
         return f"{missing[0]} is not in its files and gets random values"
     if not torch.equal(state, torch.get_rng_state()):
         return "loading it draws random numbers"
     return ""
+
+
+class _Timely(io.RawIOBase):
+    """A file whose writing raises TimeoutError after a while: the run waits for it."""
+
+    def __init__(self, file: Any, *, most_s: float) -> None:
+        self._file, self._most_s = file, most_s
+        self._until_s = time.monotonic() + most_s
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view, done = memoryview(data).cast("B"), 0
+        while done < len(view):
+            if time.monotonic() > self._until_s:
+                raise TimeoutError(errno.ETIMEDOUT, f"the disk took more than {self._most_s:g} s")
+            done += self._file.write(view[done : done + _CHUNK_BYTES])
+        return done
 
 
 def _storages(model: Any) -> list[torch.Tensor]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,13 @@ def load(source: Path, tmp_path: Path, make_config: Config) -> Load:
     """Load the model as a worker does; return it and the words of its phase."""
 
     def loaded(
-        *, user: str = "ann", rank: int = 0, keep: int = 2**30, dtype: str = "float32", **more: Any
+        *,
+        user: str = "ann",
+        rank: int = 0,
+        keep: int = 2**30,
+        most_s: float = 60.0,
+        dtype: str = "float32",
+        **more: Any,
     ) -> tuple[Any, str]:
         config = make_config(model={"id": str(source), "dtype": dtype}, **more)
         context = WorkerContext(
@@ -46,6 +54,8 @@ def load(source: Path, tmp_path: Path, make_config: Config) -> Load:
         )
         words: list[str] = []
         keeping = Keeping.of(str(source), config, context)
+        if isinstance(keeping, Keeping):
+            keeping = replace(keeping, most_s=most_s)
         model = load_model(str(source), config, Hooks(), keeping=keeping, say=words.append)
         return model, words[0]
 
@@ -212,3 +222,30 @@ def test_nothing_is_kept_or_said_where_it_is_turned_off(load: Load, tmp_path: Pa
 
 def test_a_limit_that_is_too_small_is_the_reason(load: Load) -> None:
     assert load(keep=100)[1].startswith("read from its files, not kept: it has")
+
+
+def test_a_run_does_not_wait_for_a_slow_disk(load: Load, tmp_path: Path) -> None:
+    words = "read from its files, not kept: the disk took more than 0 s"
+    assert load(most_s=0.0)[1] == words
+    assert list((tmp_path / "cache" / "kept-models").iterdir()) == []
+
+
+@pytest.mark.parametrize("file", ["hooks.py"])
+def test_a_run_with_hooks_reads_the_model(load: Load, file: str) -> None:
+    load()
+    words = "read from its files, not kept: hooks may change what is loaded"
+    assert load(hooks=file)[1] == words
+
+
+def test_files_that_cannot_be_looked_at_are_read_or_reported(load: Load, source: Path) -> None:
+    load()
+    (source / "gone.json").symlink_to(source / "nothing")
+    assert load()[1] == MAPPED  # A link to nothing is no file of the model.
+
+
+def test_quantised_weights_are_unpacked_anew(load: Load, source: Path) -> None:
+    path = source / "config.json"
+    facts = json.loads(path.read_text())
+    facts["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_8bit": False}
+    path.write_text(json.dumps(facts))
+    assert "its weights are quantised" in load()[1]
