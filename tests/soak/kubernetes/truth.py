@@ -51,7 +51,7 @@ class Pods:
         """Status by submission, as Ray has it."""
         ports = json.loads(self._head()["metadata"]["annotations"]["standin/ports"])
         url = f"http://{ports['8265']}/api/jobs/"
-        answer = httpx.get(url, headers=self._headers, timeout=20, trust_env=False)
+        answer = httpx.get(url, headers=self._headers, timeout=60, trust_env=False)
         answer.raise_for_status()
         jobs: list[dict[str, Any]] = answer.json()
         return {job["submission_id"]: job["status"] for job in jobs if job["submission_id"]}
