@@ -14,7 +14,7 @@ import { openAt, rowMenu } from '../ui/menu';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
 import { RunRow } from '../wire';
 import { grouped, matches } from './model';
-import { Row } from './row';
+import { IRowProps, Row, when } from './row';
 
 /**
  * The runs of the store in the side bar.
@@ -158,6 +158,7 @@ function List(
 ): JSX.Element {
   const { model, listed, shown, trans } = props;
   const nowS = useNow();
+  const actions = useRowActions(props);
   if (!model.isKnown) {
     return <Busy text={trans.__('Reading the runs…')} />;
   }
@@ -189,7 +190,14 @@ function List(
           </summary>
           <ul aria-label={trans.__('Runs of cluster %1', cluster)}>
             {runs.map(run => (
-              <ListedRow key={run.run_id} {...props} run={run} nowS={nowS} />
+              <Row
+                key={run.run_id}
+                run={run}
+                when={when(run, nowS, trans)}
+                trans={trans}
+                isSelected={model.selected.has(run.run_id)}
+                {...actions}
+              />
             ))}
           </ul>
         </details>
@@ -198,18 +206,18 @@ function List(
   );
 }
 
-function ListedRow(props: IProps & { run: RunRow; nowS: number }): JSX.Element {
-  const { model, commands, run } = props;
-  return (
-    <Row
-      run={run}
-      nowS={props.nowS}
-      trans={props.trans}
-      isSelected={model.selected.has(run.run_id)}
-      select={(runId, isSelected) => model.select(runId, isSelected)}
-      execute={(command, runId) => void commands.execute(command, { runId })}
-      menu={(runId, event) => openAt(rowMenu(commands, MENU, { runId }), event)}
-    />
+/** What a row calls; the same functions each time, so that rows can be compared. */
+function useRowActions({
+  model,
+  commands
+}: IProps): Pick<IRowProps, 'select' | 'execute' | 'menu'> {
+  return React.useMemo(
+    () => ({
+      select: (runId, isSelected) => model.select(runId, isSelected),
+      execute: (command, runId) => void commands.execute(command, { runId }),
+      menu: (runId, event) => openAt(rowMenu(commands, MENU, { runId }), event)
+    }),
+    [model, commands]
   );
 }
 

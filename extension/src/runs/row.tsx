@@ -19,7 +19,8 @@ function tailOf(text: string): number {
 
 export interface IRowProps {
   run: RunRow;
-  nowS: number;
+  /** Its age, or the time that is left. */
+  when: string;
   isSelected: boolean;
   trans: TranslationBundle;
   execute: (command: string, runId: string) => void;
@@ -29,8 +30,11 @@ export interface IRowProps {
 
 /**
  * One run of the side bar: a click opens it, its check box selects it for a comparison.
+ *
+ * Drawn again only if one of its properties is another one: a list has hundreds of rows, and
+ * each second some of them change.
  */
-export function Row(props: IRowProps): JSX.Element {
+export const Row = React.memo(function Row(props: IRowProps): JSX.Element {
   const { run, trans, execute } = props;
   const shown = nameOf(run);
   const from = shown === run.run_id ? tailOf(shown) : shown.length;
@@ -72,7 +76,7 @@ export function Row(props: IRowProps): JSX.Element {
         <span className="llmops-runs-line">
           <span className="llmops-runs-facts">
             <StateBadge state={run.state} />
-            <Ellipsed text={when(run, props.nowS, trans)} title="" />
+            <Ellipsed text={props.when} title="" />
           </span>
           {run.curve.length > 1 && (
             <Sparkline
@@ -96,7 +100,7 @@ export function Row(props: IRowProps): JSX.Element {
       <Actions {...props} />
     </li>
   );
-}
+});
 
 function Actions({ run, trans, execute }: IRowProps): JSX.Element {
   const act = (command: string) => () => execute(command, run.run_id);
