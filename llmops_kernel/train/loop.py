@@ -83,10 +83,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
         tokenizer = tokenizer or load_tokenizer(source, config)
         data = load_dataset(config, tokenizer=tokenizer, hooks=hooks, context=context)
     _check_stop(context, arguments.device)
-    with context.phase("model_load") as details:
-        network = model.load_model(
-            source, config, hooks, keeping=Keeping.of(source, config, context), say=details.append
-        )
+    network = _network(source, config, hooks, context)
     _check_stop(context, arguments.device)
     try:
         with own_numbers(is_main=context.is_main, warn=context.emit) as numbers:
@@ -98,6 +95,12 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     if context.is_main and not context.use_gpu:
         device.raise_cpu_peak(config.model.dtype, context.cache)
     return outcome
+
+
+def _network(source: str, config: TrainingConfig, hooks: Hooks, context: WorkerContext) -> Any:
+    with context.phase("model_load") as details:
+        keeping = Keeping.of(source, config, context)
+        return model.load_model(source, config, hooks, keeping=keeping, say=details.append)
 
 
 def _check_stop(context: WorkerContext, where: torch.device) -> None:
