@@ -14,15 +14,15 @@ from typing import Any, Final
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.driver.checkpoint_folders import step_of
 from llmops_kernel.driver.checkpoint_manifest import MANIFEST, MARKER, PART
-from llmops_kernel.errors import StoreError
+from llmops_kernel.errors import LLMOpsError, StoreError
 from llmops_kernel.store.files import own_temp_folder
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
+from llmops_kernel.tables.files import open_url
 
 _THREADS: Final = 8
 _OWN_RUNS: Final = "llmops-runs"
 _FOLDERS_NEED_MAKING: Final = frozenset({"file", "local", "sftp", "ssh", "smb", "hdfs"})
-_PACKAGES: Final = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
 
 def run_storage() -> str | None:
@@ -71,19 +71,15 @@ class Bucket:
     """One run's part of a bucket. Each method raises StoreError."""
 
     def __init__(self, url: str) -> None:
-        import fsspec
-
         self.url = url
-        scheme = url.partition("://")[0]
         try:
-            self._files, self._root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            package = _PACKAGES.get(scheme, "fsspec")
+            self._files, self._root = open_url(url)
+        except LLMOpsError as error:
             raise StoreError(
-                f"The run storage {url} cannot be opened: {error}",
-                remedy=f"install {package} in the image, or correct storage.runs in the template",
+                f"The run storage {error.message}",
+                remedy=f"{error.remedy}, or correct storage.runs in the template",
             ) from error
-        self._makes_folders = scheme in _FOLDERS_NEED_MAKING
+        self._makes_folders = url.partition("://")[0] in _FOLDERS_NEED_MAKING
 
     def __repr__(self) -> str:
         return f"Bucket({self.url!r})"
