@@ -20,6 +20,7 @@ from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
 from llmops_kernel.tables.files import open_url
 
+_PROOF: Final = ".llmops-run"
 _THREADS: Final = 8
 _OWN_RUNS: Final = "llmops-runs"
 _FOLDERS_NEED_MAKING: Final = frozenset({"file", "local", "sftp", "ssh", "smb", "hdfs"})
@@ -87,6 +88,10 @@ class Bucket:
     def url_of(self, name: str) -> str:
         return f"{self.url}/{name}"
 
+    def prove(self) -> None:
+        """Write an empty object, so that a run does not find out at its end that none can be."""
+        self._write(_PROOF, b"")
+
     def put(self, folder: Path, name: str) -> int:
         """Upload a folder without markers and half files; return its bytes."""
         chosen = manifest.content(folder)
@@ -106,8 +111,7 @@ class Bucket:
     def _put_one(self, file: Path, name: str) -> None:
         target = self._path(name)
         try:
-            if self._makes_folders:
-                self._files.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
+            self._make_folder_of(target)
             self._files.put_file(str(file), target)
         except Exception as error:  # Each kind of bucket has errors of its own.
             raise self._failed("written", name, error) from error
@@ -133,13 +137,9 @@ class Bucket:
 
         `files`: what it consists of; a fetch is checked against it.
         """
-        try:
-            if files is not None:
-                text = manifest.dumps(files)
-                self._files.pipe_file(self._path(f"{name}/{MANIFEST}"), text.encode())
-            self._files.pipe_file(self._path(f"{name}/{MARKER}"), token.encode())
-        except Exception as error:
-            raise self._failed("written", name, error) from error
+        if files is not None:
+            self._write(f"{name}/{MANIFEST}", manifest.dumps(files).encode())
+        self._write(f"{name}/{MARKER}", token.encode())
 
     def manifest(self, name: str) -> dict[str, manifest.Entry] | None:
         """Return what a checkpoint consists of; None: one of an earlier version.
@@ -189,6 +189,18 @@ class Bucket:
         except Exception as error:
             raise self._failed("listed", name, error) from error
 
+    def _write(self, name: str, data: bytes) -> None:
+        target = self._path(name)
+        try:
+            self._make_folder_of(target)
+            self._files.pipe_file(target, data)
+        except Exception as error:
+            raise self._failed("written", name, error) from error
+
+    def _make_folder_of(self, target: str) -> None:
+        if self._makes_folders:
+            self._files.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
+
     def _read(self, path: str) -> bytes:
         try:
             data: bytes = self._files.cat_file(path)
@@ -200,8 +212,9 @@ class Bucket:
         return f"{self._root}/{name}"
 
     def _failed(self, what: str, name: str, error: Any) -> StoreError:
+        text = (str(error).strip().splitlines() or [""])[0]
         return StoreError(
-            f"{name} at {self.url} cannot be {what}: {type(error).__name__}: {error}",
+            f"{name} at {self.url} cannot be {what}: {type(error).__name__}: {text}",
             remedy="check storage.runs and the pods' credentials for it (secrets in the template)",
         )
 
