@@ -62,6 +62,10 @@ def template(folder: Path, **sections: Any) -> None:
     """Write the template `kept`: that for any Kubernetes, with the sections given here."""
     text = yaml.safe_load((ROOT / "cluster_templates" / "kind-cpu.yaml").read_text())
     text |= {"name": "kept", **sections}
+    # One pod: in the farm all pods of a cluster have one folder of Ray's session, and the agent of
+    # a second pod unpacks the workspace again while the driver of a scoring is in it.
+    text["head"] |= {"cpus": 2, "num_cpus": 2}
+    text["worker_groups"][0]["replicas"] = 0
     (folder / "cluster_templates" / "kept.yaml").write_text(yaml.safe_dump(text))
 
 
@@ -82,16 +86,16 @@ def test_a_bucket_has_what_the_cluster_made_when_the_cluster_is_gone(
     )
     cluster = llmops.up("kept").wait(timeout_s=400)
     trained = cluster.submit(config)
-    assert trained.wait(400) == "SUCCEEDED", trained.logs()[-3000:]
+    assert trained.wait(400, raise_on_failure=False) == "SUCCEEDED", trained.logs()[-3000:]
     kept = f"team/llmops/{trained.id}"
     assert set(s3.names(f"{kept}/output")) > ADAPTER
-    assert "checkpoint-12/llmops-complete" in s3.names(f"{kept}/checkpoints")
+    assert "checkpoint-6/llmops-complete" in s3.names(f"{kept}/checkpoints")
     assert {"1-driver.jsonl", "1-worker-1.jsonl"} <= set(s3.names(f"{kept}/journal"))
     # A worker reads the adapter from the bucket, and writes the rows there.
     path = config.with_name("again.score.yaml")
     path.write_text(json.dumps(SCORE))
     scored = cluster.score(path)
-    assert scored.wait(400) == "SUCCEEDED", scored.logs()[-3000:]
+    assert scored.wait(400, raise_on_failure=False) == "SUCCEEDED", scored.logs()[-3000:]
     assert scored.output == f"s3://bucket/team/llmops/{scored.id}/output"
 
     cluster.delete()
@@ -119,7 +123,7 @@ def test_a_run_ends_at_once_where_the_bucket_does_not_exist(
         secrets=[{"secret": "team-store"}],
     )
     run = llmops.up("kept").wait(timeout_s=400).submit(config)
-    assert run.wait(400) == "FAILED"
+    assert run.wait(400, raise_on_failure=False) == "FAILED"
     assert f"s3://buckett/team/{run.id}" in run.view.message
     assert "NO_SUCH_BUCKET" in run.view.message
     assert "storage.runs" in run.view.remedy
@@ -142,7 +146,7 @@ def test_a_volume_has_what_the_cluster_made_when_the_cluster_is_gone(
     template(tmp_path, storage=storage)
     cluster = llmops.up("kept").wait(timeout_s=400)
     run = cluster.submit(config)
-    assert run.wait(400) == "SUCCEEDED", run.logs()[-3000:]
+    assert run.wait(400, raise_on_failure=False) == "SUCCEEDED", run.logs()[-3000:]
     cluster.delete()
     until(lambda: not farm.pods(namespace) and not farm.processes())
     # The farm's volumes are folders of this machine: so this client has the storage, too, and
@@ -151,6 +155,6 @@ def test_a_volume_has_what_the_cluster_made_when_the_cluster_is_gone(
     assert (kept.name, kept.parent.name) == (run.id, "llmops")
     assert kept.is_relative_to(farm.folder)
     assert {file.name for file in (kept / "output").iterdir()} > ADAPTER
-    assert (kept / "checkpoints" / "checkpoint-12" / "llmops-complete").is_file()
+    assert (kept / "checkpoints" / "checkpoint-6" / "llmops-complete").is_file()
     assert (kept / "journal" / "1-driver.jsonl").is_file()
     assert not run.folder.output.exists()
