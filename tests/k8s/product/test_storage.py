@@ -69,6 +69,13 @@ def template(folder: Path, **sections: Any) -> None:
     (folder / "cluster_templates" / "kept.yaml").write_text(yaml.safe_dump(text))
 
 
+def in_bucket(folder: Path, farm: Farm, namespace: str, store: start.Store, *, runs: str) -> None:
+    """Write the template, and the Secret from which its pods have the store's credentials."""
+    secret = {"metadata": {"name": "team-store"}, "stringData": store.env}
+    farm.http.post(f"/api/v1/namespaces/{namespace}/secrets", json=secret).raise_for_status()
+    template(folder, storage={"runs": runs}, secrets=[{"secret": "team-store"}])
+
+
 def test_a_bucket_has_what_the_cluster_made_when_the_cluster_is_gone(
     farm: Farm,
     namespace: str,
@@ -77,13 +84,7 @@ def test_a_bucket_has_what_the_cluster_made_when_the_cluster_is_gone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    secret = {"metadata": {"name": "team-store"}, "stringData": s3.env}
-    farm.http.post(f"/api/v1/namespaces/{namespace}/secrets", json=secret).raise_for_status()
-    template(
-        tmp_path,
-        storage={"runs": "s3://bucket/team/llmops"},
-        secrets=[{"secret": "team-store"}],
-    )
+    in_bucket(tmp_path, farm, namespace, s3, runs="s3://bucket/team/llmops")
     cluster = llmops.up("kept").wait(timeout_s=400)
     trained = cluster.submit(config)
     assert trained.wait(400, raise_on_failure=False) == "SUCCEEDED", trained.logs()[-3000:]
@@ -115,13 +116,7 @@ def test_a_bucket_has_what_the_cluster_made_when_the_cluster_is_gone(
 def test_a_run_ends_at_once_where_the_bucket_does_not_exist(
     farm: Farm, namespace: str, config: Path, s3: start.Store, tmp_path: Path
 ) -> None:
-    secret = {"metadata": {"name": "team-store"}, "stringData": s3.env}
-    farm.http.post(f"/api/v1/namespaces/{namespace}/secrets", json=secret).raise_for_status()
-    template(
-        tmp_path,
-        storage={"runs": "s3://buckett/team"},
-        secrets=[{"secret": "team-store"}],
-    )
+    in_bucket(tmp_path, farm, namespace, s3, runs="s3://buckett/team")
     run = llmops.up("kept").wait(timeout_s=400).submit(config)
     assert run.wait(400, raise_on_failure=False) == "FAILED"
     assert f"s3://buckett/team/{run.id}" in run.view.message
