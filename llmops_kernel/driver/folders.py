@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from llmops_kernel.driver.storage import folder_on_node, run_storage, storage_folder
+from llmops_kernel.driver.storage import folder_on_node, storage_folder
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
@@ -49,11 +49,12 @@ def visible_journal(spec: RunSpec, *, logs: Path | None) -> Path | None:
     return None if logs is None else logs / "llmops" / spec.run_id
 
 
-def only_on_node(spec: RunSpec, *, logs: Path | None) -> Path | None:
-    """Return `visible_journal` if what the run writes is on this node only; else None."""
-    if run_storage() is not None or shares_run_folder(spec):
-        return None
-    return visible_journal(spec, logs=logs)
+def offers_to_clients(spec: RunSpec, *, logs: Path | None) -> Path | None:
+    """Return `visible_journal` unless this node writes to the client's own run folder.
+
+    Also for a run whose storage outlives the cluster: the client may not reach that.
+    """
+    return None if shares_run_folder(spec) else visible_journal(spec, logs=logs)
 
 
 def open_journal(spec: RunSpec, stream: str, *, logs: Path | None) -> JournalWriter:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from llmops_kernel.driver.folders import only_on_node, open_journal, visible_journal
+from llmops_kernel.driver.folders import offers_to_clients, open_journal, visible_journal
 from llmops_kernel.driver.journal_copies import RECALL_S, recall, store
 from llmops_kernel.driver.process_times import driver_times
+from llmops_kernel.driver.storage import storage_folder
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import (
     EndEvent,
@@ -67,8 +68,11 @@ class DriverReport:
 
     def wrote(self, folder: Path, *, what: str, size_bytes: int | None) -> None:
         """Journal an output in the run's own folder, which may be on this node only."""
-        journal = only_on_node(self._spec, logs=self._logs)
-        self.emit(announced(folder, what=what, size_bytes=size_bytes, journal=journal))
+        journal = offers_to_clients(self._spec, logs=self._logs)
+        kept_at = str(folder) if storage_folder(self._spec.run_id) else ""
+        self.emit(
+            announced(folder, what=what, size_bytes=size_bytes, journal=journal, kept_at=kept_at)
+        )
 
     def failed(self, failures: list[FailureEvent]) -> EndEvent:
         """Journal each failure; return the end that names the first."""

@@ -14,15 +14,16 @@ from typing import Any, Final
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.driver.checkpoint_folders import step_of
 from llmops_kernel.driver.checkpoint_manifest import MANIFEST, MARKER, PART
-from llmops_kernel.errors import StoreError
+from llmops_kernel.errors import LLMOpsError, StoreError
 from llmops_kernel.store.files import own_temp_folder
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
+from llmops_kernel.tables.files import open_url
 
+_PROOF: Final = ".llmops-run"
 _THREADS: Final = 8
 _OWN_RUNS: Final = "llmops-runs"
 _FOLDERS_NEED_MAKING: Final = frozenset({"file", "local", "sftp", "ssh", "smb", "hdfs"})
-_PACKAGES: Final = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
 
 def run_storage() -> str | None:
@@ -71,25 +72,25 @@ class Bucket:
     """One run's part of a bucket. Each method raises StoreError."""
 
     def __init__(self, url: str) -> None:
-        import fsspec
-
         self.url = url
-        scheme = url.partition("://")[0]
         try:
-            self._files, self._root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            package = _PACKAGES.get(scheme, "fsspec")
+            self._files, self._root = open_url(url)
+        except LLMOpsError as error:
             raise StoreError(
-                f"The run storage {url} cannot be opened: {error}",
-                remedy=f"install {package} in the image, or correct storage.runs in the template",
+                f"The run storage {error.message}",
+                remedy=f"{error.remedy}, or correct storage.runs in the template",
             ) from error
-        self._makes_folders = scheme in _FOLDERS_NEED_MAKING
+        self._makes_folders = url.partition("://")[0] in _FOLDERS_NEED_MAKING
 
     def __repr__(self) -> str:
         return f"Bucket({self.url!r})"
 
     def url_of(self, name: str) -> str:
         return f"{self.url}/{name}"
+
+    def prove(self) -> None:
+        """Write an empty object, so that a run does not find out at its end that none can be."""
+        self._write(_PROOF, b"")
 
     def put(self, folder: Path, name: str) -> int:
         """Upload a folder without markers and half files; return its bytes."""
@@ -110,8 +111,7 @@ class Bucket:
     def _put_one(self, file: Path, name: str) -> None:
         target = self._path(name)
         try:
-            if self._makes_folders:
-                self._files.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
+            self._make_folder_of(target)
             self._files.put_file(str(file), target)
         except Exception as error:  # Each kind of bucket has errors of its own.
             raise self._failed("written", name, error) from error
@@ -137,13 +137,9 @@ class Bucket:
 
         `files`: what it consists of; a fetch is checked against it.
         """
-        try:
-            if files is not None:
-                text = manifest.dumps(files)
-                self._files.pipe_file(self._path(f"{name}/{MANIFEST}"), text.encode())
-            self._files.pipe_file(self._path(f"{name}/{MARKER}"), token.encode())
-        except Exception as error:
-            raise self._failed("written", name, error) from error
+        if files is not None:
+            self._write(f"{name}/{MANIFEST}", manifest.dumps(files).encode())
+        self._write(f"{name}/{MARKER}", token.encode())
 
     def manifest(self, name: str) -> dict[str, manifest.Entry] | None:
         """Return what a checkpoint consists of; None: one of an earlier version.
@@ -193,6 +189,18 @@ class Bucket:
         except Exception as error:
             raise self._failed("listed", name, error) from error
 
+    def _write(self, name: str, data: bytes) -> None:
+        target = self._path(name)
+        try:
+            self._make_folder_of(target)
+            self._files.pipe_file(target, data)
+        except Exception as error:
+            raise self._failed("written", name, error) from error
+
+    def _make_folder_of(self, target: str) -> None:
+        if self._makes_folders:
+            self._files.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
+
     def _read(self, path: str) -> bytes:
         try:
             data: bytes = self._files.cat_file(path)
@@ -204,8 +212,9 @@ class Bucket:
         return f"{self._root}/{name}"
 
     def _failed(self, what: str, name: str, error: Any) -> StoreError:
+        text = (str(error).strip().splitlines() or [""])[0]
         return StoreError(
-            f"{name} at {self.url} cannot be {what}: {type(error).__name__}: {error}",
+            f"{name} at {self.url} cannot be {what}: {type(error).__name__}: {text}",
             remedy="check storage.runs and the pods' credentials for it (secrets in the template)",
         )
 

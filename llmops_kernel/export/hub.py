@@ -8,11 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.errors import ExportError
+from llmops_kernel.errors import ExportError, LLMOpsError
 from llmops_kernel.export.manifest import IGNORE_FILE, files_of, manifest_of
 from llmops_kernel.export.merged import write_adapter, write_merged
 from llmops_kernel.export.weights import Located, Progress
 from llmops_kernel.store.export_job import MANIFEST, ExportJob, ExportLine
+from llmops_kernel.tables.files import open_url
 
 
 def write_hub(job: ExportJob, located: Located, folder: Path, progress: Progress) -> ExportLine:
@@ -104,14 +105,12 @@ class _Url:
     """A folder of a bucket or another file system that fsspec knows."""
 
     def __init__(self, job: ExportJob) -> None:
-        import fsspec
-
         self._job = job
         self.location = (job.url or "").rstrip("/")
         try:
-            self._files, self._root = fsspec.core.url_to_fs(self.location)
-        except (ImportError, ValueError) as error:
-            raise self._failed("opened", error) from error
+            self._files, self._root = open_url(self.location)
+        except LLMOpsError as error:
+            raise ExportError(error.message, remedy=error.remedy) from error
 
     def check(self) -> None:
         """Raise ExportError if there is anything but an earlier export with --force."""

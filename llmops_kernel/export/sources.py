@@ -10,6 +10,7 @@ from typing import Any
 from llmops_kernel.errors import ExportError, ModelError
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.export_job import ModelSource
+from llmops_kernel.tables.files import open_url
 
 ADAPTER_CONFIG = "adapter_config.json"
 DOWNLOAD = ".result"
@@ -20,11 +21,9 @@ def local_result(source: ModelSource, scratch: Path) -> Path:
     """Return the folder of the run's result; one at a URL is downloaded into `scratch`."""
     if "://" not in source.location:
         return Path(source.location)
-    import fsspec
-
     folder = scratch / DOWNLOAD
     try:
-        filesystem, path = fsspec.core.url_to_fs(source.location)
+        filesystem, path = open_url(source.location)
         found = filesystem.find(path)
         for file in found:
             target = folder / str(file)[len(str(path)) :].lstrip("/")

@@ -10,8 +10,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from llmops_kernel.errors import MissingDependencyError, ModelError
+from llmops_kernel.errors import ModelError
 from llmops_kernel.store.paths import cache
+from llmops_kernel.tables.files import open_url
 
 _MARKER = "config.json", "adapter_config.json"
 _HUB = "hf://"
@@ -21,11 +22,12 @@ def local_folder(source: str, root: Path | None = None) -> str:
     """Return a folder of this node with the files of a URL; anything else is returned as it is.
 
     Safe among processes: one copies, the others wait; a copy is whole or absent. Files that have
-    changed behind the URL are copied again. Raises ModelError, MissingDependencyError.
+    changed behind the URL are copied again. Raises ModelError, DataError,
+    MissingDependencyError.
     """
     if "://" not in source or source.startswith(_HUB):
         return source
-    files, path = _open(source)
+    files, path = open_url(source)
     try:
         infos = files.find(path, detail=True)
     except Exception as error:  # Each kind of store has errors of its own.
@@ -64,19 +66,6 @@ def _copy(source: str, files: Any, path: str, names: list[str], folder: Path) ->
         raise _failed(source, error) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _open(source: str) -> tuple[Any, str]:
-    import fsspec
-
-    try:
-        files, path = fsspec.core.url_to_fs(source)
-    except (ImportError, ValueError) as error:
-        raise MissingDependencyError(
-            f"{source} cannot be opened: {error}",
-            remedy="install the package of this kind of store on the cluster's nodes (s3fs, gcsfs)",
-        ) from error
-    return files, path
 
 
 def _failed(source: str, error: Exception) -> ModelError:

@@ -12,6 +12,7 @@ from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.folders import ray_logs, run_folder
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
 from llmops_kernel.driver.report import DriverReport, failure_of
+from llmops_kernel.driver.storage import open_bucket
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
 from llmops_kernel.metrics.grades import FOLDER
 from llmops_kernel.score.evaluate.judge import judge_config
@@ -83,7 +84,10 @@ class ScoreDriver:
     def _sink(self) -> Sink:
         url = self._config.output.url
         if not url:
-            return Sink(str(run_folder(self._spec).output))
+            # A bucket: each node has a folder of its own, and scorers are on several.
+            kept = open_bucket(self._spec.run_id)
+            own = run_folder(self._spec).output
+            return Sink(str(own) if kept is None else kept.url_of(own.name))
         if "://" in url or Path(url).is_absolute():
             return Sink(url)
         return Sink(str(Path(self._spec.workspace_root or Path.cwd()) / url))
@@ -113,7 +117,7 @@ class ScoreDriver:
         LiveReport.evaluation(self._report, metrics, rows=totals.num_rows)
         self._report.phase("evaluate", "end")
         size = sum(one.num_bytes for one in ledger.finished)
-        if self._config.output.url:
+        if self._config.output.url or "://" in sink.url:
             self._report.emit(OutputEvent(path=sink.url, what="scores", size_bytes=size))
         else:
             self._report.wrote(Path(sink.url), what="scores", size_bytes=size)

@@ -7,6 +7,7 @@ for s3fs cannot be installed beside current releases of what the workers have.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import lru_cache
@@ -19,6 +20,7 @@ from llmops_kernel.errors import DataError
 
 _GCS_RETRIES = timedelta(seconds=60)
 """Arrow's default is 15 minutes, in which a run without credentials would say nothing."""
+_PIECE_BYTES = 4 * 2**20
 _SETTINGS = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST", "HADOOP_", "CLASSPATH")
 """Beginnings of the names of the variables that say where a store is and who asks."""
 _HADOOP = (
@@ -81,6 +83,13 @@ class ArrowStore(ArrowFSWrapper):
             and (maxdepth is None or info["name"].removeprefix(top).count("/") <= maxdepth)
         }
         return found if detail else list(found)
+
+    def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
+        """Write a file's bytes. Object stores have no folders, so that none is made above it."""
+        if not os.path.isdir(lpath):
+            path = self._strip_protocol(rpath)
+            with open(lpath, "rb") as source, self.fs.open_output_stream(path) as target:
+                shutil.copyfileobj(source, target, _PIECE_BYTES)
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **options: Any

@@ -42,7 +42,10 @@ class WorkerContext:
     bucket: Bucket | None = None
     """Bucket for checkpoints and outputs when `folder` is only on this node."""
     visible: Path | None = None
-    """Where the dashboard shows the journal, if this node alone has `folder`: for small outputs."""
+    """Where the dashboard shows the journal, if the client does not see `folder`: for small
+    outputs."""
+    is_kept: bool = False
+    """`folder` outlives the node: it is on storage of the cluster."""
     workspace: Path
     """Folder that relative paths of the config start from."""
     fallback_workspaces: tuple[Path, ...] = ()

@@ -79,6 +79,10 @@ def reported(tmp_path: Path, **data: Any) -> list[str]:
             },
             "storage.runs: /mnt/x is mounted read-only; remove read_only",
         ),
+        (
+            {"storage": {"runs": "s3://key:secret@bucket/llmops"}},
+            "storage.runs: the URL has credentials in it, and secrets must be given by reference",
+        ),
         ({"env": {"RAY_AUTH_MODE": "disabled"}}, "env.RAY_AUTH_MODE: cannot be set here; token"),
         (
             {"head": {"env": {"RAY_START_HOOK": "a.b"}}},

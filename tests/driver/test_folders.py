@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.driver.folders import only_on_node, run_folder
+from llmops_kernel.driver.folders import offers_to_clients, run_folder
 from llmops_kernel.errors import StoreError
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
 from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
@@ -78,13 +78,13 @@ def test_with_a_bucket_each_node_has_a_folder_of_its_own(
     assert run_folder(spec, workspace=inside).root == here
 
 
-def test_outputs_are_offered_where_nothing_but_this_node_has_them(
+def test_outputs_are_offered_where_the_client_does_not_see_the_runs_folder(
     spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert only_on_node(spec, logs=tmp_path) is None, "the client's own folder"
+    assert offers_to_clients(spec, logs=tmp_path) is None, "the client's own folder"
     RunFolder(tmp_path / "run").record.unlink()
-    assert only_on_node(spec, logs=tmp_path) == tmp_path / "llmops" / "script-1"
-    assert only_on_node(spec, logs=None) is None, "no dashboard shows them"
+    assert offers_to_clients(spec, logs=tmp_path) == tmp_path / "llmops" / "script-1"
+    assert offers_to_clients(spec, logs=None) is None, "no dashboard shows them"
     for storage in ("s3://bucket/runs", str(tmp_path)):
         monkeypatch.setenv(RUN_STORAGE_ENV_VAR, storage)
-        assert only_on_node(spec, logs=tmp_path) is None
+        assert offers_to_clients(spec, logs=tmp_path) == tmp_path / "llmops" / "script-1"

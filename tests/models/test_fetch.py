@@ -50,5 +50,5 @@ def test_a_copy_that_fails_leaves_nothing(url: str, tmp_path: Path) -> None:
 
 
 def test_a_store_whose_package_is_missing_is_named() -> None:
-    with pytest.raises(MissingDependencyError, match="gcsfs"):
-        local_folder("gs://bucket/model")
+    with pytest.raises(MissingDependencyError, match="smb://host/model"):
+        local_folder("smb://host/model")

@@ -21,11 +21,9 @@ from llmops_kernel.train.data.sources import load_rows
 from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.walk import Walk
 from tests.tables.servers import start
+from tests.tables.servers.running import SERVERS
 
 ROWS = [{"n": n, "text": f"dish {n}"} for n in range(50)]
-
-
-SERVERS = {"s3": start.s3, "gcs": start.gcs, "azure": start.azure}
 
 
 @pytest.fixture(scope="session", params=SERVERS)

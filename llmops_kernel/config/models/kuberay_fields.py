@@ -41,9 +41,9 @@ class Storage(Section):
     """Where results are stored beyond the life of the pods."""
 
     runs: str | None = None
-    """Folder below a volume that all pods mount (`/mnt/team/llmops`), or a bucket URL (`s3://`, `gs://`): journals, checkpoints and outputs of runs; `null`: only in the pods. Journals and small outputs are then copied to each client that follows a run."""
+    """Folder below a volume that all pods mount (`/mnt/team/llmops`), or a bucket URL (`s3://`, `gs://`, `az://`): journals, checkpoints and outputs of runs; `null`: only in the pods. Journals and small outputs are copied to each client that follows a run."""
     copy_outputs: Quantity = "256Mi"
-    """Without `runs`: outputs of runs up to this size are copied to the client's run folder, at most `4Gi`; `0` copies none. Larger ones are lost when the cluster is suspended or deleted."""
+    """Outputs of runs up to this size are copied to the client's run folder, at most `4Gi`; `0` copies none. Without `runs` larger ones are lost when the cluster is suspended or deleted."""
     volumes: tuple[Volume, ...] = ()
     """Mounted by the head and by all workers."""
 

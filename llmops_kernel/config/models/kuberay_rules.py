@@ -67,7 +67,15 @@ def _groups(template: KubeRayFields) -> Iterator[Broken]:
 
 def _runs_folder(template: KubeRayFields) -> Iterator[Broken]:
     runs = template.storage.runs
-    if runs is None or "://" in runs:
+    if runs is None:
+        return
+    if "://" in runs:
+        if is_secret("", runs):
+            yield Broken(
+                "storage.runs",
+                "the URL has credentials in it, and secrets must be given by reference",
+                "take them out, and name the Secret that has them in `secrets`",
+            )
         return
     kept = [volume for volume in template.storage.volumes if volume.claim or volume.host_path]
     above = [v for v in kept if PurePosixPath(runs).is_relative_to(PurePosixPath(v.mount))]

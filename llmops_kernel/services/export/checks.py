@@ -13,6 +13,7 @@ from llmops_kernel.services.export.options import GGUF_TYPES, PRECISIONS, TARGET
 from llmops_kernel.services.export.source import Problems, base_folder
 from llmops_kernel.store.export_job import MANIFEST, ModelSource
 from llmops_kernel.store.paths import cache
+from llmops_kernel.tables.files import ARROW_SCHEMES
 from llmops_kernel.views import format as fmt
 
 _REPO = re.compile(r"[\w.-]+/[\w.-]+\Z")
@@ -24,7 +25,6 @@ _PACKAGES = {
     "gguf": ("torch", "transformers", "gguf"),
     "hub": ("torch", "transformers", "safetensors", "huggingface_hub"),
 }
-_SCHEME_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 _KEEPS_ADAPTER = ("vllm", "hub")
 _BYTES = {"float32": 4, "bfloat16": 2, "auto": 2}
 
@@ -82,7 +82,8 @@ def check_packages(options: Options, source: ModelSource | None, *, problems: Pr
     urls = [target or "", source.location if source is not None else ""]
     for url in urls:
         if "://" in url:
-            wanted += ["fsspec", *_needed_for(url)]
+            is_arrows = url.partition("://")[0] in ARROW_SCHEMES
+            wanted += ["fsspec", "pyarrow"] if is_arrows else ["fsspec"]
     missing = [name for name in dict.fromkeys(wanted) if find_spec(name) is None]
     if missing:
         names = ", ".join(missing)
@@ -92,11 +93,6 @@ def check_packages(options: Options, source: ModelSource | None, *, problems: Pr
             f"--to {options.to} needs packages that are not installed: {names}",
             f'pip install "{install}"',
         )
-
-
-def _needed_for(url: str) -> list[str]:
-    name = _SCHEME_PACKAGES.get(url.partition("://")[0])
-    return [name] if name else []
 
 
 def check_fit(options: Options, source: ModelSource, problems: Problems) -> None:

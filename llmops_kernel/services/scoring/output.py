@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
-from llmops_kernel.errors import ComparisonError, MissingDependencyError
+from llmops_kernel.errors import ComparisonError, DataError, MissingDependencyError
 from llmops_kernel.metrics.bootstrap import Floats
 from llmops_kernel.metrics.grades import FOLDER, ROW
 from llmops_kernel.services.scoring.grades import METRIC, of_rows, read_grades
+from llmops_kernel.tables.files import open_url
 
 METRIC_PREFIX: Final = "metric_"
 _JUDGE: Final = METRIC_PREFIX + METRIC
@@ -176,8 +177,8 @@ def _file_system(url: str, name: str) -> tuple[Any, str]:
     if "://" not in url:
         return fs.LocalFileSystem(), url
     try:
-        return _through_fsspec(url)
-    except (ImportError, ValueError) as error:
+        return _as_scored(url)
+    except (ImportError, MissingDependencyError, DataError) as error:
         try:
             found: tuple[Any, str] = fs.FileSystem.from_uri(url)
         except pa.ArrowInvalid:
@@ -188,12 +189,11 @@ def _file_system(url: str, name: str) -> tuple[Any, str]:
         return found
 
 
-def _through_fsspec(url: str) -> tuple[Any, str]:
+def _as_scored(url: str) -> tuple[Any, str]:
     """Open a URL as the scoring did, so that the same credentials and settings are used."""
-    import fsspec
     from pyarrow import fs
 
-    files, path = fsspec.core.url_to_fs(url)
+    files, path = open_url(url)
     return fs.PyFileSystem(fs.FSSpecHandler(files)), path
 
 

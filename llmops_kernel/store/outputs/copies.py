@@ -57,9 +57,16 @@ def copied(event: OutputEvent, among: Iterable[OutputEvent]) -> OutputEvent | No
 
 
 def to_copy(events: Sequence[OutputEvent]) -> list[OutputEvent]:
-    """Return the outputs that were offered and have no copy; of one that was rewritten the last."""
+    """Return the outputs that were offered and have no copy; of one that was rewritten the last.
+
+    One in the cluster's storage needs none where this machine has that storage, too.
+    """
     newest = {event.what: event for event in events if event.files and not event.copied_from}
-    return [event for event in newest.values() if copied(event, events) is None]
+    return [
+        event
+        for event in newest.values()
+        if copied(event, events) is None and (event.place or not Path(event.path).is_dir())
+    ]
 
 
 def only_on_cluster(events: Sequence[OutputEvent]) -> list[OutputEvent]:

@@ -48,17 +48,23 @@ def part_bytes(file: OutputFile, number: int) -> int:
 
 
 def announced(
-    folder: Path, *, what: str, size_bytes: int | None, journal: Path | None
+    folder: Path, *, what: str, size_bytes: int | None, journal: Path | None, kept_at: str = ""
 ) -> OutputEvent:
-    """Return the event of an output; a small one that only this node has is offered to clients.
+    """Return the event of an output; a small one is offered to clients.
 
-    `journal` is the folder that the dashboard shows; None for an output that others have, too.
+    `journal` is the folder that the dashboard shows; None for an output that clients have already.
+    `kept_at`: path or URL of what outlives the nodes; empty if only this node has the output.
     """
-    path = str(folder)
+    path = kept_at or str(folder)
     if journal is None:
         return OutputEvent(path=path, what=what, size_bytes=size_bytes)
-    files = offer(folder, journal=journal, limit_bytes=copy_limit_bytes())
-    return OutputEvent(path=path, what=what, size_bytes=size_bytes, place="node", files=files)
+    return OutputEvent(
+        path=path,
+        what=what,
+        size_bytes=size_bytes,
+        place="" if kept_at else "node",
+        files=offer(folder, journal=journal, limit_bytes=copy_limit_bytes()),
+    )
 
 
 def offer(folder: Path, *, journal: Path, limit_bytes: int) -> tuple[OutputFile, ...]:

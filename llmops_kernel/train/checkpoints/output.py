@@ -13,9 +13,11 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver import checkpoint_folders as checkpoint
 from llmops_kernel.driver.disk import is_disk_full, reason
+from llmops_kernel.driver.storage import Bucket
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import OutputEvent
 from llmops_kernel.store.outputs.parts import announced
+from llmops_kernel.tables.files import open_url
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.parallelism.fsdp import gather_on_save
 
@@ -42,8 +44,7 @@ def save(
     (folder / "config.train.yaml").write_text(resolved)
     (folder / "README.md").write_text(model_card(config, figures, run_id=context.run_id))
     what = config.method.saves
-    location = _stored(folder, config.output.url, context.run_id, context=context)
-    context.emit(_announced(folder, location, what, context=context))
+    _store(folder, config.output.url, context.run_id, what=what, context=context)
     if config.output.merge_adapter and config.method.saves == "adapter":
         _save_merged(trainer, tokenizer, config, context)
 
@@ -56,24 +57,42 @@ def _save_merged(
     merged.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     name = f"{context.run_id}-merged"
-    location = _stored(folder, config.output.url, name, context=context)
-    context.emit(_announced(folder, location, "merged_model", context=context))
+    _store(folder, config.output.url, name, what="merged_model", context=context)
 
 
-def _announced(folder: Path, location: str, what: str, *, context: WorkerContext) -> OutputEvent:
+def _store(folder: Path, url: str | None, name: str, *, what: str, context: WorkerContext) -> None:
+    """Copy to the run's bucket, if it has one, and to output.url; announce the final location.
+
+    Raises StoreError where one of them refuses it: what there is by then is announced before.
+    """
     size = checkpoint.size_bytes(folder)
-    if location != str(folder):
-        return OutputEvent(path=location, what=what, size_bytes=size)
-    return announced(folder, what=what, size_bytes=size, journal=context.visible)
+    kept_at = str(folder) if context.is_kept else ""
+    published = ""
+    try:
+        if context.bucket is not None:
+            kept_at = _keep(folder, context.bucket)
+        if url is not None:
+            published = _publish(folder, url, name)
+    finally:
+        context.emit(
+            OutputEvent(path=published, what=what, size_bytes=size)
+            if published
+            else announced(
+                folder, what=what, size_bytes=size, journal=context.visible, kept_at=kept_at
+            )
+        )
 
 
-def _stored(folder: Path, url: str | None, name: str, *, context: WorkerContext) -> str:
-    """Copy to the run's bucket, if it has one, and to output.url; return the final location."""
-    location = str(folder)
-    if context.bucket is not None:
-        context.bucket.put(folder, folder.name)
-        location = context.bucket.url_of(folder.name)
-    return location if url is None else _publish(folder, url, name)
+def _keep(folder: Path, bucket: Bucket) -> str:
+    """Copy to the run's bucket and return the URL there."""
+    try:
+        bucket.put(folder, folder.name)
+    except StoreError as error:
+        raise StoreError(
+            f"The result could not be stored: {error.message}",
+            remedy=f"{error.remedy}, then `llmops retry`; this result is in {folder} on the node",
+        ) from error
+    return bucket.url_of(folder.name)
 
 
 def _publish(folder: Path, url: str, name: str) -> str:
@@ -85,11 +104,9 @@ def _publish(folder: Path, url: str, name: str) -> str:
             # A result inside a workspace must not be uploaded with its next submission.
             (Path(target).expanduser() / ".llmopsignore").write_text("*\n")
         else:
-            import fsspec
-
-            filesystem, path = fsspec.core.url_to_fs(target)
+            filesystem, path = open_url(target)
             filesystem.put(f"{folder}/", f"{path}/", recursive=True)
-    except (OSError, ImportError, ValueError) as error:
+    except Exception as error:  # Each kind of store has errors of its own.
         raise _not_published(error, folder, target) from error
     return target
 

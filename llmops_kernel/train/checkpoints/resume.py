@@ -104,16 +104,9 @@ def _damaged(name: str, damage: str) -> WarningEvent:
 
 def _fetched(context: WorkerContext, bucket: Bucket, folder: Path) -> Path | None:
     """Fetch from the bucket: a node's own disk may have checkpoints that others never finished."""
-    stored: list[Stored] = []
-    error = ""
-    if context.is_main:
-        try:
-            stored = bucket.complete()
-        except StoreError as raised:
-            error = raised.message
-    stored, error = from_main((stored, error))
-    if error:
-        raise _not_resumed(error)
+    stored, error = from_main(_listed(bucket) if context.is_main else ([], None))
+    if error is not None:
+        raise error
     for newest in reversed(stored):
         path = folder / newest.name.rpartition("/")[2]
         is_fetching = context.local_rank == 0
@@ -130,6 +123,18 @@ def _fetched(context: WorkerContext, bucket: Bucket, folder: Path) -> Path | Non
         clear(folder)
     gather(None)
     return None
+
+
+def _listed(bucket: Bucket) -> tuple[list[Stored], StoreError | None]:
+    """Return the complete checkpoints; an error, too, where there are none and none can be."""
+    try:
+        stored = bucket.complete()
+        if not stored:
+            bucket.prove()
+    except StoreError as error:
+        remedy = f"{error.remedy}, then `llmops retry`"
+        return [], StoreError(f"The run storage does not work: {error.message}", remedy=remedy)
+    return stored, None
 
 
 def _fetch_here(bucket: Bucket, stored: Stored, path: Path) -> _Check:

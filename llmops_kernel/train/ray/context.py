@@ -8,7 +8,7 @@ from pathlib import Path
 from llmops_kernel.driver import checkpoint_folders as checkpoint
 from llmops_kernel.driver import compat, folders
 from llmops_kernel.driver import kv_store as kv
-from llmops_kernel.driver.storage import folder_on_node, open_bucket
+from llmops_kernel.driver.storage import folder_on_node, open_bucket, storage_folder
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.package.assets import link_assets
@@ -63,7 +63,8 @@ def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
         use_gpu=use_gpu,
         folder=run_folder(spec).root,
         bucket=open_bucket(spec.run_id),
-        visible=folders.only_on_node(spec, logs=compat.ray_logs()),
+        visible=folders.offers_to_clients(spec, logs=compat.ray_logs()),
+        is_kept=storage_folder(spec.run_id) is not None,
         workspace=Path.cwd(),
         fallback_workspaces=fallback,
         cache=shared_cache if shared_cache and shared_cache.is_dir() else None,

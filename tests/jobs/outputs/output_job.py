@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from llmops_kernel.metrics.events import EndEvent, OutputEvent
+from llmops_kernel.metrics.events import EndEvent
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.outputs.parts import copy_limit_bytes, offer
+from llmops_kernel.store.outputs.parts import announced
 
 
 def main() -> None:
@@ -20,16 +20,16 @@ def main() -> None:
     write(run_id, folder, num_bytes, logs=Path(os.readlink("/proc/self/fd/1")).parent)
 
 
-def write(run_id: str, folder: Path, num_bytes: int, *, logs: Path) -> None:
+def write(run_id: str, folder: Path, num_bytes: int, *, logs: Path, kept_at: str = "") -> None:
     journal = logs / "llmops" / run_id
     (folder / "tokenizer").mkdir(parents=True)
     (folder / "adapter.safetensors").write_bytes(os.urandom(num_bytes))
     (folder / "tokenizer/vocab.json").write_text("{}")
-    files = offer(folder, journal=journal, limit_bytes=copy_limit_bytes())
     worker = JournalWriter([journal], stream="1-worker-0", attempt=1)
     size = num_bytes + 2
-    announced = {"path": str(folder), "what": "adapter", "size_bytes": size, "place": "node"}
-    worker.emit(OutputEvent.model_validate({**announced, "files": files}))
+    worker.emit(
+        announced(folder, what="adapter", size_bytes=size, journal=journal, kept_at=kept_at)
+    )
     driver = JournalWriter([journal], stream="1-driver", attempt=1)
     driver.emit(EndEvent(state="SUCCEEDED"))
 

@@ -13,6 +13,7 @@ from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.jobs.history import runs_to_archive
 from llmops_kernel.jobs.mirror import JournalMirror
 from llmops_kernel.jobs.outputs.copying import copy_outputs
+from llmops_kernel.jobs.outputs.loss import only_copies
 from llmops_kernel.store.outputs.copies import output_events
 from llmops_kernel.store.outputs.parts import PART_BYTES
 from llmops_kernel.store.paths import RunFolder
@@ -41,9 +42,12 @@ def client(head: FolderDashboard) -> Iterator[JobsClient]:
 def ran(store: RunStore, make_run: MakeRun, head: FolderDashboard, tmp_path: Path) -> Ran:
     """A run that has ended on the cluster; with `known` its journal is here already."""
 
-    def run(run_id: str = "r", *, num_bytes: int = 1000, known: bool = True) -> RunFolder:
+    def run(
+        run_id: str = "r", *, num_bytes: int = 1000, known: bool = True, kept_at: str = ""
+    ) -> RunFolder:
         folder = store.folder(make_run(run_id, provider="elsewhere"))
-        write(run_id, tmp_path / "pod" / run_id, num_bytes, logs=head.logs)
+        pod = tmp_path / "pod" / run_id
+        write(run_id, pod, num_bytes, logs=head.logs, kept_at=kept_at)
         if known:
             with JournalMirror(head.connection, run_id=run_id, journal=folder.journal) as mirror:
                 mirror.sync()
@@ -122,3 +126,23 @@ def test_parts_that_no_node_has_any_more_hold_up_nothing(
     parts_of(head)[0].unlink()
     assert copy_outputs(client, folder) == []
     assert [one.copied_from for one in output_events(folder)] == [""]
+
+
+@pytest.mark.parametrize("kept_at", ["/mnt/team/llmops/r/output", "s3://bucket/llmops/r/output"])
+def test_what_storage_keeps_comes_home_too_where_this_machine_does_not_see_it(
+    ran: Ran, client: JobsClient, store: RunStore, tmp_path: Path, kept_at: str
+) -> None:
+    folder = ran(kept_at=kept_at)
+    assert only_copies(store, "local") == ()
+    (event,) = copy_outputs(client, folder)
+    assert (event.path, event.copied_from) == (str(folder.output), kept_at)
+    assert is_copied(folder, tmp_path)
+
+
+def test_a_machine_that_mounts_the_storage_copies_nothing(
+    ran: Ran, client: JobsClient, tmp_path: Path
+) -> None:
+    (tmp_path / "mnt").mkdir()
+    folder = ran(kept_at=str(tmp_path / "mnt"))
+    assert copy_outputs(client, folder) == []
+    assert not folder.output.exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from llmops_kernel.score.engines.protocol import Answer
 from llmops_kernel.score.output.sink import METRICS, SUCCESS, Sink
@@ -11,9 +11,13 @@ from llmops_kernel.services.scoring.compare import OutputComparison
 from llmops_kernel.services.scoring.join import OWN_COLUMNS
 from llmops_kernel.services.scoring.output import ScoredOutput
 from llmops_kernel.tables.rows import TableRow
+from tests.tables.servers.running import server, store
+from tests.tables.servers.start import Store
+
+__all__ = ["server", "store"]
 
 
-def write(folder: Path, answers: list[str]) -> ScoredOutput:
+def write(folder: Path | str, answers: list[str]) -> ScoredOutput:
     """Four rows of a table with a column `label` of its own, in two parts; an empty one failed."""
     rows = [TableRow(i, {"id": f"k{i}", "label": "x"}) for i in range(4)]
     columns = columns_of(rows)
@@ -35,7 +39,7 @@ def write(folder: Path, answers: list[str]) -> ScoredOutput:
     sink.append_ledger("0001", [{"index": 0}])
     sink.write(METRICS, b'{"rows": 4, "metrics": {"exact_match": 0.5, "ece": 0.25}}')
     sink.write(SUCCESS, b"{}")
-    return ScoredOutput(str(folder), name=folder.name)
+    return ScoredOutput(str(folder), name=PurePath(folder).name)
 
 
 def test_two_written_outputs(tmp_path: Path) -> None:
@@ -53,3 +57,13 @@ def test_two_written_outputs(tmp_path: Path) -> None:
         row = found.rows("better").rows[0]
         assert (row.prompt, row.reference, row.before, row.after) == ("Which tag?", "a", "b", "a")
         assert {change.name for change in found.metrics} == {"exact_match", "ece"}
+
+
+def test_outputs_in_the_servers_of_three_stores(store: Store) -> None:
+    url = f"{store.scheme}://bucket/scored"
+    first = write(f"{url}/a", ["a", "b", "b", ""])
+    second = write(f"{url}/b", ["a", "a", "b", "a"])
+    assert (first.num_rows, second.num_rows) == (4, 4)
+    found = OutputComparison(first, second, key="id")
+    assert found.difference.counts["flipped"] == 1
+    assert {change.name for change in found.metrics} == {"exact_match", "ece"}

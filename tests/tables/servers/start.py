@@ -38,6 +38,14 @@ class Store:
     files: Any
     """Arrow's file system of it, to put files there."""
 
+    def names(self, folder: str) -> dict[str, int]:
+        """Return the bytes of each object below a folder, by name."""
+        found = self.files.get_file_info(
+            fs.FileSelector(f"{BUCKET}/{folder}", recursive=True, allow_not_found=True)
+        )
+        below = len(f"{BUCKET}/{folder}/")
+        return {one.path[below:]: one.size for one in found if one.type == fs.FileType.File}
+
     def put(self, name: str, data: bytes) -> str:
         """Write an object; return its URL."""
         with self.files.open_output_stream(f"{BUCKET}/{name}") as stream:
