@@ -14,7 +14,10 @@ from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import text
-from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
+from llmops_kernel.providers.kuberay.resource.worker_groups import (
+    expected_replicas,
+    total_expected_pods,
+)
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
 from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray, jobs_of
 
@@ -222,6 +225,8 @@ def _resized(raycluster: Raw, name: str, workers: Mapping[str, int]) -> Raw:
                 remedy=f"llmops status {name}",
             )
         _refuse_outside(name, group, replicas)
+        if status.is_autoscaled(raycluster):
+            _refuse_fewer(name, group, replicas)
     if all(status.number(by_name[one].get("replicas")) == n for one, n in workers.items()):
         return {}
     for group_name, replicas in workers.items():
@@ -237,6 +242,18 @@ def _refuse_outside(name: str, group: Raw, replicas: int) -> None:
             f" replicas, not {replicas}",
             remedy="other bounds are set in the cluster template (`min_replicas`,"
             " `max_replicas`): `llmops cluster apply`",
+        )
+
+
+def _refuse_fewer(name: str, group: Raw, replicas: int) -> None:
+    """With the autoscaler KubeRay removes only the pods that it names."""
+    now = expected_replicas(group)
+    if replicas < now:
+        raise ClusterStateError(
+            f"Worker group {group['groupName']!r} of cluster {name!r} has {now} replicas, and only"
+            f" Ray's autoscaler removes some, when they are idle: {replicas} would have no effect",
+            remedy="wait until they are idle, or lower `max_replicas` in the cluster template:"
+            " `llmops cluster apply`",
         )
 
 
