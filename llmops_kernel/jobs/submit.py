@@ -89,6 +89,7 @@ class Handover:
             workspace_root=self.record.workspace_root,
             submitted_s=self.attempt.submitted_s,
             cache_root=str(cache()),
+            most_resources=self.cluster.most_resources,
         )
 
     @contextmanager

@@ -47,6 +47,9 @@ class RunSpec(BaseModel):
     """Unix time of `submit`; phases are measured from it."""
     cache_root: str = ""
     """The client's cache folder; used when the worker can reach it too."""
+    most_resources: dict[str, float] | None = None
+    """What Ray's autoscaler could bring the cluster to at `submit`, by Ray's names; None: no
+    autoscaler."""
 
     def encode(self) -> str:
         """URL-safe base64 of the compressed JSON: no character a shell would read."""
