@@ -20,8 +20,10 @@ from llmops_kernel.cli.main import main
 from llmops_kernel.errors import ClusterStateError
 from llmops_kernel.metrics.events import QueueEvent
 from tests.k8s.product.test_end_to_end import config, until, whole
+from tests.k8s.product.test_faults_mid_run import steps
 from tests.k8s.product.test_queued_real import ended
 from tests.k8s.standin.farm import Farm
+from tests.k8s.standin.kueue import workloads as kueue
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.changed_template import Template, user_with_template
 
@@ -44,16 +46,23 @@ def own_mounts(tmp_path: Path) -> None:
 
 @pytest.fixture
 def farm(
+    request: pytest.FixtureRequest,
     own_mounts: None,
     standin: StandIn,
     namespace: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Farm]:
+    """With Kueue if the parameter is true: then the cluster is in a queue."""
+    has_queue = bool(getattr(request, "param", False))
     user_with_template(
-        *(standin, monkeypatch), namespace=namespace, folder=tmp_path, name="auto", change=auto
-    )
-    with Farm(standin, mode="real", grace_s=1) as running:
+        *(standin, monkeypatch), namespace=namespace, folder=tmp_path, name="auto",
+        change=queued if has_queue else auto,
+    )  # fmt: skip
+    with Farm(standin, mode="real", grace_s=1, with_kueue=has_queue) as running:
+        if has_queue:
+            standin.put(kueue.cluster_queue("cpus", cpu="8", memory="64Gi"))
+            standin.put(kueue.local_queue("team", namespace=namespace, cluster_queue="cpus"))
         yield running
     assert running.processes() == []
 
@@ -62,6 +71,11 @@ def auto(template: Template) -> None:
     """From zero to three workers of one CPU; the head has none for work."""
     template["autoscaling"] = {"enabled": True, "idle_timeout_s": IDLE_S}
     template["worker_groups"][0] |= {"cpus": 1, "replicas": 0, "max_replicas": 3}
+
+
+def queued(template: Template) -> None:
+    auto(template)
+    template["queue"] = "team"
 
 
 def workers(farm: Farm, namespace: str) -> list[str]:
@@ -147,6 +161,24 @@ def test_a_run_that_nobody_follows_is_whole_after_its_pods_are_gone(
     assert run.wait(60) == "SUCCEEDED", run.logs()[-3000:]
     whole(run)
     assert adapter.is_file()
+
+
+@pytest.mark.parametrize("farm", [True], indirect=True)
+def test_a_suspended_cluster_in_a_queue_keeps_no_workers(
+    farm: Farm, namespace: str, config: Path
+) -> None:
+    """Kueue owns `suspend`, so only the bounds can keep the autoscaler from adding workers."""
+    cluster = llmops.up("auto").wait(timeout_s=400)
+    run = cluster.submit(config, overrides=["training.max_steps=1000"])
+    until(lambda: steps(run) >= 3 or run.has_ended)
+    assert run.state == "RUNNING", run.logs()[-3000:]
+    cluster.suspend()
+    until(lambda: not workers(farm, namespace))
+    assert cluster.info.state == "stopped"
+    assert group(farm, namespace)["maxReplicas"] == 0
+    cluster.resume(wait=True)
+    assert group(farm, namespace)["maxReplicas"] == 3
+    until(lambda: workers(farm, namespace))
 
 
 def told(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
