@@ -120,6 +120,11 @@ export interface ClusterInfo {
   workers_wanted: number | null;
   /** Worker groups, which `scale` gives other numbers; empty for a local cluster. */
   groups: GroupInfo[];
+  /**
+   * What Ray's autoscaler can bring it to, by Ray's names: `{"CPU": 24, "GPU": 8}`; None: no
+   * autoscaler resizes it.
+   */
+  most_resources: Record<string, number> | null;
   /** Why it is not in the state that was asked for, the most important reason first. */
   waiting: Waiting[];
   /** Unix time at which the idle guard suspends it if nothing runs until then. */

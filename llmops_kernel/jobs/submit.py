@@ -90,6 +90,7 @@ class Handover:
             submitted_s=self.attempt.submitted_s,
             user=self.record.user,
             cache_root=str(cache()),
+            most_resources=self.cluster.most_resources,
         )
 
     @contextmanager

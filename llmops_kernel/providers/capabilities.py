@@ -68,6 +68,8 @@ class OutputStorage(BaseModel):
     """Folder or bucket that outlives the cluster; None: only the nodes' disks."""
     copied_bytes: int
     """Without `runs`: size up to which an output is copied to the run folder."""
+    pods_go_when_idle: bool = False
+    """Ray's autoscaler removes the workers' pods some time after a run, with their disks."""
 
 
 @runtime_checkable

@@ -175,6 +175,9 @@ class ClusterInfo(BaseModel):
     workers_wanted: int | None = None
     groups: tuple[GroupInfo, ...] = ()
     """Worker groups, which `scale` gives other numbers; empty for a local cluster."""
+    most_resources: dict[str, float] | None = None
+    """What Ray's autoscaler can bring it to, by Ray's names: `{"CPU": 24, "GPU": 8}`; None: no
+    autoscaler resizes it."""
     waiting: tuple[Waiting, ...] = ()
     """Why it is not in the state that was asked for, the most important reason first."""
     suspends_at_s: float | None = None

@@ -11,6 +11,7 @@ from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.nodes.holds import NodeHolds
+from llmops_kernel.driver.queue.room import room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage
@@ -72,7 +73,7 @@ class Scoring:
         self._report, self._stop, self._unit = report, stop, unit
         self._words, self._holds = "", holds
         self._fleet: Fleet | None = None
-        self._queue = QueueWatch(report.emit)
+        self._queue = QueueWatch(report.emit, most=spec.most_resources)
         self._refusals = Refusals(where=sink.url)
 
     def run(self) -> Scored:
@@ -118,12 +119,14 @@ class Scoring:
     def _setup(self, columns: Any) -> ScorerSetup:
         import ray
 
+        room = room_of(self._spec)
+        is_one = len(ray.nodes()) == 1 and not room.grows
         self._report.phase("model", "begin")
         adapter = adapter_folder(self._spec, self._config.model.adapter)
         choice = engine_choice(
             self._spec,
             self._config,
-            num_gpus=ray.cluster_resources().get("GPU", 0),
+            num_gpus=room.total.get("GPU", 0),
             num_nodes=len(ray.nodes()),
             score_python=python_of(self._spec.cache_root),
         )
@@ -137,7 +140,7 @@ class Scoring:
             job=job_of(self._config, adapter=adapter),
             deployment=choice.deployment,
             columns=columns,
-            output=self._sink.url if _is_shared(self._config, num_nodes=len(ray.nodes())) else "",
+            output=self._sink.url if _is_shared(self._config, is_one_node=is_one) else "",
         )
 
     def _start(self, setup: ScorerSetup) -> Fleet:
@@ -225,6 +228,6 @@ def _next(pool: Any, *, has_work: bool) -> PartOutcome | None:
     return outcome
 
 
-def _is_shared(config: ScoreConfig, *, num_nodes: int) -> bool:
+def _is_shared(config: ScoreConfig, *, is_one_node: bool) -> bool:
     """Return whether scorers on all nodes can write to the output themselves."""
-    return "://" in config.output.url or num_nodes == 1 or run_storage() is not None
+    return "://" in config.output.url or is_one_node or run_storage() is not None

@@ -39,6 +39,8 @@ class ClusterUse:
     requests: tuple[Request, ...] = ()
     runs: Mapping[str, str] = field(default_factory=dict)
     """Run ids by Ray job; a job of other software has none."""
+    most: Mapping[str, float] | None = None
+    """What Ray's autoscaler can bring the cluster to; None: none resizes it."""
 
 
 def add(amounts: Iterable[Mapping[str, float]]) -> Amounts:
@@ -50,7 +52,7 @@ def add(amounts: Iterable[Mapping[str, float]]) -> Amounts:
     return total
 
 
-def read_cluster_use() -> ClusterUse:
+def read_cluster_use(most: Mapping[str, float] | None = None) -> ClusterUse:
     """Read it from Ray, which this process is connected to."""
     import ray
 
@@ -61,6 +63,7 @@ def read_cluster_use() -> ClusterUse:
         free=ray.available_resources(),
         requests=(*_placement_groups(accessor), *_actors(accessor)),
         runs=_runs(accessor),
+        most=most,
     )
 
 

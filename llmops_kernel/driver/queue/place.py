@@ -48,13 +48,27 @@ def _cannot_have_started(wanted: Amounts, use: ClusterUse) -> bool:
 
 def _reason(waiting: list[Request], use: ClusterUse) -> str:
     wanted = add(one.amounts for one in waiting)
-    asked = " and ".join(_amount(amount, name) for name, amount in wanted.items() if amount)
+    wanted = {name: amount for name, amount in wanted.items() if amount}
+    asked = _amounts(wanted)
+    if _grows_enough(wanted, use):
+        free = _amounts({name: use.free.get(name, 0.0) for name in wanted})
+        return f"needs {asked}; Ray's autoscaler adds nodes (free now: {free})"
     short = [name for name, amount in wanted.items() if amount > use.free.get(name, 0.0)]
     if any(one.is_too_large for one in waiting):
         return f"needs {asked}; no node of the cluster is large enough yet"
     if not short:
         return f"needs {asked}; no node has enough of them free"
     return f"needs {asked}; {'; '.join(_used(name, use) for name in short)}"
+
+
+def _grows_enough(wanted: Amounts, use: ClusterUse) -> bool:
+    """Return whether the nodes that the autoscaler may still add have what is short."""
+    if use.most is None:
+        return False
+    lacks = {name: amount - use.free.get(name, 0.0) for name, amount in wanted.items()}
+    left = {name: most - use.total.get(name, 0.0) for name, most in use.most.items()}
+    short = [name for name, amount in lacks.items() if amount > 0]
+    return bool(short) and all(lacks[name] <= left.get(name, 0.0) for name in short)
 
 
 def _used(name: str, use: ClusterUse) -> str:
@@ -84,6 +98,11 @@ def _users(name: str, used: float, use: ClusterUse) -> str:
     if not names:
         return ""
     return f" by {', '.join(names[:-1])}{' and ' if names[:-1] else ''}{names[-1]}"
+
+
+def _amounts(amounts: Amounts) -> str:
+    """`2 CPUs and 1 GPU`."""
+    return " and ".join(_amount(amount, name) for name, amount in amounts.items())
 
 
 def _amount(amount: float, name: str) -> str:

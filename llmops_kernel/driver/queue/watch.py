@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from llmops_kernel.driver.queue.cluster_use import ClusterUse, read_cluster_use
 from llmops_kernel.driver.queue.place import Place, find_place
@@ -18,17 +19,21 @@ QUEUE_PHASE = "queue"
 
 
 class QueueWatch:
-    """Looks at the cluster from `begin` to `end`, in a thread."""
+    """Looks at the cluster from `begin` to `end`, in a thread.
+
+    `most` is what Ray's autoscaler can bring it to.
+    """
 
     def __init__(
         self,
         emit: Callable[[Event], object],
         *,
-        look: Callable[[], ClusterUse] = read_cluster_use,
+        most: Mapping[str, float] | None = None,
+        look: Callable[[], ClusterUse] | None = None,
         first_s: float = FIRST_LOOK_S,
         period_s: float = PERIOD_S,
     ) -> None:
-        self._emit, self._look = emit, look
+        self._emit, self._look = emit, look or partial(read_cluster_use, most)
         self._first_s, self._period_s = first_s, period_s
         self._lock = threading.Lock()
         self._written: Place | None = None

@@ -26,9 +26,11 @@ def about_outputs(provider: ClusterProvider, cluster: str) -> str:
     if storage.runs is not None:
         return ""
     copied = f"Outputs of up to {fmt.byte_size(storage.copied_bytes)} are copied to the run folder;"
+    removes = ", or its autoscaler removes their pod," if storage.pods_go_when_idle else ","
     return (
         f"{copied if storage.copied_bytes else 'No output is copied to the run folder;'} others are"
-        f" lost when cluster {cluster} is suspended or deleted, as its template has no storage.runs"
+        f" lost when cluster {cluster} is suspended or deleted{removes} as its template has no"
+        " storage.runs"
     )
 
 

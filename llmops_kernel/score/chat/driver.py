@@ -11,6 +11,7 @@ from typing import Any
 
 from llmops_kernel.config.models.score.chat import ChatConfig
 from llmops_kernel.driver.folders import ray_logs
+from llmops_kernel.driver.queue.room import room_of
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import EndEvent
@@ -54,10 +55,8 @@ class ChatDriver:
         return status
 
     def _turn(self) -> EndEvent:
-        import ray
-
         self._report.phase("driver", "end")
-        num_gpus = ray.cluster_resources().get("GPU", 0)
+        num_gpus = room_of(self._spec).total.get("GPU", 0)
         models = asked_models(self._spec, self._config, num_gpus=num_gpus)
         self._streams = {one.name: AnswerStream(one.name, self._report.emit) for one in models}
         engines = Engines(stopped=self._stop.is_set, warn=self._report.warn)

@@ -49,6 +49,9 @@ class RunSpec(BaseModel):
     """Who submitted it: what a node keeps of one user's run is not used for another's."""
     cache_root: str = ""
     """The client's cache folder; used when the worker can reach it too."""
+    most_resources: dict[str, float] | None = None
+    """What Ray's autoscaler could bring the cluster to at `submit`, by Ray's names; None: no
+    autoscaler."""
 
     def encode(self) -> str:
         """URL-safe base64 of the compressed JSON: no character a shell would read."""

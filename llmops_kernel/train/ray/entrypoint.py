@@ -14,6 +14,7 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.nodes.holds import NodeHolds
+from llmops_kernel.driver.queue.room import Room, room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport, print_traceback
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
@@ -41,6 +42,7 @@ class Driver:
         self._stop = threading.Event()
         self._report: DriverReport
         self._queue: QueueWatch
+        self._room: Room
 
     def run(self) -> int:
         """Run the attempt and return the process's exit status."""
@@ -50,13 +52,14 @@ class Driver:
         import ray
 
         ray.init(log_to_driver=True, configure_logging=False)
-        if len(ray.nodes()) == 1:
+        self._room = room_of(self._spec)
+        if len(ray.nodes()) == 1 and not self._room.grows:
             # One process less: a single node would not survive a preemption anyway.
             os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
         # ray.init installs a handler of its own that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
         self._report = DriverReport(self._spec, logs=ray_logs())
-        self._queue = QueueWatch(self._report.emit)
+        self._queue = QueueWatch(self._report.emit, most=self._spec.most_resources)
         self._report.phases_so_far()
         end = self._attempt()
         if not end.last_step:
@@ -115,7 +118,7 @@ class Driver:
         from llmops_kernel.train.ray.trainer import make_trainer
         from llmops_kernel.train.ray.worker import run_worker
 
-        wanted = resources(config)
+        wanted = resources(config, self._room)
         check_device(config, use_gpu=wanted.use_gpu)
         for one in config.advice():
             self._report.warn(f"{one.path}: {one.message}.", one.suggestion)

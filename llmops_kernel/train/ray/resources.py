@@ -8,7 +8,11 @@ import ray
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.engines import free_idle
+from llmops_kernel.driver.queue.room import Room
 from llmops_kernel.errors import ClusterError
+
+_BUSY = "another run uses the rest; `llmops status` shows which, `llmops stop` ends it"
+_GROWS = "Ray's autoscaler adds nodes; `llmops status` shows what they wait for"
 
 
 @dataclass(frozen=True)
@@ -19,30 +23,30 @@ class Resources:
     remedy: str = ""
 
 
-def resources(config: TrainingConfig) -> Resources:
+def resources(config: TrainingConfig, room: Room) -> Resources:
     """Return what a worker requests. Raises ClusterError if even the idle cluster is too small."""
-    parallelism = config.parallelism
-    total = ray.cluster_resources()
+    parallelism, total = config.parallelism, room.total
     gpus = total.get("GPU", 0)
     use_gpu = gpus > 0 if parallelism.use_gpu == "auto" else bool(parallelism.use_gpu)
     wanted = {"CPU": parallelism.cpus_per_worker or 1.0}
     if use_gpu:
         wanted["GPU"] = 1.0
     short = [
-        f"{amount * parallelism.num_workers:g} {name} are requested, the cluster has"
-        f" {total.get(name, 0):g}"
+        f"{amount * parallelism.num_workers:g} {name} are requested, {room.has(name)}"
         for name, amount in wanted.items()
         if amount * parallelism.num_workers > total.get(name, 0)
     ]
     if short:
         raise ClusterError(
             f"{parallelism.num_workers} workers do not fit on the cluster: {'; '.join(short)}.",
-            remedy="lower parallelism.num_workers (or cpus_per_worker), or use a larger cluster",
+            remedy=f"lower parallelism.num_workers (or cpus_per_worker), or {room.remedy}",
         )
-    return _with_waiting(use_gpu, wanted, parallelism.num_workers)
+    return _with_waiting(use_gpu, wanted, parallelism.num_workers, grows=room.grows)
 
 
-def _with_waiting(use_gpu: bool, wanted: dict[str, float], num_workers: int) -> Resources:
+def _with_waiting(
+    use_gpu: bool, wanted: dict[str, float], num_workers: int, *, grows: bool
+) -> Resources:
     busy = _busy(wanted, num_workers)
     if busy and free_idle():
         busy = _busy(wanted, num_workers)
@@ -52,7 +56,7 @@ def _with_waiting(use_gpu: bool, wanted: dict[str, float], num_workers: int) -> 
         use_gpu,
         wanted,
         warning=f"The workers are waiting for free resources on the cluster: {', '.join(busy)}.",
-        remedy="another run uses the rest; `llmops status` shows which, `llmops stop` ends it",
+        remedy=_GROWS if grows else _BUSY,
     )
 
 

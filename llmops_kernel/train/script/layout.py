@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.driver.queue.room import Room
 from llmops_kernel.train.script.meeting import READY_ENV_VAR
 
 
@@ -102,13 +103,13 @@ class Needs:
     remedy: str = ""
 
 
-def needs(config: ScriptConfig, *, total: Mapping[str, float], free: Mapping[str, float]) -> Needs:
+def needs(config: ScriptConfig, *, room: Room, free: Mapping[str, float]) -> Needs:
     """Compare what the workers ask for with the cluster's resources and with what is free."""
-    workers, wanted = config.workers or 1, config.resources
+    workers, wanted, total = config.workers or 1, config.resources, room.total
     gpus = (1.0 if total.get("GPU", 0) > 0 else 0.0) if wanted.gpus == "auto" else wanted.gpus
     asked = {"CPU": wanted.cpus * workers, "GPU": gpus * workers}
     short = [
-        f"they request {amount:g} {name}, the cluster has {total.get(name, 0):g}"
+        f"they request {amount:g} {name}, {room.has(name)}"
         for name, amount in asked.items()
         if amount > total.get(name, 0)
     ]
@@ -117,7 +118,7 @@ def needs(config: ScriptConfig, *, total: Mapping[str, float], free: Mapping[str
             wanted.cpus,
             gpus,
             problem=f"{workers} workers do not fit on the cluster: {'; '.join(short)}.",
-            remedy="lower num_workers or resources, or use a larger cluster",
+            remedy=f"lower num_workers or resources, or {room.remedy}",
         )
     busy = [
         f"{free.get(name, 0):g} of {amount:g} {name} free"

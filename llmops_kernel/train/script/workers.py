@@ -14,6 +14,7 @@ from llmops_kernel.driver import report
 from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
+from llmops_kernel.driver.queue.room import room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
@@ -41,7 +42,7 @@ class WorkersDriver:
         self._stop_requested = threading.Event()
         self._journal = report.DriverReport(spec, logs=ray_logs(Path.cwd()))
         self._holds = NodeHolds(self._journal.emit)
-        self._queue = QueueWatch(self._journal.emit)
+        self._queue = QueueWatch(self._journal.emit, most=spec.most_resources)
         self._actors: list[Any] = []
 
     def run(self) -> int:
@@ -88,10 +89,10 @@ class WorkersDriver:
 
         from llmops_kernel.train.script.actor import ScriptActor
 
-        wanted = needs(self._config, total=ray.cluster_resources(), free=ray.available_resources())
+        room = room_of(self._spec)
+        wanted = needs(self._config, room=room, free=ray.available_resources())
         if wanted.warning and free_idle():
-            free = ray.available_resources()
-            wanted = needs(self._config, total=ray.cluster_resources(), free=free)
+            wanted = needs(self._config, room=room, free=ray.available_resources())
         if wanted.problem:
             raise ClusterError(wanted.problem, remedy=wanted.remedy)
         options: dict[str, Any] = {"num_cpus": wanted.cpus, "num_gpus": wanted.gpus}

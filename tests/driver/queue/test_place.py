@@ -87,6 +87,26 @@ def test_free_resources_that_are_spread_are_not_called_used() -> None:
     assert larger.reason == "needs 2 CPUs; no node of the cluster is large enough yet"
 
 
+def test_an_autoscaler_that_may_add_what_is_short_is_named() -> None:
+    def reason(most: dict[str, float], *requests: Request) -> str:
+        use = ClusterUse(
+            own_job=OWN,
+            total={"CPU": 2.0},
+            free={"CPU": 1.0},
+            requests=(request(OWN, "waits", CPU=2.0, GPU=1.0, too_large=True), *requests),
+            most=most,
+        )
+        found = find_place(use)
+        assert found
+        return found.reason
+
+    adds = "needs 2 CPUs and 1 GPU; Ray's autoscaler adds nodes (free now: 1 CPU and 0 GPUs)"
+    assert reason({"CPU": 4.0, "GPU": 1.0}) == adds
+    # All that it may add is there.
+    assert "autoscaler" not in reason({"CPU": 2.0, "GPU": 1.0})
+    assert "autoscaler" not in reason({"CPU": 4.0})
+
+
 def test_what_ray_does_not_say_is_not_guessed() -> None:
     assert place() is None
     assert place(request(OWN, "holds", CPU=4.0), CPU=0.0) is None

@@ -106,6 +106,16 @@ def test_a_namespace_goes_with_all_in_it(standin: StandIn, http: httpx.Client) -
     assert http.get(f"/api/v1/namespaces/{name}/pods/inside").status_code == 404
 
 
+def test_a_json_patch_replaces_a_key_that_is_missing(http: httpx.Client, path: str) -> None:
+    """So does the real server, and Ray's autoscaler relies on it."""
+    ok(http.post(path, json=raycluster("a")))
+    headers = {"Content-Type": "application/json-patch+json"}
+    patch = [{"op": "replace", "path": "/spec/suspend", "value": True}]
+    assert ok(http.patch(f"{path}/a", json=patch, headers=headers))["spec"]["suspend"] is True
+    patch = [{"op": "replace", "path": "/spec/absent/suspend", "value": True}]
+    assert http.patch(f"{path}/a", json=patch, headers=headers).status_code == 422
+
+
 def test_pages_of_a_list(http: httpx.Client, core: str) -> None:
     for number in range(7):
         ok(http.post(f"{core}/pods", json=pod(f"p{number}")))

@@ -241,6 +241,24 @@ def test_the_operators_own_rules(scope: KubeScope, change: Obj, reason: str, tex
     assert scope.pods() == []
 
 
+def test_the_autoscaler_is_a_container_with_an_account_of_its_own(
+    standin: StandIn, scope: KubeScope
+):
+    options = {"version": "v2", "env": [{"name": "A", "value": "b"}]}
+    scope.create(raycluster("auto", enableInTreeAutoscaling=True, autoscalerOptions=options))
+    (head,) = scope.until(lambda: scope.pods("-head-"))
+    _, side_car = head["spec"]["containers"]
+    assert (side_car["name"], side_car["env"][-1]) == ("autoscaler", {"name": "A", "value": "b"})
+    accounts = f"/api/v1/namespaces/{scope.namespace}/serviceaccounts"
+    account = head["spec"]["serviceAccountName"]
+    made = scope.farm.http.post(f"{accounts}/{account}/token", json={}).raise_for_status()
+    with standin.client(made.json()["status"]["token"]) as http:
+        path = f"{RAYCLUSTERS.format(scope.namespace)}/auto"
+        assert http.get(path).status_code == 200
+        assert http.delete(path).status_code == 403
+        assert http.get(f"/api/v1/namespaces/{scope.namespace}/secrets").status_code == 403
+
+
 def test_a_name_that_is_too_long(scope: KubeScope):
     name = "a" * 54
     scope.create(raycluster(name))

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 import llmops_kernel as llmops
 from llmops_kernel.cli.main import main
 from llmops_kernel.metrics.events import HoldEvent, RestartEvent, StepEvent
-from tests.k8s.product.test_end_to_end import ROOT, config, until
+from tests.k8s.product.test_end_to_end import config, until
 from tests.k8s.product.test_faults_mid_run import gaps, steps
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.kueue import workloads as kueue
 from tests.k8s.standin.process import StandIn
+from tests.k8s.support.changed_template import Template, user_with_template
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 __all__ = ["config"]
@@ -57,15 +57,9 @@ def farm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Farm]:
     """A Kubernetes with Kueue, with the feature gate or without it, and a template with a queue."""
-    kubeconfig = standin.kubeconfig(tmp_path / "kubeconfig", namespace=namespace)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    template = yaml.safe_load((ROOT / "cluster_templates" / "kind-cpu.yaml").read_text())
-    template |= {"name": "queued", "queue": "team-a"}
-    template["head"] |= {"cpus": 2, "num_cpus": 2}
-    template["worker_groups"][0]["cpus"] = 1
-    (tmp_path / "cluster_templates").mkdir()
-    (tmp_path / "cluster_templates" / "queued.yaml").write_text(yaml.safe_dump(template))
-    monkeypatch.chdir(tmp_path)
+    user_with_template(
+        *(standin, monkeypatch), namespace=namespace, folder=tmp_path, name="queued", change=queued
+    )
     elastic = bool(request.param)
     with Farm(standin, mode="real", grace_s=1, with_kueue=True, elastic_jobs=elastic) as running:
         queue = f"cpus-{namespace}"
@@ -73,6 +67,12 @@ def farm(
         standin.put(kueue.local_queue("team-a", namespace=namespace, cluster_queue=queue))
         yield running
     assert running.processes() == []
+
+
+def queued(template: Template) -> None:
+    template["queue"] = "team-a"
+    template["head"] |= {"cpus": 2, "num_cpus": 2}
+    template["worker_groups"][0]["cpus"] = 1
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import llmops_kernel as llmops
 from llmops_kernel.cli.main import main
 from llmops_kernel.metrics.events import RestartEvent, StepEvent
-from tests.k8s.product.test_end_to_end import HOOKS, ROOT, config, until
+from tests.k8s.product.test_end_to_end import HOOKS, config, until
 from tests.k8s.product.test_faults_mid_run import gaps, steps
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
+from tests.k8s.support.changed_template import Template, user_with_template
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 __all__ = ["config"]
@@ -34,16 +34,9 @@ def farm(
     standin: StandIn, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Farm]:
     """Two spot nodes beside the usual one, and a template whose workers are on spot machines."""
-    kubeconfig = standin.kubeconfig(tmp_path / "kubeconfig", namespace=namespace)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    template = yaml.safe_load((ROOT / "cluster_templates" / "kind-cpu.yaml").read_text())
-    template["name"] = "spot"
-    template["worker_groups"][0] |= {"spot": True}
-    volume = {"mount": "/mnt/team", "claim": "team"}
-    template["storage"] = {"runs": "/mnt/team/llmops", "volumes": [volume]}
-    (tmp_path / "cluster_templates").mkdir()
-    (tmp_path / "cluster_templates" / "spot.yaml").write_text(yaml.safe_dump(template))
-    monkeypatch.chdir(tmp_path)
+    user_with_template(
+        *(standin, monkeypatch), namespace=namespace, folder=tmp_path, name="spot", change=on_spot
+    )
     standin.put(claim(namespace))
     with Farm(standin, mode="real", grace_s=1) as running:
         for name in ("spot-1", "spot-2"):
@@ -51,6 +44,12 @@ def farm(
             running.add_node(name, cpu="3", memory="6Gi", labels=LABELS, taints=(TAINT,))
         yield running
     assert running.processes() == []
+
+
+def on_spot(template: Template) -> None:
+    template["worker_groups"][0] |= {"spot": True}
+    volume = {"mount": "/mnt/team", "claim": "team"}
+    template["storage"] = {"runs": "/mnt/team/llmops", "volumes": [volume]}
 
 
 def claim(namespace: str) -> dict[str, Any]:

@@ -37,6 +37,7 @@ function info(values: Partial<ClusterInfo> = {}): ClusterInfo {
     workers_ready: null,
     workers_wanted: null,
     groups: [],
+    most_resources: null,
     waiting: [],
     suspends_at_s: null,
     ends_at_s: null,

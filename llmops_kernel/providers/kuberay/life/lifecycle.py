@@ -14,7 +14,11 @@ from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import text
-from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
+from llmops_kernel.providers.kuberay.resource.worker_groups import (
+    NO_LIMIT,
+    expected_replicas,
+    total_expected_pods,
+)
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
 from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray, jobs_of
 
@@ -170,6 +174,10 @@ def _to_zero(raycluster: Raw) -> Raw:
     }
     for group in groups:
         group["replicas"] = group["minReplicas"] = 0
+        if status.is_autoscaled(raycluster):
+            # Else the autoscaler keeps busy pods, and adds some for the next run.
+            before[group["groupName"]].append(_most(group))
+            group["maxReplicas"] = 0
     remembered = {names.REPLICAS: json.dumps(before), names.IDLE_SINCE: None}
     return {"spec": _groups_of(raycluster, groups), "metadata": _annotated(remembered)}
 
@@ -194,7 +202,9 @@ def _from_zero(raycluster: Raw, *, now_s: float) -> Raw:
         groups = raycluster["spec"].get("workerGroupSpecs") or []
         for group in groups:
             if group["groupName"] in before:
-                group["replicas"], group["minReplicas"] = before[group["groupName"]]
+                group["replicas"], group["minReplicas"], *most = before[group["groupName"]]
+                if most:
+                    group["maxReplicas"] = most[0]
         patch["spec"] = _groups_of(raycluster, groups)
     if raycluster["spec"].get("suspend") is True and not status.queue_of(raycluster):
         patch.setdefault("spec", {})["suspend"] = False
@@ -222,6 +232,8 @@ def _resized(raycluster: Raw, name: str, workers: Mapping[str, int]) -> Raw:
                 remedy=f"llmops status {name}",
             )
         _refuse_outside(name, group, replicas)
+        if status.is_autoscaled(raycluster):
+            _refuse_fewer(name, group, replicas)
     if all(status.number(by_name[one].get("replicas")) == n for one, n in workers.items()):
         return {}
     for group_name, replicas in workers.items():
@@ -230,7 +242,7 @@ def _resized(raycluster: Raw, name: str, workers: Mapping[str, int]) -> Raw:
 
 
 def _refuse_outside(name: str, group: Raw, replicas: int) -> None:
-    least, most = _least(group), group.get("maxReplicas", 2**31 - 1)
+    least, most = _least(group), _most(group)
     if not least <= replicas <= most:
         raise ClusterStateError(
             f"Worker group {group['groupName']!r} of cluster {name!r} may have {least} to {most}"
@@ -240,8 +252,24 @@ def _refuse_outside(name: str, group: Raw, replicas: int) -> None:
         )
 
 
+def _refuse_fewer(name: str, group: Raw, replicas: int) -> None:
+    """With the autoscaler KubeRay removes only the pods that it names."""
+    now = expected_replicas(group)
+    if replicas < now:
+        raise ClusterStateError(
+            f"Worker group {group['groupName']!r} of cluster {name!r} has {now} replicas, and only"
+            f" Ray's autoscaler removes some, when they are idle: {replicas} would have no effect",
+            remedy="wait until they are idle, or lower `max_replicas` in the cluster template:"
+            " `llmops cluster apply`",
+        )
+
+
 def _least(group: Mapping[str, Any]) -> int:
     return status.number(group.get("minReplicas"))
+
+
+def _most(group: Mapping[str, Any]) -> int:
+    return status.number(group.get("maxReplicas", NO_LIMIT))
 
 
 def _annotated(annotations: Mapping[str, str | None]) -> Raw:

@@ -33,7 +33,7 @@ CREATION: Final = PREFIX + "creation"
 ACCESS: Final = PREFIX + "access"
 """Access as JSON."""
 REPLICAS: Final = PREFIX + "replicas"
-"""JSON group -> replicas, stored when scaled to zero."""
+"""JSON group -> its numbers, stored when scaled to zero."""
 
 # KubeRay's.
 RAY_CLUSTER_LABEL: Final = "ray.io/cluster"

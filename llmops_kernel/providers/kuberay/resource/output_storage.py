@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llmops_kernel.providers.capabilities import OutputStorage
 from llmops_kernel.providers.kuberay.resource.objects import Obj, dig
+from llmops_kernel.providers.kuberay.resource.status import is_autoscaled
 from llmops_kernel.store.outputs.parts import COPY_LIMIT_ENV_VAR, limit_of
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 
@@ -15,4 +16,5 @@ def output_storage_of(raycluster: Obj) -> OutputStorage:
     return OutputStorage(
         runs=given.get(RUN_STORAGE_ENV_VAR) or None,
         copied_bytes=limit_of(given.get(COPY_LIMIT_ENV_VAR, "")),
+        pods_go_when_idle=is_autoscaled(raycluster),
     )

@@ -219,7 +219,10 @@ def image_of(raycluster: Obj) -> str | None:
 
 
 def remembered_replicas(raycluster: Obj) -> dict[str, list[int]]:
-    """Return group -> [replicas, minReplicas] from before it was scaled to zero; else empty."""
+    """Return group -> [replicas, minReplicas] from before it was scaled to zero; else empty.
+
+    With Ray's autoscaler maxReplicas follows, which was set to zero as well.
+    """
     try:
         found = json.loads(annotation(raycluster, names.REPLICAS) or "{}")
     except ValueError:

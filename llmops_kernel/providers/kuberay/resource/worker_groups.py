@@ -39,6 +39,11 @@ def least_pods(group: Obj) -> int:
     return 0 if is_suspended(group) else min_replicas(group) * hosts_per_replica(group)
 
 
+def most_pods(group: Obj) -> int:
+    """Return the pods above which Ray's autoscaler does not go."""
+    return 0 if is_suspended(group) else _limit(group) * hosts_per_replica(group)
+
+
 def total_expected_pods(raycluster: Obj) -> int:
     """Return the worker pods of the whole cluster, as if it were not suspended itself."""
     return sum(map(expected_pods, worker_groups(raycluster)))

@@ -13,6 +13,7 @@ from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 from llmops_kernel.providers.kuberay.resource import names, status
+from llmops_kernel.providers.kuberay.resource.most_resources import most_resources
 from llmops_kernel.providers.kuberay.resource.objects import one_line
 from llmops_kernel.providers.kuberay.resource.status import Phase
 from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
@@ -114,9 +115,10 @@ def _known_pods(located: LocatedCluster, *, in_list: bool) -> list[Obj] | None:
 
 
 def _definition(located: LocatedCluster) -> dict[str, Any]:
-    """Return what does not change while it runs."""
+    """Return what its RayCluster says, whatever its state is."""
     raycluster = located.raycluster
     return {
+        "most_resources": most_resources(raycluster),
         "context": located.scope.context,
         "namespace": located.scope.namespace,
         "ray_version": status.ray_version(raycluster),

@@ -22,6 +22,8 @@ _ELASTIC: Final = (
     " they are created by this version of llmops."
 )
 
+_IDLE_GO: Final = " Ray's autoscaler removes those that stay idle."
+
 
 def preview_of(located: LocatedCluster, info: ClusterInfo, action: ClusterAction) -> ActionPreview:
     """Return the preview. Asks Ray what runs, and says so if that is unknown."""
@@ -76,7 +78,7 @@ def _summary(located: LocatedCluster, action: ClusterAction) -> str:
         ClusterAction.RESUME: f"Creates the pods of cluster {name} again.",
         ClusterAction.SCALE: (
             f"Changes the number of pods in worker groups of cluster {name}; other pods keep"
-            f" running."
+            f" running.{_IDLE_GO if status.is_autoscaled(located.raycluster) else ''}"
         ),
         ClusterAction.DELETE: (
             f"Deletes RayCluster {located.own_name} in {located.scope}, with its pods and its"

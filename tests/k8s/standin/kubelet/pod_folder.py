@@ -12,8 +12,11 @@ import socket
 import sys
 from pathlib import Path
 
+from tests.k8s.standin.operator.names import AUTOSCALER
 from tests.k8s.standin.runtime.client import Api, ApiError, Obj
 
+_AS_THEY_ARE = ("/dev/shm", "/tmp/ray")
+"""Ray's object store wants the real one; each pod has its own --temp-dir instead of the other."""
 MARK = "STANDIN_POD"
 """Variable with the pod's uid in all processes of the pod."""
 _STANDARD = {
@@ -56,7 +59,16 @@ class PodFolder:
         where = {
             str(_STANDARD[flag]): f"{self._bound(flag)}:{port}" for flag, port in self.ports.items()
         }
-        return {"standin/ports": json.dumps(where), "standin/log": str(self.log)}
+        logs = {one["name"]: str(self.log_of(one)) for one in self.pod["spec"]["containers"]}
+        return {
+            "standin/ports": json.dumps(where), "standin/log": str(self.log),
+            "standin/logs": json.dumps(logs),
+        }  # fmt: skip
+
+    def log_of(self, container: Obj) -> Path:
+        """Of the autoscaler a file of its own; of all others one."""
+        name = container["name"]
+        return self.path / f"log-{name}" if name == AUTOSCALER else self.log
 
     def _bound(self, flag: str) -> str:
         return "127.0.0.1" if flag == "metrics-export-port" else self.ip
@@ -88,7 +100,7 @@ class PodFolder:
         for container in [*spec.get("initContainers", []), *spec["containers"]]:
             for mount in container.get("volumeMounts") or []:
                 path = mount["mountPath"].rstrip("/")
-                if path != "/dev/shm":  # Ray's object store wants the real one.
+                if path not in _AS_THEY_ARE:
                     scope = scopes[mount["name"]]
                     self.mounts[path] = scope / mount.get("subPath", "")
 
@@ -203,6 +215,11 @@ class PodFolder:
             "spec.serviceAccountName": self.pod["spec"].get("serviceAccountName", "default"),
         }  # fmt: skip
         return str(known.get(path) or self.pod["metadata"].get(path.removeprefix("metadata."), ""))
+
+    @staticmethod
+    def expanded(word: str, env: dict[str, str]) -> str:
+        """A word of a container's command with its `$(NAME)`, as a kubelet expands it."""
+        return _REF.sub(lambda match: env.get(match[1], match[0]), word)
 
     def rewritten(self, text: str) -> str:
         """Paths of mounts as they are on this machine, the longest first."""

@@ -43,6 +43,9 @@ def main() -> None:
         return
     if arguments[:1] == ["start"]:
         arguments = rewritten(arguments, given)
+    if arguments[:1] == ["kuberay-autoscaler"]:
+        flags = given["flags"]
+        arguments.append(f"--gcs-address={flags['node-ip-address']}:{flags['port']}")
     os.execv(given["ray"], [given["ray"], *arguments])
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from tests.k8s.standin.kubelet import survivors
+from tests.k8s.standin.kubelet import in_cluster, survivors
 from tests.k8s.standin.kubelet.pod_folder import MARK, MountError, PodFolder
 from tests.k8s.standin.kubelet.simulated import ORDER, Kubelet
 from tests.k8s.standin.kubelet.survivors import Container, Survivor
 from tests.k8s.standin.nodes.scheduler import pod_path
+from tests.k8s.standin.operator.names import AUTOSCALER
 from tests.k8s.standin.operator.status import condition
 from tests.k8s.standin.runtime.client import Api, ApiError, Mirror, Obj
 from tests.k8s.standin.runtime.events import now
@@ -31,7 +32,10 @@ _STARTING = -10
 
 
 class RealKubelet(Kubelet):
-    """One process group a pod; other containers than the first are only reported as running."""
+    """One process group for the first container of a pod, and one for Ray's autoscaler.
+
+    All other containers are only reported as running.
+    """
 
     has_processes = True
 
@@ -182,8 +186,12 @@ class RealKubelet(Kubelet):
                 await self._write_waiting(folder.pod, container["name"], error.reason, str(error))
                 await asyncio.sleep(1)
         line = [*(container.get("command") or []), *(container.get("args") or [])]
-        words = [self._addressed(folder, folder.rewritten(word), address) for word in line]
-        with folder.log.open("ab") as output:
+        words = [folder.rewritten(folder.expanded(word, env)) for word in line]
+        words = [self._addressed(folder, word, address) for word in words]
+        if container["name"] == AUTOSCALER:
+            env |= await in_cluster.credentials(self.api, folder)
+            words = in_cluster.mounted(folder, words)
+        with folder.log_of(container).open("ab") as output:
             process = subprocess.Popen(
                 words or ["sleep", "infinity"], env=env, cwd=folder.path / "tmp",
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
@@ -225,6 +233,9 @@ class RealKubelet(Kubelet):
         process = await self._start(folder, container)
         note.started(process.pid)
         note.write(folder.path)
+        for other in folder.pod["spec"]["containers"][1:]:
+            if other["name"] == AUTOSCALER:
+                await self._start(folder, other)
         await self.events.event(folder.pod, "Started", f"Started container {container['name']}")
         await self._after_start(folder, container)
         return process

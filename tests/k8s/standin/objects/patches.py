@@ -47,7 +47,11 @@ def _operate(target: Any, operation: dict[str, Any]) -> Any:
         case "add":
             return _write(target, path, operation.get("value"), insert=True)
         case "replace":
-            _read(target, path)
+            # The real server's library (evanphx/json-patch 4) sets a missing key of an object as
+            # well, and Ray's autoscaler relies on that.
+            above = _read(target, path[:-1])
+            if isinstance(above, list):
+                _read(target, path)
             return _write(target, path, operation.get("value"))
         case "remove":
             _read(target, path)

@@ -10,6 +10,7 @@ from typing import Any
 from llmops_kernel.config.models.quantity import amount
 from tests.k8s.standin.operator import rules as rules
 from tests.k8s.standin.operator.names import (
+    AUTOSCALER,
     KUBERAY,
     clip,
     gcs_port,
@@ -71,14 +72,10 @@ def set_env(cluster: Obj, container: Obj, command: str, *, node_type: str) -> No
         address = service_fqdn(cluster)
         add_env(container, "FQ_RAY_IP", address)
         add_env(container, "RAY_IP", service_name(cluster))
-    for name, field in (
-        ("RAY_CLUSTER_NAME", "metadata.labels['ray.io/cluster']"),
-        ("RAY_CLUSTER_NAMESPACE", "metadata.namespace"),
-        ("RAY_CLOUD_INSTANCE_ID", "metadata.name"),
-        ("RAY_NODE_TYPE_NAME", "metadata.labels['ray.io/group']"),
-    ):
-        # The API server fills in the version, as in whatever asks for a field.
-        _add(container, {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}})
+    _add_field(container, "RAY_CLUSTER_NAME", "metadata.labels['ray.io/cluster']")
+    _add_field(container, "RAY_CLUSTER_NAMESPACE", "metadata.namespace")
+    _add_field(container, "RAY_CLOUD_INSTANCE_ID", "metadata.name")
+    _add_field(container, "RAY_NODE_TYPE_NAME", "metadata.labels['ray.io/group']")
     add_env(container, "KUBERAY_GEN_RAY_START_CMD", command)
     default_env(container, "RAY_PORT", gcs_port(cluster))
     default_env(container, "RAY_ADDRESS", f"{address}:{gcs_port(cluster)}")
@@ -140,26 +137,14 @@ def add_redis(cluster: Obj, container: Obj, params: dict[str, str], annotations:
 
 
 def add_autoscaler(cluster: Obj, pod: Obj, params: dict[str, str]) -> None:
-    """A side-car that nobody runs here: our simulated autoscaler changes nothing."""
+    """Ray's autoscaler as a container beside the head's."""
     params["no-monitor"] = "true"
-    spec, options = pod["spec"], cluster["spec"].get("autoscalerOptions") or {}
+    spec = pod["spec"]
     spec["serviceAccountName"] = service_account(cluster)
-    sidecar: Obj = {
-        "name": "autoscaler",
-        "image": options.get("image") or spec["containers"][0]["image"],
-        "imagePullPolicy": options.get("imagePullPolicy") or "IfNotPresent",
-        "command": ["/bin/bash", "-c", "--"],
-        "args": [
-            "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME)"
-            " --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
-        ],
-        "resources": options.get("resources") or {
-            "limits": {"cpu": "500m", "memory": "512Mi"},
-            "requests": {"cpu": "500m", "memory": "512Mi"},
-        },
-    }  # fmt: skip
+    sidecar = _autoscaler(spec["containers"][0]["image"])
     if rules.token_auth(cluster["spec"]):
         add_token(cluster, sidecar)
+    _override(sidecar, cluster["spec"].get("autoscalerOptions") or {})
     spec["containers"].append(sidecar)
     is_v2 = rules.autoscaler_v2(cluster["spec"])
     add_env(spec["containers"][0], rules.V2_ENV, str(is_v2).lower())
@@ -167,7 +152,39 @@ def add_autoscaler(cluster: Obj, pod: Obj, params: dict[str, str]) -> None:
         spec["restartPolicy"] = "Never"
 
 
-def add_empty_dir(pod: Obj, container: Obj, name: str, path: str, *, medium: str) -> None:
+def _autoscaler(image: str) -> Obj:
+    command = (
+        "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME)"
+        " --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
+    )
+    amounts = {"cpu": "500m", "memory": "512Mi"}
+    container: Obj = {
+        "name": AUTOSCALER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/bash", "-c", "--"],
+        "args": [command],
+        "resources": {"limits": dict(amounts), "requests": dict(amounts)},
+    }
+    _add_field(container, "RAY_CLUSTER_NAME", "metadata.labels['ray.io/cluster']")
+    _add_field(container, "RAY_CLUSTER_NAMESPACE", "metadata.namespace")
+    _add_field(container, "RAY_HEAD_POD_NAME", "metadata.name")
+    add_env(container, "KUBERAY_CRD_VER", "v1")
+    add_env(container, "KUBERAY_GEN_AUTOSCALER_START_CMD", command)
+    return container
+
+
+def _override(sidecar: Obj, options: Obj) -> None:
+    """What the user's autoscalerOptions replace, and what they add to."""
+    for field in ("image", "imagePullPolicy", "resources", "securityContext", "command", "args"):
+        if options.get(field):
+            sidecar[field] = deepcopy(options[field])
+    for field in ("env", "envFrom", "volumeMounts"):
+        if options.get(field):
+            sidecar[field] = [*sidecar.get(field, []), *deepcopy(options[field])]
+
+
+def add_empty_dir(pod: Obj, container: Obj, name: str, path: str, *, medium: str = "") -> None:
     mounts = container.setdefault("volumeMounts", [])
     if any(mount["mountPath"] == path for mount in mounts):
         return
@@ -175,8 +192,8 @@ def add_empty_dir(pod: Obj, container: Obj, name: str, path: str, *, medium: str
     if not any(volume["name"] == name for volume in volumes):
         resources = container.get("resources") or {}
         wanted = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-        source = {"medium": medium}
-        if "memory" in wanted:
+        source = {"medium": medium} if medium else {}
+        if medium and "memory" in wanted:
             source["sizeLimit"] = wanted["memory"]
         volumes.append({"name": name, "emptyDir": source})
     mounts.append({"name": name, "mountPath": path})
@@ -184,6 +201,11 @@ def add_empty_dir(pod: Obj, container: Obj, name: str, path: str, *, medium: str
 
 def _add(container: Obj, variable: dict[str, Any]) -> None:
     container.setdefault("env", []).append(variable)
+
+
+def _add_field(container: Obj, name: str, field: str) -> None:
+    # The API server fills in the version, as in whatever asks for a field.
+    _add(container, {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}})
 
 
 def add_env(container: Obj, name: str, value: str) -> None:

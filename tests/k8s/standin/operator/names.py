@@ -6,6 +6,8 @@ from tests.k8s.standin.runtime.client import Obj
 
 KUBERAY = "v1.7.0"
 GCS_PORT, AGENT_PORT, METRICS_PORT = "6379", "52365", 8080
+AUTOSCALER = "autoscaler"
+"""The container that it adds to the head's pod."""
 
 
 def owner(cluster: Obj) -> Obj:

@@ -24,6 +24,7 @@ from tests.k8s.standin.operator.container import (
 )
 from tests.k8s.standin.operator.names import (
     AGENT_PORT,
+    AUTOSCALER,
     KUBERAY,
     METRICS_PORT,
     clip,
@@ -232,6 +233,10 @@ def _finish(cluster: Obj, pod: Obj, params: dict[str, str], *, node_type: str) -
                 add_token(cluster, other)
     if "plasma-directory" not in params:
         add_empty_dir(pod, container, "shared-mem", "/dev/shm", medium="Memory")
+    if node_type == "head" and rules.autoscaling(cluster["spec"]):
+        autoscaler = next(c for c in pod["spec"]["containers"] if c["name"] == AUTOSCALER)
+        for shared in (container, autoscaler):
+            add_empty_dir(pod, shared, "ray-logs", "/tmp/ray")
     params.setdefault("metrics-export-port", str(METRICS_PORT))
     params.setdefault("dashboard-agent-listen-port", AGENT_PORT)
     params["block"] = "true"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+from tests.k8s.standin.operator import access
 from tests.k8s.standin.operator import names as names
 from tests.k8s.standin.operator import pods as pods_of
 from tests.k8s.standin.operator import rules as rules
@@ -79,6 +80,7 @@ class Reconciler:
         error: ReconcileError | None = None
         try:
             await self._autoscaler_account(cluster)
+            await self._autoscaler_role(cluster)
             await self._secret(cluster)
             await self._service(cluster)
             await self._make_pods(cluster)
@@ -107,7 +109,7 @@ class Reconciler:
         if not rules.autoscaling(cluster["spec"]):
             return
         name, namespace = names.service_account(cluster), cluster["metadata"]["namespace"]
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        path = f"{access.CORE}/namespaces/{namespace}/serviceaccounts"
         try:
             await self._api.get(f"{path}/{name}")
             return
@@ -124,14 +126,28 @@ class Reconciler:
             )
             await self._warn(cluster, "AutoscalerServiceAccountNotFound", message)
             raise ReconcileError(f'ServiceAccount "{name}" not found')
-        meta = {"name": name, "ownerReferences": [names.owner(cluster)]}
-        await self._api.create(path, {"metadata": meta})
-        await self._report(
-            cluster,
-            "CreatedServiceAccount",
-            f"Created service account {namespace}/{name}",
-            "Create",
-        )
+        await self._create_access(cluster, path, access.account(cluster), "service account")
+
+    async def _autoscaler_role(self, cluster: Obj) -> None:
+        if not rules.autoscaling(cluster["spec"]):
+            return
+        for plural, what, body in (
+            ("roles", "role", access.role(cluster)),
+            ("rolebindings", "role binding", access.binding(cluster)),
+        ):
+            path = f"{access.RBAC}/namespaces/{cluster['metadata']['namespace']}/{plural}"
+            try:
+                await self._api.get(f"{path}/{body['metadata']['name']}")
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+                await self._create_access(cluster, path, body, what)
+
+    async def _create_access(self, cluster: Obj, path: str, body: Obj, what: str) -> None:
+        await self._api.create(path, body)
+        reason = "Created" + what.title().replace(" ", "")
+        message = f"Created {what} {cluster['metadata']['namespace']}/{body['metadata']['name']}"
+        await self._report(cluster, reason, message, "Create")
 
     async def _secret(self, cluster: Obj) -> None:
         options = cluster["spec"].get("authOptions") or {}

@@ -33,7 +33,7 @@ class Api:
     """One user's connection to an API server; controllers of one process share it."""
 
     def __init__(self, url: str, *, ca_file: str, token: str):
-        self._url = url.rstrip("/")
+        self.url, self.ca_file = url.rstrip("/"), ca_file
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         self._tls = ssl.create_default_context(cafile=ca_file)
         self._session: aiohttp.ClientSession | None = None
@@ -64,7 +64,7 @@ class Api:
         data = None if body is None else json.dumps(body)
         headers = {} if body is None else {"Content-Type": content_type}
         async with self._session.request(
-            method, self._url + path, data=data, headers=headers, params=params
+            method, self.url + path, data=data, headers=headers, params=params
         ) as response:
             text = await response.text()
             answer = json.loads(text) if text.lstrip().startswith("{") else {"message": text}
@@ -112,7 +112,7 @@ class Api:
         assert self._session is not None
         params = {"watch": "1", "resourceVersion": resource_version, "allowWatchBookmarks": "true"}
         timeout = aiohttp.ClientTimeout(total=None, connect=10, sock_read=None)
-        async with self._session.get(self._url + path, params=params, timeout=timeout) as response:
+        async with self._session.get(self.url + path, params=params, timeout=timeout) as response:
             if response.status >= 400:
                 raise ApiError(response.status, {"message": await response.text()})
             rest = b""

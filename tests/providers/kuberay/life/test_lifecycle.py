@@ -130,6 +130,20 @@ def test_scale_up_and_down_and_its_bounds(cloud: Cloud) -> None:
     assert "--workers" in caught.value.remedy
 
 
+def test_with_the_autoscaler_only_a_higher_number_has_an_effect(cloud: Cloud) -> None:
+    cloud.provider.up(cloud.template(autoscaling=True))
+    assert (
+        "removes those that stay idle" in cloud.provider.preview("one", ClusterAction.SCALE).summary
+    )
+    cloud.provider.scale("one", workers={"w": 3})
+    with pytest.raises(
+        ClusterStateError, match="has 3 replicas, and only Ray's autoscaler"
+    ) as caught:
+        cloud.provider.scale("one", workers={"w": 1})
+    assert "max_replicas" in caught.value.remedy
+    assert cloud.live()["spec"]["workerGroupSpecs"][0]["replicas"] == 3
+
+
 def test_suspend_and_resume(cloud: Cloud, farm: Farm) -> None:
     cloud.provider.up(cloud.template())
     cloud.provider.suspend("one")

@@ -14,9 +14,9 @@ from tests.providers.kuberay.conftest import Cloud
 GATE = "kueue.x-k8s.io/elastic-job"
 
 
-def admitted(cloud: Cloud, *, elastic: bool) -> None:
+def admitted(cloud: Cloud, *, elastic: bool, **fields: Any) -> None:
     """Create a queued cluster, and do what Kueue writes when it admits it."""
-    cloud.provider.up(cloud.template(queue="team-a"), wait=False)
+    cloud.provider.up(cloud.template(queue="team-a", **fields), wait=False)
     spec: dict[str, Any] = {"suspend": False}
     if elastic:
         live = cloud.live()["spec"]
@@ -67,6 +67,17 @@ def test_an_elastic_cluster_is_resized_while_it_runs(cloud: Cloud) -> None:
     assert spec["workerGroupSpecs"][0]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
     cloud.provider.suspend("one")
     assert cloud.live()["spec"]["suspend"] is False
+
+
+def test_suspended_the_autoscaler_adds_no_workers(cloud: Cloud) -> None:
+    """Kueue owns `suspend`, and KubeRay leaves the pods to the autoscaler, within its bounds."""
+    admitted(cloud, elastic=True, autoscaling=True)
+    (before,) = cloud.live()["spec"]["workerGroupSpecs"]
+    cloud.provider.suspend("one")
+    (group,) = cloud.live()["spec"]["workerGroupSpecs"]
+    assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (0, 0, 0)
+    cloud.provider.resume("one", wait=False)
+    assert cloud.live()["spec"]["workerGroupSpecs"] == [before]
 
 
 def test_an_unchanged_template_has_no_effect_on_an_admitted_cluster(cloud: Cloud) -> None:

@@ -62,6 +62,11 @@ def test_what_becomes_of_outputs_is_said_of_the_cluster_as_it_was_applied(
     assert "storage.runs" in said or not says
 
 
+def test_the_autoscaler_removes_pods_with_their_outputs(cloud: Cloud) -> None:
+    cloud.provider.up(cloud.template(autoscaling=True), wait=False)
+    assert "or its autoscaler removes their pod" in about_outputs(cloud.provider, "one")
+
+
 @pytest.mark.parametrize("size", ["-1", "5Gi", "x"])
 def test_a_limit_that_nothing_can_copy_is_refused(cloud: Cloud, size: str) -> None:
     with pytest.raises(ValueError, match="copy_outputs"):
