@@ -34,6 +34,7 @@ sys.addaudithook(kill)
 store.delete("big")
 """
 # A process with a temporary folder, which may fork one that stays.
+# Each line is written at once: two processes write them, and Python's output may be unbuffered.
 MAKER = """
     import os, sys, time
     from llmops_kernel.store.scratch import scratch_folder
@@ -41,9 +42,9 @@ MAKER = """
         (folder / "value").write_text("1")
         if sys.argv[1] == "forks" and os.fork() == 0:
             os.setsid()
-            print("child", os.getpid(), flush=True)
+            os.write(1, b"child %d" % os.getpid() + bytes([10]))
             time.sleep(600)
-        print("parent", folder, flush=True)
+        os.write(1, b"parent %s" % os.fsencode(folder) + bytes([10]))
         time.sleep(600)
 """
 
@@ -143,7 +144,9 @@ def makers(temp: Path) -> Iterator[list[subprocess.Popen[str]]]:
     yield started
     for process in started:
         process.kill()
-        process.communicate()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()  # Its end would come with that of a process that it forked.
 
 
 def start(makers: list[subprocess.Popen[str]], temp: Path, *words: str) -> subprocess.Popen[str]:
