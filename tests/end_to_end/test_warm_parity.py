@@ -303,11 +303,13 @@ def weights(run: llmops.Run) -> dict[str, list[float]]:
 def lines(run: llmops.Run, workspace: Path) -> set[str]:
     """The log, without what two cold runs differ in too; processes speak in any order.
 
-    A slow machine draws more states of a progress bar, and makes a run wait for resources.
+    A slow machine draws more states of a progress bar, and makes a run wait for resources. Only
+    a warm run says how it came by its model, which its node keeps.
     """
     parts = re.split(r"[\r\n]+", run.logs())
     kept = [part for part in parts if "%|" not in part and not _WAITS.search(part)]
     text = "\n".join(start_reports_of("\n".join(kept))[1])
     text = text.replace(run.record.run_id, "RUN").replace(str(workspace), "")
+    text = re.sub(r"model load done.*", "model load done", text)
     text = re.sub(r"\x1b\[\d*m|\bpid=\d+|0x[0-9a-f]+|_ray_pkg_\w+", "", text)
     return set(re.sub(r"#?\d[\d.,:e-]*|#", "#", text).splitlines())
