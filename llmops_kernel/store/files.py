@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,6 +28,24 @@ def private_folder(path: Path) -> None:
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)  # Raises where it is a file.
+
+
+def least_used(paths: Iterable[Path], *, limit_bytes: int) -> list[Path]:
+    """Return the files to remove so that the others have at most `limit_bytes`.
+
+    Those that were not used for the longest time go first; a use sets a file's time of change.
+    """
+    found = []
+    for path in paths:
+        with suppress(OSError):  # Removed meanwhile.
+            info = path.stat()
+            found.append((info.st_mtime_ns, info.st_size, path))
+    total, gone = 0, []
+    for _, size, path in sorted(found, reverse=True):
+        total += size
+        if total > limit_bytes:
+            gone.append(path)
+    return gone
 
 
 def readable_by_others(folder: Path) -> bool:

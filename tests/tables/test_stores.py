@@ -21,8 +21,9 @@ from llmops_kernel.train.data.sources import load_rows
 from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.walk import Walk
 from tests.tables.servers import start
-from tests.tables.servers.running import SERVERS
+from tests.tables.servers.running import SERVERS, store
 
+__all__ = ["store"]
 ROWS = [{"n": n, "text": f"dish {n}"} for n in range(50)]
 
 
@@ -35,13 +36,6 @@ def server(
         store.put("rows/deep/b.parquet", _parquet(ROWS[20:]))
         store.put("rows/_SUCCESS", b"")
         yield store
-
-
-@pytest.fixture
-def store(server: start.Store, monkeypatch: pytest.MonkeyPatch) -> start.Store:
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
-    return server
 
 
 def _parquet(rows: list[dict[str, Any]]) -> bytes:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from llmops_kernel.store.files import private_folder
+from llmops_kernel.store.files import least_used, private_folder
 
 _STALE_S = 600.0
 """A file that is being written and was not touched for so long: its writer was killed."""
@@ -124,19 +124,8 @@ class KeptModels:
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > _STALE_S:
                     path.unlink()
-        total = num_bytes
-        for size, path in self._by_use():
-            total += size
-            if total > self.limit_bytes:
-                self.remove(path)
-
-    def _by_use(self) -> list[tuple[int, Path]]:
-        found = []
-        for path in self._of("*"):
-            with suppress(OSError):
-                info = path.stat()
-                found.append((info.st_mtime_ns, info.st_size, path))
-        return [(size, path) for _, size, path in sorted(found, reverse=True)]
+        for path in least_used(self._of("*"), limit_bytes=self.limit_bytes - num_bytes):
+            self.remove(path)
 
     def _of(self, name: str) -> Iterator[Path]:
         yield from self.folder.glob(f"{name}.*.pt")

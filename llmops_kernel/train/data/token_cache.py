@@ -18,7 +18,7 @@ import numpy as np
 from llmops_kernel.config import row_formats
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
-from llmops_kernel.store.files import find, write_whole
+from llmops_kernel.store.files import find, least_used, write_whole
 from llmops_kernel.tables import files as table_files
 from llmops_kernel.train.data.examples import Example, Tokenised
 from llmops_kernel.train.data.sources import Row
@@ -58,22 +58,11 @@ class TokenCache:
                 return
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(self._path(key), content)
-            self._delete_oldest()
+            for path in least_used(self._folder.glob("*.npz"), limit_bytes=self._limit):
+                path.unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.npz"
-
-    def _delete_oldest(self) -> None:
-        kept = sorted(
-            ((path.stat(), path) for path in self._folder.glob("*.npz")),
-            key=lambda item: item[0].st_mtime_ns,
-            reverse=True,
-        )
-        total = 0
-        for info, path in kept:
-            total += info.st_size
-            if total > self._limit:
-                path.unlink(missing_ok=True)
 
 
 class KeyOf:

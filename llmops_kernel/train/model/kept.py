@@ -17,7 +17,7 @@ import platform
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +111,7 @@ class Keeping:
     def _keep(self, model: Any, stamp: str) -> str:
         """Return why the model is not kept; empty if it is."""
         size = sum(one.untyped_storage().nbytes() for one in _storages(model))
-        about = KeptModel(
-            model=self.about.model, dtype=self.about.dtype, user=self.about.user, num_bytes=size
-        )
+        about = replace(self.about, num_bytes=size)
         checked = torch.serialization.get_crc32_options()
         torch.serialization.set_crc32_options(False)  # They take longer than the writing.
         try:

@@ -114,10 +114,9 @@ def different(left: Operand, right: Operand) -> bool | None:
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Operand, Operand], bool | None]:
     def ordered(left: Operand, right: Operand) -> bool | None:
         # Asked for every run: the types of nearly all values are compared first, which is faster.
-        if type(left) in _NUMBERS and type(right) in _NUMBERS:
-            return bool(compare(left, right))
-        if is_number(left) and is_number(right):
-            return bool(compare(left, right))
+        are_usual = type(left) in _NUMBERS and type(right) in _NUMBERS
+        if are_usual or (is_number(left) and is_number(right)):
+            return compare(left, right)
         if isinstance(left, str) and isinstance(right, str):
             return compare(left.casefold(), right.casefold())
         return None

@@ -9,36 +9,9 @@ import { sparkPath } from '../../ui/parts';
 import { endText } from '../../status/endNotices';
 import { grouped, knownFigures, matches, RunsModel } from '../model';
 import { figures, when, why } from '../row';
+import { row } from './runRow';
 
 const trans = nullTranslator.load('llmops');
-
-function row(run_id: string, more: Partial<RunRow> = {}): RunRow {
-  return {
-    run_id,
-    name: 'lora',
-    title: '',
-    starred: false,
-    cluster: 'local',
-    created_s: 100,
-    state: 'RUNNING',
-    attempt: 1,
-    reason: '',
-    message: '',
-    remedy: '',
-    progress: null,
-    fraction: null,
-    eta_s: null,
-    figures: [],
-    curve: [],
-    curve_label: '',
-    hidden: false,
-    kind: 'toy',
-    actions: ['stop'],
-    parent: null,
-    submission_id: null,
-    ...more
-  } as RunRow;
-}
 
 function figure(label: string, text: string, listed: boolean): FigureValue {
   return { key: label, label, text, listed } as FigureValue;

@@ -4,34 +4,10 @@ import { flushSync } from 'react-dom';
 import { createRoot } from 'react-dom/client';
 import { describe, expect, it, vi } from 'vitest';
 
-import { RunRow } from '../../wire';
 import { IRowProps, Row } from '../row';
+import { row } from './runRow';
 
-const RUN: RunRow = {
-  run_id: 'lora-1',
-  name: 'lora',
-  title: '',
-  differs: '',
-  starred: false,
-  cluster: 'local',
-  created_s: 100,
-  state: 'RUNNING',
-  attempt: 1,
-  reason: '',
-  message: '',
-  remedy: '',
-  progress: null,
-  fraction: null,
-  eta_s: null,
-  figures: [],
-  curve: [],
-  curve_label: '',
-  hidden: false,
-  kind: 'toy',
-  actions: ['stop'],
-  parent: null,
-  submission_id: null
-} as unknown as RunRow;
+const RUN = row('lora-1');
 
 describe('Row', () => {
   it('is drawn again only if something of it has changed', () => {

@@ -136,11 +136,7 @@ class Reconciler:
             ("rolebindings", "role binding", access.binding(cluster)),
         ):
             path = f"{access.RBAC}/namespaces/{cluster['metadata']['namespace']}/{plural}"
-            try:
-                await self._api.get(f"{path}/{body['metadata']['name']}")
-            except ApiError as error:
-                if error.code != 404:
-                    raise
+            if not await self._exists(f"{path}/{body['metadata']['name']}"):
                 await self._create_access(cluster, path, body, what)
 
     async def _create_access(self, cluster: Obj, path: str, body: Obj, what: str) -> None:
@@ -157,12 +153,17 @@ class Reconciler:
             return
         secret = pods_of.token_secret(cluster, b64encode(secrets.token_bytes(32)).decode())
         path = f"/api/v1/namespaces/{cluster['metadata']['namespace']}/secrets"
+        if not await self._exists(f"{path}/{secret['metadata']['name']}"):
+            await self._api.create(path, secret)
+
+    async def _exists(self, path: str) -> bool:
         try:
-            await self._api.get(f"{path}/{secret['metadata']['name']}")
+            await self._api.get(path)
         except ApiError as error:
             if error.code != 404:
                 raise
-            await self._api.create(path, secret)
+            return False
+        return True
 
     async def _service(self, cluster: Obj) -> None:
         if self._find_service(cluster) is not None:
