@@ -134,6 +134,8 @@ def test_without_the_feature_gate_another_size_replaces_the_head(scope: KubeScop
         not in scope.cluster("queued")["spec"]["headGroupSpec"]["template"]["spec"]
     )
     scale(scope, 3)
+    # KubeRay may have made the other workers ready before Kueue suspends the cluster.
+    scope.until(lambda: any(pod["metadata"]["uid"] != uid for pod in scope.pods("-head-")))
     scope.until(lambda: scope.status("queued").get("readyWorkerReplicas") == 3)
     scope.until(lambda: scope.status("queued").get("state") == "ready")
     assert head(scope) != uid
