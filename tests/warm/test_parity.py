@@ -59,7 +59,7 @@ def test_words_come_in_the_same_order(
 
 
 CIRCUMSTANCES = """
-import json, os, resource, signal, sys, threading
+import gc, json, os, resource, signal, sys, threading
 status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
 kept = ("SigBlk", "SigIgn", "SigCgt", "Umask", "Threads", "Cpus_allowed", "Uid", "NoNewPrivs")
 env = {k: v for k, v in os.environ.items() if not k.startswith("LLMOPS_WARM")}
@@ -75,7 +75,7 @@ print(json.dumps({
     "fds": sorted(int(n) for n in os.listdir("/proc/self/fd")),
     "active": threading.active_count(), "main": threading.current_thread().name,
     "interpreter": [sys.prefix, sys.executable, sys.flags.isolated, sys.dont_write_bytecode],
-    "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+    "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), "garbage": gc.isenabled(),
 }, default=str))
 """
 

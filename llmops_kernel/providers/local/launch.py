@@ -38,6 +38,8 @@ _MAX_STORE_BYTES = 512 * 1024**2
 _MIN_STORE_BYTES = 75 * 1024**2  # Ray refuses less.
 _NEEDED_DISK_BYTES = 500 * 1024**2
 
+HEAD_MODULE = "llmops_kernel.providers.local.head"
+
 # Popen objects of the heads started here, so that none is collected (with a warning) while its
 # head lives, and none stays a zombie after it died.
 _started: list[subprocess.Popen[bytes]] = []
@@ -148,7 +150,7 @@ def small_shm(template: ClusterTemplate) -> str:
 
 def command(record: HeadRecord, template: ClusterTemplate) -> list[str]:
     line = [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        *(sys.executable, "-m", HEAD_MODULE, "start", "--head", "--block"),
         "--node-ip-address=127.0.0.1",
         # 0 lets each server bind a port that is free: no race, no clash with another Ray.
         *("--port=0", "--dashboard-agent-listen-port=0"),

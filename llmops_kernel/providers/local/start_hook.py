@@ -10,6 +10,9 @@ from functools import partial
 from typing import Any
 
 from llmops_kernel.warm import start_hook as warm
+from llmops_kernel.warm.launcher import DIR_ENV_VAR
+
+_NICENESS = 15  # Of Ray's own workers too, so a busy node leaves the monitors a share.
 
 
 def configure(params: Any, head: bool) -> None:
@@ -22,7 +25,8 @@ def configure(params: Any, head: bool) -> None:
     assert head
     params.ray_client_server_port = None
     overlap(Node)
-    warm.configure(params, head)
+    if os.environ.get(DIR_ENV_VAR):
+        warm.use_launcher(params)  # `head` has started the keeper.
     # What the cluster runs may start a Ray of its own, which is none of our business.
     os.environ.pop("RAY_START_HOOK", None)
 
@@ -62,6 +66,9 @@ def _put_off_monitors(node_type: Any) -> None:
     monitors = [node_type.start_monitor, node_type.start_log_monitor]
 
     def start_monitors(node: Any) -> None:
+        # Of this thread, and of the processes that it starts: they import Ray while the fork server
+        # imports too, for which the first submission waits.
+        os.setpriority(os.PRIO_PROCESS, 0, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
         for start in monitors:
             start(node)
 

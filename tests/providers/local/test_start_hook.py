@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import wait
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ def node_type(*, broken: frozenset[str] = frozenset(), gcs: threading.Event | No
         def __init__(self) -> None:
             self._ray_params = SimpleNamespace(dashboard_host="127.0.0.1", dashboard_port=8265)
             self._webui_url: str | None = None
-            self.done, self.dead = [], []
+            self.done, self.dead, self.niceness = [], [], {}
             self.has_raylet = threading.Event()
             self.start_monitor()
             self.start_api_server(include_dashboard=True, raise_on_failure=True)
@@ -29,6 +30,7 @@ def node_type(*, broken: frozenset[str] = frozenset(), gcs: threading.Event | No
             if name in broken:
                 raise RuntimeError(f"{name} is broken")
             self.done.append(name)
+            self.niceness[name] = os.getpriority(os.PRIO_PROCESS, 0)
 
         def start_monitor(self) -> None:
             assert gcs is None or gcs.wait(30)  # Ray asks it whether the autoscaler is the new one.
@@ -63,6 +65,16 @@ def test_the_raylet_does_not_wait_for_the_dashboard() -> None:
     assert started.done[2:] == ["monitor", "log monitor"]
     assert started.dead_processes() == []
     assert len(started.done) == 4
+
+
+def test_monitors_give_way_to_the_imports_of_the_fork_server() -> None:
+    node = node_type()
+    overlap(node)
+    started = node()
+    assert started.dead_processes() == []
+    wait([started.monitors_start], timeout=30)
+    assert started.niceness["monitor"] == started.niceness["log monitor"] >= 15
+    assert started.niceness["raylet"] == os.getpriority(os.PRIO_PROCESS, 0) < 15
 
 
 def test_a_gcs_that_dies_before_the_monitors_start_is_noticed() -> None:
