@@ -239,7 +239,7 @@ class Run:
         lines = LogLines(now_s=time.time(), every_s=every_s, only_news=not line.moves)
         try:
             with self.follower() as source:
-                for _ in source.follow(timeout_s=timeout_s):
+                for _ in source.follow(interval_s=0.2, timeout_s=timeout_s):
                     due = lines.line(source.view, now_s=time.time())
                     if text := one_line(source.view) if source.is_over else due:
                         line.show(f"{self.id}: {text}")

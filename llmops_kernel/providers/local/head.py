@@ -11,7 +11,6 @@ import runpy
 
 from llmops_kernel.warm import start_hook
 
-
 # Ray 2.60 sets it when it is imported, so workers have it; a fork server without it refuses them.
 SET_BY_RAY = {"RAY_CLIENT_MODE": "0"}
 

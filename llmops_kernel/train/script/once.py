@@ -26,8 +26,9 @@ from llmops_kernel.train.script.ray_job import add_metadata
 _POLL_S = 0.02
 _SETTINGS = {
     # Read by Ray Train in the script: how often its controller looks whether workers have ended.
-    # With Ray's default of 2 s a run ends up to 2 s after its last step.
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    # It needs two looks, so with Ray's default of 2 s a run ends up to 4 s after its last step. A
+    # look is one call to each worker.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
 }
 
 

@@ -59,7 +59,7 @@ def test_a_script_that_reports_nothing(script_run: ScriptRun) -> None:
     assert script_run.events("step") == []
 
 
-def test_ray_train_in_a_script_looks_for_ended_workers_twice_a_second(
+def test_ray_train_in_a_script_looks_for_ended_workers_four_times_a_second(
     script_run: ScriptRun,
 ) -> None:
     script_run.write(
@@ -71,7 +71,7 @@ def test_ray_train_in_a_script_looks_for_ended_workers_twice_a_second(
         """
     )
     assert script_run.run() == 0
-    assert "every 0.5 s" in script_run.output
+    assert "every 0.25 s" in script_run.output
 
 
 def test_an_exception_is_a_failure_with_the_users_line(script_run: ScriptRun) -> None:
