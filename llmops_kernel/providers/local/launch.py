@@ -38,7 +38,7 @@ _MAX_STORE_BYTES = 512 * 1024**2
 _MIN_STORE_BYTES = 75 * 1024**2  # Ray refuses less.
 _NEEDED_DISK_BYTES = 500 * 1024**2
 
-HEAD_MODULE = "llmops_kernel.providers.local.head"
+HEAD_MODULE = "llmops_kernel.providers.local.start_hook"
 
 # Popen objects of the heads started here, so that none is collected (with a warning) while its
 # head lives, and none stays a zombie after it died.
@@ -243,7 +243,7 @@ def _ray_settings(folder: ClusterFolder, template: ClusterTemplate) -> dict[str,
     return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(folder.token),
-        "RAY_START_HOOK": "llmops_kernel.providers.local.start_hook.configure",
+        "RAY_START_HOOK": f"{HEAD_MODULE}.configure",
         # Without it Ray on Linux replaces 127.0.0.1 by the address of a network card and
         # listens on all of them.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

@@ -1,8 +1,13 @@
-"""Runs inside `ray start` (RAY_START_HOOK), before anything has started."""
+"""The process of a local head: `python -m llmops_kernel.providers.local.start_hook start --head`.
+
+It is `ray start`, with a part before it (`main`) and one inside it, before anything has started
+(`configure`, named by RAY_START_HOOK).
+"""
 
 from __future__ import annotations
 
 import os
+import runpy
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -13,6 +18,16 @@ from llmops_kernel.warm import start_hook as warm
 from llmops_kernel.warm.launcher import DIR_ENV_VAR
 
 _NICENESS = 15  # Of Ray's own workers too, so a busy node leaves the monitors a share.
+
+# Ray 2.60 sets it when it is imported, so workers have it; a fork server without it refuses them.
+SET_BY_RAY = {"RAY_CLIENT_MODE": "0"}
+
+
+def main() -> None:
+    """Begin with the fork server: `ray start` imports Ray for half a second before its hook."""
+    os.environ.update(SET_BY_RAY)
+    warm.begin()
+    runpy.run_module("ray.scripts.scripts", run_name="__main__", alter_sys=True)
 
 
 def configure(params: Any, head: bool) -> None:
@@ -26,7 +41,7 @@ def configure(params: Any, head: bool) -> None:
     params.ray_client_server_port = None
     overlap(Node)
     if os.environ.get(DIR_ENV_VAR):
-        warm.use_launcher(params)  # `head` has started the keeper.
+        warm.use_launcher(params)  # `main` has started the keeper.
     # What the cluster runs may start a Ray of its own, which is none of our business.
     os.environ.pop("RAY_START_HOOK", None)
 
@@ -109,3 +124,7 @@ def _in_thread(start: Callable[[], None]) -> Future[None]:
 
     threading.Thread(target=run, name="llmops-start", daemon=True).start()
     return done
+
+
+if __name__ == "__main__":
+    main()

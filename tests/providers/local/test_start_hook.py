@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import wait
 from types import SimpleNamespace
@@ -10,16 +13,25 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.providers.local import start_hook
 from llmops_kernel.providers.local.start_hook import overlap
+
+_PARAMS = SimpleNamespace(dashboard_host="127.0.0.1", dashboard_port=8265)
+_PROGRAM = """\
+import json, os
+before = dict(os.environ)
+import ray.scripts.scripts
+print(json.dumps({name: value for name, value in os.environ.items() if before.get(name) != value}))
+"""
 
 
 def node_type(*, broken: frozenset[str] = frozenset(), gcs: threading.Event | None = None) -> Any:
     """A class with the methods of Ray's that are changed; the dashboard waits for the raylet."""
 
     class Node:
+        _ray_params, _webui_url = _PARAMS, ""
+
         def __init__(self) -> None:
-            self._ray_params = SimpleNamespace(dashboard_host="127.0.0.1", dashboard_port=8265)
-            self._webui_url: str | None = None
             self.done, self.dead, self.niceness = [], [], {}
             self.has_raylet = threading.Event()
             self.start_monitor()
@@ -33,7 +45,7 @@ def node_type(*, broken: frozenset[str] = frozenset(), gcs: threading.Event | No
             self.niceness[name] = os.getpriority(os.PRIO_PROCESS, 0)
 
         def start_monitor(self) -> None:
-            assert gcs is None or gcs.wait(30)  # Ray asks it whether the autoscaler is the new one.
+            assert gcs is None or gcs.wait(30)  # Ray asks it which autoscaler is on.
             self._start("monitor")
 
         def start_log_monitor(self) -> None:
@@ -73,8 +85,9 @@ def test_monitors_give_way_to_the_imports_of_the_fork_server() -> None:
     started = node()
     assert started.dead_processes() == []
     wait([started.monitors_start], timeout=30)
-    assert started.niceness["monitor"] == started.niceness["log monitor"] >= 15
-    assert started.niceness["raylet"] == os.getpriority(os.PRIO_PROCESS, 0) < 15
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert started.niceness["monitor"] == started.niceness["log monitor"] == max(15, own)
+    assert started.niceness["raylet"] == own
 
 
 def test_a_gcs_that_dies_before_the_monitors_start_is_noticed() -> None:
@@ -111,3 +124,22 @@ def test_ray_has_what_is_changed() -> None:
 
     names = ["start_api_server", "start_ray_processes", "start_monitor", "start_log_monitor"]
     assert all(callable(getattr(Node, name)) for name in [*names, "dead_processes"])
+
+
+def test_a_head_sets_what_ray_sets_when_it_is_imported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True, env={}
+    )
+    assert json.loads(done.stdout) == start_hook.SET_BY_RAY
+
+
+def test_a_head_is_ray_start() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", start_hook.__name__, "start", "--no-such-option"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "start" in done.stderr.splitlines()[0]
+    assert "--no-such-option" in done.stderr

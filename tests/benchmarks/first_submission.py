@@ -1,0 +1,82 @@
+"""`up`, and submissions as soon as it has returned: one after another, in a new home each round.
+
+    python -m tests.benchmarks.first_submission --rounds 5
+
+Prints the seconds until the cluster is up, and of each submission until the end of its first step.
+The first one waits for the fork server, which still imports. For two commits in turn, run it in a
+checkout of each with PYTHONPATH set to it. Needs a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import llmops_kernel as llmops
+from llmops_kernel.services.bench.presets import preset_named, write_workspace
+from llmops_kernel.store.paths import HOME_ENV_VAR
+from llmops_kernel.warm.files import WarmFolder
+from llmops_kernel.warm.launcher import DIR_ENV_VAR
+
+_IMPORTS = "imports of the fork server"
+
+
+def one_round(folder: Path, *, preset: str, submissions: int) -> dict[str, float]:
+    """Return seconds: of `up`, of each submission to its first step, of the imports."""
+    os.environ[HOME_ENV_VAR] = str(folder / "home")
+    workspace = folder / "workspace"
+    workspace.mkdir()
+    config = write_workspace(preset_named(preset), workspace)
+    begun_s = time.time()
+    cluster = llmops.up("local")
+    found = {"up": time.time() - begun_s}
+    try:
+        for number in range(1, submissions + 1):
+            run = cluster.submit(config, workspace=workspace)
+            run.wait()
+            seconds = run.view.submit_to_first_step_s
+            assert seconds is not None, run.logs()
+            found[f"submission {number}"] = float(seconds)
+        found |= _imports(begun_s)
+    finally:
+        cluster.down()
+    return found
+
+
+def _imports(since_s: float) -> dict[str, float]:
+    """Return how long the newest fork server of this user imported."""
+    reports = [
+        WarmFolder(path.parent).read_report()
+        for path in Path(f"/tmp/llmops-{os.getuid()}").glob("*/warm/report.json")
+        if path.stat().st_mtime > since_s
+    ]
+    return {_IMPORTS: float(reports[0]["took_s"])} if reports else {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--preset", default="tiny")
+    parser.add_argument("--submissions", type=int, default=3)
+    asked = parser.parse_args()
+    os.environ.pop(DIR_ENV_VAR, None)
+    rounds = []
+    for number in range(1, asked.rounds + 1):
+        with tempfile.TemporaryDirectory(prefix="llmops-first-") as folder:
+            found = one_round(Path(folder), preset=asked.preset, submissions=asked.submissions)
+        rounds.append(found)
+        shown = ", ".join(f"{name} {seconds:.2f}" for name, seconds in found.items())
+        print(f"{number}: {shown}", flush=True)
+    for name in rounds[0]:
+        values = sorted(found[name] for found in rounds if name in found)
+        print(f"{name}: {statistics.median(values):.2f} s ({values[0]:.2f} - {values[-1]:.2f})")
+    both = statistics.median(found["up"] + found["submission 1"] for found in rounds)
+    print(f"up and the first submission together: {both:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
