@@ -29,11 +29,10 @@ def node_type(*, broken: frozenset[str] = frozenset(), gcs: threading.Event | No
     """A class with the methods of Ray's that are changed; the dashboard waits for the raylet."""
 
     class Node:
-        _ray_params, _webui_url = _PARAMS, ""
+        _ray_params, _webui_url, has_raylet = _PARAMS, "", threading.Event()
 
         def __init__(self) -> None:
             self.done, self.dead, self.niceness = [], [], {}
-            self.has_raylet = threading.Event()
             self.start_monitor()
             self.start_api_server(include_dashboard=True, raise_on_failure=True)
             self.start_ray_processes()
