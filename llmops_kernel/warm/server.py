@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
-import gc
 import marshal
 import os
 import select
@@ -23,7 +22,7 @@ from llmops_kernel.warm import child, files
 from llmops_kernel.warm.env_reads import Recording
 from llmops_kernel.warm.launcher import GREETING
 from llmops_kernel.warm.plan import Base, Plan, RefusedError, plan
-from llmops_kernel.warm.preload import preload
+from llmops_kernel.warm.preload import preload, without_collections
 
 _LONGEST_REQUEST = 64 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
@@ -341,16 +340,13 @@ def main(arguments: list[str]) -> int:
     began_s = time.time()
     niceness = _give_way()
     base = Base.of_this_process()
-    gc.disable()  # Imports make little garbage; looking for it takes a third of their time.
-    with Recording() as recording:
+    with Recording() as recording, without_collections():
         loaded = preload(arguments[1:])
     _take_share(niceness)
     if "ray" in loaded["missing"] and "ray" in sys.modules:
         # This build cannot be forked from; everything but Ray still can.
         others = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]
         os.execv(sys.executable, [sys.executable, "-m", _NAME, arguments[0], *others])
-    gc.freeze()  # Without this, the first collection in each child would copy every page.
-    gc.enable()
     base = base.after_preload(recording.reads())
     server = Server(folder, base)
     folder.write_report(loaded | {"pid": os.getpid(), "took_s": time.time() - began_s})

@@ -43,3 +43,37 @@ def test_bitsandbytes_is_imported_for_qlora_only() -> None:
     )
     assert found.returncode == 0, found.stderr[-2000:]
     assert "found when it is wanted: True" in found.stdout
+
+
+COLLECTIONS = """\
+import gc
+from llmops_kernel.warm.preload import without_collections
+
+class Cycle:
+    def __init__(self): self.own = self
+
+seen = []
+gc.callbacks.append(lambda phase, info: seen.append(phase))
+try:
+    with without_collections():
+        kept = [Cycle() for _ in range(50_000)]
+        raise ImportError("broken")
+except ImportError:
+    assert not seen and gc.isenabled()
+assert gc.get_freeze_count() > 50_000
+assert gc.collect(0) == 0  # The first search does not begin with what was imported.
+Cycle()
+assert gc.collect() >= 1  # What comes later is found as ever.
+
+gc.disable()
+with without_collections():
+    assert not gc.isenabled()
+assert not gc.isenabled()
+"""
+
+
+def test_no_garbage_is_looked_for_while_modules_are_imported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTIONS], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

@@ -20,6 +20,7 @@ from llmops_kernel.driver.report import DriverReport, print_traceback
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.requirements import check_device, check_packages
+from llmops_kernel.warm.preload import without_collections
 
 # Read by Ray Train in this process and its controller. A lost worker is seen in half a second
 # instead of two; workers may wait ten minutes for a busy cluster; and the workers stay in the
@@ -49,7 +50,8 @@ class Driver:
         for name, value in _RAY_TRAIN_SETTINGS.items():
             os.environ.setdefault(name, value)
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
-        import ray
+        with without_collections():
+            import ray
 
         ray.init(log_to_driver=True, configure_logging=False)
         self._room = room_of(self._spec)
@@ -111,12 +113,13 @@ class Driver:
         return self._ended()
 
     def _trainer(self, config: TrainingConfig) -> Any:
-        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        with without_collections():
+            from ray.train import FailureConfig, RunConfig, ScalingConfig
 
-        from llmops_kernel.train.ray.context import run_folder
-        from llmops_kernel.train.ray.resources import resources
-        from llmops_kernel.train.ray.trainer import make_trainer
-        from llmops_kernel.train.ray.worker import run_worker
+            from llmops_kernel.train.ray.context import run_folder
+            from llmops_kernel.train.ray.resources import resources
+            from llmops_kernel.train.ray.trainer import make_trainer
+            from llmops_kernel.train.ray.worker import run_worker
 
         wanted = resources(config, self._room)
         check_device(config, use_gpu=wanted.use_gpu)

@@ -14,7 +14,7 @@ from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.failures import describe
 from llmops_kernel.train.ray.context import worker_context
-from llmops_kernel.warm.preload import without_bitsandbytes
+from llmops_kernel.warm.preload import without_bitsandbytes, without_collections
 from llmops_kernel.warm.start_report import start_report
 
 
@@ -30,7 +30,7 @@ def run_worker(payload: dict[str, Any]) -> None:
         config = TrainingConfig.model_validate(spec.config)
         # A cold process imports PEFT here, which would import bitsandbytes and all that it says.
         hidden = nullcontext() if config.method.needs else without_bitsandbytes()
-        with context.phase("imports"), hidden:
+        with context.phase("imports"), hidden, without_collections():
             from llmops_kernel.train import loop
         outcome = loop.train(config, context)
         result = {"last_step": outcome.last_step, "stopped": outcome.stopped}
