@@ -23,25 +23,25 @@ def configure(params: Any, head: bool) -> None:
     `params` is ray._private.parameter.RayParams. Without LLMOPS_WARM_DIR nothing is done.
     """
     del head  # Every node has its own.
-    if begin():
-        use_launcher(params)
+    begin()
+    use_launcher(params)
 
 
-def begin() -> bool:
-    """Start the keeper; return False without LLMOPS_WARM_DIR, when nothing is done."""
+def begin() -> None:
+    """Start the keeper. Without LLMOPS_WARM_DIR nothing is done."""
     root = os.environ.get(DIR_ENV_VAR)
     if not root:
-        return False
+        return
     folder = WarmFolder(Path(root))
     folder.create()
     write_python(folder)
     start_keeper(folder)
-    return True
 
 
 def use_launcher(params: Any) -> None:
-    """Put the launcher in the worker command. `params` is ray._private.parameter.RayParams."""
-    params.setup_worker_path = str(_LAUNCHER)
+    """Put the launcher in the worker command. Without LLMOPS_WARM_DIR nothing is done."""
+    if os.environ.get(DIR_ENV_VAR):
+        params.setup_worker_path = str(_LAUNCHER)
 
 
 def write_python(folder: WarmFolder) -> None:

@@ -20,7 +20,6 @@ import llmops_kernel as llmops
 from llmops_kernel.services.bench.presets import preset_named, write_workspace
 from llmops_kernel.store.paths import HOME_ENV_VAR
 from llmops_kernel.warm.files import WarmFolder
-from llmops_kernel.warm.launcher import DIR_ENV_VAR
 
 _IMPORTS = "imports of the fork server"
 
@@ -63,7 +62,6 @@ def main() -> None:
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--submissions", type=int, default=3)
     asked = parser.parse_args()
-    os.environ.pop(DIR_ENV_VAR, None)
     rounds = []
     for number in range(1, asked.rounds + 1):
         with tempfile.TemporaryDirectory(prefix="llmops-first-") as folder:

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from llmops_kernel.warm import start_hook as warm
-from llmops_kernel.warm.launcher import DIR_ENV_VAR
 
 _NICENESS = 15  # Of Ray's own workers too, so a busy node leaves the monitors a share.
 
@@ -40,8 +39,7 @@ def configure(params: Any, head: bool) -> None:
     assert head
     params.ray_client_server_port = None
     overlap(Node)
-    if os.environ.get(DIR_ENV_VAR):
-        warm.use_launcher(params)  # `main` has started the keeper.
+    warm.use_launcher(params)  # `main` has started the keeper.
     # What the cluster runs may start a Ray of its own, which is none of our business.
     os.environ.pop("RAY_START_HOOK", None)
 
