@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
+import inspect
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from llmops_kernel.warm import ray_identity
+
+MUON = "deepspeed.runtime.zero.muon.muon_optimizer"
+"""Imported by every engine with ZeRO. Its three decorators import torch's whole compiler."""
 
 # Full names, as a run imports them: a package's own __init__ is often lazy.
 DEFAULT_MODULES = (
@@ -70,8 +75,7 @@ DEFAULT_MODULES = (
     "deepspeed.ops.op_builder.all_ops",
     "deepspeed.module_inject.auto_ep_layer",
     "torch.profiler._cupti_monitor",
-    # Imported by every engine with ZeRO, together with torch's whole compiler: 2.3 s.
-    "deepspeed.runtime.zero.muon.muon_optimizer",
+    MUON,
     "deepspeed.comm.mori",
     "ray.train.torch",
     "ray.tune",
@@ -105,7 +109,8 @@ def preload(modules: list[str]) -> dict[str, Any]:
             try:
                 if name == "ray":
                     ray_identity.load()
-                importlib.import_module(name)
+                with without_compiler() if name == MUON else contextlib.nullcontext():
+                    importlib.import_module(name)
             except Exception as error:
                 missing[name] = f"{type(error).__name__}: {error}"[:300]
             else:
@@ -154,6 +159,53 @@ def without_bitsandbytes() -> Iterator[None]:
     finally:
         del sys.modules["bitsandbytes"]
         _forget_whether_it_is_installed()
+
+
+@contextlib.contextmanager
+def without_compiler() -> Iterator[None]:
+    """Have functions that an imported module decorates with `torch.compile` decorated later.
+
+    They are when the first of them is called, and compiled then as ever. Decorating imports
+    `torch._inductor`: 0.5 s and 40 MiB, which a run that calls none of them does not need.
+    """
+    torch: Any = importlib.import_module("torch")
+    decorate = torch.compile
+    waiting: list[Callable[[], object]] = []
+    torch.compile = functools.partial(_decorate_later, waiting, decorate)
+    try:
+        yield
+    finally:
+        torch.compile = decorate
+
+
+def _decorate_later(
+    waiting: list[Callable[[], object]],
+    decorate: Callable[..., Any],
+    function: Any = None,
+    **options: Any,
+) -> Any:
+    """Take the place of `torch.compile(function, **options)`, also as a decorator factory."""
+    if function is None:
+        return functools.partial(_decorate_later, waiting, decorate, **options)
+    if not inspect.isfunction(function):
+        return decorate(function, **options)
+
+    @functools.cache
+    def decorated() -> Any:
+        made = decorate(function, **options)
+        # One that calls another must find it decorated: its code is what the compiler reads.
+        if function.__globals__.get(function.__name__) is call:
+            function.__globals__[function.__name__] = made
+        return made
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for other in waiting:
+            other()
+        return decorated()(*args, **kwargs)
+
+    waiting.append(decorated)
+    return call
 
 
 def _forget_whether_it_is_installed() -> None:

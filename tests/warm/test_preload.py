@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -77,3 +78,78 @@ def test_no_garbage_is_looked_for_while_modules_are_imported() -> None:
         [sys.executable, "-c", COLLECTIONS], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+MUON = """\
+import hashlib, importlib, json, sys
+import torch
+from llmops_kernel.warm.preload import MUON, preload
+
+before = torch.compile
+if sys.argv[1] == "later":
+    assert not preload(["deepspeed", MUON])["missing"]
+    assert torch.compile is before
+    assert "torch._inductor.compile_fx" not in sys.modules, "the compiler was imported in advance"
+importlib.import_module(MUON)
+from deepspeed.runtime.zero.muon import muon_optimizer, original_muon
+
+torch.manual_seed(5)
+update = muon_optimizer.muon_update(torch.randn(8, 16), torch.zeros(8, 16))
+from torch._dynamo.utils import counters
+
+names = [name for name, value in vars(original_muon).items()
+         if hasattr(value, "_torchdynamo_orig_callable") and not name.startswith("__")]
+print(json.dumps({
+    "update": hashlib.sha256(update.float().numpy().tobytes()).hexdigest(),
+    "graphs": counters["stats"]["unique_graphs"],
+    "breaks": sum(counters["graph_break"].values()),
+    "decorated": sorted(names),
+}))
+"""
+
+DECORATORS = """\
+import torch
+from llmops_kernel.warm.preload import without_compiler
+
+def double(x): return x * 2
+try:
+    with without_compiler():
+        plain, factory = torch.compile(double), torch.compile(backend="eager", fullgraph=True)
+        made = factory(double)
+        layer = torch.compile(torch.nn.Linear(2, 2), backend="eager")
+        raise ImportError("broken")
+except ImportError:
+    pass
+assert made.__name__ == "double"
+assert type(layer).__name__ == "OptimizedModule"  # No function: decorated at once.
+assert torch.equal(made(torch.ones(3)), torch.full((3,), 2.0))
+from torch._dynamo.utils import counters
+assert counters["stats"]["unique_graphs"] == 1
+assert hasattr(torch.compile(double), "_torchdynamo_orig_callable")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.beside
+@pytest.mark.timeout(300)
+def test_muon_is_compiled_as_ever_when_it_is_first_called() -> None:
+    """DeepSpeed decorates it when it is imported, which would import the compiler each time."""
+    at_once, later = (json.loads(_output(MUON, when)) for when in ("at once", "later"))
+    assert later == at_once
+    assert later["graphs"] >= 1
+    assert len(later["decorated"]) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.beside
+@pytest.mark.timeout(300)
+def test_each_way_to_decorate_with_the_compiler() -> None:
+    assert _output(DECORATORS) == ""
+
+
+def _output(program: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()[-1] if done.stdout else ""

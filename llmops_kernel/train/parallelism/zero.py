@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import torch.distributed as dist
@@ -11,6 +13,7 @@ from llmops_kernel.config.models.parallelism import Zero3Strategy, ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.train.collectives import is_group
 from llmops_kernel.train.parallelism.strategy import wrapped
+from llmops_kernel.warm.preload import MUON, without_compiler
 
 _NAME = "DeepSpeedEngine"
 
@@ -86,6 +89,8 @@ def join(arguments: Any) -> None:
     Accelerate does not on a CPU, and ZeRO-3 would assume a world size of 1 when it shards the
     weights while loading them.
     """
+    with without_compiler(), suppress(ImportError):  # Not in every DeepSpeed.
+        import_module(MUON)
     if is_group():
         import deepspeed
 
