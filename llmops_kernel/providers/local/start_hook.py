@@ -18,6 +18,8 @@ from llmops_kernel.warm import start_hook as warm
 
 _NICENESS = 15  # Of Ray's own workers too, so a busy node leaves the monitors a share.
 
+_AUTOSCALER_S = 5
+
 # Ray 2.60 sets it when it is imported, so workers have it; a fork server without it refuses them.
 SET_BY_RAY = {"RAY_CLIENT_MODE": "0"}
 
@@ -74,16 +76,19 @@ def overlap(node_type: Any) -> None:
 
 
 def _put_off_monitors(node_type: Any) -> None:
-    """Start them when `ray start` first asks for dead processes, a second after it is ready."""
-    look = node_type.dead_processes
-    monitors = [node_type.start_monitor, node_type.start_log_monitor]
+    """Start them when `ray start` asks for dead processes, each second once it is ready.
 
-    def start_monitors(node: Any) -> None:
-        # Of this thread, and of the processes that it starts: they import Ray while the fork server
-        # imports too, for which the first submission waits.
+    The log monitor at the first time: what workers print before it has looked is lost. The
+    autoscaler's, which has nothing to scale here, later: both import Ray, and the first submission
+    needs the cores.
+    """
+    look = node_type.dead_processes
+    waiting = [node_type.start_log_monitor, *[None] * _AUTOSCALER_S, node_type.start_monitor]
+
+    def start(node: Any, begin: Callable[[Any], None]) -> None:
+        # Of this thread, and of the process that it starts.
         os.setpriority(os.PRIO_PROCESS, 0, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
-        for start in monitors:
-            start(node)
+        begin(node)
 
     def dead(node: Any) -> Any:
         try:
@@ -92,15 +97,17 @@ def _put_off_monitors(node_type: Any) -> None:
             found = look(node)
         if found:
             return found
-        if node.monitors_start is None:
+        for begun in node.monitors_begun:
+            if begun.done():
+                begun.result()  # Raises what `ray start` would have raised.
+        begin = waiting.pop(0) if waiting else None
+        if begin is not None:
             # Not in this thread: Ray asks the GCS first, which may just have died, and this thread
             # is the one that notices and ends the head.
-            node.monitors_start = _in_thread(partial(start_monitors, node))
-        elif node.monitors_start.done():
-            node.monitors_start.result()  # Raises what `ray start` would have raised.
+            node.monitors_begun.append(_in_thread(partial(start, node, begin)))
         return found
 
-    node_type.monitors_start = None
+    node_type.monitors_begun = []
     node_type.start_monitor = node_type.start_log_monitor = lambda node: None
     node_type.dead_processes = dead
 

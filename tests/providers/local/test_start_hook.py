@@ -66,24 +66,37 @@ def node_type(*, broken: frozenset[str] = frozenset(), gcs: threading.Event | No
     return Node
 
 
+def look(started: Any, *, times: int) -> None:
+    """What `ray start` does each second; here at once, waiting for what it has begun."""
+    for _ in range(times):
+        assert started.dead_processes() == []
+        wait(started.monitors_begun, timeout=30)
+
+
 def test_the_raylet_does_not_wait_for_the_dashboard() -> None:
     node = node_type()
     overlap(node)
     started = node()
     assert sorted(started.done) == ["dashboard", "raylet"]
-    assert started.dead_processes() == []
-    wait([started.monitors_start], timeout=30)
-    assert started.done[2:] == ["monitor", "log monitor"]
-    assert started.dead_processes() == []
-    assert len(started.done) == 4
+    look(started, times=1)
+    assert started.done[2:] == ["log monitor"]
+
+
+def test_the_monitor_that_scales_nothing_waits_for_the_first_submission() -> None:
+    node = node_type()
+    overlap(node)
+    started = node()
+    look(started, times=6)
+    assert started.done[2:] == ["log monitor"]
+    look(started, times=10)
+    assert started.done[2:] == ["log monitor", "monitor"]
 
 
 def test_monitors_give_way_to_the_imports_of_the_fork_server() -> None:
     node = node_type()
     overlap(node)
     started = node()
-    assert started.dead_processes() == []
-    wait([started.monitors_start], timeout=30)
+    look(started, times=7)
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert started.niceness["monitor"] == started.niceness["log monitor"] == max(15, own)
     assert started.niceness["raylet"] == own
@@ -94,19 +107,20 @@ def test_a_gcs_that_dies_before_the_monitors_start_is_noticed() -> None:
     node = node_type(gcs=gcs)
     overlap(node)
     started = node()
-    assert started.dead_processes() == []
+    for _ in range(7):
+        assert started.dead_processes() == []
     started.dead.append("gcs_server")
     assert started.dead_processes() == ["gcs_server"]
     gcs.set()
 
 
-def test_a_monitor_that_does_not_start_ends_the_head() -> None:
-    node = node_type(broken=frozenset({"monitor"}))
+@pytest.mark.parametrize(("name", "after"), [("log monitor", 1), ("monitor", 7)])
+def test_a_monitor_that_does_not_start_ends_the_head(name: str, after: int) -> None:
+    node = node_type(broken=frozenset({name}))
     overlap(node)
     started = node()
-    assert started.dead_processes() == []
-    wait([started.monitors_start], timeout=30)
-    with pytest.raises(RuntimeError, match="monitor is broken"):
+    look(started, times=after)
+    with pytest.raises(RuntimeError, match=f"{name} is broken"):
         started.dead_processes()
 
 
