@@ -16,6 +16,7 @@ from llmops_kernel.providers.local import launch
 from llmops_kernel.providers.local.logs import keep_logs
 from llmops_kernel.providers.local.processes import cluster_processes, stop_processes
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
+from llmops_kernel.store.package import carried
 
 STOP_GRACE_S: Final = 15.0
 _SOCKET_FOLDER: Final = "pymp-"
@@ -37,6 +38,7 @@ def clear(record: HeadRecord, folder: ClusterFolder) -> None:
             f" them with ps -l {pids}",
         )
     keep_logs(record, folder)
+    carried.keep(record.session, kept=record.kept_package)
     shutil.rmtree(record.temp_dir, ignore_errors=True)
 
 

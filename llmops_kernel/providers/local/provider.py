@@ -22,7 +22,7 @@ from llmops_kernel.errors import (
 )
 from llmops_kernel.providers.capabilities import require_possible
 from llmops_kernel.providers.dashboard.rest import Dashboard
-from llmops_kernel.providers.local import launch
+from llmops_kernel.providers.local import launch, start
 from llmops_kernel.providers.local.actions import preview_of
 from llmops_kernel.providers.local.cleanup import clear, end_processes
 from llmops_kernel.providers.local.compilation import announcement
@@ -40,7 +40,6 @@ from llmops_kernel.providers.local.record import (
     cluster_folder,
     cluster_names,
 )
-from llmops_kernel.providers.local.start import StartCutShort, wait_until_ready
 from llmops_kernel.providers.local.status import look
 from llmops_kernel.providers.protocol import (
     ActionPreview,
@@ -294,10 +293,10 @@ class LocalProvider(ClusterProvider):
         is_up = record.ray_address is not None
         timeout_s = _ANSWER_TIMEOUT_S if is_up else self._start_timeout_s
         try:
-            wait_until_ready(
+            start.wait_until_ready(
                 record, folder, connection=_connection(record, folder), timeout_s=timeout_s
             )
-        except StartCutShort:
+        except start.StartCutShort:
             if head_process(record) is None:
                 return False
             raise ClusterUnreachableError(
@@ -325,7 +324,7 @@ class LocalProvider(ClusterProvider):
             try:
                 self._start_once(record, template, folder=folder, report=report)
                 return
-            except StartCutShort as error:
+            except start.StartCutShort as error:
                 # The chosen port was taken in between, or Ray's own 30 s for its raylet were
                 # too short on a busy machine.
                 if last_try or not error.worth_another_try or template.dashboard_port:
@@ -352,14 +351,14 @@ class LocalProvider(ClusterProvider):
             )
             line = launch.command(record, template)
             record = launch.spawn(line, env, record=record, folder=folder)
-            wait_until_ready(
+            start.wait_for_start(
                 record,
                 folder,
                 connection=_connection(record, folder),
+                packages=self._home / "packages",
                 timeout_s=self._start_timeout_s,
                 report=report,
             )
-            folder.write_start(record)
             if later := announcement(record.template.get("warm") or {}):
                 report(later)
         except BaseException:

@@ -80,6 +80,11 @@ class HeadRecord(BaseModel):
         return self.temp_dir / self.known.session_name
 
     @property
+    def kept_package(self) -> Path:
+        """Return where the unpacked package waits for this user's next cluster on this host."""
+        return self.temp_dir.parent / "package"
+
+    @property
     def ray_address(self) -> str | None:
         """Return Ray's address; None until the start is over."""
         return self.known.ray_address if self.known else _written(self._address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 from llmops_kernel.errors import ClusterStartError
 from llmops_kernel.providers.dashboard.rest import Dashboard
@@ -12,6 +13,7 @@ from llmops_kernel.providers.local.logs import last_error, log_tail
 from llmops_kernel.providers.local.processes import head_process
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.providers.protocol import Connection, Progress
+from llmops_kernel.store.package import carried
 
 _PASSING = re.compile(r"bind|address already in use|timed out during startup|timed out", re.I)
 _POLL_S = 0.1
@@ -37,6 +39,23 @@ class StartCutShort(Exception):
             f"{self.reason}{said}{log}",
             remedy="see the lines above; `llmops doctor` checks ports, disk and versions",
         )
+
+
+def wait_for_start(
+    record: HeadRecord,
+    folder: ClusterFolder,
+    *,
+    connection: Connection,
+    packages: Path,
+    timeout_s: float,
+    report: Progress,
+) -> None:
+    """Wait for a head that this process has started; record its start. Raises StartCutShort."""
+    package = carried.find(packages, kept=record.kept_package)  # While the head starts.
+    wait_until_ready(record, folder, connection=connection, timeout_s=timeout_s, report=report)
+    if package is not None:
+        carried.hand_over(package, kept=record.kept_package, session=record.session)
+    folder.write_start(record)
 
 
 def wait_until_ready(

@@ -43,7 +43,12 @@ class Package:
 
     @property
     def name(self) -> str:
-        return f"_ray_pkg_{self.hash}.zip"
+        return f"{self.folder}.zip"
+
+    @property
+    def folder(self) -> str:
+        """What Ray names the folder that it unpacks it to."""
+        return f"_ray_pkg_{self.hash}"
 
     @property
     def uri(self) -> str:

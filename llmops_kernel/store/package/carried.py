@@ -1,0 +1,89 @@
+"""Our own package as Ray has unpacked it, carried from one cluster of this host to the next.
+
+Ray unpacks it for each cluster: 850 files, beside which Python then writes what it has compiled.
+That is up to a second of a first submission, as ext4 looks at each file that was removed in the
+last minutes, such as those of the cluster before, when it makes a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import zipfile
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.store.package.packages import Package, library
+
+_UNPACKED = Path("runtime_resources", "py_modules_files")
+"""Where Ray 2.60 unpacks `py_modules`, below a session's folder. One that is there it uses."""
+_COMPILED = "__pycache__"
+
+
+def keep(session: Path, *, kept: Path) -> None:
+    """Move the package out of a session whose processes have ended, in place of an older one."""
+    with suppress(OSError):
+        found = [path.parent for path in (session / _UNPACKED).glob("*/llmops_kernel")]
+        if not found:
+            return
+        newest = max(found, key=lambda path: path.stat().st_mtime)
+        kept.mkdir(mode=0o700, exist_ok=True)
+        for path in kept.iterdir():
+            if path.name != newest.name:
+                _remove(path)
+        newest.rename(kept / newest.name)  # Fails if another cluster has brought the same one.
+
+
+def find(packages: Path, *, kept: Path) -> Package | None:
+    """Return our package of today if exactly that is kept; remove another one.
+
+    `packages` are the packages of this home.
+    """
+    if not kept.is_dir():
+        return None
+    with suppress(LLMOpsError, OSError, zipfile.BadZipFile):
+        package = library(packages)
+        if _files(kept / package.folder) == _members(package.path):
+            return package
+    # An older version; or a cleaner of temporary files was at work, or a run.
+    with suppress(OSError):
+        _remove(kept)
+    return None
+
+
+def hand_over(package: Package, *, kept: Path, session: Path) -> None:
+    """Move it to where the session would unpack it. Without it, Ray does as ever."""
+    with suppress(OSError):
+        (kept / package.folder).rename(session / _UNPACKED / package.folder)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder so that nobody takes half of it meanwhile."""
+    gone = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _files(folder: Path) -> dict[str, tuple[int, int, bool]]:
+    """Return size, CRC-32 and whether it is executable of each file but compiled ones."""
+    found = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != _COMPILED]
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        for name in names + links:  # A link is no file of ours: reading a folder is an error.
+            path = Path(place, name)
+            data = path.read_bytes()
+            is_executable = bool(path.stat().st_mode & 0o100)
+            found[str(path.relative_to(folder))] = (len(data), zlib.crc32(data), is_executable)
+    return found
+
+
+def _members(archive: Path) -> dict[str, tuple[int, int, bool]]:
+    with zipfile.ZipFile(archive) as opened:
+        return {
+            info.filename: (info.file_size, info.CRC, bool(info.external_attr >> 16 & 0o100))
+            for info in opened.infolist()
+        }

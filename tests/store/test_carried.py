@@ -1,0 +1,166 @@
+"""Our unpacked package goes from one cluster of a host to the next, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llmops_kernel.config.models.cluster import ClusterTemplate
+from llmops_kernel.jobs.client import JobsClient
+from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.store.package.carried import find, hand_over, keep
+from llmops_kernel.store.package.packages import Package, library
+
+_UNPACKED = "runtime_resources/py_modules_files"
+_COMPILED = "llmops_kernel/__pycache__/__init__.cpython-311.pyc"
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of a home, with today's library among them."""
+    folder = tmp_path_factory.mktemp("packages")
+    library(folder)
+    return folder
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    return tmp_path / "kept"
+
+
+def session(folder: Path, package: Package | None = None) -> Path:
+    """A session's folder; with a package as Ray unpacks it and Python compiles it."""
+    unpacked = folder / _UNPACKED
+    unpacked.mkdir(parents=True)
+    if package is not None:
+        place = unpacked / package.folder
+        with zipfile.ZipFile(package.path) as archive:
+            archive.extractall(place)
+            for info in archive.infolist():
+                (place / info.filename).chmod(info.external_attr >> 16 & 0o777)
+        (place / _COMPILED).parent.mkdir()
+        (place / _COMPILED).write_bytes(b"compiled")
+    return folder
+
+
+def test_it_is_moved_with_what_python_has_compiled(
+    packages: Path, kept: Path, tmp_path: Path
+) -> None:
+    package = library(packages)
+    keep(session(tmp_path / "first", package), kept=kept)
+    assert not (tmp_path / "first" / _UNPACKED / package.folder).exists()
+    assert find(packages, kept=kept) == package
+    second = session(tmp_path / "second")
+    hand_over(package, kept=kept, session=second)
+    assert (second / _UNPACKED / package.folder / _COMPILED).read_bytes() == b"compiled"
+    # The next cluster, started while this one is up, finds none; neither of them fails.
+    assert find(packages, kept=kept) is None
+    hand_over(package, kept=kept, session=session(tmp_path / "third"))
+
+
+def _change(folder: Path) -> None:
+    path = folder / "llmops_kernel/errors.py"
+    path.write_bytes(path.read_bytes().swapcase())
+
+
+def _shorten(folder: Path) -> None:
+    os.truncate(folder / "llmops_kernel/errors.py", 100)
+
+
+def _executable(folder: Path) -> None:
+    (folder / "llmops_kernel/errors.py").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        _change,
+        _shorten,
+        _executable,
+        lambda folder: (folder / "llmops_kernel/errors.py").unlink(),
+        lambda folder: (folder / "llmops_kernel/added.py").write_text(""),
+        lambda folder: (folder / "torch.py").write_text(""),
+        lambda folder: (folder / "llmops_kernel/link.py").symlink_to("nowhere"),
+        lambda folder: (folder / "llmops_kernel/more").symlink_to("/tmp"),
+        lambda folder: folder.rename(folder.with_name("_ray_pkg_0123456789abcdef")),
+    ],
+    ids=[
+        "changed",
+        "cut",
+        "executable",
+        "missing",
+        "added",
+        "beside",
+        "link",
+        "link to a folder",
+        "other version",
+    ],
+)
+def test_anything_else_than_the_package_of_today_is_removed(
+    packages: Path, kept: Path, tmp_path: Path, harm: Callable[[Path], object]
+) -> None:
+    package = library(packages)
+    first = session(tmp_path / "first", package)
+    harm(first / _UNPACKED / package.folder)
+    keep(first, kept=kept)
+    assert kept.is_dir()
+    assert find(packages, kept=kept) is None
+    assert not kept.exists()
+    assert list(tmp_path.glob(".kept*")) == []
+
+
+def test_only_the_newest_is_kept(packages: Path, kept: Path, tmp_path: Path) -> None:
+    package = library(packages)
+    (kept / "_ray_pkg_0123456789abcdef" / "llmops_kernel").mkdir(parents=True)
+    keep(session(tmp_path / "first", package), kept=kept)
+    keep(session(tmp_path / "second", package), kept=kept)  # Of a cluster beside the first.
+    assert os.listdir(kept) == [package.folder]
+    assert find(packages, kept=kept) == package
+
+
+def test_a_session_without_one_changes_nothing(kept: Path, tmp_path: Path) -> None:
+    keep(session(tmp_path / "first"), kept=kept)
+    keep(tmp_path / "never started", kept=kept)
+    assert not kept.exists()
+
+
+@pytest.mark.ray
+def test_a_cluster_uses_what_the_one_before_has_unpacked(tmp_path: Path) -> None:
+    provider = LocalProvider(tmp_path / "home")
+    inodes, logs = [], []
+    for _ in range(2):
+        try:
+            provider.up(ClusterTemplate(name="carried", num_cpus=1))
+            package = library(tmp_path / "home" / "packages")
+            record = provider._record("carried")
+            place = record.session / _UNPACKED / package.folder / "llmops_kernel"
+            inodes.append(place.stat().st_ino if place.exists() else None)
+            logs.append(_run(provider, package))
+            inodes.append(place.stat().st_ino)
+        finally:
+            provider.down("carried")
+    assert inodes[1] == inodes[2] == inodes[3]
+    assert all(f"/{package.folder}/llmops_kernel/errors.py" in log for log in logs)
+
+
+def _run(provider: LocalProvider, package: Package) -> str:
+    with JobsClient(provider.connect("carried")) as client:
+        client.upload_package(package.path, name=package.name)
+        program = "import llmops_kernel.errors as e; print(e.__file__, e.LLMOpsError('x').message)"
+        client.submit(
+            entrypoint=f"python -c {shlex.quote(program)}",
+            submission_id="look-1",
+            runtime_env={"py_modules": [package.uri]},
+            metadata={},
+        )
+        deadline = time.monotonic() + 120
+        while (job := client.get("look-1")) is None or not job.is_terminal:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        return client.driver_log(job)
