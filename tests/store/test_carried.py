@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
@@ -88,6 +89,7 @@ def _executable(folder: Path) -> None:
         lambda folder: (folder / "torch.py").write_text(""),
         lambda folder: (folder / "llmops_kernel/link.py").symlink_to("nowhere"),
         lambda folder: (folder / "llmops_kernel/more").symlink_to("/tmp"),
+        lambda folder: os.utime(folder, (0, psutil.boot_time() - 1)),
         lambda folder: folder.rename(folder.with_name("_ray_pkg_0123456789abcdef")),
     ],
     ids=[
@@ -99,6 +101,7 @@ def _executable(folder: Path) -> None:
         "beside",
         "link",
         "link to a folder",
+        "before the boot",
         "other version",
     ],
 )

@@ -18,7 +18,7 @@ from llmops_kernel.warm import start_hook as warm
 
 _NICENESS = 15  # Of Ray's own workers too, so a busy node leaves the monitors a share.
 
-_AUTOSCALER_S = 5
+_AUTOSCALER_S = 5  # After the log monitor.
 
 # Ray 2.60 sets it when it is imported, so workers have it; a fork server without it refuses them.
 SET_BY_RAY = {"RAY_CLIENT_MODE": "0"}

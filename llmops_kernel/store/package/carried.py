@@ -15,6 +15,8 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.store.package.packages import Package, library
 
@@ -38,7 +40,7 @@ def keep(session: Path, *, kept: Path) -> None:
 
 
 def find(packages: Path, *, kept: Path) -> Package | None:
-    """Return our package of today if exactly that is kept; remove another one.
+    """Return our package of today if exactly that is kept, of this boot; remove another one.
 
     `packages` are the packages of this home.
     """
@@ -46,7 +48,10 @@ def find(packages: Path, *, kept: Path) -> Package | None:
         return None
     with suppress(LLMOpsError, OSError, zipfile.BadZipFile):
         package = library(packages)
-        if _files(kept / package.folder) == _members(package.path):
+        folder = kept / package.folder
+        # What was compiled before a power failure may be cut short, which Python would not notice.
+        is_of_this_boot = folder.stat().st_mtime > psutil.boot_time()
+        if is_of_this_boot and _files(folder) == _members(package.path):
             return package
     # An older version; or a cleaner of temporary files was at work, or a run.
     with suppress(OSError):
