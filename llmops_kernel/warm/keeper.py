@@ -141,6 +141,7 @@ class Keeper:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder.root,
+                start_new_session=True,  # So that its niceness is its session's; see there.
             )
         self._old.append(preparing)
 
