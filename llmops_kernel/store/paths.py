@@ -25,6 +25,11 @@ def default_home() -> Path:
     return Path(platformdirs.user_data_dir("llmops")).absolute()
 
 
+def packages(home: Path) -> Path:
+    """Where built packages of a home are kept, for its next runs and for `diff`."""
+    return home / "packages"
+
+
 def cache() -> Path:
     """Converted models, measured peaks; may be deleted at any time. `LLMOPS_CACHE` moves it."""
     return Path(os.environ.get(CACHE_ENV_VAR) or platformdirs.user_cache_dir("llmops")).absolute()

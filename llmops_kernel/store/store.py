@@ -23,7 +23,7 @@ from llmops_kernel.store.index import IndexRow, RunIndex
 from llmops_kernel.store.journal.journal import Deduplicator, FolderTail
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.training_view import TrainingView
-from llmops_kernel.store.paths import RunFolder, home
+from llmops_kernel.store.paths import RunFolder, home, packages
 from llmops_kernel.store.presence import RunFolders
 from llmops_kernel.store.record.notes import RunNotes, read_notes, write_notes
 from llmops_kernel.store.record.record import Attempt, RunRecord
@@ -51,7 +51,7 @@ class RunStore:
     @property
     def packages(self) -> Path:
         """Where built packages are kept for `diff`."""
-        return self.root / "packages"
+        return packages(self.root)
 
     def create(self, record: RunRecord, *, config_yaml: str, git_diff: str = "") -> RunFolder:
         """Make the run's folder. The record comes last: with it the folder is a run.

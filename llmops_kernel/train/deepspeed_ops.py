@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 from filelock import FileLock
@@ -70,18 +70,7 @@ def prepare() -> None:
     Does nothing where it is compiled already, on GPUs, and without a compiler.
     """
     if will_compile():
-        give_way()
         compile_ops((SHARED_MEMORY,))
-
-
-def give_way() -> None:
-    """Leave the cores to runs where the kernel gives equal shares to sessions (autogroup).
-
-    There the niceness of a session counts, not that of its processes: sched(7).
-    """
-    if os.getsid(0) == os.getpid():  # Else it is somebody's shell.
-        with suppress(OSError):
-            Path("/proc/self/autogroup").write_text("19")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.hardware.priority import set_session_niceness
 from llmops_kernel.warm import child, files
 from llmops_kernel.warm.env_reads import Recording
 from llmops_kernel.warm.launcher import GREETING
@@ -314,16 +315,13 @@ def _give_way() -> int:
     The raylet ends if its agents need over 15 s to start (`WaitForPersistedPort`, Ray 2.60), as
     they do on a busy node while this process imports the training stack. On a quiet one both get
     their share: the cluster is up a second later, and the first submission waits two seconds less.
-    Where the kernel gives equal shares to sessions (sched(7), autogroup), the session's niceness is
-    what counts.
     """
     before = os.getpriority(os.PRIO_PROCESS, 0)
     if os.getloadavg()[0] <= 2 * len(os.sched_getaffinity(0)):
         return before
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, max(before, _NICENESS))
-    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:
-        group.write(str(_NICENESS))
+    set_session_niceness(os.getpid(), _NICENESS)
     return before
 
 

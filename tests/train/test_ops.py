@@ -69,29 +69,6 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, start_new_session=True, env=env)
 
 
-_AUTOGROUP = Path("/proc/self/autogroup")
-
-
-@pytest.mark.skipif(not _AUTOGROUP.exists(), reason="this kernel does not group by session")
-@pytest.mark.parametrize("has_own_session", [True, False])
-def test_a_compilation_in_advance_leaves_the_cores_to_runs(has_own_session: bool) -> None:
-    """Not those of a shell from which somebody starts it: that shell would stay slow."""
-    program = (
-        "from llmops_kernel.train.deepspeed_ops import give_way\n"
-        f"give_way()\nprint(open({str(_AUTOGROUP)!r}).read())"
-    )
-    before = _AUTOGROUP.read_text().split()[-1]
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        start_new_session=has_own_session,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split()[-1] == ("19" if has_own_session else before)
-    assert _AUTOGROUP.read_text().split()[-1] == before
-
-
 @pytest.mark.slow
 @pytest.mark.beside
 def test_a_killed_compilation_does_not_block_the_next_which_is_a_phase_of_its_run(

@@ -355,7 +355,7 @@ class LocalProvider(ClusterProvider):
                 record,
                 folder,
                 connection=_connection(record, folder),
-                packages=self._home / "packages",
+                packages=paths.packages(self._home),
                 timeout_s=self._start_timeout_s,
                 report=report,
             )

@@ -83,7 +83,9 @@ def _put_off_monitors(node_type: Any) -> None:
     needs the cores.
     """
     look = node_type.dead_processes
-    waiting = [node_type.start_log_monitor, *[None] * _AUTOSCALER_S, node_type.start_monitor]
+    each_second = iter(
+        [node_type.start_log_monitor, *[None] * _AUTOSCALER_S, node_type.start_monitor]
+    )
 
     def start(node: Any, begin: Callable[[Any], None]) -> None:
         # Of this thread, and of the process that it starts.
@@ -100,8 +102,7 @@ def _put_off_monitors(node_type: Any) -> None:
         for begun in node.monitors_begun:
             if begun.done():
                 begun.result()  # Raises what `ray start` would have raised.
-        begin = waiting.pop(0) if waiting else None
-        if begin is not None:
+        if (begin := next(each_second, None)) is not None:
             # Not in this thread: Ray asks the GCS first, which may just have died, and this thread
             # is the one that notices and ends the head.
             node.monitors_begun.append(_in_thread(partial(start, node, begin)))
