@@ -133,8 +133,9 @@ class Keeper:
 
     def _prepare_once(self) -> None:
         """Compile what the first run would wait a minute for, with the lowest priority."""
-        if self._prepares or "deepspeed" not in self.modules:
-            return
+        code = Path(__file__).parents[2].joinpath(*_PREPARE.split(".")).with_suffix(".py")
+        if self._prepares or "deepspeed" not in self.modules or not code.exists():
+            return  # A pod's keeper has no more of our package than it needs.
         self._prepares = True
         with self.folder.log.open("ab") as log:
             preparing = subprocess.Popen(

@@ -17,6 +17,8 @@ _WARM: Final = Path(warm.__file__).parent
 _HOOK: Final = "llmops_warm_hook"
 _FOR_JOBS: Final = ("settings.py", "start_report.py")
 """Files that are read in a job, which brings its own copy."""
+_OTHERS: Final = ("__init__.py", "version.py", "hardware/__init__.py", "hardware/priority.py")
+"""What they need of the rest of the package."""
 _CODE_VOLUME: Final = "llmops-warm-code"
 _FOLDER_VOLUME: Final = "llmops-warm"
 
@@ -26,7 +28,7 @@ def files() -> dict[str, str]:
     """Return path below `code` of the hook -> text. The files need only the standard library."""
     package = _WARM.parent
     modules = sorted(path for path in _WARM.glob("*.py") if path.name not in _FOR_JOBS)
-    own = [package / "__init__.py", package / "version.py", *modules]
+    own = [*(package / name for name in _OTHERS), *modules]
     return {str(path.relative_to(package.parent)): path.read_text() for path in own}
 
 

@@ -86,7 +86,8 @@ def test_the_files_are_those_that_are_imported_and_no_others():
         if path not in found:
             found.add(path)
             waiting += _imported(ROOT / path)
-    packages = {f"llmops_kernel/{name}.py" for name in ("__init__", "version", "warm/__init__")}
+    names = ("__init__", "version", "warm/__init__", "hardware/__init__")
+    packages = {f"llmops_kernel/{name}.py" for name in names}
     assert set(warm_files.files()) == found | packages
 
 
