@@ -189,9 +189,9 @@ export interface Waiting {
 export interface KeptInfo {
   /** As the config names it. */
   model: string;
-  /** Of the run's config. */
+  /** Of the run's config; `tokenizer` if it is only that, in the fork server's memory. */
   dtype: string;
-  /** Of its file. */
+  /** Of its file; of a tokenizer, an estimate of its memory. */
   num_bytes: number;
   /** Unix time at which a run last used it. */
   used_s: number;

@@ -25,7 +25,7 @@ from llmops_kernel.metrics.events import (
 from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.outputs.parts import announced
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.warm.start_report import start_report
+from llmops_kernel.warm.for_jobs import start_report
 
 
 class DriverReport:

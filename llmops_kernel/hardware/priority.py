@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
+
+_NICENESS = 5  # A third of the share of a process with 0.
+_QUOTAS = ("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+_NO_QUOTA = ("max", "-1")
 
 
 def set_session_niceness(pid: int, niceness: int) -> None:
@@ -14,3 +19,36 @@ def set_session_niceness(pid: int, niceness: int) -> None:
     """
     with suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
+
+
+def give_way() -> int:
+    """Leave the cores to others if they are busy; return the niceness of this process before."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    if is_busy():
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, max(before, _NICENESS))
+        set_session_niceness(os.getpid(), _NICENESS)
+    return before
+
+
+def take_share(niceness: int) -> None:
+    """Leave the session of `give_way`: one of its own has a full share again."""
+    with suppress(OSError):  # A leader of a session has one of its own already.
+        os.setsid()
+    with suppress(OSError):  # Only root may.
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+
+
+def is_busy() -> bool:
+    """Return whether twice as many processes as there are cores want to run, or may want to.
+
+    The load is that of the host: in a container with a quota of its cores it says nothing.
+    """
+    for path in _QUOTAS:
+        with suppress(OSError, IndexError):
+            if Path(path).read_text().split()[0] not in _NO_QUOTA:
+                return True
+    try:
+        return os.getloadavg()[0] > 2 * len(os.sched_getaffinity(0))
+    except OSError:
+        return True

@@ -13,8 +13,8 @@ class KeptInfo(BaseModel):
     model: str
     """As the config names it."""
     dtype: str
-    """Of the run's config."""
+    """Of the run's config; `tokenizer` if it is only that, in the fork server's memory."""
     num_bytes: int
-    """Of its file."""
+    """Of its file; of a tokenizer, an estimate of its memory."""
     used_s: float
     """Unix time at which a run last used it."""

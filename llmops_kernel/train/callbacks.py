@@ -29,7 +29,7 @@ from llmops_kernel.train.measure.expert_counts import ExpertCounts
 from llmops_kernel.train.measure.step_flops import Flops, StepFlops
 from llmops_kernel.train.measure.step_timer import StepCounts, StepTimer
 from llmops_kernel.train.own_numbers import OwnNumbers
-from llmops_kernel.warm.start_report import start_report
+from llmops_kernel.warm.for_jobs import start_report
 
 if TYPE_CHECKING:
     from llmops_kernel.train.data.identity import DataIdentity

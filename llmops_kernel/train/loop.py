@@ -39,7 +39,7 @@ from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.measure.versions import installed_versions
 from llmops_kernel.train.model import load as model
 from llmops_kernel.train.model.kept import Keeping
-from llmops_kernel.train.model.tokenizer import load_tokenizer
+from llmops_kernel.train.model.kept_tokenizer import KeepAfterFirstStep, KeptTokenizer
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import Chosen, choose, choose_products
@@ -78,16 +78,17 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
         strategy(config).join(arguments)
     _check_stop(context, arguments.device)
     source = model_source(config.model.id, roots=_roots(context), cache=context.cache)
-    tokenizer = _from_hub(source, config, context)
-    with context.phase("data"):
-        tokenizer = tokenizer or load_tokenizer(source, config)
+    kept = KeptTokenizer.of(source, config, context)
+    tokenizer = _from_hub(source, config, context, kept)
+    with context.phase("data") as details:
+        tokenizer = tokenizer or kept.tokenizer(source, config, details.append)
         data = load_dataset(config, tokenizer=tokenizer, hooks=hooks, context=context)
     _check_stop(context, arguments.device)
     network = _network(source, config, hooks, context)
     _check_stop(context, arguments.device)
     try:
         with own_numbers(is_main=context.is_main, warn=context.emit) as numbers:
-            parts = _Parts(hooks, tokenizer, data, network, arguments, products, numbers)
+            parts = _Parts(hooks, tokenizer, kept, data, network, arguments, products, numbers)
             outcome = _fit(config, context, parts)
     finally:
         if data.stream is not None:  # Its thread must not outlive the interpreter.
@@ -116,6 +117,7 @@ def _check_stop(context: WorkerContext, where: torch.device) -> None:
 class _Parts:
     hooks: Hooks
     tokenizer: Any
+    kept: KeptTokenizer
     data: Dataset
     network: Any
     arguments: Any
@@ -194,6 +196,7 @@ def _trainer(
         group=Grouping(collator) if chosen.group_by_length else None,
         callbacks=list(call(parts.hooks.callbacks)) if parts.hooks.callbacks else None,
     )
+    trainer.add_callback(KeepAfterFirstStep(parts.kept))
     # It prints each step to the log, under Ray twice; the journal has the steps.
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -323,7 +326,9 @@ def _start_event(
     )
 
 
-def _from_hub(source: str, config: TrainingConfig, context: WorkerContext) -> Any:
+def _from_hub(
+    source: str, config: TrainingConfig, context: WorkerContext, kept: KeptTokenizer
+) -> Any:
     """Fetch what is on the hub, which may take minutes to answer: data sets and the tokenizer.
 
     Return the tokenizer; None if the model is on disk.
@@ -335,10 +340,10 @@ def _from_hub(source: str, config: TrainingConfig, context: WorkerContext) -> An
     remote = [one for one in named if is_hub_id(one[0], _roots(context))]
     if is_local and not remote:
         return None
-    with context.phase("hub"):
+    with context.phase("hub") as details:
         for name, split in remote:
             fetch(name, split)
-        return None if is_local else load_tokenizer(source, config)
+        return None if is_local else kept.tokenizer(source, config, details.append)
 
 
 def _roots(context: WorkerContext) -> tuple[Path, ...]:

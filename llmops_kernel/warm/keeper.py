@@ -21,7 +21,8 @@ from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import GREETING, is_alive
 from llmops_kernel.warm.preload import fingerprint, installed, own_files
 
-_PREPARE = "llmops_kernel.train.deepspeed_ops"  # Only a name: nothing of a run is imported here.
+PREPARE = "llmops_kernel.train.deepspeed_ops"  # Only a name: nothing of a run is imported here.
+PREPARE_CODE = Path(__file__).parents[2].joinpath(*PREPARE.split(".")).with_suffix(".py")
 _LOWEST = 19  # Niceness.
 _LOOK_S = 1.0
 _ASK_EVERY_S = 5.0
@@ -133,13 +134,12 @@ class Keeper:
 
     def _prepare_once(self) -> None:
         """Compile what the first run would wait a minute for, with the lowest priority."""
-        code = Path(__file__).parents[2].joinpath(*_PREPARE.split(".")).with_suffix(".py")
-        if self._prepares or "deepspeed" not in self.modules or not code.exists():
+        if self._prepares or "deepspeed" not in self.modules or not PREPARE_CODE.exists():
             return  # A pod's keeper has no more of our package than it needs.
         self._prepares = True
         with self.folder.log.open("ab") as log:
             preparing = subprocess.Popen(
-                ["nice", "-n", str(_LOWEST), sys.executable, "-m", _PREPARE],
+                ["nice", "-n", str(_LOWEST), sys.executable, "-m", PREPARE],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

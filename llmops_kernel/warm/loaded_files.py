@@ -12,6 +12,26 @@ _REUSE_S = 0.2
 # On a slow file system a comparison is used longer, so that it takes a tenth of the time at most.
 _REUSE_FACTOR = 10
 
+Facts = tuple[tuple[str, int, int, int, int, int], ...]
+"""Of each file: name, size, inode, device, times of modification and change (ns)."""
+
+
+def facts_of(folder: str | os.PathLike[str]) -> Facts:
+    """Return what changes with any file of a folder. Raises OSError.
+
+    A user can set a file's times, except that of its last change. They are opened: only then does
+    NFS ask the server for them.
+    """
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file():
+                with open(entry.path, "rb") as file:
+                    info = os.fstat(file.fileno())
+                times = (info.st_mtime_ns, info.st_ctime_ns)
+                found.append((entry.name, info.st_size, info.st_ino, info.st_dev, *times))
+    return tuple(sorted(found))
+
 
 @dataclass
 class LoadedFiles:
@@ -24,6 +44,12 @@ class LoadedFiles:
     @classmethod
     def of_this_process(cls) -> LoadedFiles:
         """A child imports `llmops_kernel` anew, so its files do not count."""
+        found = cls()
+        found.add_new()
+        return found
+
+    def add_new(self) -> None:
+        """Add the files of modules that have been loaded since."""
         paths = {
             file
             for name, module in list(sys.modules.items())
@@ -31,7 +57,7 @@ class LoadedFiles:
             and isinstance(file := getattr(module, "__file__", None), str)
             and os.path.isabs(file)
         }
-        return cls({path: _stamp(path) for path in sorted(paths)})
+        self._stamps |= {path: _stamp(path) for path in sorted(paths - self._stamps.keys())}
 
     def __len__(self) -> int:
         return len(self._stamps)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.hardware.priority import set_session_niceness
-from llmops_kernel.warm import child, files
+from llmops_kernel.hardware import priority
+from llmops_kernel.warm import child, files, kept_tokenizers
 from llmops_kernel.warm.env_reads import Recording
 from llmops_kernel.warm.launcher import GREETING
 from llmops_kernel.warm.plan import Base, Plan, RefusedError, plan
@@ -28,8 +28,8 @@ from llmops_kernel.warm.preload import preload, without_collections
 _LONGEST_REQUEST = 64 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 _NAME = "llmops_kernel.warm.server"
-_NICENESS = 5  # A third of the share of a process with 0. Forks take their launcher's, mostly 15.
 _CLOSES_S = 0.2
+_LOOK_S = 5.0
 _FDS = 4  # stdin, stdout, stderr and the control channel to the launcher.
 
 
@@ -58,7 +58,7 @@ class _Caller:
 
 
 class Server:
-    """Has one thread and no imports after `ready`, so that every fork is the same."""
+    """Has one thread, and imports nothing after `ready` but what a tokenizer needs."""
 
     def __init__(self, folder: files.WarmFolder, base: Base) -> None:
         self._folder = folder
@@ -66,6 +66,8 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._callers: dict[int, _Caller] = {}  # By child pid.
         self._waiting: list[_Caller] = []  # Callers without a child.
+        self._trials: dict[int, kept_tokenizers.Wanted] = {}  # By child pid.
+        self._look_s = 0.0
         self._forked = 0
         self._draining = False
         self._wakeup = socket.socketpair()
@@ -79,10 +81,14 @@ class Server:
         self._watch_signals()
         self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
         while not (self._draining and not self._callers):
-            for key, _ in self._selector.select(timeout=None):
+            timeout_s = _LOOK_S if kept_tokenizers.all_kept() else None
+            for key, _ in self._selector.select(timeout_s):
                 birth = key.data(key.fileobj)
                 if birth is not None:
                     return birth  # type: ignore[no-any-return]
+            if time.monotonic() > self._look_s:
+                kept_tokenizers.drop_if_short()
+                self._look_s = time.monotonic() + _LOOK_S
         return None
 
     def _watch_signals(self) -> None:
@@ -112,6 +118,10 @@ class Server:
                 # of the launcher. Until it is waited for, no other session has its number.
                 _kill_session(ended.si_pid)
             _, status = os.waitpid(ended.si_pid, 0)
+            wanted = self._trials.pop(ended.si_pid, None)
+            if wanted is not None and status == 0 and not self._draining:
+                kept_tokenizers.keep(wanted)
+                self._base.files.add_new()
             if caller is not None:
                 _send(caller.channel, status.to_bytes(4, "big"))
                 self._forget(caller)
@@ -120,6 +130,7 @@ class Server:
         """Accept no more requests: a newer server takes over, this one stays for its children."""
         if not self._draining:
             self._draining = True
+            kept_tokenizers.drop()
             self._selector.unregister(self._listening)
             self._listening.close()
 
@@ -168,6 +179,11 @@ class Server:
             _send(caller.channel, marshal.dumps(("status", self._status())))
             self._forget(caller)
             return None
+        if request["kind"] == "keep":
+            self._forget(caller)
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # It is not understood.
+                self._try(kept_tokenizers.wanted_of(request))
+            return None
         if len(caller.fds) != _FDS:
             self._forget(caller)
             return None
@@ -180,6 +196,23 @@ class Server:
         else:
             return self._fork(caller, wanted, request)
         return None
+
+    def _try(self, wanted: kept_tokenizers.Wanted) -> None:
+        """Have a child try what this process is to load: `_signalled` sees how it ended."""
+        if self._trials or self._draining or kept_tokenizers.why_not(wanted):
+            return
+        pid = -1
+        with contextlib.suppress(OSError):
+            pid = os.fork()
+        if pid > 0:
+            self._trials[pid] = wanted
+        elif pid == 0:
+            harmless = False
+            try:
+                self._leave(None)
+                harmless = kept_tokenizers.is_harmless(wanted)
+            finally:
+                os._exit(0 if harmless else 1)
 
     def _fork(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.Birth | None:
         # A signal to the child stays pending until the child has that signal's handlers.
@@ -209,7 +242,11 @@ class Server:
         self._forget(caller)
 
     def _born(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.Birth:
-        """Set up the child: nothing of the server is left open."""
+        self._leave(caller)
+        return child.Birth(plan=wanted, request=request, fds=tuple(caller.fds))
+
+    def _leave(self, caller: _Caller | None) -> None:
+        """Close all of the server in a child, except what its caller has sent."""
         signal.set_wakeup_fd(-1)
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
@@ -219,7 +256,6 @@ class Server:
             if other is not caller:
                 _close(other)
         self._wakeup[1].close()
-        return child.Birth(plan=wanted, request=request, fds=tuple(caller.fds))
 
     def _lost(self, caller: _Caller) -> None:
         """Handle a launcher that is gone.
@@ -245,6 +281,7 @@ class Server:
             "children": len(self._callers),
             "python": sys.executable,
             "changed": self._base.files.changed(),
+            "tokenizers": kept_tokenizers.all_kept(),
         }
 
 
@@ -309,40 +346,19 @@ def _end_with_keeper() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _give_way() -> int:
-    """Leave the cores to Ray's services on a busy node; return the niceness before.
-
-    The raylet ends if its agents need over 15 s to start (`WaitForPersistedPort`, Ray 2.60), as
-    they do on a busy node while this process imports the training stack. On a quiet one both get
-    their share: the cluster is up a second later, and the first submission waits two seconds less.
-    """
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    if os.getloadavg()[0] <= 2 * len(os.sched_getaffinity(0)):
-        return before
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, max(before, _NICENESS))
-    set_session_niceness(os.getpid(), _NICENESS)
-    return before
-
-
-def _take_share(niceness: int) -> None:
-    """Leave the keeper's session: a session of its own has a full share again."""
-    with contextlib.suppress(OSError):  # A leader of a session has one of its own already.
-        os.setsid()
-    with contextlib.suppress(OSError):  # Only root may.
-        os.setpriority(os.PRIO_PROCESS, 0, niceness)
-
-
 def main(arguments: list[str]) -> int:
     """Run `server FOLDER MODULE...`. In a child, return its program's exit status."""
     _end_with_keeper()
     folder = files.WarmFolder(Path(arguments[0]))
     began_s = time.time()
-    niceness = _give_way()
+    # The raylet ends if its agents need over 15 s to start (`WaitForPersistedPort`, Ray 2.60), as
+    # they do on a busy node while this process imports the training stack. On a quiet one both get
+    # their share: the cluster is up a second later, the first submission waits two seconds less.
+    niceness = priority.give_way()
     base = Base.of_this_process()
     with Recording() as recording, without_collections():
         loaded = preload(arguments[1:])
-    _take_share(niceness)
+    priority.take_share(niceness)  # Forks take their launcher's niceness, mostly 15.
     if "ray" in loaded["missing"] and "ray" in sys.modules:
         # This build cannot be forked from; everything but Ray still can.
         others = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]

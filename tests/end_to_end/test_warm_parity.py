@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -20,10 +21,13 @@ from llmops_kernel.config.reading.load import load_training_config
 from llmops_kernel.jobs.client import Job, JobsClient
 from llmops_kernel.jobs.submit import submit_run
 from llmops_kernel.kinds.request import request_of
+from llmops_kernel.models.catalogue import prepare
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.store import RunStore
+from llmops_kernel.train.model.kept_tokenizer import KEPT
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
 from tests.end_to_end.conftest import until
+from tests.train.model.test_kept_tokenizer import add_tokens
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -270,8 +274,48 @@ def test_a_training_run(cluster: llmops.Cluster, workspace: Path) -> None:
     assert differing() == set()
 
 
-def _trained(info: ClusterInfo, workspace: Path, *, cold: bool) -> llmops.Run:
-    config = load_training_config(workspace / "chaos.train.yaml", ["training.max_steps=6"])
+def test_a_run_gets_the_tokenizer_that_the_one_before_has_loaded(
+    cluster: llmops.Cluster, workspace: Path, tmp_path: Path
+) -> None:
+    model = Path(shutil.copytree(prepare("tiny-llama"), tmp_path / "model"))
+    add_tokens(model, number=60_000)
+    until(lambda: llmops.cluster(cluster.name).info.warm.startswith("warm"), timeout_s=180)
+    changes = f"model.id={model}", "hooks.file=null"  # Hooks may change what is loaded.
+    first = _trained(cluster.info, workspace, *changes, cold=False)
+    until(lambda: (str(model), "tokenizer") in kept(cluster), timeout_s=60)
+    kinds = (False, True)
+    runs = [first, *(_trained(cluster.info, workspace, *changes, cold=cold) for cold in kinds)]
+    assert [KEPT in words_of(run, "data") for run in runs] == [False, True, False]
+    losses = [[step.loss for step in run.view.steps] for run in runs]
+    assert losses[0] == losses[1] == pytest.approx(losses[2], abs=1e-6)
+    assert weights(runs[0]) == weights(runs[1]) == weights(runs[2])
+    saved = [files_of(run, "tokenizer") for run in runs]
+    assert saved[0] == saved[1] == saved[2]
+    add_tokens(model, number=10)
+    changed = _trained(cluster.info, workspace, *changes, cold=False)
+    assert KEPT not in words_of(changed, "data")
+
+
+def kept(cluster: llmops.Cluster) -> list[tuple[str, str]]:
+    return [(one.model, one.dtype) for one in llmops.cluster(cluster.name).info.warm_kept]
+
+
+def words_of(run: llmops.Run, phase: str) -> str:
+    (event,) = (
+        e for e in run.events() if e.kind == "phase" and (e.name, e.state) == (phase, "end")
+    )
+    return str(event.detail)
+
+
+def files_of(run: llmops.Run, name: str) -> dict[str, str]:
+    found = {path.name: path.read_text() for path in Path(str(run.output)).glob(f"{name}*")}
+    assert found
+    return found
+
+
+def _trained(info: ClusterInfo, workspace: Path, *changes: str, cold: bool) -> llmops.Run:
+    overrides = ["training.max_steps=6", *changes]
+    config = load_training_config(workspace / "chaos.train.yaml", overrides)
     cluster = llmops.cluster(info.name)
     with cluster.client() as client:
         record, _ = submit_run(

@@ -1,8 +1,10 @@
-"""The kernel's own account of a session's niceness."""
+"""The kernel's own account of a session's niceness, and who gives way to whom."""
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,3 +52,25 @@ def test_a_process_that_is_gone_is_no_error(process: subprocess.Popen[bytes]) ->
     process.kill()
     process.wait()
     set_session_niceness(process.pid, 19)
+
+
+GIVES_WAY = """
+import os
+from llmops_kernel.hardware.priority import give_way, is_busy, take_share
+own = lambda: os.getpriority(os.PRIO_PROCESS, 0)
+begin, busy, before = own(), is_busy(), give_way()
+print(busy, begin == before, own() - begin, end=" ")
+take_share(before)
+print(os.getsid(0) == os.getpid(), own() - begin)
+"""
+
+
+def test_a_process_gives_way_on_a_busy_node_only_and_gets_its_share_back() -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    done = subprocess.run(
+        [sys.executable, "-c", GIVES_WAY], capture_output=True, check=True, start_new_session=True
+    )
+    busy, same, given, leads, left = done.stdout.decode().split()
+    assert (same, leads) == ("True", "True")
+    assert int(given) == (max(0, 5 - own) if busy == "True" else 0)
+    assert left == "0" or os.getuid() != 0

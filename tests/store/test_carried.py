@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import shlex
+import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -19,7 +21,7 @@ from llmops_kernel.store.package.carried import find, hand_over, keep
 from llmops_kernel.store.package.packages import Package, library
 
 _UNPACKED = "runtime_resources/py_modules_files"
-_COMPILED = "llmops_kernel/__pycache__/__init__.cpython-311.pyc"
+_COMPILED = f"llmops_kernel/__pycache__/__init__.{sys.implementation.cache_tag}.pyc"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def session(folder: Path, package: Package | None = None) -> Path:
             for info in archive.infolist():
                 (place / info.filename).chmod(info.external_attr >> 16 & 0o777)
         (place / _COMPILED).parent.mkdir()
-        (place / _COMPILED).write_bytes(b"compiled")
+        py_compile.compile(place / "llmops_kernel/__init__.py", place / _COMPILED)
     return folder
 
 
@@ -59,7 +61,7 @@ def test_it_is_moved_with_what_python_has_compiled(
     assert find(packages, kept=kept) == package
     second = session(tmp_path / "second")
     hand_over(package, kept=kept, session=second)
-    assert (second / _UNPACKED / package.folder / _COMPILED).read_bytes() == b"compiled"
+    assert (second / _UNPACKED / package.folder / _COMPILED).exists()
     # The next cluster, started while this one is up, finds none; neither of them fails.
     assert find(packages, kept=kept) is None
     hand_over(package, kept=kept, session=session(tmp_path / "third"))
@@ -116,6 +118,33 @@ def test_anything_else_than_the_package_of_today_is_removed(
     assert find(packages, kept=kept) is None
     assert not kept.exists()
     assert list(tmp_path.glob(".kept*")) == []
+
+
+@pytest.mark.parametrize("length", [0, 10, 16, 100])
+def test_byte_code_that_was_cut_is_compiled_again(
+    packages: Path, kept: Path, tmp_path: Path, length: int
+) -> None:
+    """As on a full disk: Python fails at each import of such a module."""
+    package = library(packages)
+    first = session(tmp_path / "first", package)
+    os.truncate(first / _UNPACKED / package.folder / _COMPILED, length)
+    keep(first, kept=kept)
+    assert find(packages, kept=kept) == package
+    assert not (kept / package.folder / _COMPILED).exists()
+
+
+def test_a_link_in_its_place_is_not_followed(packages: Path, kept: Path, tmp_path: Path) -> None:
+    other = tmp_path / "thesis"
+    (other / "chapter").mkdir(parents=True)
+    kept.symlink_to(other)
+    keep(session(tmp_path / "first", library(packages)), kept=kept)
+    assert os.listdir(other) == ["chapter"]
+
+
+def test_what_an_interrupted_removal_has_left_goes(packages: Path, kept: Path) -> None:
+    (kept.parent / f".{kept.name}.01234567" / "llmops_kernel").mkdir(parents=True)
+    assert find(packages, kept=kept) is None
+    assert os.listdir(kept.parent) == []
 
 
 def test_only_the_newest_is_kept(packages: Path, kept: Path, tmp_path: Path) -> None:

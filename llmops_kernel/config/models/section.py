@@ -146,7 +146,7 @@ class WarmSettings(Section):
     """Modules to import in advance, besides the training stack. Do not name your own code."""
     keep: Size = ByteSize(8 * 2**30)
     """Disk space of each node, such as `8GiB` or in bytes, for loaded models, which later runs map
-    into memory instead of reading them; `0`: none is kept."""
+    into memory instead of reading them, and the most memory for tokenizers; `0`: none is kept."""
 
     @property
     def words(self) -> str:

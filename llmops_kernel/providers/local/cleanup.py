@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,8 @@ def clear(record: HeadRecord, folder: ClusterFolder) -> None:
             remedy=f"they are probably blocked in the kernel (network disk, GPU driver): check"
             f" them with ps -l {pids}",
         )
+    if not is_own(record.temp_dir.parent):
+        return  # After a reboot, another user may have made that folder in /tmp, with links in it.
     keep_logs(record, folder)
     carried.keep(record.session, kept=record.kept_package)
     shutil.rmtree(record.temp_dir, ignore_errors=True)
@@ -61,9 +64,14 @@ def _socket_folders(record: HeadRecord) -> Iterator[Path]:
         with suppress(psutil.Error, OSError):
             for connection in process.net_connections(kind="unix"):
                 folder = Path(str(connection.laddr)).parent
-                if folder.name.startswith(_SOCKET_FOLDER) and _is_own(folder):
+                if folder.name.startswith(_SOCKET_FOLDER) and is_own(folder):
                     yield folder
 
 
-def _is_own(folder: Path) -> bool:
-    return folder.is_dir() and folder.lstat().st_uid == os.getuid()
+def is_own(folder: Path) -> bool:
+    """Return whether it is a folder of this user, and no link to one."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()

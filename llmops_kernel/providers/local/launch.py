@@ -28,8 +28,8 @@ from llmops_kernel.providers.local.processes import MARK_ENV_VAR
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.store import paths
 from llmops_kernel.warm.files import WarmFolder
+from llmops_kernel.warm.for_jobs import keep_environment
 from llmops_kernel.warm.launcher import DIR_ENV_VAR
-from llmops_kernel.warm.settings import keep_environment
 from llmops_kernel.warm.start_hook import PRELOAD_ENV_VAR
 
 # Training data and weights go through files and process groups, not through Ray's object

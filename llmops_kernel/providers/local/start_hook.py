@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import runpy
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
@@ -79,13 +80,12 @@ def _put_off_monitors(node_type: Any) -> None:
     """Start them when `ray start` asks for dead processes, each second once it is ready.
 
     The log monitor at the first time: what workers print before it has looked is lost. The
-    autoscaler's, which has nothing to scale here, later: both import Ray, and the first submission
-    needs the cores.
+    autoscaler's later: both import Ray, and the first submission needs the cores. It has nothing to
+    scale here, but Ray's API shows what it has seen. A head without it goes on.
     """
     look = node_type.dead_processes
-    each_second = iter(
-        [node_type.start_log_monitor, *[None] * _AUTOSCALER_S, node_type.start_monitor]
-    )
+    scaler = partial(_or_print, node_type.start_monitor)
+    each_second = iter([node_type.start_log_monitor, *[None] * _AUTOSCALER_S, scaler])
 
     def start(node: Any, begin: Callable[[Any], None]) -> None:
         # Of this thread, and of the process that it starts.
@@ -111,6 +111,13 @@ def _put_off_monitors(node_type: Any) -> None:
     node_type.monitors_begun = []
     node_type.start_monitor = node_type.start_log_monitor = lambda node: None
     node_type.dead_processes = dead
+
+
+def _or_print(start: Callable[[Any], None], node: Any) -> None:
+    try:
+        start(node)
+    except Exception:
+        traceback.print_exc()
 
 
 def _in_thread(start: Callable[[], None]) -> Future[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from llmops_kernel.providers.kept_info import KeptInfo
 from llmops_kernel.providers.local.launch import warm_folder
@@ -50,15 +51,21 @@ def warm_status(record: HeadRecord) -> WarmStatus:
         warm_forked=answer.get("forked") if answer else None,
         warm_cold_starts=len(cold),
         warm_cold_reason=str(cold[-1].get("reason", "")) if cold else "",
-        warm_kept=_kept() if settings.get("keep", True) else (),
+        warm_kept=_kept(answer or {}) if settings.get("keep", True) else (),
     )
 
 
-def _kept() -> tuple[KeptInfo, ...]:
-    return tuple(
+def _kept(answer: dict[str, Any]) -> tuple[KeptInfo, ...]:
+    """Return the models on the disk, then the tokenizers in the server's memory."""
+    models = (
         KeptInfo(model=one.model, dtype=one.dtype, num_bytes=one.num_bytes, used_s=one.used_s)
         for one in KeptModels(cache()).all()
     )
+    tokenizers = (
+        KeptInfo(model=model, dtype="tokenizer", num_bytes=num_bytes, used_s=used_s)
+        for model, num_bytes, used_s in reversed(answer.get("tokenizers", []))
+    )
+    return (*models, *tokenizers)
 
 
 def _why_not(folder: WarmFolder) -> str:

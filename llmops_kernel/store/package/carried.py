@@ -7,9 +7,11 @@ last minutes, such as those of the cluster before, when it makes a new one.
 
 from __future__ import annotations
 
+import marshal
 import os
 import secrets
 import shutil
+import sys
 import zipfile
 import zlib
 from contextlib import suppress
@@ -23,6 +25,7 @@ from llmops_kernel.store.package.packages import Package, library
 _UNPACKED = Path("runtime_resources", "py_modules_files")
 """Where Ray 2.60 unpacks `py_modules`, below a session's folder. One that is there it uses."""
 _COMPILED = "__pycache__"
+_HEADER_BYTES = 16  # Of a .pyc file: PEP 552.
 
 
 def keep(session: Path, *, kept: Path) -> None:
@@ -33,6 +36,9 @@ def keep(session: Path, *, kept: Path) -> None:
             return
         newest = max(found, key=lambda path: path.stat().st_mtime)
         kept.mkdir(mode=0o700, exist_ok=True)
+        if kept.is_symlink():
+            return
+        _remove_cut_code(newest)
         for path in kept.iterdir():
             if path.name != newest.name:
                 _remove(path)
@@ -44,6 +50,8 @@ def find(packages: Path, *, kept: Path) -> Package | None:
 
     `packages` are the packages of this home.
     """
+    for left in kept.parent.glob(_gone(kept, "*").name):  # By a removal that was interrupted.
+        shutil.rmtree(left, ignore_errors=True)
     if not kept.is_dir():
         return None
     with suppress(LLMOpsError, OSError, zipfile.BadZipFile):
@@ -67,9 +75,28 @@ def hand_over(package: Package, *, kept: Path, session: Path) -> None:
 
 def _remove(path: Path) -> None:
     """Remove a folder so that nobody takes half of it meanwhile."""
-    gone = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    gone = _gone(path, secrets.token_hex(4))
     path.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
+
+
+def _gone(path: Path, token: str) -> Path:
+    return path.with_name(f".{path.name}.{token}")
+
+
+def _remove_cut_code(folder: Path) -> None:
+    """Remove byte code that Python did not write to its end, and what others have written.
+
+    On a full disk Python 3.11 leaves half a file, and then fails at each import of the module.
+    """
+    for path in folder.rglob(f"{_COMPILED}/*"):
+        try:
+            if path.name.endswith(f".{sys.implementation.cache_tag}.pyc"):
+                marshal.loads(path.read_bytes()[_HEADER_BYTES:])
+                continue
+        except (OSError, EOFError, ValueError, TypeError):
+            pass
+        path.unlink()
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int, bool]]:

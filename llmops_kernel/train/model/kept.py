@@ -29,6 +29,7 @@ from llmops_kernel.store.kept.models import KeptModel, KeptModels
 from llmops_kernel.store.paths import cache
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.version import VERSION
+from llmops_kernel.warm.loaded_files import facts_of
 
 _CHUNK_BYTES = 1 << 24
 MAPPED = "mapped: kept on this node by an earlier run"
@@ -61,7 +62,7 @@ class Keeping:
         """
         if not context.keep_bytes:
             return ""
-        folder = _folder(source, config)
+        folder = folder_of(source, config)
         if why := _why_not(folder, config):
             return why
         assert folder is not None
@@ -135,7 +136,7 @@ class Keeping:
         Empty if they cannot be looked at; whoever reads them reports it.
         """
         try:
-            files = [_facts(path) for path in sorted(self.folder.iterdir()) if path.is_file()]
+            files = facts_of(self.folder)
         except OSError:
             return ""
         versions = (VERSION, torch.__version__, transformers.__version__, platform.python_version())
@@ -143,7 +144,7 @@ class Keeping:
         return _digest([files, versions, code])
 
 
-def _folder(source: str, config: TrainingConfig) -> Path | None:
+def folder_of(source: str, config: TrainingConfig) -> Path | None:
     """Return the folder of the model's files on this node.
 
     None for an id of the hub without the hash of a commit: there may be a newer one.
@@ -155,7 +156,10 @@ def _folder(source: str, config: TrainingConfig) -> Path | None:
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(source, "config.json", revision=revision)
+    try:
+        found = try_to_load_from_cache(source, "config.json", revision=revision)
+    except ValueError:  # It is no id: whoever loads it reports that.
+        return None
     return Path(found).parent if isinstance(found, str | os.PathLike) else None
 
 
@@ -173,13 +177,6 @@ def _why_not(folder: Path | None, config: TrainingConfig) -> str:
     if (folder / "adapter_config.json").exists():
         return "its folder has an adapter, whose base model is elsewhere"
     return ""
-
-
-def _facts(path: Path) -> tuple[str, int, int, int, int, int]:
-    """Return what changes with a file; a user can set its times, except the last one."""
-    info = path.stat()
-    times = (info.st_mtime_ns, info.st_ctime_ns)
-    return (path.name, info.st_size, info.st_ino, info.st_dev, *times)
 
 
 def _peculiar(model: Any, info: dict[str, Any], state: torch.Tensor) -> str:

@@ -15,7 +15,7 @@ from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.warm.settings import kept_bytes
+from llmops_kernel.warm.for_jobs import kept_bytes
 
 
 def run_folder(spec: RunSpec) -> RunFolder:

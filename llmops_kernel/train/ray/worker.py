@@ -14,8 +14,8 @@ from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.failures import describe
 from llmops_kernel.train.ray.context import worker_context
+from llmops_kernel.warm.for_jobs import start_report
 from llmops_kernel.warm.preload import without_bitsandbytes, without_collections
-from llmops_kernel.warm.start_report import start_report
 
 
 def run_worker(payload: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from llmops_kernel.driver.nodes.holds import this_node
 from llmops_kernel.hardware import loopback
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.script import meeting
-from llmops_kernel.warm.start_report import start_report
+from llmops_kernel.warm.for_jobs import start_report
 
 
 class ScriptActor:

@@ -6,7 +6,7 @@ import sys
 
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.warm.start_report import start_report
+from llmops_kernel.warm.for_jobs import start_report
 
 
 def main() -> None:

@@ -113,7 +113,7 @@ class ScriptWorker:
         return number
 
     def _report_process(self) -> None:
-        from llmops_kernel.warm.start_report import start_report
+        from llmops_kernel.warm.for_jobs import start_report
 
         warm, reason = start_report()
         assert self._journal is not None

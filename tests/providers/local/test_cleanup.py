@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import time
 from pathlib import Path
 
+import pytest
+
+from llmops_kernel.providers.local.cleanup import is_own
 from llmops_kernel.providers.local.processes import MARK_ENV_VAR
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
@@ -46,3 +50,31 @@ def test_sockets_of_a_stopped_cluster_do_not_pile_up_in_tmp(
     finally:
         shutil.rmtree(others)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_nothing_is_touched_below_a_folder_of_somebody_else(tmp_path: Path) -> None:
+    """As after a reboot, when another user was the first to make that folder in /tmp."""
+    thesis, made = tmp_path / "thesis", tmp_path / "made"
+    (thesis / "chapter").mkdir(parents=True)
+    session = made / "lab-0123" / "session_latest"
+    (session / "runtime_resources/py_modules_files/x/llmops_kernel").mkdir(parents=True)
+    (made / "package").symlink_to(thesis)
+    (tmp_path / "tmp").symlink_to(made)  # A link is nobody's folder, whoever has made it.
+    record = HeadRecord(
+        name="lab", host=socket.gethostname(), temp_dir=tmp_path / "tmp" / "lab-0123",
+        dashboard_port=1, started_s=time.time(), ray_version="2.60.0", template={},
+    )  # fmt: skip
+    home = tmp_path / "home"
+    cluster_folder(home, "lab").create()
+    cluster_folder(home, "lab").write(record)
+    LocalProvider(home).down("lab")
+    assert [path.name for path in thesis.iterdir()] == ["chapter"]
+    assert session.is_dir()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of somebody else")
+def test_a_folder_of_another_user_is_not_ones_own(tmp_path: Path) -> None:
+    assert is_own(tmp_path)
+    os.chown(tmp_path, 65534, 65534)
+    assert not is_own(tmp_path)
+    assert not is_own(tmp_path / "missing")

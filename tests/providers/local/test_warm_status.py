@@ -23,8 +23,8 @@ from llmops_kernel.providers.local.record import HeadRecord
 from llmops_kernel.providers.local.warm_status import warm_status
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 from llmops_kernel.warm.files import WarmFolder
+from llmops_kernel.warm.for_jobs import start_report
 from llmops_kernel.warm.launcher import FORKED_ENV_VAR, START_REPORT_ENV_VAR
-from llmops_kernel.warm.start_report import start_report
 
 
 @pytest.fixture

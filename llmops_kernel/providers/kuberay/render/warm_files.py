@@ -9,13 +9,13 @@ from typing import Any, Final
 from llmops_kernel import warm
 from llmops_kernel.config.models.section import WarmSettings
 from llmops_kernel.providers.kuberay.resource import names
+from llmops_kernel.warm.for_jobs import keep_environment
 from llmops_kernel.warm.launcher import DIR_ENV_VAR
-from llmops_kernel.warm.settings import keep_environment
 from llmops_kernel.warm.start_hook import PRELOAD_ENV_VAR
 
 _WARM: Final = Path(warm.__file__).parent
 _HOOK: Final = "llmops_warm_hook"
-_FOR_JOBS: Final = ("settings.py", "start_report.py")
+_FOR_JOBS: Final = ("for_jobs.py",)
 """Files that are read in a job, which brings its own copy."""
 _OTHERS: Final = ("__init__.py", "version.py", "hardware/__init__.py", "hardware/priority.py")
 """What they need of the rest of the package."""

@@ -1,6 +1,6 @@
 """A kept model, mapped, against one that is read: time, memory, and 200 runs of five models.
 
-    python -m tests.benchmarks.kept_models --model SmolLM2-135M-Instruct --rounds 7 --turns 200
+    python -m tests.benchmarks.kept.models --model SmolLM2-135M-Instruct --rounds 7 --turns 200
 
 Each load is in a process of its own, read and mapped in turn; the files are in the page cache both
 times. Memory is what the process shares with no other (unique set size) after a forward and
@@ -74,7 +74,7 @@ class Loaded:
     """A process that has loaded the model and made a step."""
 
     def __init__(self, source: str, cache: Path, keep: int) -> None:
-        command = [sys.executable, "-m", "tests.benchmarks.kept_models", "--one", source]
+        command = [sys.executable, "-m", "tests.benchmarks.kept.models", "--one", source]
         self._process = subprocess.Popen(
             [*command, "--cache", str(cache), "--keep", str(keep)],
             stdin=subprocess.PIPE,

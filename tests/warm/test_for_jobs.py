@@ -6,8 +6,8 @@ import pytest
 
 from llmops_kernel.config.models.section import WarmSettings
 from llmops_kernel.services.submission import cold_start
+from llmops_kernel.warm.for_jobs import KEEP_ENV_VAR, keep_environment, kept_bytes
 from llmops_kernel.warm.launcher import DIR_ENV_VAR
-from llmops_kernel.warm.settings import KEEP_ENV_VAR, keep_environment, kept_bytes
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,54 @@
+"""What the processes of a job ask of the node they run on, and what a template sets for them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from llmops_kernel.config.models.section import WarmSettings
+from llmops_kernel.warm import kept_tokenizers
+from llmops_kernel.warm.launcher import DIR_ENV_VAR, FORKED_ENV_VAR, START_REPORT_ENV_VAR
+from llmops_kernel.warm.plan import REFUSE_ENV_VAR
+
+KEEP_ENV_VAR = "LLMOPS_WARM_KEEP_BYTES"
+"""Set on the nodes of a cluster whose template has another value than the default."""
+_NOT_ASKED = "this process was not started through a fork server's launcher"
+
+
+def keep_environment(warm: WarmSettings) -> dict[str, str]:
+    """Return the variable that nodes are started with; none for the default."""
+    return {} if warm.keep == WarmSettings().keep else {KEEP_ENV_VAR: str(int(warm.keep))}
+
+
+def kept_bytes() -> int:
+    """Return how many bytes of loaded models this node may keep.
+
+    0 where nothing is to be kept: by the template, or because the run is to start cold.
+    """
+    if DIR_ENV_VAR not in os.environ or REFUSE_ENV_VAR in os.environ:
+        return 0
+    text = os.environ.get(KEEP_ENV_VAR, "")
+    return int(text) if text.isdecimal() else int(WarmSettings().keep)
+
+
+def start_report() -> tuple[bool, str]:
+    """Return (True, "") in a forked process, else (False, the reason for the cold start)."""
+    text = os.environ.get(START_REPORT_ENV_VAR, "")
+    if text == "warm":
+        is_own = os.environ.get(FORKED_ENV_VAR) == str(os.getpid())
+        return is_own, "" if is_own else _NOT_ASKED
+    return False, text.removeprefix("cold:").strip() or _NOT_ASKED
+
+
+def kept_tokenizer(wanted: kept_tokenizers.Wanted) -> Any:
+    """Return the tokenizer if the fork server had loaded it before the fork, else None.
+
+    It is the process's own, and is returned once.
+    """
+    return kept_tokenizers.take(wanted) if start_report()[0] else None
+
+
+def keep_tokenizer(wanted: kept_tokenizers.Wanted) -> None:
+    """Ask the node's fork server to load a tokenizer for the next runs; does not wait for it."""
+    if folder := os.environ.get(DIR_ENV_VAR):
+        kept_tokenizers.ask(folder, wanted)
