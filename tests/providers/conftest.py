@@ -16,6 +16,7 @@ import pytest
 from llmops_kernel.providers.local.processes import cluster_processes, head_process
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder, cluster_names
+from llmops_kernel.providers.protocol import ClusterInfo
 
 Script = Callable[..., subprocess.Popen[str]]
 
@@ -79,3 +80,9 @@ def _listening(process: psutil.Process) -> list[tuple[str, int]]:
         found = process.net_connections("tcp")
         return [(c.laddr.ip, c.laddr.port) for c in found if c.status == psutil.CONN_LISTEN]
     return []
+
+
+def assert_no_trouble(info: ClusterInfo) -> None:
+    """The first cluster of a machine reports one thing more than none."""
+    compiles = info.message.startswith("DeepSpeed's CPU operations are being compiled")
+    assert info.message == "" or compiles, info.message

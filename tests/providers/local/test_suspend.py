@@ -16,7 +16,7 @@ from llmops_kernel.errors import ClusterNotFoundError
 from llmops_kernel.providers.local.processes import cluster_processes
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.protocol import ClusterAction, ClusterState, Connection
-from tests.providers.conftest import record_of
+from tests.providers.conftest import assert_no_trouble, record_of
 from tests.providers.local.test_local import eventually
 
 pytestmark = pytest.mark.ray
@@ -56,7 +56,8 @@ def test_scale_suspend_resume_delete(home: Path, tmp_path: Path) -> None:
     assert "hush" not in (home / "clusters/life/cluster.json").read_text()
 
     info = cluster.resume().info
-    assert (info.state, info.num_cpus, info.message) == (ClusterState.READY, 2, "")
+    assert (info.state, info.num_cpus) == (ClusterState.READY, 2)
+    assert_no_trouble(info)
     head = record_of(home, "life")
     environments = [process.environ().get("LIFE_TOKEN") for process in cluster_processes(head)]
     assert "hush-hush" in environments

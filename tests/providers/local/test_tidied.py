@@ -18,7 +18,7 @@ from llmops_kernel.providers.local import launch
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.providers.protocol import ClusterState
-from tests.providers.conftest import record_of
+from tests.providers.conftest import assert_no_trouble, record_of
 from tests.providers.local.test_local import eventually
 
 TEMPLATE = ClusterTemplate(name="tidied", num_cpus=1)
@@ -114,7 +114,7 @@ def test_a_head_whose_temp_dir_was_tidied_is_found(home: Path) -> None:
     provider = LocalProvider(home)
     first = provider.up(TEMPLATE)
     head = record_of(home, "tidied")
-    assert first.message == ""
+    assert_no_trouble(first)
     assert tidy(head.temp_dir) > 10
     info = provider.get("tidied")
     assert info.state is ClusterState.READY
