@@ -52,12 +52,20 @@ def will_compile() -> bool:
 def marked(folder: Path) -> Iterator[None]:
     """Record that operations are compiled meanwhile. The caller holds the lock."""
     mark = folder / _MARK
-    with suppress(OSError):  # Only what people read depends on it.
-        mark.write_text(json.dumps({"began_s": time.time()}))
+    with suppress(OSError):  # Only what people read and the compiler's share depend on it.
+        mark.write_text(json.dumps({"began_s": time.time(), "pid": os.getpid()}))
     try:
         yield
     finally:
         mark.unlink(missing_ok=True)
+
+
+def compiler_pid(folder: Path) -> int | None:
+    """Return the process that compiles, or whose compilation was killed; None if none is known."""
+    try:
+        return int(json.loads((folder / _MARK).read_text())["pid"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def compiling_since_s(*, folder: Path | None = None) -> float | None:

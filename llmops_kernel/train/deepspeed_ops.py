@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.hardware.priority import set_session_niceness
 from llmops_kernel.store.compiled_ops import (
     FOLDER_ENV_VAR,
     SHARED_MEMORY,
+    compiler_pid,
     is_compiled,
     lock_file,
     marked,
@@ -20,6 +23,9 @@ from llmops_kernel.store.compiled_ops import (
     will_compile,
 )
 from llmops_kernel.train.context import WorkerContext
+
+_LOWEST = 19  # Niceness of a compilation in advance, which waits for another one patiently.
+_HURRY_S = 1.0
 
 
 def needed(config: TrainingConfig, *, use_gpu: bool) -> tuple[str, ...]:
@@ -44,7 +50,7 @@ def compile_ops(names: tuple[str, ...], *, root: Path | None = None) -> None:
     os.environ[FOLDER_ENV_VAR] = str(folder)
     from deepspeed.accelerator import get_accelerator
 
-    with FileLock(str(lock_file(folder))):
+    with _locked(folder):
         for left in folder.glob("*/lock"):
             left.unlink(missing_ok=True)
         with nullcontext() if is_compiled(names, folder=folder) else marked(folder):
@@ -52,6 +58,25 @@ def compile_ops(names: tuple[str, ...], *, root: Path | None = None) -> None:
                 builder = get_accelerator().create_op_builder(name)
                 if builder is not None and builder.is_compatible(verbose=False):
                     builder.load(verbose=False)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock. Who holds it meanwhile compiles for this process: it gets its share."""
+    lock = FileLock(str(lock_file(folder)))
+    while True:
+        try:
+            lock.acquire(timeout=_HURRY_S)
+            break
+        except Timeout:
+            # Beside other work, a compilation in advance (`warm.keeper`) gets next to nothing.
+            pid = compiler_pid(folder)
+            if pid and os.getpriority(os.PRIO_PROCESS, 0) < _LOWEST:
+                set_session_niceness(pid, 0)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def compile_for(config: TrainingConfig, context: WorkerContext) -> None:

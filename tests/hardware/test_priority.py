@@ -28,7 +28,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         started.kill()
 
 
-def _skip_unless_the_kernel_takes_it(pid: int) -> None:
+def skip_unless_the_kernel_takes_it(pid: int) -> None:
     """Not every kernel groups by session, and a sandbox may forbid the writing."""
     try:
         Path(f"/proc/{pid}/autogroup").write_text("7")
@@ -41,7 +41,7 @@ def _skip_unless_the_kernel_takes_it(pid: int) -> None:
 
 
 def test_only_the_session_of_the_process_gives_way(process: subprocess.Popen[bytes]) -> None:
-    _skip_unless_the_kernel_takes_it(process.pid)
+    skip_unless_the_kernel_takes_it(process.pid)
     before = account("self")
     set_session_niceness(process.pid, 19)
     assert account(process.pid)[1] == "19"

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.config.reading.load import training_config_from_dict
+from llmops_kernel.hardware.priority import set_session_niceness
 from llmops_kernel.store.compiled_ops import compiling_since_s
 from llmops_kernel.train.deepspeed_ops import needed
+from tests.hardware.test_priority import account, skip_unless_the_kernel_takes_it
 
 COMPILE_FOR_A_RUN = """
 import sys
@@ -33,6 +35,16 @@ with closing(JournalWriter([folder], stream=sys.argv[2], attempt=1)) as journal:
     compile_for(
         config, WorkerContext(run_id="run-1", folder=folder, workspace=folder, journal=journal)
     )
+"""
+HOLD = """
+import sys
+from pathlib import Path
+from filelock import FileLock
+from llmops_kernel.store.compiled_ops import lock_file, marked
+folder = Path(sys.argv[1])
+with FileLock(str(lock_file(folder))), marked(folder):
+    print("held", flush=True)
+    sys.stdin.read()
 """
 COMPILE = (
     "import sys, pathlib\n"
@@ -67,6 +79,29 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     env = {key: value for key, value in os.environ.items() if key != "TORCH_EXTENSIONS_DIR"}
     command = [sys.executable, "-c", COMPILE, str(folder)]
     return subprocess.Popen(command, start_new_session=True, env=env)
+
+
+def test_who_waits_for_a_compilation_gives_it_its_share(tmp_path: Path) -> None:
+    """One in advance has the lowest: beside other work, a run waited for it for ten minutes."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        skip_unless_the_kernel_takes_it(holder.pid)
+        set_session_niceness(holder.pid, 19)
+        assert account(holder.pid)[1] == "19"
+        waiting = _start(tmp_path)
+        deadline_s = time.monotonic() + 120
+        while account(holder.pid)[1] != "0" and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        os.killpg(waiting.pid, signal.SIGKILL)
+        waiting.wait()
+        assert account(holder.pid)[1] == "0"
+        holder.communicate(b"")
 
 
 @pytest.mark.slow
