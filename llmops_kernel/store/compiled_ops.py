@@ -62,20 +62,22 @@ def marked(folder: Path) -> Iterator[None]:
 
 def compiler_pid(folder: Path) -> int | None:
     """Return the process that compiles, or whose compilation was killed; None if none is known."""
-    try:
-        return int(json.loads((folder / _MARK).read_text())["pid"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    pid = _marked_value(folder, "pid")
+    return None if pid is None else int(pid)
 
 
 def compiling_since_s(*, folder: Path | None = None) -> float | None:
     """Return since when (Unix seconds) operations are being compiled; None if no process does."""
     root = folder or ops_folder()
+    began_s = _marked_value(root, "began_s")
+    return began_s if began_s is not None and _is_locked(lock_file(root)) else None
+
+
+def _marked_value(folder: Path, name: str) -> float | None:
     try:
-        began_s = float(json.loads((root / _MARK).read_text())["began_s"])
+        return float(json.loads((folder / _MARK).read_text())[name])
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return began_s if _is_locked(lock_file(root)) else None
 
 
 def _is_locked(path: Path) -> bool:

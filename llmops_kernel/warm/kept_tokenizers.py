@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.warm.loaded_files import Facts, facts_of
+from llmops_kernel.warm.preload import without_collections
 
 _ATTRIBUTE = "llmops_kept"  # Of the module `tokenizers`: a fork forgets this package's modules.
 _FILE = "tokenizer.json"
@@ -166,17 +167,13 @@ def _load(wanted: Wanted) -> Any:
     """Return the tokenizer; None if it cannot be loaded, or its files are not what they were."""
     if not _is_same(wanted):
         return None
-    was_on = gc.isenabled()
-    gc.disable()
     try:
-        found = sys.modules["transformers"].AutoTokenizer.from_pretrained(
-            wanted.source, revision=wanted.revision, local_files_only=True
-        )
+        with without_collections(freeze=False):
+            found = sys.modules["transformers"].AutoTokenizer.from_pretrained(
+                wanted.source, revision=wanted.revision, local_files_only=True
+            )
     except Exception:  # Files that the library cannot read raise many unrelated types.
         return None
-    finally:
-        if was_on:
-            gc.enable()
     return found if _is_same(wanted) else None
 
 

@@ -126,11 +126,12 @@ def preload(modules: list[str]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def without_collections() -> Iterator[None]:
+def without_collections(*, freeze: bool = True) -> Iterator[None]:
     """Look for no garbage while modules are imported, which is a third of the time it takes.
 
     Importing makes little garbage. What exists at the end is left out of all later searches
     (`gc.freeze`): the first of them would begin with it, and would copy every page in a fork.
+    `freeze=False` is for what may go again.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -138,7 +139,8 @@ def without_collections() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            gc.freeze()
+            if freeze:
+                gc.freeze()
             gc.enable()
 
 

@@ -137,7 +137,7 @@ class Dashboard:
     def _load(self) -> dict[str, Any] | None:
         """Return `{"usage": {"CPU": [used, total]}, ...}`.
 
-        None until the first report, 10 s to 15 s after the start of a local cluster.
+        None until the first report of the autoscaler, which starts late on a local cluster.
         """
         answer = self._get("/api/cluster_status")
         with suppress(KeyError, TypeError):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models import catalogue
+from llmops_kernel.warm.preload import without_collections
 
 
 def load_tokenizer(source: str, config: TrainingConfig, *, only_local: bool = False) -> Any:
@@ -20,7 +18,8 @@ def load_tokenizer(source: str, config: TrainingConfig, *, only_local: bool = Fa
     from transformers import AutoTokenizer
 
     try:
-        with _without_collections():
+        # 150,000 merges are as many lists: to look at all of them again and again is half the time.
+        with without_collections(freeze=False):
             tokenizer = AutoTokenizer.from_pretrained(
                 source,
                 revision=config.model.revision,
@@ -37,21 +36,6 @@ def padded(tokenizer: Any) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Look for no garbage: 150,000 merges are as many lists, and each search looks at all of them.
-
-    That is half of the time such a tokenizer takes.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def load_error(what: str, config: TrainingConfig, error: Exception) -> ModelError:
