@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -90,6 +91,10 @@ _LOOKS_FOR_BITSANDBYTES = (
     ("transformers.utils.import_utils", "is_bitsandbytes_available"),
 )
 """Functions that remember their answer."""
+
+
+_NOT_INITIALIZED = 3
+"""CUDA_ERROR_NOT_INITIALIZED of cuda.h: what each function of the driver returns until `cuInit`."""
 
 
 def preload(modules: list[str]) -> dict[str, Any]:
@@ -230,18 +235,25 @@ def _fill_caches() -> None:
 
 def unsafe() -> str:
     """Return why a fork of this process would differ from a new process; empty if it would not."""
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            continue
-        if target.startswith("/dev/nvidia-uvm"):
-            return "an imported module initialised CUDA"
+    if _has_initialised_cuda():
+        return "an imported module initialised CUDA"
     threading = sys.modules.get("threading")
     if threading is not None and threading.active_count() > 1:
         names = ", ".join(thread.name for thread in threading.enumerate()[1:])
         return f"an imported module started threads: {names}"
     return ""
+
+
+def _has_initialised_cuda() -> bool:
+    """Return whether `cuInit` was called in this process, which would not survive a fork.
+
+    Open devices do not show it: to count GPUs, NVIDIA's management library opens them all.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError:  # Not loaded.
+        return False
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != _NOT_INITIALIZED)
 
 
 def installed(path: Iterable[str]) -> list[str]:

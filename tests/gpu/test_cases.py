@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from llmops_kernel.config.models.train import TrainingConfig
-from tests.gpu.test_strategies import CASES, NVME, Case
+from tests.gpu.test_strategies import CASES, Case
+from tests.gpu.trained import NVME
 
 
 @pytest.mark.parametrize("case", [one.values[0] for one in CASES], ids=[one.id for one in CASES])

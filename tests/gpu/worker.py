@@ -34,6 +34,7 @@ def main() -> None:
         folder=folder,
         workspace=Path(spec["workspace"]),
         journal=journal,
+        **spec.get("context", {}),
     )
     train(TrainingConfig.model_validate(spec["config"]), context)
     if journal is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -145,6 +147,37 @@ def test_muon_is_compiled_as_ever_when_it_is_first_called() -> None:
 @pytest.mark.timeout(300)
 def test_each_way_to_decorate_with_the_compiler() -> None:
     assert _output(DECORATORS) == ""
+
+
+DRIVER = """
+static int ready = 0;
+int cuInit(unsigned flags) { ready = 1; return 0; }
+int cuDeviceGetCount(int *count) { if (!ready) return 3; *count = 1; return 0; }
+"""
+ASKS = """
+import ctypes, sys
+from llmops_kernel.warm.preload import unsafe
+print(unsafe() or "safe", end="; ")
+driver = ctypes.CDLL(sys.argv[1])
+print(unsafe() or "safe", end="; ")
+driver.cuInit(0)
+print(unsafe())
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_process_is_unsafe_once_cuda_is_initialised_not_when_its_driver_is_loaded(
+    tmp_path: Path,
+) -> None:
+    """The driver is one of the test, with the two functions and the answers of NVIDIA's.
+
+    On a machine with a GPU the management library loads the driver's parts and opens all devices.
+    """
+    source, library = tmp_path / "driver.c", tmp_path / "libcuda.so.580.159"
+    source.write_text(DRIVER)
+    compiler = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library)]
+    subprocess.run([*compiler, str(source)], check=True)
+    assert _output(ASKS, str(library)) == "safe; safe; an imported module initialised CUDA"
 
 
 def _output(program: str, *arguments: str) -> str:

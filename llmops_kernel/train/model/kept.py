@@ -28,6 +28,7 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.store.kept.models import KeptModel, KeptModels
 from llmops_kernel.store.paths import cache
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.model.to_gpu import move
 from llmops_kernel.version import VERSION
 from llmops_kernel.warm.loaded_files import facts_of
 
@@ -53,6 +54,9 @@ class Keeping:
     """One worker of a node keeps it; all of them map it."""
     most_s: float = 4.0
     """How long the run waits for the disk until what it has loaded is kept."""
+    device: torch.device | None = None
+    """The GPU that a mapped model is copied to at once; None: it stays where it is mapped."""
+    local_world_size: int = 1
 
     @classmethod
     def of(cls, source: str, config: TrainingConfig, context: WorkerContext) -> Keeping | str:
@@ -77,13 +81,26 @@ class Keeping:
             "gpu": context.use_gpu,
         }
         store = KeptModels(context.cache or cache(), limit_bytes=context.keep_bytes)
-        return cls(store, about, folder, _digest(parts), context.local_rank == 0)
+        is_writer, device = context.local_rank == 0, None
+        if context.use_gpu:
+            device = torch.device("cuda", torch.cuda.current_device())
+        return cls(
+            store,
+            about,
+            folder,
+            _digest(parts),
+            is_writer,
+            device=device,
+            local_world_size=context.local_world_size,
+        )
 
     def model(self, read: Callable[[], Loaded]) -> tuple[Any, str]:
         """Return the model, mapped or read, and words for the waterfall."""
         stamp = self._stamp()
         model, problem = self._mapped(stamp) if stamp else (None, "")
         if model is not None:
+            if self.device is not None:
+                move(model, self.device, local_world_size=self.local_world_size)
             return model, MAPPED
         state = torch.get_rng_state()
         model, info = read()
