@@ -98,20 +98,26 @@ def wanted_of(request: dict[str, Any]) -> Wanted:
     return Wanted(**{name: request[name] for name in Wanted.__annotations__})
 
 
-def why_not(wanted: Wanted) -> str:
-    """In the server: return why it is not to be kept, empty if it is."""
+def is_kept(wanted: Wanted) -> bool:
+    """In the server: return whether it is kept already, from the same files."""
+    kept = _all().get(wanted.key)
+    return kept is not None and kept.wanted.facts == wanted.facts
+
+
+def mark_used(wanted: Wanted) -> None:
+    """In the server: make one that is kept the last to be let go."""
     kept = _all()
-    if "tokenizers" not in sys.modules or "transformers" not in sys.modules:
-        return "the libraries are not preloaded"
-    if wanted.key in kept and kept[wanted.key].wanted.facts == wanted.facts:
-        kept[wanted.key] = one = kept.pop(wanted.key)  # The last to be let go.
-        one.used_s = time.time()
-        return "it is kept already"
-    if not 0 < wanted.num_bytes <= wanted.limit_bytes:
-        return f"it needs {wanted.num_bytes} bytes of {wanted.limit_bytes}"
-    if is_short(wanted.num_bytes, _memory()):
-        return "the node has not enough free memory"
-    return ""
+    kept[wanted.key] = one = kept.pop(wanted.key)
+    one.used_s = time.time()
+
+
+def can_keep(wanted: Wanted) -> bool:
+    """In the server: return whether the libraries are preloaded and there is memory for it."""
+    return (
+        {"tokenizers", "transformers"} <= sys.modules.keys()
+        and 0 < wanted.num_bytes <= wanted.limit_bytes
+        and not is_short(wanted.num_bytes, _memory())
+    )
 
 
 def is_harmless(wanted: Wanted) -> bool:

@@ -198,8 +198,16 @@ class Server:
         return None
 
     def _try(self, wanted: kept_tokenizers.Wanted) -> None:
-        """Have a child try what this process is to load: `_signalled` sees how it ended."""
-        if self._trials or self._draining or kept_tokenizers.why_not(wanted):
+        """Have a child try what this process is to load: `_signalled` sees how it ended.
+
+        One that is kept already is only marked as used.
+        """
+        if self._trials or self._draining:
+            return
+        if kept_tokenizers.is_kept(wanted):
+            kept_tokenizers.mark_used(wanted)
+            return
+        if not kept_tokenizers.can_keep(wanted):
             return
         pid = -1
         with contextlib.suppress(OSError):
