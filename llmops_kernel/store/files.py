@@ -67,6 +67,12 @@ def private_home(root: Path) -> None:
             root.chmod(0o700)
 
 
+def is_own_folder(path: Path) -> bool:
+    """Return whether it is a folder of this user, and no link to one. Raises `OSError`."""
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
 def own_temp_folder(name: str) -> Path:
     """Return a folder of this user in the temporary folder, where names can be guessed.
 
@@ -76,14 +82,13 @@ def own_temp_folder(name: str) -> Path:
     with store_errors("create", folder):
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        if not is_own_folder(folder):
             raise StoreError(
                 f"{folder} belongs to another user or is not a folder: what a run writes there"
                 " would not be safe from others.",
                 remedy=f"remove {folder}, ask its owner to, or set TMPDIR to a folder of yours",
             )
-        if stat.S_IMODE(found.st_mode) & 0o077:
+        if stat.S_IMODE(folder.lstat().st_mode) & 0o077:
             folder.chmod(0o700)
     return folder
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +15,7 @@ from llmops_kernel.providers.local import launch
 from llmops_kernel.providers.local.logs import keep_logs
 from llmops_kernel.providers.local.processes import cluster_processes, stop_processes
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
+from llmops_kernel.store.files import is_own_folder
 from llmops_kernel.store.package import carried
 
 STOP_GRACE_S: Final = 15.0
@@ -69,9 +68,7 @@ def _socket_folders(record: HeadRecord) -> Iterator[Path]:
 
 
 def is_own(folder: Path) -> bool:
-    """Return whether it is a folder of this user, and no link to one."""
-    try:
-        status = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    """Return whether it is a folder of this user, and no link to one; False if it is gone."""
+    with suppress(OSError):
+        return is_own_folder(folder)
+    return False

@@ -8,7 +8,6 @@ import secrets
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -27,6 +26,7 @@ from llmops_kernel.providers.local.inherited import inherited
 from llmops_kernel.providers.local.processes import MARK_ENV_VAR
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.store import paths
+from llmops_kernel.store.files import is_own_folder
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.for_jobs import keep_environment
 from llmops_kernel.warm.launcher import DIR_ENV_VAR
@@ -65,8 +65,7 @@ def new_temp_dir(name: str) -> Path:
     parent = Path("/tmp") / f"llmops-{os.getuid()}"
     try:
         parent.mkdir(mode=0o700, exist_ok=True)
-        status = parent.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        if not is_own_folder(parent):
             raise ClusterStartError(
                 f"{parent} belongs to another user or is not a folder, so the cluster's sockets"
                 f" cannot be created in it",
