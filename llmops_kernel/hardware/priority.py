@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+HIGHEST_NICENESS = 19  # The lowest priority that the kernel has.
 _NICENESS = 5  # A third of the share of a process with 0.
 _QUOTAS = ("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 _NO_QUOTA = ("max", "-1")

@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.hardware.priority import set_session_niceness
+from llmops_kernel.hardware.priority import HIGHEST_NICENESS, set_session_niceness
 from llmops_kernel.store.compiled_ops import (
     FOLDER_ENV_VAR,
     SHARED_MEMORY,
@@ -24,7 +24,6 @@ from llmops_kernel.store.compiled_ops import (
 )
 from llmops_kernel.train.context import WorkerContext
 
-_LOWEST = 19  # Niceness of a compilation in advance, which waits for another one patiently.
 _HURRY_S = 1.0
 
 
@@ -69,9 +68,10 @@ def _locked(folder: Path) -> Iterator[None]:
             lock.acquire(timeout=_HURRY_S)
             break
         except Timeout:
-            # Beside other work, a compilation in advance (`warm.keeper`) gets next to nothing.
+            # Beside other work, a compilation in advance (`warm.keeper`) gets next to nothing. One
+            # that itself waits for the lock is in no hurry.
             pid = compiler_pid(folder)
-            if pid and os.getpriority(os.PRIO_PROCESS, 0) < _LOWEST:
+            if pid and os.getpriority(os.PRIO_PROCESS, 0) < HIGHEST_NICENESS:
                 set_session_niceness(pid, 0)
     try:
         yield

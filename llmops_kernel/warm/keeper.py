@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.hardware.priority import set_session_niceness
+from llmops_kernel.hardware.priority import HIGHEST_NICENESS, set_session_niceness
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import GREETING, is_alive
 from llmops_kernel.warm.preload import fingerprint, installed, own_files
 
 PREPARE = "llmops_kernel.train.deepspeed_ops"  # Only a name: nothing of a run is imported here.
 PREPARE_CODE = Path(__file__).parents[2].joinpath(*PREPARE.split(".")).with_suffix(".py")
-_LOWEST = 19  # Niceness.
 _LOOK_S = 1.0
 _ASK_EVERY_S = 5.0
 _ANSWER_S = 10.0  # A busy machine may take seconds; a hung server never answers.
@@ -139,14 +138,14 @@ class Keeper:
         self._prepares = True
         with self.folder.log.open("ab") as log:
             preparing = subprocess.Popen(
-                ["nice", "-n", str(_LOWEST), sys.executable, "-m", PREPARE],
+                ["nice", "-n", str(HIGHEST_NICENESS), sys.executable, "-m", PREPARE],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder.root,
                 start_new_session=True,
             )
-        set_session_niceness(preparing.pid, _LOWEST)
+        set_session_niceness(preparing.pid, HIGHEST_NICENESS)
         self._old.append(preparing)
 
     def _give_up(self, why: str) -> None:
