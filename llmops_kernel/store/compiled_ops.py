@@ -19,7 +19,11 @@ FOLDER_ENV_VAR: Final = "TORCH_EXTENSIONS_DIR"
 USUAL_TIME: Final = "usually 1 to 3 minutes, once per machine"
 SHARED_MEMORY: Final = "ShareMemCommBuilder"
 """The operation that every ZeRO run on CPUs loads."""
-_FOLDERS: Final = {SHARED_MEMORY: "*shm_comm*", "CPUAdamBuilder": "*cpu_adam*"}
+_FOLDERS: Final = {
+    SHARED_MEMORY: "*shm_comm*",
+    "CPUAdamBuilder": "*cpu_adam*",
+    "AsyncIOBuilder": "*async_io*",
+}
 _LOCK: Final = ".llmops.lock"
 _MARK: Final = ".llmops.compiling"
 _GPU: Final = Path("/dev/nvidia0")

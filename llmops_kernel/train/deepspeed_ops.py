@@ -1,4 +1,4 @@
-"""DeepSpeed's CPU operations: compiled before they are needed, by one process at a time."""
+"""DeepSpeed's operations of the host: compiled before they are needed, by one process at a time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,14 @@ _HURRY_S = 1.0
 
 
 def needed(config: TrainingConfig, *, use_gpu: bool) -> tuple[str, ...]:
-    """Return DeepSpeed's builders whose operations this training loads on a CPU."""
-    if use_gpu or not isinstance(config.parallelism, ZeroStrategy):
+    """Return DeepSpeed's builders whose operations this training loads on the host."""
+    if not isinstance(config.parallelism, ZeroStrategy):
         return ()
-    offloads = config.parallelism.offload_optimizer
-    return (SHARED_MEMORY, *(["CPUAdamBuilder"] if offloads else []))
+    place = config.parallelism.offload_optimizer
+    optimizer = ("CPUAdamBuilder",) if place else ()
+    if use_gpu:
+        return (*optimizer, "AsyncIOBuilder") if place == "nvme" else optimizer
+    return (SHARED_MEMORY, *optimizer)
 
 
 def compile_ops(names: tuple[str, ...], *, root: Path | None = None) -> None:

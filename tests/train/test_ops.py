@@ -60,6 +60,8 @@ COMPILE = (
         ({"strategy": "zero2"}, False, 1),
         ({"strategy": "zero2"}, True, 0),
         ({"strategy": "zero3", "offload_optimizer": True}, False, 2),
+        ({"strategy": "zero3", "offload_optimizer": True}, True, 1),
+        ({"strategy": "zero3", "offload_optimizer": "nvme", "nvme_path": "/d"}, True, 2),
     ],
 )
 def test_only_what_the_training_will_ask_for(parallelism, use_gpu: bool, count: int) -> None:

@@ -88,6 +88,8 @@ def loop(
     is null.
     """
     words = list(overrides or ())
+    if config is not None and script is None and _is_change(config):
+        config, words = None, [str(config), *words]
     if script is not None:  # All words are the script's.
         config, words = script, [*([] if config is None else [str(config)]), *words]
     _check(config, preset, warm_only=warm_only, cold_only=cold_only, png=png)
@@ -98,6 +100,12 @@ def loop(
     with config_file(config, preset) as path:
         made = _prepare(path, words, cluster=cluster, kinds=kinds, runs=runs)
         _carry_out(made, png=png, as_json=as_json)
+
+
+def _is_change(first: Path) -> bool:
+    """Return whether the first word changes the preset's config, instead of naming a file."""
+    name, sign, _ = str(first).partition("=")
+    return bool(sign) and "/" not in name and not first.exists()
 
 
 def _check(

@@ -54,6 +54,15 @@ def test_wrong_usage_starts_nothing(arguments: list[str], llmops: Llmops, home: 
     assert not home.exists()
 
 
+@pytest.mark.parametrize("change", ["parallelism.num_workers=0", "training.nothing=1"])
+def test_a_change_without_a_config_is_one_of_the_preset(
+    change: str, llmops: Llmops, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("bench", "loop", change) == 1
+    assert change.partition("=")[0] in " ".join(capsys.readouterr().err.split())
+    assert not home.exists()
+
+
 def test_help_says_which_way_round_the_ratio_is(
     llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +77,8 @@ def test_help_says_which_way_round_the_ratio_is(
 def test_both_kinds_are_measured(ray_cluster: ClusterInfo, tmp_path: Path) -> None:
     png = tmp_path / "loop.png"
     cluster = ("--cluster", ray_cluster.name)
-    done = process("bench", "loop", "--runs", "1", "--json", "--png", str(png), *cluster)
+    change = "training.max_steps=2"  # Of the preset's config.
+    done = process("bench", "loop", change, "--runs", "1", "--json", "--png", str(png), *cluster)
     assert done.returncode == 0, done.stderr
     reported = json.loads(done.stdout)
     assert sorted(reported) == ["cold", "ratio", "warm"]
