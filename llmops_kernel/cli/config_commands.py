@@ -89,9 +89,10 @@ def check(
     of trackers and the output's folder are tried. The exit code is 0 if every file is valid, else
     1; warnings do not change it.
     """
+    from llmops_kernel.config.reading.overrides import is_override
     from llmops_kernel.services.data.spare import spare
 
-    overrides = [one for one in files if "=" in one and not Path(one).exists()]
+    overrides = [one for one in files if is_override(one)]
     paths = [Path(one) for one in files if one not in overrides]
     if not paths:
         raise typer.BadParameter("give at least one file to check")

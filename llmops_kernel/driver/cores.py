@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from llmops_kernel.hardware.priority import cores_each
+
 
 def use_cores(num_processes: int) -> int:
     """Divide the node's cores among that many processes; return the threads of this one.
@@ -12,8 +14,7 @@ def use_cores(num_processes: int) -> int:
     Ray gives an actor that asks for no CPU one thread (it sets OMP_NUM_THREADS to 1). Libraries
     read the variable when they are imported; torch is set again when it is loaded already.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = max(1, (cores or 1) // max(1, num_processes))
+    threads = cores_each(num_processes)
     os.environ["OMP_NUM_THREADS"] = str(threads)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(threads)

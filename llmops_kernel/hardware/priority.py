@@ -12,6 +12,12 @@ _QUOTAS = ("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 _NO_QUOTA = ("max", "-1")
 
 
+def cores_each(num_processes: int) -> int:
+    """Return how many of the cores that this process may use each of that many gets; at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (cores or 1) // max(1, num_processes))
+
+
 def set_session_niceness(pid: int, niceness: int) -> None:
     """Set the niceness of the session of a process, where the kernel gives sessions equal shares.
 

@@ -87,11 +87,7 @@ def loop(
     medians; "ratio" is the cold median / the warm median. What was not measured
     is null.
     """
-    words = list(overrides or ())
-    if config is not None and script is None and _is_change(config):
-        config, words = None, [str(config), *words]
-    if script is not None:  # All words are the script's.
-        config, words = script, [*([] if config is None else [str(config)]), *words]
+    config, words = _words(config, overrides or (), script)
     _check(config, preset, warm_only=warm_only, cold_only=cold_only, png=png)
     kinds: list[Kind] = [] if cold_only else ["warm"]
     kinds += [] if warm_only else ["cold"]
@@ -102,10 +98,17 @@ def loop(
         _carry_out(made, png=png, as_json=as_json)
 
 
-def _is_change(first: Path) -> bool:
-    """Return whether the first word changes the preset's config, instead of naming a file."""
-    name, sign, _ = str(first).partition("=")
-    return bool(sign) and "/" not in name and not first.exists()
+def _words(
+    config: Path | None, overrides: Sequence[str], script: Path | None
+) -> tuple[Path | None, list[str]]:
+    """Return the file to submit, None for the preset's, and its overrides or arguments."""
+    from llmops_kernel.config.reading.overrides import is_override
+
+    if config is None:
+        return script, list(overrides)
+    if script is not None or is_override(str(config)):  # All words are the script's.
+        return script, [str(config), *overrides]
+    return config, list(overrides)
 
 
 def _check(

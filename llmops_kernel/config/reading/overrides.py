@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,11 @@ def apply_overrides(
 
 
 Given = tuple[str, Any, Origin]
+
+
+def is_override(word: str) -> bool:
+    """Return whether a word of a command line is an override, where it can be a file as well."""
+    return "=" in word and not pathlib.Path(word).exists()
 
 
 def _each(overrides: Overrides) -> Iterator[Given | Problem]:

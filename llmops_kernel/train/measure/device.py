@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from llmops_kernel.hardware import accelerators
+from llmops_kernel.hardware.priority import cores_each
 from llmops_kernel.train.measure import cpu_peak
 
 PEAK_ENV_VAR = "LLMOPS_PEAK_TFLOPS"
@@ -25,8 +26,7 @@ class Device:
 
 def use_cpu_threads(local_world_size: int) -> int:
     """Divide the node's cores among its workers; Ray would give each a single thread."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = max(1, (cores or 1) // max(1, local_world_size))
+    threads = cores_each(local_world_size)
     torch.set_num_threads(threads)
     return threads
 

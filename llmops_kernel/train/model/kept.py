@@ -57,6 +57,7 @@ class Keeping:
     device: torch.device | None = None
     """The GPU that a mapped model is copied to at once; None: it stays where it is mapped."""
     local_world_size: int = 1
+    """How many workers of the node copy it at once."""
 
     @classmethod
     def of(cls, source: str, config: TrainingConfig, context: WorkerContext) -> Keeping | str:
@@ -81,16 +82,13 @@ class Keeping:
             "gpu": context.use_gpu,
         }
         store = KeptModels(context.cache or cache(), limit_bytes=context.keep_bytes)
-        is_writer, device = context.local_rank == 0, None
-        if context.use_gpu:
-            device = torch.device("cuda", torch.cuda.current_device())
         return cls(
             store,
             about,
             folder,
             _digest(parts),
-            is_writer,
-            device=device,
+            is_writer=context.local_rank == 0,
+            device=torch.device("cuda", torch.cuda.current_device()) if context.use_gpu else None,
             local_world_size=context.local_world_size,
         )
 

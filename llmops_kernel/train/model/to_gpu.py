@@ -2,13 +2,12 @@
 
 `model.to("cuda")` waits for one core, which faults the file's pages in and copies them to memory
 that the GPU can read: 6 GB/s with an H100, slower than reading the files anew. Threads that fill
-page-locked buffers, from which the GPU copies meanwhile, do 17 (tests/benchmarks/kept/gpu.py).
+page-locked buffers, from which the GPU copies meanwhile, do 16 (tests/benchmarks/kept/gpu.py).
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,11 +16,13 @@ from typing import Any
 
 import torch
 
+from llmops_kernel.hardware.priority import cores_each
+
 _BUFFER_BYTES = 32 << 20
 _BLOCK_BYTES = 4 << 20
 """What a thread copies at a time; a few per buffer and thread."""
 _MOST_THREADS = 8
-"""More are not faster: they wait for the memory."""
+"""As measured; fewer and more were not tried."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def move(model: Any, device: torch.device, *, local_world_size: int = 1) -> None
         one.data_ptr(): torch.empty(one.nbytes(), dtype=torch.uint8, device=device)
         for one in {each.data_ptr(): each for each in sources}.values()
     }
-    threads = max(1, min(_MOST_THREADS, _cores() // max(1, local_world_size)))
+    threads = min(_MOST_THREADS, cores_each(local_world_size))
     _copy(dict(sorted(targets.items())), threads=threads, is_gpu=device.type == "cuda")
     for tensor, source in zip(tensors, sources, strict=True):
         place = targets[source.data_ptr()].untyped_storage()
@@ -94,7 +95,3 @@ def _loads(targets: dict[int, torch.Tensor]) -> Iterator[list[_Block]]:
             used += size
     if blocks:
         yield blocks
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
