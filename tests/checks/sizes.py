@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.checks.tracked import tracked_files
 
-MAX_FILE_LINES = 400
-MAX_FUNCTION_LINES = 40
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 50
 SUFFIXES = {".py", ".js", ".ts", ".tsx", ".css", ".sh"}
 # Code of others, kept unchanged.
 VENDORED = ("uPlot", "vendor/")

@@ -1,4 +1,4 @@
-"""Find circles of files that import each other, and folders with too many files.
+"""Find circles of files that import each other.
 
 Run it by `python -m tests.checks.structure`.
 Every import counts: at the top of a file, inside a function, and for type checkers only.
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-MAX_FILES_IN_FOLDER = 15
 ONE_WAY = ("llmops_kernel.providers", "llmops_kernel.providers.kuberay")
 """Packages whose folders must not import each other both ways."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,37 +104,17 @@ def _folder_below(package: str, name: str) -> str | None:
     return None if inside == name else inside.partition(".")[0]
 
 
-def files_by_folder(roots: Iterable[Path]) -> dict[Path, int]:
-    """Return how many Python files each folder holds directly."""
-    counts: dict[Path, int] = defaultdict(int)
-    for root in roots:
-        for path in root.rglob("*.py"):
-            counts[path.parent] += 1
-    return dict(counts)
-
-
-def crowded_folders(roots: Iterable[Path] | None = None) -> dict[Path, int]:
-    """Return the folders with too many Python files; without roots, of the package and tests."""
-    counts = files_by_folder(roots or [ROOT / PACKAGE, ROOT / "tests"])
-    return {folder: n for folder, n in counts.items() if n > MAX_FILES_IN_FOLDER}
-
-
 def main() -> int:
-    """Print every circle, two-way arrow and crowded folder; return the exit status."""
-    graph, crowded = import_graph(ROOT / PACKAGE), crowded_folders()
+    """Print every circle and two-way arrow; return the exit status."""
+    graph = import_graph(ROOT / PACKAGE)
     groups = circles(graph)
     both_ways = [(package, *pair) for package in ONE_WAY for pair in two_way_arrows(graph, package)]
     for group in groups:
         print(f"circle of files: {', '.join(group)}")
     for package, one, other in both_ways:
         print(f"{package}: {one} and {other} import each other")
-    for folder, number in sorted(crowded.items()):
-        print(f"{folder.relative_to(ROOT)}: {number} Python files, at most {MAX_FILES_IN_FOLDER}")
-    print(
-        f"structure: {len(groups)} circles of files, {len(crowded)} folders with more than"
-        f" {MAX_FILES_IN_FOLDER} files"
-    )
-    return int(bool(groups or both_ways or crowded))
+    print(f"structure: {len(groups)} circles of files")
+    return int(bool(groups or both_ways))
 
 
 if __name__ == "__main__":

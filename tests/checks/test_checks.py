@@ -19,10 +19,10 @@ def test_nothing_is_committed_that_belongs_to_one_machine() -> None:
 
 def test_a_long_file_and_a_long_function_are_found(tmp_path: Path) -> None:
     file = tmp_path / "long.py"
-    file.write_text("def f():\n" + "    x = 1\n" * 399)
+    file.write_text("def f():\n" + "    x = 1\n" * 499)
     (about_file, about_function) = sizes.too_long([file])
-    assert "400 lines, must stay under 400" in about_file
-    assert "long.py:1: f has 400 lines" in about_function
+    assert "500 lines, must stay under 500" in about_file
+    assert "long.py:1: f has 500 lines" in about_function
 
 
 @pytest.mark.parametrize(

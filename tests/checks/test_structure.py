@@ -1,4 +1,4 @@
-"""The checks of circles, crowded folders and patched classes find what they are for."""
+"""The checks of circles and patched classes find what they are for."""
 
 from __future__ import annotations
 
@@ -27,10 +27,6 @@ def test_no_files_of_the_package_import_each_other_in_a_circle() -> None:
     graph = structure.import_graph(structure.ROOT / structure.PACKAGE)
     assert len(graph) > 200
     assert structure.circles(graph) == []
-
-
-def test_no_folder_has_too_many_files() -> None:
-    assert structure.crowded_folders() == {}
 
 
 @pytest.mark.parametrize(
@@ -63,12 +59,6 @@ def test_a_longer_circle_through_a_package_is_found(tmp_path: Path) -> None:
 def test_arrows_in_one_direction_are_no_circle(tmp_path: Path) -> None:
     files = {"a.py": "from house import b, c\n", "b.py": "import house.c\n", "c.py": "import os\n"}
     assert circles_of(tmp_path, files) == []
-
-
-def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
-    full = package(tmp_path / "full", {f"m{n}.py": "" for n in range(14)})
-    crowded = package(tmp_path / "crowded", {f"m{n}.py": "" for n in range(15)})
-    assert structure.crowded_folders([full, crowded]) == {crowded: 16}
 
 
 def test_no_test_patches_our_own_classes() -> None:
