@@ -9,6 +9,7 @@ from typing import Any
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.row_formats import Fault, renamed, shaped
 from llmops_kernel.errors import DataError
+from llmops_kernel.train.data.chats import rendered, with_answers
 from llmops_kernel.train.data.long_texts import is_divided, parts_of, piece_ends
 from llmops_kernel.train.data.sources import Row
 from llmops_kernel.train.hooks import Hooks, call
@@ -185,7 +186,7 @@ def _tokenise_chat(
     messages: Sequence[dict[str, str]], number: int | str, tokenizer: Any, data: DataConfig
 ) -> Example:
     """One pass over the whole chat; the answers' tokens are found by character offsets."""
-    text, answers = _render(messages, number, tokenizer)
+    text, answers = with_answers(messages, number, tokenizer)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids = encoded["input_ids"]
     if data.loss_on == "all":
@@ -195,40 +196,6 @@ def _tokenise_chat(
         for token, (start, stop) in zip(ids, encoded["offset_mapping"], strict=True)
     ]
     return Example(ids, labels)
-
-
-def _render(
-    messages: Sequence[dict[str, str]], number: int | str, tokenizer: Any
-) -> tuple[str, list[tuple[int, int]]]:
-    """The chat as text, and the character spans of what the assistant writes."""
-    answers = []
-    text = _template(tokenizer, messages)
-    for index, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        before = _template(tokenizer, messages[:index], prompt=True)
-        is_last = index + 1 == len(messages)
-        through = text if is_last else _template(tokenizer, messages[: index + 1])
-        if not (text.startswith(through.rstrip()) and through.startswith(before)):
-            raise DataError(
-                f"Row {number}: the model's chat template rewrites earlier turns, so the answer's"
-                " tokens cannot be identified.",
-                remedy="set data.loss_on: all, or use chats with a single answer",
-            )
-        answers.append((len(before), len(through)))
-    return text, answers
-
-
-def _template(tokenizer: Any, messages: Sequence[dict[str, str]], *, prompt: bool = False) -> str:
-    if tokenizer.chat_template is None:
-        raise DataError(
-            "The rows are chats, but the model's tokenizer has no chat template.",
-            remedy="use the model's instruct variant, or format: text",
-        )
-    rendered: str = tokenizer.apply_chat_template(
-        list(messages), tokenize=False, add_generation_prompt=prompt
-    )
-    return rendered
 
 
 def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hooks) -> list[Prompt]:
@@ -242,7 +209,7 @@ def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hoo
                 f"Held-out row {number} has no answer to compare a generated one with.",
                 remedy="end each chat with an assistant message, or set evaluation.generate: false",
             )
-        text = _template(tokenizer, messages[:-1], prompt=True)
+        text = rendered(tokenizer, messages[:-1], prompt=True)
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         found.append(Prompt(ids, text, messages[-1]["content"], row))
     return found
@@ -260,7 +227,7 @@ def own_prompts(texts: Sequence[str], *, tokenizer: Any, data: DataConfig) -> li
             if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
                 ids = ids[:-1]  # After it a model begins another text.
         else:
-            whole = _template(tokenizer, [{"role": "user", "content": text}], prompt=True)
+            whole = rendered(tokenizer, [{"role": "user", "content": text}], prompt=True)
             ids = tokenizer(whole, add_special_tokens=False)["input_ids"]
         found.append(Prompt(ids, whole, "", {}))
     return found
