@@ -469,7 +469,11 @@ export interface RunRow {
   name: string;
   /** The title that a user gave it; empty without one. */
   title: string;
-  /** What differs from the other runs of its config: `lr 2e-3 · r 16`; empty for nothing. */
+  /**
+   * What differs from all other runs of its config: `lr 2e-3 · r 16`; empty for nothing.
+   *
+   * Where several have the same, the time of submission follows: no two of a config share it.
+   */
   differs: string;
   starred: boolean;
   cluster: string;
@@ -766,8 +770,10 @@ export interface RunTableGroup {
 /** One run of the window. */
 export interface RunTableRun {
   run_id: string;
-  /** Its title, or what differs from the others: no other run of the table has it. */
+  /** Its title, or what differs from all other runs of its config: the same on every screen. */
   label: string;
+  /** Its config's name where the store has several and the label does not begin with it. */
+  config: string;
   state: 'PENDING' | 'QUEUED' | 'RUNNING' | 'RESTARTING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
   has_ended: boolean;
   starred: boolean;

@@ -37,8 +37,11 @@ class RunList(list[Run]):
 
     @property
     def names(self) -> dict[str, str]:
-        """A name of each run by its id, made from what differs: `lr 2e-3 · r 16`."""
-        return dict(self._listing.labels)
+        """What each run is called on every screen, by its id: `lr 2e-3 · r 16`.
+
+        Made from what differs between all runs of its config, listed here or not.
+        """
+        return self._listing.names
 
     @property
     def differing(self) -> list[str]:

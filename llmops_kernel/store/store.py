@@ -222,7 +222,11 @@ class RunStore:
 
     def ids(self) -> _list[str]:
         """All runs, newest first; reads no journal."""
-        return [row.run_id for row in self._rows(summaries=False)]
+        return [row.run_id for row in self.listed()]
+
+    def listed(self) -> _list[IndexRow]:
+        """All runs, newest first: what a list needs of their records, without summaries."""
+        return self._rows(summaries=False)
 
     def children(self, run_id: str) -> _list[str]:
         """Runs that were re-submitted from a run, newest first."""

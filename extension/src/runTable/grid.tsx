@@ -186,6 +186,11 @@ function NameCell(props: IGridProps & { run: RunTableRun }): JSX.Element {
       >
         {run.label}
       </button>
+      {run.config && (
+        <span className="llmops-runtable-config" title={run.config}>
+          {run.config}
+        </span>
+      )}
       {run.starred && (
         <starredIcon.react tag="span" className="llmops-runtable-star" />
       )}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from llmops_kernel.metrics.events import TERMINAL, RunState
@@ -47,7 +47,7 @@ def answer(live: LiveTable, body: RunTableQuery) -> RunTableAnswer:
     every: Sequence[RunTableGroup | Row] = _lines(groups, heads) if groups else found.rows
     # A group by name says the name already.
     by_name = any(column.key == "name" for column in found.group)
-    names = listing.words if by_name else listing.labels
+    has_configs = not by_name and listing.naming.has_families
     window = every[body.first : body.first + body.count]
     return RunTableAnswer(
         version=live.table.version,
@@ -55,7 +55,7 @@ def answer(live: LiveTable, body: RunTableQuery) -> RunTableAnswer:
         matched=len(found.rows),
         num_lines=len(every),
         first=body.first,
-        lines=[_line(each, listing, scale, names) for each in window],
+        lines=[_line(each, listing, scale, has_configs=has_configs) for each in window],
         columns=_columns(listing),
         reading=reading,
     )
@@ -100,20 +100,19 @@ def _lines(groups: Sequence[Group], heads: Sequence[RunTableGroup]) -> list[RunT
 
 
 def _line(
-    line: RunTableGroup | Row, listing: Listing, scale: Scale | None, names: Mapping[str, str]
+    line: RunTableGroup | Row, listing: Listing, scale: Scale | None, *, has_configs: bool
 ) -> RunTableLine:
     if isinstance(line, RunTableGroup):
         return RunTableLine(group=line, run=None)
-    return RunTableLine(group=None, run=run_of(line, listing, scale, names))
+    return RunTableLine(group=None, run=run_of(line, listing, scale, has_configs=has_configs))
 
 
-def run_of(
-    row: Row, listing: Listing, scale: Scale | None, names: Mapping[str, str]
-) -> RunTableRun:
+def run_of(row: Row, listing: Listing, scale: Scale | None, *, has_configs: bool) -> RunTableRun:
     tags, state = row.get("tags"), cast("RunState", row.get("state"))
     return RunTableRun(
         run_id=row.run_id,
-        label=str(row.get("title") or names[row.run_id] or listing.labels[row.run_id]),
+        label=listing.naming.name(row),
+        config=listing.naming.config_beside(row) if has_configs else "",
         state=state,
         has_ended=state in TERMINAL,
         starred=bool(row.get("starred")),

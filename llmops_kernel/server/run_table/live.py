@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.differences import Naming
 from llmops_kernel.views.run_query.listing import Listing
 from llmops_kernel.views.run_query.query import Query, Selection
+from llmops_kernel.views.run_query.row import Row
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -85,17 +87,17 @@ class LiveTable:
             return kept[1:]
         names = self.table.names_version
         found = self.table.select(query)
-        naming = self._naming(names, found)
-        listing = Listing(found.rows, self.table.catalogue, naming, found.columns)
+        naming, here = self._naming(names, self.table.rows), self._naming(names, found.rows)
+        listing = Listing(found.rows, self.table.catalogue, naming, here, found.columns)
         _keep(self._answers, query, (version, found, listing), lock=self._lock)
         return found, listing
 
-    def _naming(self, version: int, found: Selection) -> Naming:
+    def _naming(self, version: int, rows: Sequence[Row]) -> Naming:
         """Return what the runs are called; another order of the same runs changes nothing."""
-        key = (version, frozenset(row.run_id for row in found.rows))
+        key = (version, frozenset(row.run_id for row in rows))
         with self._lock:
             kept = self._names.get(key)
-        naming = kept or Naming(found.rows)
+        naming = kept or Naming(rows)
         _keep(self._names, key, naming, lock=self._lock)
         return naming
 

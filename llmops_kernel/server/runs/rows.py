@@ -14,7 +14,7 @@ from llmops_kernel.metrics.events import TERMINAL, RunState
 from llmops_kernel.server.runs.followers import Followers, Watched
 from llmops_kernel.server.runs.kept_panels import forget
 from llmops_kernel.server.wire.runs import RunProgress, RunRow
-from llmops_kernel.services.run_table.names import FamilyNames, Named
+from llmops_kernel.services.run_table.names import FamilyNames
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.notes import RunNotes
@@ -57,6 +57,7 @@ class RunRows:
         self._users = 0
         self._names = FamilyNames(store)
         self._differs: dict[str, str] = {}
+        self._named: list[str] = []
         self.version = 0
         """Counts looks; 0 before the first."""
         self.read_version = 0
@@ -77,7 +78,7 @@ class RunRows:
                 else:
                     self.read_version = self.version + 1  # The rest comes with a later look.
             self.read_version = self.read_version or self.version
-            self._name()
+            self._name(every)
 
     def rows(self, *, hidden: bool = True) -> list[RunRow]:
         """Newest first; `hidden` includes runs of benchmarks and self-tests."""
@@ -130,16 +131,14 @@ class RunRows:
             if run_id not in every:  # Deleted; one that is only older keeps its panel.
                 forget(run_id)
 
-    def _name(self) -> None:
+    def _name(self, every: list[str]) -> None:
         """Say what each run differs in; a new run may change what its family is called by."""
-        if self._differs.keys() == self._known.keys():
+        if self._named == every:
             return
-        rows = (known.row for known in self._known.values())
-        self._differs = self._names.words(
-            [Named(row.run_id, row.name, row.kind, row.cluster, row.created_s) for row in rows]
-        )
+        self._named = every
+        self._differs = self._names.names()
         for known in self._known.values():
-            differs = self._differs[known.row.run_id]
+            differs = self._differs.get(known.row.run_id, "")
             if known.row.differs != differs:
                 known.row = known.row.model_copy(update={"differs": differs})
                 known.version = self.version

@@ -55,7 +55,9 @@ class RunTableRun(Wire):
 
     run_id: str
     label: str
-    """Its title, or what differs from the others: no other run of the table has it."""
+    """Its title, or what differs from all other runs of its config: the same on every screen."""
+    config: str
+    """Its config's name where the store has several and the label does not begin with it."""
     state: RunState
     has_ended: bool
     starred: bool

@@ -40,7 +40,9 @@ class RunRow(Wire):
     title: str
     """The title that a user gave it; empty without one."""
     differs: str
-    """What differs from the other runs of its config: `lr 2e-3 · r 16`; empty for nothing."""
+    """What differs from all other runs of its config: `lr 2e-3 · r 16`; empty for nothing.
+
+    Where several have the same, the time of submission follows: no two of a config share it."""
     starred: bool
     cluster: str
     created_s: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llmops_kernel.services.run_table.index import RunTable, parsed_summary
+from llmops_kernel.services.run_table.names import families
 from llmops_kernel.services.run_table.records import read_records
 from llmops_kernel.store.index import IndexRow
 from llmops_kernel.store.journal.summary import RunSummary
@@ -29,7 +30,7 @@ def list_rows(
     found = table.select(query)
     wanted = {"name": name, "cluster": cluster, "starred": starred}
     rows = [row for row in found.rows if _is(row, wanted)]
-    return Listing.of(rows[:limit], table.catalogue, found.columns)
+    return Listing.of(rows[:limit], table.catalogue, found.columns, every=table.rows)
 
 
 def _is(row: Row, wanted: dict[str, str | bool | None]) -> bool:
@@ -45,7 +46,7 @@ def newest(
     hidden: bool = False,
     limit: int | None = None,
 ) -> Listing:
-    """Return the newest runs; reads only those, however many there are."""
+    """Return the newest runs; reads only their journals, however many runs there are."""
     found = list_runs(
         store, name=name, cluster=cluster, starred=starred, hidden=hidden, limit=limit
     )
@@ -55,7 +56,7 @@ def newest(
         for summary in found
         if (values := records.get(summary.run_id)) is not None
     )
-    return Listing.of(rows, Catalogue(rows))
+    return Listing.of(rows, Catalogue(rows), every=families(store, {run.name for run in found}))
 
 
 def summaries(store: RunStore, listing: Listing) -> list[RunSummary]:

@@ -1,81 +1,78 @@
-"""Names of runs made from what differs between them, for lists, legends and heads."""
+"""Names of runs made from what differs between all runs of their configs, for every screen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
 
 from llmops_kernel.services.run_table.records import RecordValues, read_records
+from llmops_kernel.store.index import IndexRow
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.views.run_query.differences import Naming, family_words
-from llmops_kernel.views.run_query.row import Row
+from llmops_kernel.views.run_query.differences import Naming
+from llmops_kernel.views.run_query.row import Row, Value
 
 
-class Named(NamedTuple):
-    """What a run's name is made from, besides its record."""
-
-    run_id: str
-    name: str
-    kind: str
-    cluster: str
-    created_s: float
-    title: str = ""
-
-
-def labels_among(store: RunStore, runs: Sequence[Named]) -> dict[str, str]:
-    """Return a name of each of these few runs that no other of them has, by id."""
-    records = read_records(store, [run.run_id for run in runs])
-    return dict(Naming([_row(run, records.get(run.run_id)) for run in runs]).labels)
+def families(store: RunStore, names: Collection[str]) -> list[Row]:
+    """Return all runs of the configs of these names, with what their records say."""
+    members = [each for each in store.listed() if each.name in names]
+    records = read_records(store, [each.run_id for each in members])
+    return [_row(each, records.get(each.run_id)) for each in members]
 
 
 def labels_of(store: RunStore, run_ids: Iterable[str]) -> dict[str, str]:
-    """Return the same for runs by their ids. Raises RunNotFoundError, StoreError."""
-    runs = []
-    for run_id in run_ids:
-        record, title = store.record(run_id), store.notes(run_id).title
-        runs.append(
-            Named(run_id, record.name, record.kind, record.cluster, record.created_s, title)
-        )
-    return labels_among(store, runs)
+    """Return a name of each of these runs that no other of them has, by id.
+
+    The name that each has on every screen, behind its config's where they are of several.
+    Raises RunNotFoundError, StoreError.
+    """
+    wanted = {run_id: store.notes(run_id).title for run_id in run_ids}
+    every = families(store, {store.record(run_id).name for run_id in wanted})
+    chosen = [
+        row.changed(title=wanted[row.run_id] or None) for row in every if row.run_id in wanted
+    ]
+    return dict(Naming(every).labels(chosen))
 
 
 class FamilyNames:
-    """What each listed run differs in from the others of its config, worked out once a change."""
+    """What every run of a store is called, titles aside; worked out once a change."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._records: dict[str, RecordValues] = {}
         self._families: dict[str, tuple[frozenset[str], dict[str, str]]] = {}
 
-    def words(self, runs: Sequence[Named]) -> dict[str, str]:
-        """Return words such as `lr 2e-3 · r 16` by id; only families that changed cost time."""
+    def names(self) -> dict[str, str]:
+        """Return names such as `lr 2e-3 · r 16` by id; only families that changed cost time.
+
+        Empty for a run that is called as its config is.
+        """
+        runs = self._store.listed()
         known = {run.run_id for run in runs}
         self._records = {key: value for key, value in self._records.items() if key in known}
         new = [run.run_id for run in runs if run.run_id not in self._records]
         self._records |= read_records(self._store, new)
-        families: dict[str, list[Named]] = {}
+        members: dict[str, list[IndexRow]] = {}
         for run in runs:
-            families.setdefault(run.name, []).append(run)
-        self._families = {name: self._family(name, each) for name, each in families.items()}
+            members.setdefault(run.name, []).append(run)
+        self._families = {name: self._family(name, each) for name, each in members.items()}
         return {
             run_id: text for _, found in self._families.values() for run_id, text in found.items()
         }
 
-    def _family(self, name: str, runs: Sequence[Named]) -> tuple[frozenset[str], dict[str, str]]:
+    def _family(self, name: str, runs: list[IndexRow]) -> tuple[frozenset[str], dict[str, str]]:
         members = frozenset(run.run_id for run in runs)
         kept = self._families.get(name)
         if kept is not None and kept[0] == members:
             return kept
         rows = [_row(run, self._records.get(run.run_id)) for run in runs]
-        return members, family_words(rows)
+        naming = Naming(rows)
+        names = {row.run_id: naming.name(row) for row in rows}
+        return members, {key: "" if text == name else text for key, text in names.items()}
 
 
-def _row(run: Named, record: RecordValues | None) -> Row:
-    facts = {
+def _row(run: IndexRow, record: RecordValues | None) -> Row:
+    facts: dict[str, Value] = {
         "run": run.run_id,
         "name": run.name,
-        "title": run.title or None,
-        "kind": run.kind,
         "cluster": run.cluster,
         "created": run.created_s,
     }

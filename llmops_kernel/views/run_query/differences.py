@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,9 +46,9 @@ _FIRST = (
 _SPEAKS = frozenset({CONFIG + path for path in ("model.id", "method.type", "parallelism.strategy")})
 """Values that say what they are without a name before them."""
 _RANK = {CONFIG + path: number for number, path in enumerate(_FIRST)}
-_LAST = ("seed", "output.", "report_to", "notes")
-"""Differs often and says little."""
-_BESIDE = {"kind": "", "cluster": "on", "user": "by", "code": "code"}
+_LAST = ("output.", "report_to", "notes")
+_SEED = re.compile(r"(?:^|[._])seed$")
+_BESIDE = {"cluster": "on", "user": "by", "code": "code"}
 """Facts beside the config that may tell runs apart, used when no config value does."""
 
 
@@ -122,9 +123,18 @@ def _marked(value: Value) -> object:
     return (bool, value) if isinstance(value, bool) else value
 
 
-def _rank(key: str) -> tuple[int, int, str]:
+def _rank(key: str) -> tuple[bool, int, str]:
     path = key.removeprefix(CONFIG)
-    return (int(path.startswith(_LAST)), _RANK.get(key, len(_RANK)), path)
+    return (says_little(path), _RANK.get(key, len(_RANK)), path)
+
+
+def says_little(path: str) -> bool:
+    """Whether a config field differs often and explains nothing: seeds, places of outputs."""
+    return path.startswith(_LAST) or _SEED.search(path) is not None
+
+
+def is_seed(path: str) -> bool:
+    return _SEED.search(path) is not None
 
 
 def short_labels(paths: Sequence[str]) -> dict[str, str]:
@@ -142,57 +152,77 @@ def short_labels(paths: Sequence[str]) -> dict[str, str]:
 
 
 class Naming:
-    """What differs between runs, each thing worked out when it is first needed."""
+    """What runs are called, each thing worked out when it is first needed.
+
+    Made of all runs of their configs: a name then is the same whichever of them are shown.
+    """
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
+        self._unique: dict[Value, Labels] = {}
 
     @cached_property
     def words(self) -> dict[str, str]:
         """What each run differs in from the others of its config, by id."""
         found: dict[str, str] = {}
-        for members in _families(self._rows).values():
+        for members in self._families.values():
             # What differs in a family differs between all of them.
             found |= family_words(members, among=self.differing)
         return found
 
-    @cached_property
-    def labels(self) -> Mapping[str, str]:
-        """A name of each run that no other of them has, by id."""
-        return Labels(_texts(self._rows, self.words), self._rows)
+    def name(self, row: Row) -> str:
+        """Return its title, or what it differs in from the others of its config, or that's name.
+
+        Where several of a config have the same, the time of submission follows.
+        """
+        title, config = row.get("title"), row.get("name")
+        if title:
+            return str(title)
+        if config not in self._unique:
+            members = self._families[config]
+            texts = {each.run_id: self.words[each.run_id] or str(config or "") for each in members}
+            self._unique[config] = Labels(texts, members)
+        return self._unique[config][row.run_id] or row.run_id
+
+    def config_beside(self, row: Row) -> str:
+        """Return its config's name, to be read before its own; empty if that begins with it."""
+        name, config = self.name(row), str(row.get("name") or "")
+        return "" if f"{name}{SEPARATOR}".startswith(f"{config}{SEPARATOR}") else config
+
+    def labels(self, rows: Sequence[Row]) -> Mapping[str, str]:
+        """Return a name of each of these runs that no other of them has, by id.
+
+        Its name, behind its config's where they are of several configs.
+        """
+        several = len({row.get("name") for row in rows}) > 1
+        texts = {}
+        for row in rows:
+            name, config = self.name(row), self.config_beside(row) if several else ""
+            is_said = not config or bool(row.get("title"))
+            texts[row.run_id] = name if is_said else SEPARATOR.join([config, name])
+        return Labels(texts, rows)
 
     @cached_property
     def differing(self) -> tuple[str, ...]:
         """Keys of the config columns whose values differ, what matters most first."""
         return tuple(each.key for each in differences(self._rows))
 
+    @property
+    def has_families(self) -> bool:
+        """Whether the runs are of several configs."""
+        return len(self._families) > 1
 
-def _families(rows: Sequence[Row]) -> dict[Value, list[Row]]:
-    families: dict[Value, list[Row]] = defaultdict(list)
-    for row in rows:
-        families[row.get("name")].append(row)
-    return families
+    @cached_property
+    def _families(self) -> dict[Value, list[Row]]:
+        families: dict[Value, list[Row]] = defaultdict(list)
+        for row in self._rows:
+            families[row.get("name")].append(row)
+        return families
 
 
 def labels(rows: Sequence[Row]) -> Mapping[str, str]:
-    """Return a name of each run among the others: its title, or its name and what differs.
-
-    Runs of one name are told apart by their configs, then by cluster, user and code, then by the
-    time of their submission. The name is left out where all have the same.
-    """
-    return Naming(rows).labels
-
-
-def _texts(rows: Sequence[Row], words: Mapping[str, str]) -> dict[str, str]:
-    """Return title, or name and what differs, of each run; several may have the same."""
-    has_families = len({row.get("name") for row in rows}) > 1
-    found: dict[str, str] = {}
-    for row in rows:
-        name, title, differs = row.get("name"), row.get("title"), words[row.run_id]
-        parts = [str(name)] if name and (has_families or not differs) else []
-        parts += [differs] if differs else []
-        found[row.run_id] = str(title) if title else SEPARATOR.join(parts) or row.run_id
-    return found
+    """Return a name of each run among the others, who are all that there are."""
+    return Naming(rows).labels(rows)
 
 
 def family_words(rows: Sequence[Row], *, among: Collection[str] | None = None) -> dict[str, str]:
@@ -235,22 +265,34 @@ def _part(difference: Difference, text: str) -> str:
 def telling_differences(
     rows: Sequence[Row], *, most: int = MAX_PARTS, among: Collection[str] | None = None
 ) -> list[Difference]:
-    """Return at most `most` differences, those that tell the most runs apart."""
+    """Return at most `most` differences, those that tell the most runs apart.
+
+    Seeds and the like are among them only where runs are alike without; one may come beside.
+    """
     every = differences(rows, among=among) or _beside(rows)
-    if len(every) <= most:
-        return every
-    chosen: list[Difference] = []
-    classes: list[tuple[object, ...]] = [()] * len(rows)
-    values = {each.key: [_marked(row.get(each.key)) for row in rows] for each in every}
-    while len(chosen) < most:
+    telling = [each for each in every if not says_little(each.path)]
+    chosen = telling if len(telling) <= most else _telling(rows, telling, [], most=most)
+    rest = [each for each in every if says_little(each.path)]
+    chosen = _telling(rows, rest, chosen, most=max(most, len(chosen) + 1))
+    return sorted(chosen, key=every.index)
+
+
+def _telling(
+    rows: Sequence[Row], every: Sequence[Difference], chosen: Sequence[Difference], *, most: int
+) -> list[Difference]:
+    """Return those chosen already and, as long as one tells more runs apart, further ones."""
+    values = {each.key: [_marked(row.get(each.key)) for row in rows] for each in [*chosen, *every]}
+    found = list(chosen)
+    classes = list(zip(*(values[each.key] for each in chosen), strict=True)) or [()] * len(rows)
+    while every and len(found) < most:
         # The first of those that split the runs into the most classes.
         best = max(every, key=lambda each: len(set(zip(classes, values[each.key], strict=True))))
         refined = [(*known, value) for known, value in zip(classes, values[best.key], strict=True)]
         if len(set(refined)) == len(set(classes)):
             break
-        chosen.append(best)
+        found.append(best)
         classes = refined
-    return sorted(chosen, key=every.index)
+    return found
 
 
 def _beside(rows: Sequence[Row]) -> list[Difference]:

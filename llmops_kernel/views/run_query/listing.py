@@ -21,13 +21,23 @@ class Listing:
     rows: tuple[Row, ...]
     catalogue: Catalogue
     naming: Naming
+    """Made of all runs, so that a filter changes no name."""
+    here: Naming
+    """Made of these rows: it says what differs between them."""
     chosen: tuple[Column, ...] = ()
 
     @classmethod
     def of(
-        cls, rows: Sequence[Row], catalogue: Catalogue, chosen: tuple[Column, ...] = ()
+        cls,
+        rows: Sequence[Row],
+        catalogue: Catalogue,
+        chosen: tuple[Column, ...] = (),
+        *,
+        every: Sequence[Row] = (),
     ) -> Listing:
-        return cls(tuple(rows), catalogue, Naming(rows), chosen)
+        """`every` are all runs of the store; without them the rows are all that there are."""
+        here = Naming(rows)
+        return cls(tuple(rows), catalogue, Naming(every) if every else here, here, chosen)
 
     @property
     def words(self) -> dict[str, str]:
@@ -35,9 +45,14 @@ class Listing:
         return self.naming.words
 
     @property
+    def names(self) -> dict[str, str]:
+        """What each run is called on every screen, by id; runs of two configs may share one."""
+        return {row.run_id: self.naming.name(row) for row in self.rows}
+
+    @cached_property
     def labels(self) -> Mapping[str, str]:
         """A name of each run that no other of them has, by id."""
-        return self.naming.labels
+        return self.naming.labels(self.rows)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -49,7 +64,7 @@ class Listing:
     @cached_property
     def differing(self) -> tuple[Column, ...]:
         """The config columns whose values differ between the runs, what matters most first."""
-        return tuple(self.catalogue.columns[key] for key in self.naming.differing)
+        return tuple(self.catalogue.columns[key] for key in self.here.differing)
 
     def table(self) -> RunTable:
         """Return the texts, behind each run's id the name that tells it from the others."""
@@ -58,7 +73,7 @@ class Listing:
         head, lines = ["run"], [[row.run_id] for row in self.rows]
         if all(column.key != "name" for column in shown):
             head.append("name")
-            lines = [[run_id, self.labels[run_id]] for [run_id] in lines]
+            lines = [[row.run_id, self.naming.name(row)] for row in self.rows]
         for line, row in zip(lines, self.rows, strict=True):
             line += [cell(row, column) for column in shown]
         head += [column.label for column in shown]

@@ -16,6 +16,8 @@ from llmops_kernel.server.run_table.live import LiveTable
 from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.run_table.listing import list_rows, newest
+from llmops_kernel.services.run_table.names import labels_of
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.query import Query
@@ -197,4 +199,43 @@ async def test_the_side_bars_rows_say_what_differs(store: RunStore, api: Fetch) 
         "tags-1": "",
     }
     answer = await api("compare?runs=menu-0,menu-1")
-    assert [run["differs"] for run in json.loads(answer.body)["runs"]] == ["r 8", "r 16"]
+    assert [run["differs"] for run in json.loads(answer.body)["runs"]] == [
+        "lr 2e-3 · r 8",
+        "lr 2e-3 · r 16",
+    ]
+
+
+async def test_a_run_has_one_name_everywhere_and_no_filter_changes_it(
+    store: RunStore, api: Fetch
+) -> None:
+    """A seed of its own for each run says less than the values of its sweep (S05, S16)."""
+    for number in range(6):
+        config = {"seed": 23 + number, "method": {"r": (16, 32)[number % 2]}}
+        config |= {"optimizer": {"learning_rate": (1e-4, 3e-4, 1e-3)[number // 2]}}
+        add(store, f"tiny-{number}", config=config, created_s=100.0 + number)
+    # Submitted again as it was.
+    add(store, "tiny-6", config=config, created_s=4000.0)
+    rows = json.loads((await api("runs")).body)
+    names = {row["run_id"]: row["differs"] for row in rows if row["name"] == "tiny"}
+    assert names["tiny-0"] == "lr 1e-4 · r 16"
+    assert names["tiny-3"] == "lr 3e-4 · r 32"
+    assert names["tiny-6"].startswith("lr 1e-3 · r 32 · ")
+    assert len(set(names.values())) == 7
+    for where in ("name == 'tiny'", "method.r == 32 and name == 'tiny'", "run == 'tiny-3'", ""):
+        answer = await ask(api, where=where)
+        runs = [line["run"] for line in answer["lines"]]
+        shown = {run["run_id"]: run["label"] for run in runs if run["run_id"] in names}
+        assert shown == {run_id: names[run_id] for run_id in shown}
+        assert len(shown) >= 1
+        assert {run["config"] for run in runs if run["run_id"] in shown} == {"tiny"}
+        listing = list_rows(store, Query(where=where))
+        assert {key: listing.names[key] for key in shown} == shown
+    some = newest(store, limit=3)
+    assert some.names == {row.run_id: names[row.run_id] for row in some.rows}
+    answer = await api("compare?runs=tiny-0,tiny-2")
+    compared = {run["run_id"]: run["differs"] for run in json.loads(answer.body)["runs"]}
+    assert compared == {key: names[key] for key in ("tiny-0", "tiny-2")}
+    assert labels_of(store, ["tiny-0", "menu-0"]) == {
+        "tiny-0": "tiny · lr 1e-4 · r 16",
+        "menu-0": "menu · lr 2e-3 · r 8",
+    }

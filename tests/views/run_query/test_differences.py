@@ -90,6 +90,36 @@ def test_seeds_and_outputs_come_last():
     assert [each.path for each in differences(rows)] == ["zeta", "output.url", "seed"]
 
 
+@pytest.mark.parametrize("path", ["seed", "training.seed", "data_seed"])
+def test_a_seed_tells_runs_apart_only_where_nothing_else_does(path):
+    section, _, name = path.rpartition(".")
+
+    def seeded(seed):
+        return {section: {name: seed}} if section else {name: seed}
+
+    pairs = [(lr, r) for lr in (1e-4, 3e-4, 1e-3) for r in (16, 32)]
+    varied = [{"optimizer": {"learning_rate": lr}, "method": {"r": r}} for lr, r in pairs]
+    rows = [run(f"m-{n}", config={**each, **seeded(n)}) for n, each in enumerate(varied)]
+    assert next(iter(labels(rows).values())) == "lr 1e-4 · r 16"
+    # Each twice, with two seeds.
+    again = [run(f"m-{n + 6}", config={**each, **seeded(n + 9)}) for n, each in enumerate(varied)]
+    assert labels([*rows, *again])["m-6"].startswith("lr 1e-4 · r 16 · ")
+    assert labels([*rows, *again])["m-6"].endswith("seed 9")
+    only = [run(f"m-{n}", config=seeded(n)) for n in range(3)]
+    assert [text.endswith(f"seed {n}") for n, text in enumerate(labels(only).values())] == [
+        True
+    ] * 3
+
+
+def test_names_are_of_all_runs_and_labels_say_the_config_where_there_are_several():
+    rows = sweep(optimizer__learning_rate=[2e-3, 5e-4], method__r=[8, 16])
+    other = run("tags-1", config={"seed": 1})
+    naming = Naming([*rows, other])
+    assert [naming.name(row) for row in rows[:2]] == ["lr 2e-3 · r 8", "lr 2e-3 · r 16"]
+    assert list(naming.labels(rows[:2]).values()) == ["lr 2e-3 · r 8", "lr 2e-3 · r 16"]
+    assert list(naming.labels([rows[0], other]).values()) == ["menu · lr 2e-3 · r 8", "tags"]
+
+
 def test_only_the_differences_that_tell_runs_apart_are_in_a_label():
     rows = [run(f"m-{n}", config={"a": n, **{f"c{i}": n // 4 for i in range(9)}}) for n in range(8)]
     assert [each.path for each in telling_differences(rows)] == ["a"]

@@ -13,6 +13,7 @@ import { EMPTY } from '../state';
 const RUN = {
   run_id: 'r-1',
   label: 'lr 1e-4',
+  config: 'menu',
   state: 'SUCCEEDED' as const,
   has_ended: true,
   starred: false,
@@ -25,6 +26,7 @@ const GROUP = { key: 'g', text: 'r 8', count: 1, is_closed: false };
 const COLUMNS = ['lr', 'loss'].map(name => ({
   name,
   label: name,
+  config: '',
   source: 'figure',
   type: 'number',
   better: 'lower',

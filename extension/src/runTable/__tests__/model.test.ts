@@ -31,6 +31,7 @@ class Source {
       run: {
         run_id: `r-${first + i}`,
         label: `run ${first + i}`,
+        config: '',
         state: 'SUCCEEDED' as const,
         has_ended: true,
         starred: false,
