@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from llmops_kernel.errors import ExportError
+from llmops_kernel.models.logits import TOLERANCES, difference
 
 TIE = 0.01
 """Two tokens whose logits differ by less are a tie: the order of the additions decides."""
@@ -117,7 +118,26 @@ def compare(before: Sequence[Answer], after: Sequence[Answer], *, rounded_to: st
             f" with a token that was {worst:.3g} behind before. Nothing was written.",
             remedy="report it with the base model's name; --check 0 exports without this check",
         )
+    _compare_logits(before, after, allowed=TOLERANCES[rounded_to])
     return Check(len(before) - len(margins), len(before), tuple(margins), rounded_to)
+
+
+def _compare_logits(before: Sequence[Answer], after: Sequence[Answer], *, allowed: float) -> None:
+    """Raise ExportError where logits of the same tokens are further apart than rounding explains.
+
+    A model may answer alike greedily although a weight of it is wrong.
+    """
+    for old, new in zip(before, after, strict=True):
+        pairs = enumerate(zip(old.ids, new.ids, strict=False))
+        # The first different token was still chosen after the same tokens.
+        alike = next((n + 1 for n, (one, other) in pairs if one != other), len(old.ids))
+        count = min(alike, len(old.logits), len(new.logits))
+        if count and (found := difference(old.logits[:count], new.logits[:count])) > allowed:
+            raise ExportError(
+                f"The exported model is not what was trained: its logits are {found:.1%} away,"
+                f" and {allowed:.1%} are allowed. Nothing was written.",
+                remedy="report it with the base model's name; --check 0 exports without this check",
+            )
 
 
 def _margin(old: Answer, new: Answer) -> float | None:

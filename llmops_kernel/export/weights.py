@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from llmops_kernel.errors import ModelError
 from llmops_kernel.export.answers import Answer, Check, answer_all, compare, default_prompts
 from llmops_kernel.export.sources import base_model, local_result
+from llmops_kernel.models import merging
 from llmops_kernel.store.export_job import ExportJob, ModelSource
 
 Progress = Callable[[str], None]
@@ -111,7 +112,7 @@ def merge(
         before = answer_all(model, tokenizer, prompts, max_new_tokens=job.max_new_tokens)
     if located.is_adapter:
         progress("Merging the adapter")
-        model = model.merge_and_unload()
+        model = merging.merged(model)
     model = model.to(getattr(torch, dtype))
     model.config.dtype = getattr(torch, dtype)
     return Merged(model, tokenizer, dtype, prompts, before)

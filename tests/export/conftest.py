@@ -152,12 +152,13 @@ def adapter_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
     `std`: of its random weights; how much it changes.
     """
-    made: dict[str, Path] = {}
+    made: dict[tuple[str, ...], Path] = {}
 
-    def make(base: str, std: float = 0.3) -> Path:
-        if base not in made:
-            made[base] = _save_adapter(base, tmp_path_factory.mktemp("adapter"), std=std)
-        return made[base]
+    def make(base: str, std: float = 0.3, targets: tuple[str, ...] = ()) -> Path:
+        if (base, *targets) not in made:
+            folder = tmp_path_factory.mktemp("adapter")
+            made[base, *targets] = _save_adapter(base, folder, std=std, targets=targets)
+        return made[base, *targets]
 
     return make
 
@@ -167,7 +168,7 @@ def adapter(adapter_of: Callable[[str], Path]) -> Path:
     return adapter_of("tiny-llama")
 
 
-def _save_adapter(base: str, folder: Path, *, std: float) -> Path:
+def _save_adapter(base: str, folder: Path, *, std: float, targets: tuple[str, ...]) -> Path:
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -175,12 +176,15 @@ def _save_adapter(base: str, folder: Path, *, std: float) -> Path:
     from llmops_kernel.models.catalogue import prepare
 
     source = str(prepare(base))
-    lora = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    names = list(targets) or "all-linear"
+    lora = LoraConfig(r=4, lora_alpha=8, target_modules=names, task_type="CAUSAL_LM")
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(1)  # Before PEFT draws lora_A: some random adapters make near ties.
         model = get_peft_model(AutoModelForCausalLM.from_pretrained(source), lora)
         for name, weight in model.named_parameters():
-            if "lora_B" in name:  # Zero before training: such an adapter would change nothing.
+            if (
+                "lora_B" in name or "lora_embedding_A" in name
+            ):  # Zero before training: such an adapter would change nothing.
                 weight.normal_(std=std)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(source).save_pretrained(folder)

@@ -91,6 +91,30 @@ def test_a_run_without_an_evaluation_has_a_card_without_numbers(
     assert "an evaluation" in card.splitlines()[-1]
 
 
+@pytest.mark.filterwarnings("ignore:Model has `tie_word:UserWarning")
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding:UserWarning")
+@pytest.mark.parametrize("targets", [("lm_head",), ("embed_tokens",), ("lm_head", "embed_tokens")])
+def test_an_adapter_of_tied_embeddings_is_merged_into_those_alone(
+    store: Store, adapter_of: Callable[..., Path], tmp_path: Path, targets: tuple[str, ...]
+) -> None:
+    """tiny-llama's output layer is its embedding: merged into one, it changes both."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    adapter = adapter_of("tiny-llama", targets=("q_proj", *targets))
+    done = store.export(store.add("adding-1", adapter), tmp_path / "merged")
+    base = AutoModelForCausalLM.from_pretrained(str(prepare("tiny-llama")))
+    trained = PeftModel.from_pretrained(base, str(adapter)).eval()
+    again = AutoModelForCausalLM.from_pretrained(str(done.path)).eval()
+    ids = torch.arange(40, 60)[None]
+    with torch.no_grad():
+        assert torch.allclose(again(ids).logits, trained(ids).logits, rtol=1e-4, atol=1e-3)
+    assert json.loads((tmp_path / "merged" / "config.json").read_text())["tie_word_embeddings"] in (
+        False,
+    )
+
+
 def test_a_full_fine_tune_is_exported_with_its_cache_on(
     store: Store, full_model: Path, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.driver.storage import Bucket
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import OutputEvent
+from llmops_kernel.models.merging import merged
 from llmops_kernel.store.outputs.parts import announced
 from llmops_kernel.tables.files import open_url
 from llmops_kernel.train.context import WorkerContext
@@ -53,8 +54,8 @@ def _save_merged(
     trainer: Any, tokenizer: Any, config: TrainingConfig, context: WorkerContext
 ) -> None:
     folder = context.folder / "output-merged"
-    merged = trainer.accelerator.unwrap_model(trainer.model_wrapped).merge_and_unload()
-    merged.save_pretrained(folder)
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    merged(model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     name = f"{context.run_id}-merged"
     _store(folder, config.output.url, name, what="merged_model", context=context)

@@ -1,0 +1,64 @@
+"""How far the logits of a written model are from those of the model that it was written from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+TOLERANCES: Final = {
+    "": 1e-3,
+    "float32": 1e-3,
+    "F32": 1e-3,
+    "float16": 0.03,
+    "F16": 0.03,
+    "bfloat16": 0.1,
+    "BF16": 0.1,
+    "Q8_0": 0.1,
+}
+"""Difference that rounding to a type explains, for a model of some dozens of layers.
+
+Sums in another order give 1e-6 in float32. Rounding each weight to the 8 bits of bfloat16 gives 0.5
+to 3 %; merged weights are rounded so. A lost or doubled adapter gives what it was trained for.
+"""
+
+
+def probe(rows: Sequence[Sequence[int]], *, vocabulary: int, most: int = 32) -> list[int]:
+    """Return a few token ids to ask a model with: the ends of some rows, then other tokens.
+
+    Of rows that were trained on, as an adapter of an embedding changes the tokens that it has seen.
+    """
+    seen = [token for row in rows[:4] for token in row[-most // 4 :]]
+    count = max(4, most - len(seen))
+    others = [(2 * number + 1) * vocabulary // (2 * count) for number in range(count)]
+    return [token for token in (*seen, *others) if 0 <= token < vocabulary][:most]
+
+
+def logits_of(model: Any, ids: Sequence[int]) -> Any:
+    """Return the logits at each token, float32 on the CPU, as (tokens, vocabulary)."""
+    import torch
+
+    device = next(iter(model.parameters())).device
+    given = torch.tensor([list(ids)], device=device)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            found = model(input_ids=given, attention_mask=torch.ones_like(given)).logits
+    finally:
+        model.train(was_training)
+    return found[0].float().cpu()
+
+
+def difference(before: Any, after: Any) -> float:
+    """Return the size of the difference, as a share of the size of `before`; infinite for NaN.
+
+    The mean of a row is left out: it changes no probability, and may be most of the size.
+    """
+    import torch
+
+    if before.shape[-1] != after.shape[-1]:  # A vocabulary padded by a format.
+        width = min(before.shape[-1], after.shape[-1])
+        before, after = before[..., :width], after[..., :width]
+    old, new = (one.double() - one.double().mean(-1, keepdim=True) for one in (before, after))
+    found = float((old - new).norm() / old.norm().clamp(min=1e-12))
+    return found if torch.isfinite(torch.tensor(found)) else float("inf")
