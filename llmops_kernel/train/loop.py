@@ -10,9 +10,10 @@ import torch
 import torch.distributed as dist
 from transformers import PrinterCallback, set_seed
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.checkpoint_folders import step_of
-from llmops_kernel.metrics.events import PhaseEvent, StartEvent
+from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
 from llmops_kernel.train.arguments import training_arguments
@@ -140,6 +141,8 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     guard = DivergenceGuard(context, config)
     evaluate = guard.checked(evaluator) if evaluator else None
     trainer = _trainer(config, parts, chosen, timer, evaluate)
+    if repeated := trainer.num_repeated:
+        context.emit(_repeats(repeated, type(parts.network).__name__))
     is_formatted = parts.hooks.format_example is not None
     identity = DataIdentity(parts.data, source=config.data.train_words, is_formatted=is_formatted)
     journal = _journal_callback(config, context, parts, timer, flops, guard, chosen, identity)
@@ -165,6 +168,16 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
         _save(config, context, parts, trainer, metrics)
     wait_for_hashes()
     return Outcome(last_step=step, stopped=journal.stopped)
+
+
+def _repeats(count: int, model_name: str) -> WarningEvent:
+    return WarningEvent(
+        message=f"{counted(count, 'row')} of each epoch are trained on twice, so that all workers"
+        f" have as many: {model_name} divides its loss itself, so blank rows cannot take their"
+        " place.",
+        remedy="let the model's forward take **kwargs and divide by num_items_in_batch, or give as"
+        " many rows as fill the last step",
+    )
 
 
 def _follow_rows(config: TrainingConfig, trainer: LoopTrainer, data: Dataset) -> None:
@@ -194,6 +207,7 @@ def _trainer(
         evaluate_with=evaluate,
         skip_nan_steps=config.training.on_nan == "skip",
         group=Grouping(collator) if chosen.group_by_length else None,
+        has_blank_rows=parts.data.stream is not None,
         callbacks=list(call(parts.hooks.callbacks)) if parts.hooks.callbacks else None,
     )
     trainer.add_callback(KeepAfterFirstStep(parts.kept))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from transformers import Trainer, TrainerCallback
 
+from llmops_kernel.train.data.examples import Example, Packed, blank_like
 from llmops_kernel.train.data.mixture.rows import MixedRows
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.measure.step_timer import StepTimer
@@ -26,8 +27,42 @@ class EpochOfMixture(TrainerCallback):
         self._rows.set_epoch(int(state.epoch or 0))
 
 
+class FilledRows(Sequence[Example | Packed]):
+    """Rows in memory, and a blank one at each number beyond them."""
+
+    def __init__(self, rows: Sequence[Example | Packed]) -> None:
+        self._rows = rows
+        self._blank = blank_like(rows[0])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._rows[number] if number < len(self._rows) else self._blank
+
+
+class FilledSampler(torch.utils.data.Sampler[int]):
+    """The numbers of another sampler, then numbers beyond all rows, up to a multiple."""
+
+    def __init__(self, sampler: Any, *, multiple: int) -> None:
+        self._sampler = sampler
+        self._multiple = multiple
+
+    def __len__(self) -> int:
+        return -(-len(self._sampler) // self._multiple) * self._multiple
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self._sampler
+        yield from range(len(self._sampler), len(self))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of an epoch, where the other sampler has one for each."""
+        if hasattr(self._sampler, "set_epoch"):
+            self._sampler.set_epoch(epoch)
+
+
 class LoopTrainer(Trainer):
-    """Overrides seven methods of Transformers 5.23's Trainer; everything else is upstream's."""
+    """Overrides eight methods of Transformers 5.23's Trainer; everything else is upstream's."""
 
     def __init__(
         self,
@@ -36,6 +71,7 @@ class LoopTrainer(Trainer):
         evaluate_with: Callable[[Any, int], dict[str, float]] | None = None,
         skip_nan_steps: bool = False,
         group: Grouping | None = None,
+        has_blank_rows: bool = False,
         **kwargs: Any,
     ) -> None:
         if group is not None:  # batches stay rows until those of a whole step are known
@@ -47,8 +83,49 @@ class LoopTrainer(Trainer):
         self._timer = timer
         self._evaluate_with = evaluate_with
         self._skip_nan_steps = skip_nan_steps
+        self._has_blank_rows = has_blank_rows  # of its own, as streamed rows have
         self.schedule: StreamSchedule | None = None
         """Set for streamed rows with which the training ends."""
+
+    @property
+    def num_repeated(self) -> int:
+        """Rows of an epoch that are trained on twice, so that all workers have as many as others.
+
+        0 but for a model that divides its loss by its own count of labels: a micro batch of blank
+        rows would have none.
+        """
+        if not self._is_uneven() or self.model_accepts_loss_kwargs:
+            return 0
+        return -len(self.train_dataset) % (self._train_batch_size * self.accelerator.num_processes)
+
+    def _is_uneven(self) -> bool:
+        return (
+            self.accelerator.num_processes > 1
+            and not self.args.dataloader_drop_last
+            and not self._has_blank_rows
+        )
+
+    def get_train_dataloader(self) -> Any:
+        """End an epoch with blank rows where workers have fewer rows than others.
+
+        Upstream gives them rows from the epoch's beginning once more. A blank row changes neither
+        the sum of the loss nor the number that it is divided by; and each worker still takes part
+        in what all do together.
+        """
+        if not self._is_uneven() or self.num_repeated:
+            return super().get_train_dataloader()
+        loader = self._get_dataloader(
+            dataset=FilledRows(self.train_dataset),
+            description="Training",
+            batch_size=self._train_batch_size,
+            sampler_fn=self._get_train_sampler,
+            is_training=True,
+        )
+        # Below Accelerate's, which deals its batches to the workers in turn.
+        batches = getattr(loader.batch_sampler, "batch_sampler", loader.batch_sampler)
+        workers = 1 if self.accelerator.split_batches else self.accelerator.num_processes
+        batches.sampler = FilledSampler(batches.sampler, multiple=batches.batch_size * workers)
+        return loader
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Let the learning rate follow the rows, where the number of steps is an estimate.

@@ -285,3 +285,9 @@ def lay_out(members: Sequence[Example]) -> Packed:
         packed.position_ids.extend(range(size))
         packed.lengths.append(size)
     return packed
+
+
+def blank_like(row: Example | Packed) -> Example | Packed:
+    """Return a row like this one in which nothing counts, neither for the loss nor as a token."""
+    ids, labels = row.input_ids[:1] * 2, [IGNORED] * 2
+    return Packed(ids, labels, [0, 1], []) if isinstance(row, Packed) else Blank(ids, labels)
