@@ -20,17 +20,20 @@ from llmops_kernel.hardware.priority import HIGHEST_NICENESS, set_session_nicene
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import GREETING, is_alive
 from llmops_kernel.warm.preload import fingerprint, installed, own_files
+from llmops_kernel.warm.progress import Limits, Progress
 
 PREPARE = "llmops_kernel.train.deepspeed_ops"  # Only a name: nothing of a run is imported here.
 PREPARE_CODE = Path(__file__).parents[2].joinpath(*PREPARE.split(".")).with_suffix(".py")
 _LOOK_S = 1.0
 _ASK_EVERY_S = 5.0
-_ANSWER_S = 10.0  # A busy machine may take seconds; a hung server never answers.
-_START_S = 180.0
+_MEASURE_S = 2.0  # How often the processor time of a starting server is read.
 _FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 30.0
+_LONGEST_PAUSE_S = 1800.0
 _SETTLED_S = 1.0
-_STEADY_S = 60.0  # After so long a life, the next death is unrelated to earlier ones.
+_STEADY_S = 60.0  # After being ready for so long, the next death is unrelated to earlier ones.
+_MOST_TRIES = 3  # So many servers in succession that never became ready: the node starts cold.
+_MOST_DEATHS = 7
+_FAILED_PAUSE_S = 60.0
 
 
 @dataclass(kw_only=True)
@@ -40,11 +43,16 @@ class Keeper:
     folder: WarmFolder
     modules: list[str]
     watched_pid: int | None = None
+    limits: Limits = field(default_factory=Limits)
     _server: subprocess.Popen[bytes] | None = None
     _old: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _started_s: float = 0.0
     _is_ready: bool = False
+    _ready_s: float = 0.0
     _asked_s: float = 0.0
+    _progress: Progress | None = None
+    _tries: int = 0
+    _deaths: int = 0
     _pause_s: float = _FIRST_PAUSE_S
     _stop: bool = False
     _prepares: bool = False
@@ -78,8 +86,16 @@ class Keeper:
                 stderr=subprocess.STDOUT,
                 cwd=self.folder.root,
             )
-        self._started_s, self._is_ready = time.time(), False
-        self.folder.write_state("starting", keeper_pid=os.getpid())
+        self._started_s = time.monotonic()
+        self._is_ready, self._progress = False, Progress(self._server.pid, with_children=True)
+        self._tries += 1
+        if not self._is_failed:  # There, processes start cold at once instead of waiting.
+            self.folder.write_state("starting", keeper_pid=os.getpid())
+
+    @property
+    def _is_failed(self) -> bool:
+        """Whether so many servers have ended that the next one is likely to end too."""
+        return self._tries > _MOST_TRIES or self._deaths >= _MOST_DEATHS
 
     def _arguments(self) -> list[str]:
         return [str(self.folder.root), *self.modules]
@@ -97,23 +113,43 @@ class Keeper:
             self._replace("its socket was gone")
         elif time.time() - self._asked_s > _ASK_EVERY_S:
             self._asked_s = time.time()
-            self._heard(ask(self.folder, timeout_s=_ANSWER_S))
+            progress = Progress(self._server.pid, with_children=False)
+            self._heard(ask(self.folder, timeout_s=self.limits.answer_s), progress)
 
-    def _heard(self, status: dict[str, Any] | None) -> None:
+    def _heard(self, status: dict[str, Any] | None, progress: Progress) -> None:
         assert self._server is not None
         if status is None and self._server.poll() is None:
-            self._unanswered()
+            self._unanswered(progress)
         elif status and status.get("changed"):
             self._replace(f"{status['changed']} changed on disk")
 
-    def _unanswered(self) -> None:
+    def _unanswered(self, progress: Progress) -> None:
+        """Replace a server that hangs, and leave alone one that only waits for the processor."""
         assert self._server is not None
         if not _listens(self.folder):
             self._replace("its socket was gone")
             return
+        waited_s = self.limits.answer_s
+        while self._server.poll() is None and not self._stop and self._is_wanted():
+            used_s = progress.look()
+            if used_s > self.limits.answer_cpu_s:
+                why = f"it did not answer in {used_s:.0f} s of processor time"
+                break
+            if progress.stalled_s > 0.9 * self.limits.answer_s:
+                why = f"it did not answer for {waited_s:.0f} s"
+                break
+            if ask(self.folder, timeout_s=self.limits.answer_s) is not None:
+                return
+            waited_s += self.limits.answer_s
+        else:
+            return
+        self._kill()
+        self._died(why)
+
+    def _kill(self) -> None:
+        assert self._server is not None
         self._server.kill()
         self._server.wait()
-        self._died(f"it did not answer for {_ANSWER_S:.0f} s")
 
     def _look_at_start(self) -> None:
         report = self.folder.read_report()
@@ -122,14 +158,27 @@ class Keeper:
             if report.get("problem"):
                 self._give_up(report["problem"])
                 return
-            self._is_ready, self._asked_s = True, time.time()
+            self._is_ready, self._ready_s = True, time.monotonic()
+            self._asked_s, self._tries = time.time(), 0
             self.folder.write_state("ready", keeper_pid=os.getpid())
             self._prepare_once()
             self.folder.note("ready", server_pid=self._server.pid, took_s=report.get("took_s"))
-        elif time.time() - self._started_s > _START_S:
-            self._server.kill()
-            self._server.wait()
-            self._died(f"it was not ready within {_START_S:.0f} s")
+        elif why := self._hangs():
+            self._kill()
+            self._died(why)
+
+    def _hangs(self) -> str:
+        """Return why a server that starts will not become ready; empty while it makes progress."""
+        assert self._progress is not None
+        if self._progress.looked_s > time.monotonic() - _MEASURE_S:
+            return ""
+        used_s = self._progress.look()
+        if used_s > self.limits.start_cpu_s:
+            return f"it was not ready after {used_s:.0f} s of processor time"
+        if self._progress.stalled_s > self.limits.stalled_s:
+            stalled_s = self._progress.stalled_s
+            return f"it was not ready and had not used the processor for {stalled_s:.0f} s"
+        return ""
 
     def _prepare_once(self) -> None:
         """Compile what the first run would wait a minute for, with the lowest priority."""
@@ -150,10 +199,10 @@ class Keeper:
 
     def _give_up(self, why: str) -> None:
         """Kill the server: its forks would harm the job, unlike plain interpreters."""
-        assert self._server is not None
-        self._server.kill()
-        self._server.wait()
+        self._kill()
         self._off(why)
+        self._tries = self._deaths = 0
+        self._pause_s = _FIRST_PAUSE_S
         if not self._stop:
             self._start()
 
@@ -168,14 +217,28 @@ class Keeper:
         return fingerprint(list(self._stack)) == self._stack
 
     def _died(self, why: str) -> None:
-        if time.time() - self._started_s > _STEADY_S:
-            self._pause_s = _FIRST_PAUSE_S
+        """Start another server after a pause, which is longer each time; soon it is `failed`.
+
+        Then processes start cold at once. The rare next tries are for a cause that passes, such
+        as memory that another process needed.
+        """
+        if self._is_ready and time.monotonic() - self._ready_s > _STEADY_S:
+            self._pause_s, self._deaths = _FIRST_PAUSE_S, 0
+        self._deaths += 1
         self.folder.note("died", reason=why, log=str(self.folder.log))
-        if self._pause_s >= _LONGEST_PAUSE_S:
-            self.folder.write_state("failed", keeper_pid=os.getpid(), reason=why)
-        deadline_s = time.monotonic() + self._pause_s
+        # What took long to fail is not begun again at once.
+        pause_s = max(self._pause_s, 0.0 if self._is_ready else time.monotonic() - self._started_s)
+        if self._tries >= _MOST_TRIES or self._deaths >= _MOST_DEATHS:
+            self._pause_s = pause_s = max(pause_s, _FAILED_PAUSE_S)
+            reason = f"{why} ({max(self._tries, self._deaths)} times in succession; next try in"
+            reason += f" {pause_s:.0f} s; log: {self.folder.log})"
+            self.folder.write_state("failed", keeper_pid=os.getpid(), reason=reason)
+        deadline_s = time.monotonic() + pause_s
         while time.monotonic() < deadline_s and not self._stop and self._is_wanted():
             time.sleep(0.1)
+            if not self._is_stack_same():  # Other packages, which may fix the cause.
+                self._tries, self._deaths, self._pause_s = 0, 0, _FIRST_PAUSE_S
+                break
         self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
         if not self._stop:
             self._start()
@@ -188,6 +251,7 @@ class Keeper:
             self.folder.socket.unlink()
         self._server.send_signal(signal.SIGTERM)
         self._old.append(self._server)
+        self._tries = self._deaths = 0  # It was not its own fault.
         self.folder.write_state("starting", keeper_pid=os.getpid())
         while not self._stop and not self._is_stack_same():
             self._stack = fingerprint(list(self._stack))

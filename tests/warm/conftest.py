@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,3 +172,13 @@ def own_node(short_root: Path, request: pytest.FixtureRequest) -> Iterator[Node]
     node = Node.create(root)
     yield node
     node.stop()
+
+
+@pytest.fixture
+def changeable(own_node: Node, tmp_path: Path) -> Path:
+    """The site-packages of the node's own virtual environment; all others are on its path too."""
+    venv.create(tmp_path / "venv", with_pip=False)
+    own_node.use(tmp_path / "venv/bin/python")
+    packages = next(tmp_path.glob("venv/lib/*/site-packages"))
+    (packages / "others.pth").write_text("\n".join(e for e in sys.path if "/" in e))
+    return packages

@@ -1,12 +1,17 @@
-"""The compilation in advance has the lowest priority, and a session of its own."""
+"""When the keeper takes a server for hung, and what it compiles in advance."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
+import pytest
 
 from llmops_kernel.warm.keeper import PREPARE, PREPARE_CODE
 from tests.warm.conftest import Node, until
@@ -41,3 +46,108 @@ def test_the_compilation_disturbs_nobody(own_node: Node, tmp_path: Path) -> None
         assert os.getsid(process.pid) == process.pid != os.getsid(keeper.pid)
     finally:
         process.kill()
+
+
+KEEPER = """
+import sys
+from pathlib import Path
+from llmops_kernel.warm.files import WarmFolder
+from llmops_kernel.warm.keeper import Keeper
+from llmops_kernel.warm.progress import Limits
+folder, module, stalled_s, start_cpu_s, answer_s, answer_cpu_s = sys.argv[1:]
+Keeper(
+    folder=WarmFolder(Path(folder)),
+    modules=[module],
+    limits=Limits(
+        stalled_s=float(stalled_s),
+        start_cpu_s=float(start_cpu_s),
+        answer_s=float(answer_s),
+        answer_cpu_s=float(answer_cpu_s),
+    ),
+).run()
+"""
+BUSY = "import time\nwhile time.process_time() < {seconds}: pass\n"
+Keep = Callable[..., Node]
+
+
+@pytest.fixture
+def keep(own_node: Node, tmp_path: Path) -> Iterator[Keep]:
+    """A keeper with short limits whose server imports a module of this source."""
+
+    def start(source: str, *limits: float) -> Node:
+        (tmp_path / "preloaded.py").write_text(source)
+        line = [own_node.python, "-c", KEEPER, str(own_node.folder.root), "preloaded"]
+        own_node.keeper = subprocess.Popen(
+            [*line, *map(str, limits)],
+            env=own_node.env(PYTHONPATH=str(tmp_path)),
+            start_new_session=True,
+        )
+        return own_node
+
+    return start
+
+
+def test_a_server_that_is_slow_is_not_started_again(keep: Keep) -> None:
+    """On a busy machine it took longer than a fixed limit, and was killed for ever."""
+    node = keep(BUSY.format(seconds=5), 1.0, 60.0, 10.0, 60.0).ready(timeout_s=120)
+    took_s = node.events("ready")[-1]["took_s"]
+    assert took_s > 4.0 > 1.0
+    assert node.events("died") == []
+
+
+def test_the_work_of_a_child_is_progress(keep: Keep) -> None:
+    """An import may wait for a compiler, for example."""
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
+    node = keep(child.format(seconds=5), 1.5, 60.0, 10.0, 60.0).ready(timeout_s=120)
+    assert node.events("died") == []
+
+
+def failed(node: Node) -> str:
+    def reason() -> str:
+        state = node.folder.read_state() or {}
+        return str(state["reason"]) if state.get("state") == "failed" else ""
+
+    return until(reason, timeout_s=120)
+
+
+def test_a_server_that_hangs_ends_in_failed_with_the_reason(keep: Keep) -> None:
+    node = keep("import time\ntime.sleep(600)", 1.0, 60.0, 10.0, 60.0)
+    reason = failed(node)
+    assert reason.startswith("it was not ready and had not used the processor for")
+    assert "(3 times in succession; next try in 60 s; log: " in reason
+    assert len(node.events("died")) == 3
+    began_s = time.monotonic()
+    assert node.reported().startswith("cold: the fork server cannot start: it was not ready")
+    assert time.monotonic() - began_s < 10  # Without waiting for it.
+
+
+def test_one_that_imports_without_an_end_too(keep: Keep) -> None:
+    reason = failed(keep("while True: pass", 60.0, 0.2, 10.0, 60.0))
+    assert reason.startswith("it was not ready after ")
+    assert "s of processor time (3 times" in reason
+
+
+def test_other_packages_end_the_pause(keep: Keep, changeable: Path) -> None:
+    source = "import os\ntry:\n    import only_then\nexcept ImportError:\n    os._exit(3)"
+    node = keep(source, 60.0, 60.0, 10.0, 60.0)
+    assert failed(node).startswith("exit code 3 (3 times in succession")
+    (changeable / "only_then.py").touch()
+    node.ready(timeout_s=40)
+
+
+def test_a_ready_server_that_waits_for_the_processor_is_left_alone(keep: Keep) -> None:
+    """It answers nothing for longer than the limit, but makes progress."""
+    source = (
+        "import signal, time\n"
+        "def busy(*_):\n"
+        "    end = time.process_time() + 4\n"
+        "    while time.process_time() < end: pass\n"
+        "signal.signal(signal.SIGUSR1, busy)\n"
+    )
+    node = keep(source, 60.0, 60.0, 1.0, 30.0).ready()
+    old_pid = node.server_pid
+    os.kill(old_pid, signal.SIGUSR1)
+    until(lambda: sum(psutil.Process(old_pid).cpu_times()[:2]) > 4, timeout_s=60)
+    time.sleep(8)  # The keeper asks each 5 s.
+    assert node.server_pid == old_pid
+    assert node.events("died") == []

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +40,6 @@ def test_a_killed_launcher_takes_its_childs_processes_along(node: Node) -> None:
     pid = started(process)
     process.kill()
     gone(pid)
-
-
-@pytest.fixture
-def changeable(own_node: Node, tmp_path: Path) -> Path:
-    """The site-packages of the node's own virtual environment; all others are on its path too."""
-    venv.create(tmp_path / "venv", with_pip=False)
-    own_node.use(tmp_path / "venv/bin/python")
-    packages = next(tmp_path.glob("venv/lib/*/site-packages"))
-    (packages / "others.pth").write_text("\n".join(e for e in sys.path if "/" in e))
-    return packages
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])

@@ -1,0 +1,94 @@
+"""Whether a process makes progress: by the processor time it uses, however busy the machine is."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_LEAST_S = 0.05
+"""A process that polls for something that does not come uses a little as well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When a fork server is taken for hung. A busy machine makes it slow, which is no reason.
+
+    To import the training stack takes 10 to 20 s of processor time, on a slow machine a minute.
+    """
+
+    stalled_s: float = 180.0
+    """A server that starts has used no processor time for so long."""
+    start_cpu_s: float = 900.0
+    """Its processor time, and that of its children, without becoming ready."""
+    answer_s: float = 10.0
+    """A hung server does not answer and uses no processor time meanwhile."""
+    answer_cpu_s: float = 60.0
+    """Its processor time without an answer."""
+
+
+@dataclass(frozen=True)
+class _Stat:
+    state: str
+    parent: int
+    own_s: float
+    ended_children_s: float
+
+
+class Progress:
+    """The processor time that a process uses from now on, with or without its descendants."""
+
+    def __init__(self, pid: int, *, with_children: bool) -> None:
+        self._pid, self._with_children = pid, with_children
+        self._begin_s = self._seen_s = processor_s(pid, with_children=with_children)
+        self.looked_s = self._grew_s = time.monotonic()
+
+    def look(self) -> float:
+        """Return the processor seconds used since this object was made."""
+        self.looked_s = time.monotonic()
+        used_s = processor_s(self._pid, with_children=self._with_children)
+        if used_s - self._seen_s >= _LEAST_S or _waits_for_its_turn(self._pid):
+            self._seen_s, self._grew_s = used_s, self.looked_s
+        return used_s - self._begin_s
+
+    @property
+    def stalled_s(self) -> float:
+        """The time without progress, at the last look."""
+        return self.looked_s - self._grew_s
+
+
+def processor_s(pid: int, *, with_children: bool) -> float:
+    """Return the processor time that a process has used; 0 if it is gone.
+
+    With children: also that of its living descendants, and of the ended ones that were waited for.
+    """
+    if not with_children:
+        own = _stat(pid)
+        return own.own_s if own else 0.0
+    numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    stats = {number: stat for number in numbers if (stat := _stat(number)) is not None}
+    family, waiting = 0.0, [pid]
+    while waiting:
+        parent = waiting.pop()
+        if parent in stats:
+            family += stats[parent].own_s + stats[parent].ended_children_s
+            waiting += [number for number, stat in stats.items() if stat.parent == parent]
+    return family
+
+
+def _waits_for_its_turn(pid: int) -> bool:
+    """Return whether the process could go on if a processor were free."""
+    stat = _stat(pid)
+    return stat is not None and stat.state == "R"
+
+
+def _stat(pid: int) -> _Stat | None:
+    """Read /proc/PID/stat: proc_pid_stat(5)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+        own, ended = (sum(map(int, words[at : at + 2])) * _TICK_S for at in (11, 13))
+        return _Stat(words[0].decode(), int(words[1]), own, ended)
+    except (OSError, ValueError, IndexError):
+        return None
