@@ -28,7 +28,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+_ACTING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def inert(text: str) -> str:
+    r"""Return a text that acts on no terminal: control characters as their pictures (`␛` for ESC).
+
+    Escape sequences could write to the clipboard (OSC 52), hide an address behind another (OSC 8)
+    or clear the screen; marks of direction show a text in another order than it has. Lines and
+    tabs stay. Each character is replaced by one, so that positions in the text hold.
+    """
+    return _ACTING.sub(lambda found: _picture(ord(found[0])), text)
+
+
+def _picture(code: int) -> str:
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else "\N{REPLACEMENT CHARACTER}"
 
 
 class LLMOpsError(Exception):
@@ -44,7 +65,7 @@ class LLMOpsError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message}\n  Try: {self.remedy}" if self.remedy else self.message
+        return inert(f"{self.message}\n  Try: {self.remedy}" if self.remedy else self.message)
 
 
 class ConfigError(LLMOpsError):

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from llmops_kernel.api.environment import in_notebook
-from llmops_kernel.errors import RunFailedError
+from llmops_kernel.errors import RunFailedError, inert
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.chat.conversation import LABELS, Conversation, Turn
 from llmops_kernel.services.chat.turns import ChatSettings
@@ -55,7 +55,7 @@ class ChatReply:
 
     def __repr__(self) -> str:
         parts = [f"{LABELS[a.model]}: {a.text or a.error}" for a in self._turn.answers]
-        return "\n\n".join(parts)
+        return inert("\n\n".join(parts))
 
     def _repr_html_(self) -> str:
         return html(self._turn)

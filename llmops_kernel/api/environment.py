@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from llmops_kernel.errors import inert
+
 
 def in_notebook() -> bool:
     """Return True in an IPython kernel: JupyterLab, papermill, nbconvert; not the IPython shell."""
@@ -26,6 +28,7 @@ class ProgressLine:
         self._shown = ""
 
     def show(self, text: str) -> None:
+        text = inert(text)
         if text == self._shown:
             return
         self._shown = text

@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from llmops_kernel.cli.console import facts, out, plain
+from llmops_kernel.cli.console import echo, facts, out, plain
 from llmops_kernel.config.assist.diagnose import Examined, examine
 from llmops_kernel.config.assist.file_kinds import TRAIN, Kind
 from llmops_kernel.config.problems import Problem, ordered
@@ -123,7 +121,7 @@ def report(found: Sequence[FileCheck], *, as_json: bool) -> None:
     if as_json:
         valid = all(one.is_valid for one in found)
         answer = {"valid": valid, "files": [one.to_dict() for one in found]}
-        typer.echo(json.dumps(answer, indent=2))
+        echo(json.dumps(answer, indent=2))
         return
     for one in found:
         _print(one)

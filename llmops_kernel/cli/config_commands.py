@@ -10,6 +10,7 @@ import typer
 
 from llmops_kernel.cli.app import CONFIGS, command
 from llmops_kernel.cli.complete import examples as complete_example
+from llmops_kernel.cli.console import echo
 
 
 @command(CONFIGS, example="llmops init my.train.yaml --model tiny-llama --method full")
@@ -60,7 +61,7 @@ def schema(
     """Print the JSON schema of a kind's configs, for editors."""
     from llmops_kernel.services.configs import schema as schema_of
 
-    typer.echo(json.dumps(schema_of(kind), indent=2))
+    echo(json.dumps(schema_of(kind), indent=2))
 
 
 @command(CONFIGS, example="llmops check lora.train.yaml training.max_steps=20")

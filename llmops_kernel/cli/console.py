@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from llmops_kernel.errors import LLMOpsError
+import typer
+
+from llmops_kernel.errors import LLMOpsError, inert
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
     from rich.table import Table
 
     from llmops_kernel.cli.fitting_table import FittingTable
 
 PIPE_WIDTH = 100_000
 """Width of files and pipes: nothing is folded or cut there, so that paths can be copied."""
+_COLOURS = re.compile(r"(\x1b\[[0-9;]*m|\r)")
+"""What programs write to a terminal all the time: colours, and progress bars that begin anew."""
 STATE_COLORS = {
     "READY": "green",
     "SUCCEEDED": "green",
@@ -35,14 +42,52 @@ STATE_COLORS = {
 }
 
 
-def out(*, stderr: bool = False) -> Console:
-    """Return a console on stdout, or on stderr for progress and errors."""
+@cache
+def _console_class() -> type[Console]:
     from rich.console import Console
+    from rich.segment import Segment
 
+    class InertConsole(Console):
+        """Colours and cursor moves are ours; a text's own control characters do nothing."""
+
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                text, style, control = segment
+                safe = text if control else inert(text)
+                yield segment if safe is text else Segment(safe, style)
+
+    return InertConsole
+
+
+def out(*, stderr: bool = False) -> Console:
+    """Return a console on stdout, or on stderr for progress and errors.
+
+    This is where texts that are not ours reach a terminal: answers, rows, errors, logs.
+    """
     stream = sys.stderr if stderr else sys.stdout
     # Rich would take COLUMNS, which shells and CI also set for what goes into a file.
     width = None if stream.isatty() else PIPE_WIDTH
-    return Console(stderr=stderr, highlight=False, width=width)
+    return _console_class()(stderr=stderr, highlight=False, width=width)
+
+
+def echo(text: str, *, nl: bool = True) -> None:
+    """Print text as it is, not folded and not as markup; it does nothing to a terminal.
+
+    A file or a pipe gets every byte.
+    """
+    typer.echo(inert(text) if sys.stdout.isatty() else text, nl=nl)
+
+
+def echo_log(text: str) -> None:
+    """Print what a run's processes wrote; of its escape sequences, a terminal gets colours only."""
+    if not text:
+        return
+    if sys.stdout.isatty():
+        pieces = _COLOURS.split(text.replace("\r\n", "\n"))
+        text = "".join(one if _COLOURS.fullmatch(one) else inert(one) for one in pieces)
+    typer.echo(text, nl=not text.endswith("\n"))
 
 
 def state(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from llmops_kernel.cli.app import MACHINE, command
+from llmops_kernel.cli.console import echo
 
 
 @command(MACHINE, example="llmops doctor --run --json")
@@ -54,12 +55,12 @@ def score_env(
     from llmops_kernel.services import score_env as service
 
     if show:
-        typer.echo(f"{service.path()} {'ready' if service.ready() else 'not made'}")
+        echo(f"{service.path()} {'ready' if service.ready() else 'not made'}")
     elif remove:
         removed = service.remove()
-        typer.echo("\n".join(f"removed {one}" for one in removed) or "there is none")
+        echo("\n".join(f"removed {one}" for one in removed) or "there is none")
     else:
-        typer.echo(service.make(typer.echo))
+        echo(str(service.make(echo)))
 
 
 @command(MACHINE, example="llmops gc --dry-run")
@@ -77,10 +78,10 @@ def gc(
     done = found if dry_run else [one for one in found if remove_garbage(one)]
     for one in done:
         files = "1 file" if one.num_files == 1 else f"{one.num_files:,} files"
-        typer.echo(f"{one.path} ({byte_size(one.size_bytes)}, {files}): {one.reason}")
+        echo(f"{one.path} ({byte_size(one.size_bytes)}, {files}): {one.reason}")
     total = byte_size(sum(one.size_bytes for one in done))
     verb = "would be removed" if dry_run else "removed"
-    typer.echo(f"{verb}: {len(done)} of {len(found)}, {total}")
+    echo(f"{verb}: {len(done)} of {len(found)}, {total}")
 
 
 @command(MACHINE, example="llmops version")
@@ -89,4 +90,4 @@ def version() -> None:
     from llmops_kernel.services.doctor.checks import installed_versions
 
     for name, installed in installed_versions().items():
-        typer.echo(f"{name} {installed}")
+        echo(f"{name} {installed}")

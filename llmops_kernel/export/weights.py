@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from llmops_kernel.errors import ModelError
 from llmops_kernel.export.answers import Answer, Check, answer_all, compare, default_prompts
 from llmops_kernel.export.sources import base_model, local_result
 from llmops_kernel.models import merging
+from llmops_kernel.models.source import pickle_refused
 from llmops_kernel.store.export_job import ExportJob, ModelSource
 
 Progress = Callable[[str], None]
@@ -70,6 +72,8 @@ def load(located: Located, dtype: str) -> Any:
             from peft import PeftModel
 
             model = PeftModel.from_pretrained(model, str(located.result))
+    except UnpicklingError as error:
+        raise pickle_refused(located.base) from error
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise _not_loaded(located, error) from error
     model.config.use_cache = True  # Training turns it off, and saves that with a full fine-tune.

@@ -7,7 +7,14 @@ import time
 from llmops_kernel.errors import RunStateError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.observer import append_as_observer
-from llmops_kernel.jobs.submit import Handover, PackageFile, entrypoint_of, hand_over, location_of
+from llmops_kernel.jobs.submit import (
+    Handover,
+    PackageFile,
+    entrypoint_of,
+    hand_over,
+    location_of,
+    run_storage_of,
+)
 from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.journal.view import STOP_PHASE, RunView
@@ -55,6 +62,7 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
         dashboard_url=cluster.dashboard_url or "",
         location=location_of(cluster),
         submitted_s=time.time(),
+        run_storage=run_storage_of(cluster),
         resumed_from=view.checkpoints[-1].path if view.checkpoints else None,
     )
     handover = Handover(store=store, record=record, attempt=attempt, cluster=cluster)

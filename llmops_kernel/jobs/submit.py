@@ -25,7 +25,7 @@ from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.package.packages import Packages, build
 from llmops_kernel.store.package.workspace import Workspace, scan
-from llmops_kernel.store.paths import cache
+from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, cache
 from llmops_kernel.store.record.git import read_git
 from llmops_kernel.store.record.record import Attempt, RunRecord, new_run_id
 from llmops_kernel.store.record.spec import DRIVER_METADATA, RunSpec
@@ -197,6 +197,7 @@ def _first_attempt(
         dashboard_url=cluster.dashboard_url or "",
         location=location_of(cluster),
         submitted_s=record.created_s,
+        run_storage=run_storage_of(cluster),
     )
     store.add_attempt(record.run_id, attempt)
     return Handover(
@@ -214,6 +215,16 @@ def location_of(cluster: ClusterInfo) -> str:
         return ""
     own_name = cluster.name.rpartition("/")[2]
     return f"{cluster.context}/{cluster.namespace}/{own_name}"
+
+
+def run_storage_of(cluster: ClusterInfo) -> str:
+    """Return where the cluster keeps what runs write; empty for the nodes' own disks.
+
+    A local head has it from the environment of the `llmops up` that started it.
+    """
+    if cluster.context is None:
+        return os.environ.get(RUN_STORAGE_ENV_VAR, "")
+    return cluster.run_storage or ""
 
 
 def package_files(packages: Packages) -> list[PackageFile]:

@@ -170,6 +170,8 @@ class ClusterInfo(BaseModel):
     queue: str | None = None
     """Kueue's LocalQueue."""
     image: str | None = None
+    run_storage: str | None = None
+    """Folder or bucket for what runs write, which outlives the cluster; None: its nodes' disks."""
     workers_ready: int | None = None
     """Worker pods that are ready; None for a local cluster."""
     workers_wanted: int | None = None

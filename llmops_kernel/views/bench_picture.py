@@ -46,7 +46,7 @@ def render_png(figures: LoopFigures, *, title: str = "") -> bytes:
     axes.set_xlabel("seconds since submit", fontsize=8)
     _legend(axes, figures, colors)
     if title:
-        figure.suptitle(fmt.ellipsis(title, 110), fontsize=10)
+        figure.suptitle(fmt.ellipsis(title, 110), fontsize=10, parse_math=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()

@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from llmops_kernel.errors import inert
 from llmops_kernel.views.columns import (
     curve_of,
     points_of,
@@ -47,7 +48,9 @@ def render_png(runs: Named) -> bytes:
     _draw_phases(right, runs)
     # Below, one line a run: ids are long and must not cover the curves.
     lines = [left.plot([], [], color=color(i), label=name)[0] for i, (name, _) in enumerate(runs)]
-    figure.legend(handles=lines, loc="outside lower left", fontsize=8, frameon=False)
+    legend = figure.legend(handles=lines, loc="outside lower left", fontsize=8, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # A title with dollars is no formula.
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()
@@ -129,7 +132,7 @@ def text(runs: Named, diffs: Sequence[RunDiff] = (), *, scores: str = "") -> str
     parts += [scores, lines_text(runs, result_lines(runs)), samples_text(runs)]
     parts.append(lines_text(runs, [*speed_lines(runs), *start_lines(runs)]))
     parts += [diff.code_text() for diff in diffs]
-    return "\n\n".join(part for part in parts if part)
+    return inert("\n\n".join(part for part in parts if part))
 
 
 def bundles(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from llmops_kernel.store.journal.summary import Unit
+if TYPE_CHECKING:
+    from llmops_kernel.store.journal.summary import Unit
 
 DASH = "–"
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

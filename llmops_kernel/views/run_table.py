@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from llmops_kernel.errors import inert
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.view import Progress
 from llmops_kernel.views import format as fmt
@@ -22,7 +23,7 @@ class RunTable:
     numbers: tuple[str, ...]
 
     def text(self) -> str:
-        lines = [self.names, *self.rows]
+        lines = [tuple(map(inert, line)) for line in (self.names, *self.rows)]
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.names))]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

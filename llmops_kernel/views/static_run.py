@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from llmops_kernel.errors import inert
 from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import RunRecord
@@ -64,7 +65,7 @@ def render_png(view: RunView, *, title: str = "", now_s: float | None = None) ->
     draw_speed(middle, view)
     draw_waterfall(right, view, now_s=time.time() if now_s is None else now_s)
     if title:
-        figure.suptitle(fmt.ellipsis(title, 90), fontsize=10)
+        figure.suptitle(fmt.ellipsis(title, 90), fontsize=10, parse_math=False)
     if lines:
         _draw_lines(figure.add_subplot(grid[1, :]), lines)
     buffer = io.BytesIO()
@@ -103,7 +104,8 @@ def _draw_lines(axes: Axes, lines: Sequence[str]) -> None:
 
 
 def style_axes(axes: Axes, title: str) -> None:
-    axes.set_title(title, fontsize=9, loc="left")
+    # A title is a user's text: a dollar is no formula.
+    axes.set_title(title, fontsize=9, loc="left", parse_math=False)
     axes.tick_params(labelsize=8, colors="#444444")
     axes.grid(visible=True, color="#e5e5e5", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -114,7 +116,17 @@ def style_axes(axes: Axes, title: str) -> None:
 
 
 def empty_axes(axes: Axes, text: str) -> None:
-    axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=8, color=GREY, wrap=True)
+    axes.text(
+        0.5,
+        0.5,
+        text,
+        ha="center",
+        va="center",
+        fontsize=8,
+        color=GREY,
+        wrap=True,
+        parse_math=False,
+    )
     axes.set_xticks([])
     axes.set_yticks([])
 
@@ -268,7 +280,7 @@ def text(view: RunView, record: RunRecord | None = None, *, title: str = "") -> 
             body.append(f"  Try: {event.remedy}")
     if view.message and view.message not in {f.message for f in view.failures}:
         body.append(view.message + (f"\n  Try: {view.remedy}" if view.remedy else ""))
-    return "\n".join(body)
+    return inert("\n".join(body))
 
 
 def _sample_lines(view: RunView) -> list[str]:

@@ -134,3 +134,12 @@ def test_text_and_keyword_overrides_agree(rate, steps, packing, train):
     keywords = {"learning_rate": rate, "max_steps": steps, "packing": packing}
     assert training_config_from_dict(BASE, texts) == training_config_from_dict(BASE, keywords)
     assert training_config_from_dict(BASE, {"data.train": train}).data.train == train
+
+
+@pytest.mark.parametrize("first", ["a", "data", "hooks", "training_arguments"])
+def test_a_name_of_a_thousand_parts_is_a_problem(first):
+    name = ".".join([first, *["a"] * 1000])
+    for overrides in ({name: 1}, [f"{name}=1"]):
+        with pytest.raises(ConfigError, match="a name of 1,001 parts, at most 32") as caught:
+            changed(overrides)
+        assert len(caught.value.message) < 300

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -118,6 +119,16 @@ def test_a_default_can_be_overruled_but_git_cannot(root):
         (".python_history", ".python_history"),
         (".docker/config.json", ".docker/config.json"),
         ("home/.config/gcloud/x.db", "home/.config/gcloud/"),
+        (".databrickscfg", ".databrickscfg"),
+        ("infra/terraform.tfstate", "infra/terraform.tfstate"),
+        ("infra/terraform.tfstate.backup", "infra/terraform.tfstate.backup"),
+        ("infra/prod.tfvars", "infra/prod.tfvars"),
+        ("kubeconfig.yaml", "kubeconfig.yaml"),
+        ("deploy/prod-kubeconfig.yml", "deploy/prod-kubeconfig.yml"),
+        ("keys/id_rsa_work", "keys/id_rsa_work"),
+        ("keys/id_ed25519_sk", "keys/id_ed25519_sk"),
+        ("prod.env", "prod.env"),
+        ("secrets.yaml", "secrets.yaml"),
     ],
 )
 def test_secrets_stay_at_home_and_are_named(root, rel, shown):
@@ -144,7 +155,13 @@ def test_what_the_user_ignores_is_not_reported_as_a_secret(root):
     assert scan(root).left_out == ()
 
 
-@pytest.mark.parametrize("name", ["keys.py", "pem.py", "environment.yaml", "monkey", "env"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("keys.py", "pem.py", "environment.yaml", "monkey", "env", "kubeconfig_of.py"),
+        *("id_data.csv", "secrets.py", "my-kubeconfigs.md", "tfstate.md"),
+    ],
+)
 def test_names_that_only_resemble_secrets_travel(root, name):
     fill(root, {name: ""})
     assert names(root) == [name]
@@ -176,6 +193,27 @@ def test_links_inside_are_followed_and_loops_are_not(root):
     files = scan(root).files
     assert [name for name in files if "up/up" in name] == []
     assert files["link.py"].sha256_16 == files["folder/x.py"].sha256_16 == digest_of(b"x")
+
+
+def test_no_link_takes_a_secret_along_under_another_name(root):
+    fill(root, {"m.py": "", ".env": "s", ".aws/credentials": "s", "keys/id_rsa": "s"})
+    (root / "settings.txt").symlink_to(".env")
+    (root / "again.txt").symlink_to("settings.txt")
+    (root / "cloud").symlink_to(".aws")
+    (root / "cloud.txt").symlink_to(".aws/credentials")
+    (root / "hard.txt").hardlink_to(root / "keys/id_rsa")
+    found = scan(root)
+    assert list(found.files) == ["m.py"]
+    ours = {".env", ".aws/", "keys/id_rsa"}
+    links = {"settings.txt", "again.txt", "cloud/", "cloud.txt", "hard.txt"}
+    assert set(found.left_out) == ours | links
+
+
+def test_a_link_to_a_secret_that_the_user_includes_travels(root):
+    fill(root, {"ca.pem": "public", ".llmopsignore": "!ca.pem\n"})
+    (root / "authority.txt").symlink_to("ca.pem")
+    assert scan(root).left_out == ()
+    assert "authority.txt" in scan(root).files
 
 
 def test_a_workspace_behind_a_link_is_fine(root, tmp_path):
@@ -305,3 +343,13 @@ def test_a_broken_pattern_names_the_folder(root):
     fill(root, {"m.py": "", ".gitignore": "!\n"})
     with pytest.raises(WorkspaceError, match="broken pattern"):
         scan(root)
+
+
+def test_only_this_user_lists_what_is_remembered_of_a_workspace(root, tmp_path):
+    fill(root, {"m.py": ""})
+    os.utime(root / "m.py", (1, 1))
+    folder = tmp_path / "cache" / "hashes"
+    folder.mkdir(parents=True, mode=0o755)
+    scan(root, cache=tmp_path / "cache")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert list(folder.iterdir())

@@ -232,3 +232,12 @@ def test_a_comparison_says_first_what_differs_and_speed_last(simulate: Any) -> N
     assert [html.index(part) for part in parts] == sorted(html.index(part) for part in parts)
     assert "thai &lt;b&gt;" in html
     assert "MFU" not in html
+
+
+def test_a_title_that_looks_like_a_formula_is_a_text(simulate: Any) -> None:
+    run = simulate()
+    run.start_up("data")
+    for title in (r"$\frac{1}{$", "cost $5 and $6", "$x_{$"):
+        view = view_of(run)
+        assert static_run.render_png(view, title=title).startswith(PNG)
+        assert compare.render_png([(title, view), (f"b {title}", view)]).startswith(PNG)

@@ -11,6 +11,7 @@ import typer
 
 from llmops_kernel.cli.app import CLUSTERS, EXAMPLES, app
 from llmops_kernel.cli.complete import templates as complete_template
+from llmops_kernel.cli.console import echo
 
 if TYPE_CHECKING:
     from llmops_kernel.services.types import EditEffect
@@ -77,7 +78,7 @@ def render(
     )
     if rendered.accepted_by:
         out(stderr=True).print(f"Accepted by the API server: {plain(rendered.accepted_by)}")
-    typer.echo(rendered.yaml, nl=False)
+    echo(rendered.yaml, nl=False)
 
 
 @_command("llmops cluster init team-a --kind gcp-h100")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llmops_kernel.cli.clusters.group import SUBCOMMANDS, AsJson, Template, group
+from llmops_kernel.cli.console import echo
 
 if TYPE_CHECKING:
     from llmops_kernel.services.types import RightState
@@ -67,7 +68,7 @@ def rbac(
     from llmops_kernel.services import templates
 
     text = templates.roles(template, subject=for_, namespace=namespace, cluster_wide=cluster_wide)
-    typer.echo(text, nl=False)
+    echo(text, nl=False)
 
 
 def _row(right: RightState) -> list[str]:

@@ -9,6 +9,7 @@ import typer
 
 from llmops_kernel.cli.app import RUNS, command
 from llmops_kernel.cli.complete import runs as complete_run
+from llmops_kernel.cli.console import echo
 from llmops_kernel.cli.runs.submit import Overrides, RunRef, RunRefs, follow_run
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def diff(
     """Print what differs between two runs: config, code, environment."""
     from llmops_kernel import api
 
-    typer.echo(api.attach(first).diff(api.attach(second)).text())
+    echo(api.attach(first).diff(api.attach(second)).text())
 
 
 @command(RUNS, example="llmops stop last")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llmops_kernel.cli.app import RUNS, command
+from llmops_kernel.cli.console import echo
 from llmops_kernel.cli.runs.submit import RunRef
 
 if TYPE_CHECKING:
@@ -75,4 +76,4 @@ def _print(done: Export) -> None:
     }
     out().print(facts({name: plain(value) for name, value in lines.items()}))
     if done.command:
-        typer.echo(f"\nUse it:\n{done.command}")
+        echo(f"\nUse it:\n{done.command}")

@@ -14,6 +14,7 @@ import typer
 from llmops_kernel.cli.app import RUNS, command
 from llmops_kernel.cli.complete import clusters as complete_cluster
 from llmops_kernel.cli.complete import runs as complete_run
+from llmops_kernel.cli.console import echo_log
 from llmops_kernel.cli.runs.upload import print_upload
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def logs(
 
     target = api.attach(run)
     text = target.logs(tail=lines, all_lines=all_lines)
-    _write(text)
+    echo_log(text)
     if follow:
         _follow_logs(target, shown=text, all_lines=all_lines)
 
@@ -240,7 +241,7 @@ def _follow_logs(run: Run, *, shown: str, all_lines: bool) -> None:
         while True:
             ended = run.state in EXIT_CODES
             text = run.logs(all_lines=all_lines)
-            _write(unseen(shown, text))
+            echo_log(unseen(shown, text))
             shown = text or shown
             if ended:
                 return
@@ -253,8 +254,3 @@ def unseen(shown: str, text: str) -> str:
         return text
     at = text.rfind(shown)
     return text[at + len(shown) :] if at >= 0 else text
-
-
-def _write(text: str) -> None:
-    if text:
-        typer.echo(text, nl=not text.endswith("\n"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pathlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -42,12 +42,14 @@ def apply_overrides(
     return merged, problems
 
 
+_MAX_PARTS = 32
+"""Of the name in an override: each part is a call deeper when its value is laid over the config."""
 Given = tuple[str, Any, Origin]
 
 
 def is_override(word: str) -> bool:
     """Return whether a word of a command line is an override, where it can be a file as well."""
-    return "=" in word and not pathlib.Path(word).exists()
+    return "=" in word and not os.path.exists(word)
 
 
 def _each(overrides: Overrides) -> Iterator[Given | Problem]:
@@ -83,6 +85,10 @@ def _resolve(model: type[Section], key: str, origin: Origin) -> Path | Problem:
     """Return the full path of a key."""
     name = key.replace("-", "_")
     path = tuple(name.split("."))
+    if len(path) > _MAX_PARTS:
+        hint = "the deepest field has five parts"
+        message = f"a name of {len(path):,} parts, at most {_MAX_PARTS} are read"
+        return Problem(path=f"{key[:40]}…", message=message, suggestion=hint, file=_LABEL + "…")
     if path[0] in model.model_fields:
         return path
     if len(path) == 1:

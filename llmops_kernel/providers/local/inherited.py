@@ -3,13 +3,14 @@
 An allow-list: a process of JupyterHub, of a CI system or of a shell holds tokens of its own
 (JUPYTERHUB_API_TOKEN, JPY_API_TOKEN, CONFIGPROXY_AUTH_TOKEN, GITHUB_TOKEN, database passwords), and
 a job runs code of others: models, data sets, packages. A list of names to leave out would never
-be complete. Credentials that a training itself uses are passed: for models and data, object
-stores and trackers. A template names more in `inherit_env`.
+be complete. Credentials that a training itself uses are passed, each by its whole name: for models
+and data, object stores and trackers. A template names more in `inherit_env`.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Mapping
 
 _SYSTEM = (
@@ -39,10 +40,23 @@ _LIBRARIES = (
     *("TORCH_*", "TORCHINDUCTOR_*", "TORCHELASTIC_*", "PYTORCH_*", "KINETO_*", "TRITON_*"),
     *("DS_*", "DEEPSPEED_*", "BNB_*", "BITSANDBYTES_*", "FLASH_*", "FLASHINFER_*", "VLLM_*"),
     *("PL_*", "LIGHTNING_*", "ARROW_*", "FSSPEC_*", "GRPC_*", "TQDM_*", "USE_TORCH", "USE_TF"),
-    *("NLTK_*", "TF_*", "JAX_*", "NUMBA_*", "MPLCONFIGDIR", "PROTOCOL_BUFFERS_*"),
+    # TensorFlow's, not Terraform's, which begin alike (TF_VAR_*, TF_TOKEN_*, TF_CLI_*).
+    *("TF_CPP_*", "TF_ENABLE_*", "TF_FORCE_*", "TF_GPU_*", "TF_NUM_*", "TF_USE_*", "TF_XLA_*"),
+    *("TF_CONFIG", "TF_CUDNN_*", "TF_DETERMINISTIC_OPS"),
+    *("NLTK_*", "JAX_*", "NUMBA_*", "MPLCONFIGDIR", "PROTOCOL_BUFFERS_*"),
 )
 _STORES = (
-    *("AWS_*", "AZURE_*", "GOOGLE_*", "GCS_*", "CLOUDSDK_*", "S3_*", "BOTO_*", "MINIO_*"),
+    *("AWS_*", "AZURE_STORAGE_*", "AZURE_CLIENT_*", "AZURE_TENANT_ID", "AZURE_SUBSCRIPTION_ID"),
+    *(
+        "AZURE_AUTHORITY_HOST",
+        "AZURE_FEDERATED_TOKEN_FILE",
+        "GOOGLE_*",
+        "GCS_*",
+        "CLOUDSDK_*",
+        "S3_*",
+        "BOTO_*",
+        "MINIO_*",
+    ),
     *("HADOOP_*", "HDFS_*", "LIBHDFS*", "KRB5*", "GIT_SSL_*"),
 )
 _TRACKERS = (
@@ -54,6 +68,29 @@ _NETWORK = (
     *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "DO_NOT_TRACK"),
 )
+CREDENTIALS = (
+    *("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN"),
+    "HUGGINGFACE_HUB_TOKEN",
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"),
+    *("AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_*"),
+    *("AZURE_STORAGE_*", "AZURE_CLIENT_*", "AZURE_FEDERATED_TOKEN_FILE"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE"),
+    *("S3_ACCESS_KEY*", "S3_SECRET_*", "MINIO_ACCESS_KEY", "MINIO_SECRET_KEY"),
+    *("HADOOP_TOKEN_FILE_LOCATION", "HADOOP_CREDSTORE_PASSWORD"),
+    *("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "COMET_API_KEY", "NEPTUNE_API_TOKEN"),
+    *("SWANLAB_API_KEY", "CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY"),
+    *("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "DAGSHUB_USER_TOKEN"),
+    *("DATABRICKS_TOKEN", "DATABRICKS_CLIENT_SECRET"),
+    "LLMOPS_*",
+)
+"""What a training itself asks for models, data, stores and trackers with."""
+
+_SECRET = re.compile(
+    r"(?:^|_)(?:TOKENS?|SECRETS?|PASS|PASSWORDS?|PASSWD|PASSPHRASE|PWD|PAT|CREDENTIALS?|CREDS|AUTH"
+    r"|(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|AUTH|SIGNING|ENCRYPTION)_?KEYS?)(?:_|$)",
+    re.IGNORECASE,
+)
+"""Words in the name of a variable that holds a secret, whatever library it is of."""
 INHERITED = (
     *_SYSTEM,
     *_PROGRAMS,
@@ -75,12 +112,21 @@ _NEVER = ("RAY_*", "LLMOPS_WARM*", "PYTHONDONTWRITEBYTECODE")
 
 def inherited(user: Mapping[str, str], named: Iterable[str] = ()) -> dict[str, str]:
     """Return the variables of `user` that a cluster gets; `named` are more names or patterns."""
-    wanted = (*INHERITED, *named)
+    named = tuple(named)
     return {
         name: value
         for name, value in user.items()
-        if _matches(name, wanted) and not _matches(name, _NEVER)
+        if not _matches(name, _NEVER) and (_matches(name, named) or _is_passed(name))
     }
+
+
+def _is_passed(name: str) -> bool:
+    """A secret must be named whole in `CREDENTIALS`: a library's prefix lets too much through,
+    such as UV_PUBLISH_TOKEN or VLLM_API_KEY.
+    """
+    if _SECRET.search(name):
+        return _matches(name, CREDENTIALS)
+    return _matches(name, INHERITED)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -47,7 +47,7 @@ def export_run(
     view = run.source.view
     problems = Problems()
     checks.check_options(options, problems)
-    source = find_source(record, view, base=options.base, problems=problems)
+    source = find_source(record, view, attempts=run.attempts, base=options.base, problems=problems)
     checks.check_packages(options, source, problems=problems)
     final = None if options.to == "hub" else _final(run.id, options)
     if source is not None:

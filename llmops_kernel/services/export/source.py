@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from llmops_kernel.config.models.sections import CATALOGUE
+from llmops_kernel.errors import RunStateError
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.store.export_job import ModelSource
 from llmops_kernel.store.files import find
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.outputs.reported import check_reported
+from llmops_kernel.store.record.record import Attempt, RunRecord
 
 ADAPTER_FILE, MODEL_FILE = "adapter_config.json", "config.json"
 
@@ -28,13 +31,23 @@ class Problems:
 
 
 def find_source(
-    record: RunRecord, view: RunView, *, base: str | None, problems: Problems
+    record: RunRecord,
+    view: RunView,
+    *,
+    attempts: Sequence[Attempt],
+    base: str | None,
+    problems: Problems,
 ) -> ModelSource | None:
     """Return the result and its base; adds to `problems` what is missing."""
     located = _result(record, view, problems)
     if located is None:
         return None
     location, what = located
+    try:
+        check_reported(location, record, attempts)
+    except RunStateError as error:
+        problems.add(error.message, error.remedy)
+        return None
     model = _section(record.config, "model")
     named = base or str(model.get("id") or "") or _named_by_adapter(location)
     roots = (record.workspace_root,) if record.workspace_root else ()

@@ -10,6 +10,7 @@ from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.errors import RunStateError
 from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.metrics.events import OutputEvent
+from llmops_kernel.store.outputs.reported import check_reported
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
@@ -46,7 +47,8 @@ def run_with_model(ref: str, store: RunStore) -> str:
 def trained_model(ref: str, store: RunStore) -> TrainedModel:
     """Return the model of a run; `last` is the newest run that has written one.
 
-    Raises RunNotFoundError, and RunStateError for a run without such an output.
+    Raises RunNotFoundError, and RunStateError for a run without such an output, or with one at a
+    URL that only its journal names.
     """
     run_id = _newest(store) if ref == _LAST else store.resolve(ref)
     record, output = store.record(run_id), _output(store, run_id)
@@ -56,6 +58,7 @@ def trained_model(ref: str, store: RunStore) -> TrainedModel:
             remedy="name a training run that has finished, as `llmops runs` lists them",
         )
     base, revision = _base(record)
+    check_reported(output.path, record, store.attempts(run_id))
     is_adapter = output.what == "adapter"
     return TrainedModel(
         run_id=run_id,

@@ -11,6 +11,7 @@ from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.services.scoring.compare import OutputComparison
 from llmops_kernel.services.scoring.join import OWN_COLUMNS
 from llmops_kernel.services.scoring.output import METRIC_PREFIX, ScoredOutput
+from llmops_kernel.store.outputs.reported import check_reported
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
@@ -36,7 +37,8 @@ def compare_runs(store: RunStore, before: str, after: str) -> OutputComparison:
 def output_url(store: RunStore, record: RunRecord) -> str:
     """Return the folder or URL of a run's output: as the run reported it, else as configured.
 
-    The run's own folder comes first if the output was copied into it from the cluster.
+    The run's own folder comes first if the output was copied into it from the cluster. Raises
+    RunStateError for a URL that only the run's journal names.
     """
     own = store.folder(record.run_id).output
     reported = [event.path for event in view_of(store, record.run_id).outputs]
@@ -45,6 +47,7 @@ def output_url(store: RunStore, record: RunRecord) -> str:
         configured = str(Path(record.workspace_root) / configured)
     for url in (*reversed(reported), configured):
         if url and ("://" in url or Path(url).is_dir()):
+            check_reported(url, record, store.attempts(record.run_id))
             return url
     if own.is_dir() or not (reported or configured):
         return str(own)

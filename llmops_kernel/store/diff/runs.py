@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from llmops_kernel.errors import inert
 from llmops_kernel.store.diff.files import ABSENT, FileChange, file_changes
 from llmops_kernel.store.diff.html import changes_html, table_html
 from llmops_kernel.store.diff.values import Difference, value_text
@@ -80,7 +81,7 @@ class RunDiff:
         return f'<div class="llmops-diff">{"".join(tables)}{changes_html(self.code)}</div>'
 
     def __repr__(self) -> str:
-        return self.text()
+        return inert(self.text())
 
     def _repr_html_(self) -> str:
         return self.to_html()

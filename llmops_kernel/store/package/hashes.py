@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from llmops_kernel.store import paths
-from llmops_kernel.store.files import write_whole
+from llmops_kernel.store.files import private_folder, write_whole
 
 HASH_DIGITS = 16
 _SETTLED_NS = 2 * 10**9
@@ -54,7 +54,8 @@ class HashCache:
             return
         stored = {rel: [*stamp, digest] for rel, (stamp, digest) in self._current.items()}
         with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self._path.parent)
+            self._path.parent.chmod(0o700)  # Earlier versions let others list it: names of files.
             write_whole(self._path, json.dumps(stored).encode())
 
     def of(self, rel: str, *, path: Path, info: os.stat_result) -> str:

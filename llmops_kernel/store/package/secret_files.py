@@ -12,17 +12,28 @@ import re
 from collections.abc import Sequence
 
 SECRETS = (
-    *(".env", ".env.*", ".envrc", ".netrc", "_netrc", ".authinfo", ".authinfo.gpg"),
-    *(".ssh", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".gnupg", ".password-store"),
-    *("*.pem", "*.key", "*.ppk", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx"),
+    *(".env", ".env.*", "*.env", ".envrc", ".envrc.*", ".netrc", "_netrc", ".authinfo*"),
+    # Keys: a suffix tells several of one kind apart (id_rsa_work).
+    *(".ssh", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".gnupg", ".password-store"),
+    *("*.pem", "*.key", "*.ppk", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ovpn"),
+    *(".secrets", "secrets.json", "secrets.toml", "secrets.yaml", "secrets.yml", "secrets.ini"),
     # Clouds, clusters and object stores.
-    *(".aws", ".azure", ".kube", "kubeconfig", "*.kubeconfig", ".boto", ".s3cfg", ".vault-token"),
+    *(".aws", ".azure", ".kube", "kubeconfig", "kubeconfig.json", "kubeconfig-*"),
+    *("kubeconfig.y*ml", "kubeconfig_*.y*ml"),
+    *("*.kubeconfig", "*-kubeconfig.y*ml", "*_kubeconfig.y*ml", ".boto", ".s3cfg", ".vault-token"),
     *("credentials.json", "application_default_credentials.json", "client_secret*.json"),
     *("service-account*.json", "service_account*.json", ".config/gcloud", ".config/rclone"),
-    *(".docker/config.json", ".dockercfg", ".config/containers", ".config/gh", ".terraform.d"),
+    *("rclone.conf", ".rclone.conf", ".passwd-s3fs", ".mc/config.json", ".oci", ".config/doctl"),
+    *(".docker/config.json", ".dockercfg", ".config/containers", ".config/gh"),
+    *(".databrickscfg", ".snowsql", ".snowflake", ".dbt/profiles.yml"),
+    # Terraform keeps passwords in its state and in the values of its variables.
+    *(".terraform.d", ".terraformrc", "terraform.rc", "*.tfstate", "*.tfstate.*", "*.tfvars"),
+    *("*.tfvars.json",),
     # Package registries, databases, hubs.
     *(".git-credentials", ".npmrc", ".yarnrc.yml", ".pypirc", ".pgpass", ".my.cnf", ".htpasswd"),
-    *(".huggingface", ".kaggle", ".comet.config", ".streamlit/secrets.toml", ".jupyter"),
+    *("pip.conf", ".cargo/credentials", ".cargo/credentials.toml", ".m2/settings.xml"),
+    *(".huggingface", ".kaggle", "kaggle.json", ".comet.config", ".streamlit/secrets.toml"),
+    *(".jupyter", ".wgetrc", ".curlrc"),
     # What was typed.
     *(".*_history", ".histfile", ".zhistory", ".lesshst", ".viminfo", ".ipython"),
 )

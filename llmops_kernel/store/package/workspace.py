@@ -116,10 +116,16 @@ class _Walk:
     problems: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
     size_bytes: int = 0
+    _secret_inodes: set[tuple[int, int]] = field(default_factory=set)
+    """Of secrets that have a second name: hard links."""
 
     def run(self) -> None:
         self.real_root = self.root.resolve()
         self._folder(self.root, "", IgnoreRules.default(), (self.real_root,))
+        for rel, found in list(self.found.items()):
+            if (found.info.st_dev, found.info.st_ino) in self._secret_inodes:
+                del self.found[rel]
+                self.secrets.append(rel)
 
     def _folder(self, folder: Path, rel: str, rules: IgnoreRules, above: tuple[Path, ...]) -> None:
         entries = self._entries(folder, rel)
@@ -131,9 +137,14 @@ class _Walk:
                 continue
             if rules.leaves_out_secret(path, is_folder=is_folder):
                 self.secrets.append(f"{path}/" if is_folder else path)
+                self._note_inode(entry, is_folder=is_folder)
                 continue
-            if entry.is_symlink() and not self._stays_inside(entry, path):
-                continue
+            if entry.is_symlink():
+                if not self._stays_inside(entry, path):
+                    continue
+                if self._leads_to_secret(entry, rules):
+                    self.secrets.append(f"{path}/" if is_folder else path)
+                    continue
             if not is_folder:
                 self._file(entry, path)
                 continue
@@ -158,6 +169,22 @@ class _Walk:
             self.problems.append(f"{rel}: link that leaves the workspace, to {target}")
             return False
         return True
+
+    def _note_inode(self, entry: os.DirEntry[str], *, is_folder: bool) -> None:
+        with suppress(OSError):
+            info = entry.stat()
+            if not is_folder and info.st_nlink > 1:
+                self._secret_inodes.add((info.st_dev, info.st_ino))
+
+    def _leads_to_secret(self, entry: os.DirEntry[str], rules: IgnoreRules) -> bool:
+        """Return whether a link gives a secret, or what is in a folder of them, another name."""
+        target = Path(entry.path).resolve()
+        inside = target.relative_to(self.real_root)
+        return any(
+            rules.leaves_out_secret(one.as_posix(), is_folder=one != inside or target.is_dir())
+            for one in (inside, *inside.parents)
+            if one.name
+        )
 
     def _file(self, entry: os.DirEntry[str], rel: str) -> None:
         try:

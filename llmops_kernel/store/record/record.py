@@ -70,6 +70,9 @@ class Attempt(BaseModel):
     """`context/namespace/name` of a cluster on Kubernetes, valid whatever the current context
     is; empty for others."""
     submitted_s: float
+    run_storage: str | None = None
+    """Folder or bucket of the cluster for what runs write, as it was when this was submitted;
+    empty: none. None in records of earlier versions."""
     resumed_from: str | None = None
 
     @property

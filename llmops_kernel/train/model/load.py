@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError, LLMOpsError
+from llmops_kernel.models.source import pickle_refused
 from llmops_kernel.train.hooks import Hooks, call
 from llmops_kernel.train.model.kept import Keeping, Loaded
 from llmops_kernel.train.model.tokenizer import load_error
@@ -100,6 +102,8 @@ def _from_pretrained(source: str, config: TrainingConfig) -> Loaded:
         return found
     except LLMOpsError:
         raise
+    except UnpicklingError as error:
+        raise pickle_refused(config.model.id) from error
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise load_error("model", config, error) from error
 

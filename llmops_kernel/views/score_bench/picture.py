@@ -36,7 +36,7 @@ def render_png(figures: ScoreFigures, *, title: str = "") -> bytes:
     axes.set_ylabel("output tokens/s, all replicas", fontsize=8)
     axes.legend(fontsize=8, frameon=False, loc="upper left")
     if title:
-        figure.suptitle(fmt.ellipsis(title, 100), fontsize=10)
+        figure.suptitle(fmt.ellipsis(title, 100), fontsize=10, parse_math=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()

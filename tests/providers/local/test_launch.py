@@ -78,6 +78,20 @@ def test_only_what_a_training_uses_is_inherited_and_a_template_names_more(tmp_pa
     assert not {"MY_KEY", "JUPYTERHUB_API_TOKEN", "RAY_ADDRESS"} & set(env)
 
 
+def test_a_secret_is_passed_only_where_a_training_uses_that_very_one(tmp_path: Path) -> None:
+    others = {"TF_TOKEN_app_terraform_io", "TF_VAR_db_password", "UV_PUBLISH_TOKEN", "VLLM_API_KEY"}
+    others |= {"UV_PUBLISH_PASSWORD", "AZURE_DEVOPS_EXT_PAT", "MINIO_ROOT_PASSWORD", "PIP_PASSWORD"}
+    others |= {"GOOGLE_API_KEY", "CLOUDSDK_AUTH_ACCESS_TOKEN", "HF_SPACE_SECRETS", "DS_DB_PASSWD"}
+    used = {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_SAS_TOKEN"}
+    used |= {"AZURE_CLIENT_SECRET", "GOOGLE_APPLICATION_CREDENTIALS", "MLFLOW_TRACKING_PASSWORD"}
+    used |= {"TOKENIZERS_PARALLELISM", "TF_CPP_MIN_LOG_LEVEL", "TORCH_NCCL_AVOID_RECORD_STREAMS"}
+    env = environment(tmp_path, dict.fromkeys(others | used, "x"))
+    assert used <= set(env)
+    assert not others & set(env)
+    named = ClusterTemplate(name="lab", inherit_env=("VLLM_API_KEY",))
+    assert "VLLM_API_KEY" in environment(tmp_path, dict.fromkeys(others, "x"), named)
+
+
 def test_compiled_code_is_kept_where_no_other_user_can_put_some_first(tmp_path: Path) -> None:
     env = environment(tmp_path, {})
     for name in ("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"):

@@ -15,6 +15,7 @@ from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.most_resources import most_resources
 from llmops_kernel.providers.kuberay.resource.objects import one_line
+from llmops_kernel.providers.kuberay.resource.output_storage import output_storage_of
 from llmops_kernel.providers.kuberay.resource.status import Phase
 from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
@@ -124,6 +125,7 @@ def _definition(located: LocatedCluster) -> dict[str, Any]:
         "ray_version": status.ray_version(raycluster),
         "queue": status.queue_of(raycluster),
         "image": status.image_of(raycluster),
+        "run_storage": output_storage_of(raycluster).runs,
         "is_adopted": not status.is_ours(raycluster),
         "created_by": one_line(status.annotation(raycluster, names.CREATED_BY), limit=_SHOWN),
         "chosen": one_line(status.annotation(raycluster, names.CHOSEN), limit=_WHY),

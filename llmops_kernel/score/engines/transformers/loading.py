@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from llmops_kernel.errors import LLMOpsError, ModelError
+from llmops_kernel.models.source import pickle_refused
 from llmops_kernel.score.engines.checkpoint import check_memory, load_error
 from llmops_kernel.score.engines.prompts import context_length
 from llmops_kernel.score.engines.protocol import EngineSpec
@@ -38,6 +40,8 @@ def load(spec: EngineSpec) -> Loaded:
         return _load(spec, device)
     except LLMOpsError:
         raise
+    except UnpicklingError as error:
+        raise pickle_refused(spec.model) from error
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, MemoryError) as error:
         raise load_error(spec, error) from error
 
