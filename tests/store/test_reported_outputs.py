@@ -40,7 +40,7 @@ def attempt(run_storage: str | None) -> Attempt:
         ("gs://team/runs/r-1/output", "", "gs://team/runs"),
         ("gs://team/runs/r-1/output", "", "gs://team/runs/"),
         ("s3://team/runs/r-1/output", "", None),
-        ("/home/ann/runs/r-1/output", "", ""),
+        ("/data/runs/r-1/output", "", ""),
     ],
 )
 def test_what_the_config_or_the_template_names_is_read(
