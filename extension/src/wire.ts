@@ -115,6 +115,8 @@ export interface ClusterInfo {
   /** Kueue's LocalQueue. */
   queue: string | null;
   image: string | null;
+  /** Folder or bucket for what runs write, which outlives the cluster; None: its nodes' disks. */
+  run_storage: string | null;
   /** Worker pods that are ready; None for a local cluster. */
   workers_ready: number | null;
   workers_wanted: number | null;
