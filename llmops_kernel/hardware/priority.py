@@ -28,6 +28,58 @@ def set_session_niceness(pid: int, niceness: int) -> None:
         Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
 
 
+def give_idle_time(leader: int) -> None:
+    """Let the session of a process, which leads it, have only what nobody else wants.
+
+    That is SCHED_IDLE, beside which a process of the lowest niceness is still a heavy one; where
+    the kernel refuses it, the lowest niceness. The session's own niceness is for kernels that give
+    sessions equal shares.
+    """
+    try:
+        os.sched_setscheduler(leader, os.SCHED_IDLE, os.sched_param(0))
+    except (OSError, AttributeError):
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, leader, HIGHEST_NICENESS)
+    set_session_niceness(leader, HIGHEST_NICENESS)
+
+
+def has_idle_time(pid: int) -> bool:
+    """Return whether a process, 0 for this one, was given only what nobody else wants."""
+    try:
+        if os.sched_getscheduler(pid) == os.SCHED_IDLE:
+            return True
+        return os.getpriority(os.PRIO_PROCESS, pid) >= HIGHEST_NICENESS
+    except (OSError, AttributeError):
+        return False
+
+
+def give_share(leader: int) -> bool:
+    """Undo `give_idle_time`. Returns False where that is not allowed.
+
+    Linux lets a process leave SCHED_IDLE only with a right that ordinary users lack: sched(7),
+    RLIMIT_NICE.
+    """
+    set_session_niceness(leader, 0)
+    for pid in _session_of(leader):
+        try:
+            if os.sched_getscheduler(pid) == os.SCHED_IDLE:
+                os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+        except PermissionError:
+            return False
+        except (OSError, AttributeError):
+            continue  # It has ended.
+    return True
+
+
+def _session_of(leader: int) -> list[int]:
+    found = []
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with suppress(OSError):
+            if os.getsid(pid) == leader:
+                found.append(pid)
+    return found
+
+
 def give_way() -> int:
     """Leave the cores to others if they are busy; return the niceness of this process before."""
     before = os.getpriority(os.PRIO_PROCESS, 0)

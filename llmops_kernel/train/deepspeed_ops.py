@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.hardware.priority import HIGHEST_NICENESS, set_session_niceness
+from llmops_kernel.hardware.priority import give_share, has_idle_time
 from llmops_kernel.store.compiled_ops import (
     FOLDER_ENV_VAR,
     SHARED_MEMORY,
@@ -74,8 +75,10 @@ def _locked(folder: Path) -> Iterator[None]:
             # Beside other work, a compilation in advance (`warm.keeper`) gets next to nothing. One
             # that itself waits for the lock is in no hurry.
             pid = compiler_pid(folder)
-            if pid and os.getpriority(os.PRIO_PROCESS, 0) < HIGHEST_NICENESS:
-                set_session_niceness(pid, 0)
+            if pid and not has_idle_time(0) and not give_share(pid) and has_idle_time(pid):
+                # It would keep this run waiting for ever: this process compiles in its place.
+                with suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.hardware.priority import HIGHEST_NICENESS, set_session_niceness
+from llmops_kernel.hardware.priority import give_idle_time
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import GREETING, is_alive
 from llmops_kernel.warm.preload import fingerprint, installed, own_files
@@ -122,6 +122,8 @@ class Keeper:
             self._unanswered(progress)
         elif status and status.get("changed"):
             self._replace(f"{status['changed']} changed on disk")
+        elif status and not status.get("drivers"):
+            self._prepare_once()  # A run that needs it compiles for itself; another is not slowed.
 
     def _unanswered(self, progress: Progress) -> None:
         """Replace a server that hangs, and leave alone one that only waits for the processor."""
@@ -161,7 +163,6 @@ class Keeper:
             self._is_ready, self._ready_s = True, time.monotonic()
             self._asked_s, self._tries = time.time(), 0
             self.folder.write_state("ready", keeper_pid=os.getpid())
-            self._prepare_once()
             self.folder.note("ready", server_pid=self._server.pid, took_s=report.get("took_s"))
         elif why := self._hangs():
             self._kill()
@@ -181,20 +182,20 @@ class Keeper:
         return ""
 
     def _prepare_once(self) -> None:
-        """Compile what the first run would wait a minute for, with the lowest priority."""
+        """Compile what the first ZeRO run would wait a minute for, in time that nobody wants."""
         if self._prepares or "deepspeed" not in self.modules or not PREPARE_CODE.exists():
             return  # A pod's keeper has no more of our package than it needs.
         self._prepares = True
         with self.folder.log.open("ab") as log:
             preparing = subprocess.Popen(
-                ["nice", "-n", str(HIGHEST_NICENESS), sys.executable, "-m", PREPARE],
+                [sys.executable, "-m", PREPARE],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder.root,
                 start_new_session=True,
             )
-        set_session_niceness(preparing.pid, HIGHEST_NICENESS)
+        give_idle_time(preparing.pid)  # Before it starts a compiler, which inherits it.
         self._old.append(preparing)
 
     def _give_up(self, why: str) -> None:

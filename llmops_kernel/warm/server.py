@@ -41,6 +41,7 @@ class _Caller:
     data: bytearray = field(default_factory=bytearray)
     fds: list[int] = field(default_factory=list)
     pid: int | None = None
+    kind: str = ""
 
     def request(self) -> dict[str, Any] | None:
         """Return the request once it is complete. Raises ValueError if it is invalid."""
@@ -237,7 +238,7 @@ class Server:
             self._refuse(caller, why)
             return None
         self._forked += 1
-        caller.pid = pid
+        caller.pid, caller.kind = pid, wanted.kind
         caller.data.clear()
         self._callers[pid] = caller
         self._waiting.remove(caller)
@@ -287,6 +288,7 @@ class Server:
             "pid": os.getpid(),
             "forked": self._forked,
             "children": len(self._callers),
+            "drivers": sum(caller.kind == "driver" for caller in self._callers.values()),
             "python": sys.executable,
             "changed": self._base.files.changed(),
             "tokenizers": kept_tokenizers.all_kept(),

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.hardware.priority import set_session_niceness
+from llmops_kernel.hardware.priority import (
+    give_idle_time,
+    give_share,
+    has_idle_time,
+    set_session_niceness,
+)
 
 
 def account(pid: int | str) -> tuple[str, str]:
@@ -55,6 +60,37 @@ def test_a_process_that_is_gone_is_no_error(process: subprocess.Popen[bytes]) ->
     process.kill()
     process.wait()
     set_session_niceness(process.pid, 19)
+
+
+LEAVES_AS_A_USER = """
+import os, sys
+from llmops_kernel.hardware.priority import give_share, has_idle_time
+os.setresuid(65534, 65534, 65534)
+print(give_share(int(sys.argv[1])), has_idle_time(int(sys.argv[1])))
+"""
+
+
+def test_a_session_gets_only_what_nobody_wants_and_its_share_back(
+    process: subprocess.Popen[bytes],
+) -> None:
+    assert not has_idle_time(process.pid)
+    give_idle_time(process.pid)
+    assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
+    assert has_idle_time(process.pid)
+    if os.getuid() == 0:  # With a default RLIMIT_NICE, nobody else may.
+        assert give_share(process.pid)
+        assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+def test_where_it_may_not_have_it_back_that_is_said() -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True, user=65534) as process:
+        give_idle_time(process.pid)
+        done = subprocess.run(
+            [sys.executable, "-c", LEAVES_AS_A_USER, str(process.pid)], capture_output=True
+        )
+        process.kill()
+    assert done.stdout.split() == [b"False", b"True"], done.stderr
 
 
 GIVES_WAY = """

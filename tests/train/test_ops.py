@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.config.reading.load import training_config_from_dict
-from llmops_kernel.hardware.priority import set_session_niceness
+from llmops_kernel.hardware.priority import give_idle_time, has_idle_time
 from llmops_kernel.store.compiled_ops import compiling_since_s
 from llmops_kernel.train.deepspeed_ops import needed
-from tests.hardware.test_priority import account, skip_unless_the_kernel_takes_it
+from tests.hardware.test_priority import account
 
 COMPILE_FOR_A_RUN = """
 import sys
@@ -45,6 +45,19 @@ folder = Path(sys.argv[1])
 with FileLock(str(lock_file(folder))), marked(folder):
     print("held", flush=True)
     sys.stdin.read()
+"""
+LOCK_WITHOUT_RIGHTS = """
+import ctypes, sys
+from pathlib import Path
+from llmops_kernel.train.deepspeed_ops import _locked
+libc = ctypes.CDLL(None, use_errno=True)
+header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+data = (ctypes.c_uint32 * 6)()
+assert libc.capget(header, data) == 0
+data[0] &= ~(1 << 23)  # CAP_SYS_NICE
+assert libc.capset(header, data) == 0
+with _locked(Path(sys.argv[1])):
+    print("locked", flush=True)
 """
 COMPILE = (
     "import sys, pathlib\n"
@@ -83,27 +96,47 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, start_new_session=True, env=env)
 
 
-def test_who_waits_for_a_compilation_gives_it_its_share(tmp_path: Path) -> None:
-    """One in advance has the lowest: beside other work, a run waited for it for ten minutes."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)],
+def _holder(cache: Path) -> subprocess.Popen[bytes]:
+    """A compilation in advance, which holds the lock."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(cache)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        skip_unless_the_kernel_takes_it(holder.pid)
-        set_session_niceness(holder.pid, 19)
-        assert account(holder.pid)[1] == "19"
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    give_idle_time(holder.pid)
+    assert has_idle_time(holder.pid)
+    return holder
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may take a process out of SCHED_IDLE")
+def test_who_waits_for_a_compilation_gives_it_its_share(tmp_path: Path) -> None:
+    """One in advance has the lowest: beside other work, a run waited for it for ten minutes."""
+    with _holder(tmp_path) as holder:
         waiting = _start(tmp_path)
         deadline_s = time.monotonic() + 120
-        while account(holder.pid)[1] != "0" and time.monotonic() < deadline_s:
+        while has_idle_time(holder.pid) and time.monotonic() < deadline_s:
             time.sleep(0.1)
         os.killpg(waiting.pid, signal.SIGKILL)
         waiting.wait()
-        assert account(holder.pid)[1] == "0"
+        assert not has_idle_time(holder.pid)
+        if groups := account(holder.pid)[1]:
+            assert groups == "0"
         holder.communicate(b"")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives up being root")
+def test_who_may_not_give_it_its_share_compiles_in_its_place(tmp_path: Path) -> None:
+    """An ordinary user cannot take a process out of SCHED_IDLE: a run waited behind it."""
+    with _holder(tmp_path) as holder:
+        waiting = subprocess.Popen(
+            [sys.executable, "-c", LOCK_WITHOUT_RIGHTS, str(tmp_path)], stdout=subprocess.PIPE
+        )
+        out, _ = waiting.communicate(timeout=120)
+        assert out == b"locked\n"
+        assert holder.wait(10) == -signal.SIGKILL
 
 
 @pytest.mark.slow

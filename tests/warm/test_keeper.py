@@ -29,6 +29,24 @@ def test_what_it_compiles_with_is_where_it_looks() -> None:
     assert Path(str(found.origin)) == PREPARE_CODE
 
 
+def test_it_is_not_begun_while_a_run_is_active(own_node: Node, tmp_path: Path) -> None:
+    """A run that needs it compiles for itself; another one lost a third of the cores to it."""
+    (tmp_path / "deepspeed.py").write_text(STUB)
+    own_node.start("deepspeed", path=str(tmp_path))
+    own_node.ready()
+    assert own_node.keeper is not None
+    keeper = psutil.Process(own_node.keeper.pid)
+    run = own_node.popen("-c", "print(1, flush=True); input()", stdin=subprocess.PIPE)
+    assert run.stdout is not None
+    run.stdout.readline()
+    assert own_node.status()["drivers"] == 1  # type: ignore[index]
+    time.sleep(7)  # The keeper looks each 5 s.
+    assert not [one for one in keeper.children() if PREPARE in one.cmdline()]
+    run.communicate(b"\n", timeout=40)
+    found = until(lambda: [one for one in keeper.children() if PREPARE in one.cmdline()])
+    found[0].kill()
+
+
 def test_the_compilation_disturbs_nobody(own_node: Node, tmp_path: Path) -> None:
     (tmp_path / "deepspeed.py").write_text(STUB)
     own_node.start("deepspeed", path=str(tmp_path))
@@ -42,7 +60,7 @@ def test_the_compilation_disturbs_nobody(own_node: Node, tmp_path: Path) -> None
 
     process = until(compiling)
     try:
-        until(lambda: process.nice() == 19)
+        until(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE)
         assert os.getsid(process.pid) == process.pid != os.getsid(keeper.pid)
     finally:
         process.kill()
