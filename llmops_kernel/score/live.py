@@ -41,6 +41,8 @@ class LiveReport:
         self._before = sum(one.rows for one in ledger.finished)
         """Rows of earlier attempts: they count as done, not as speed."""
         self._num_loaded = 0
+        self._dtype = ""
+        """Number format of the first replica."""
         self._loaded_s = self._begun_s
         """When the first replica was ready: loading is no part of the rates."""
 
@@ -48,14 +50,27 @@ class LiveReport:
         """Report a replica that is ready; the first one ends the start-up phase."""
         self._num_loaded += 1
         self._nodes.loaded(one.index, one.facts)
+        dtype = one.facts.get("dtype", "")
         if self._num_loaded > 1:
+            self._warn_of_other(one.index, dtype)
             return
+        self._dtype = dtype
         self._loaded_s = time.monotonic()
         load_s = one.facts.get("load_s") or 0.0
         waited = time.monotonic() - self._begun_s
         standing = "it was loaded already" if load_s > waited + 1 else f"loaded in {load_s:.1f} s"
-        self._report.phase("engine", "end", detail=standing)
+        words = filter(None, (standing, one.facts.get("precision")))
+        self._report.phase("engine", "end", detail="; ".join(words))
         self._report.phase("first_rows", "begin")
+
+    def _warn_of_other(self, index: int, dtype: str) -> None:
+        """Warn where a replica's device has led to another number format than the first one's."""
+        if dtype != self._dtype:
+            self._report.warn(
+                f"Replica {index} answers in {dtype}, and the first one in {self._dtype}: their"
+                " devices differ, so a row's answer depends on where it is scored.",
+                "set model.dtype to one that all nodes have",
+            )
 
     def tick(self, ready: list[Replica]) -> None:
         """Journal the progress when it is time."""

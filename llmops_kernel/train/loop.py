@@ -43,7 +43,12 @@ from llmops_kernel.train.model.kept import Keeping
 from llmops_kernel.train.model.kept_tokenizer import KeepAfterFirstStep, KeptTokenizer
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
-from llmops_kernel.train.performance.choose import Chosen, choose, choose_products
+from llmops_kernel.train.performance.choose import (
+    Chosen,
+    choose,
+    choose_products,
+    resolve_dtype,
+)
 from llmops_kernel.train.performance.grouping import Grouping
 from llmops_kernel.train.performance.in_force import attention_names
 from llmops_kernel.train.requirements import check_worker
@@ -64,10 +69,13 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     Raises TrainingError or a subclass for what the user can fix, and other exceptions unchanged.
     """
     check_worker(config, use_gpu=context.use_gpu)
+    config, precision = resolve_dtype(config, context)
     set_seed(config.seed)
     if not context.use_gpu:
         device.use_cpu_threads(context.local_world_size)
-    products = choose_products(config, use_gpu=context.use_gpu)
+    products = "; ".join(
+        filter(None, (precision, choose_products(config, use_gpu=context.use_gpu)))
+    )
     hooks = load_hooks(_hooks_file(config, context))
     # Joining the group loads these operations: compiled before, they have a phase of their own
     # and a killed compilation cannot block this one.

@@ -119,7 +119,8 @@ CASES = [
     Case("empty prompt", "evaluation:\n  prompts: ['']\n", 4, ("prompt 1 is empty",)),
     Case("generate plain text", "model: x\ndata: {train: x, eval: y, format: text}\n"
          "evaluation:\n  generate: yes\n", 4, ("no prompt", "data.format=chat"), ""),
-    Case("flash in fp32", "model: {id: x, attention: flash_attention_2}\ndata: x\n", 1,
+    Case("flash in fp32", "model: {id: x, attention: flash_attention_2, dtype: float32}\n"
+         "data: x\n", 1,
          ("bfloat16 only", "model.dtype is float32", "set model.dtype=bfloat16"), ""),
     Case("flash without GPU", "parallelism: {use_gpu: false}\ndata: x\nmodel:\n  dtype: bfloat16\n"
          "  id: x\n  attn_implementation: flash_attention_2\n", 6,

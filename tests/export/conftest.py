@@ -52,6 +52,7 @@ class Store:
         kind: str = "train",
         workspace: Path | None = None,
         prompts: Sequence[str] = (PROMPT,),
+        computed_in: str = "float32",
         **sections: Any,
     ) -> str:
         """Record a run as a submission does, and journal it as a worker does."""
@@ -70,7 +71,7 @@ class Store:
         )
         folder = RunStore(self.home).create(record, config_yaml="name: adding\n")
         journal = JournalWriter([folder.journal], stream="1-worker-1", attempt=1)
-        _report(journal, result, what=what, state=state, prompts=prompts)
+        _report(journal, result, what=what, state=state, prompts=prompts, dtype=computed_in)
         return run_id
 
     def config(self, what: str, **sections: Any) -> dict[str, Any]:
@@ -113,6 +114,7 @@ def _report(
     what: str,
     state: Any,
     prompts: Sequence[str],
+    dtype: str,
 ) -> None:
     journal.emit(
         StartEvent(
@@ -120,7 +122,7 @@ def _report(
             num_workers=1,
             global_batch_size=4,
             device="a CPU",
-            dtype="float32",
+            dtype=dtype,
             num_rows=64,
             num_eval_rows=8,
             versions={"torch": "2.13.0", "peft": "0.21.2"},

@@ -12,6 +12,9 @@ import pytest
 
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models.catalogue import prepare
+from llmops_kernel.services.export.facts import card_facts
+from llmops_kernel.services.export.source import Problems, find_source
+from llmops_kernel.services.runs import RunAccess
 from tests.export.conftest import PROMPT, Store, greedy, manifest, read_front
 
 
@@ -48,6 +51,26 @@ def test_the_folder_is_complete_and_can_be_read_by_others(
     assert (folder / ".llmopsignore").read_text() == "*\n"
     assert [one.name for one in (tmp_path / "a").iterdir()] == ["merged"]
     assert str(folder) in done.command
+
+
+@pytest.mark.parametrize(
+    ("dtype", "computed_in"),
+    [("auto", "bfloat16"), ("auto", "float32"), ("float32", "float32"), ("bfloat16", "bfloat16")],
+)
+def test_what_auto_was_in_the_run_is_what_its_export_computes_in(
+    store: Store, adapter: Path, tmp_path: Path, dtype: str, computed_in: str
+) -> None:
+    model = {"id": "tiny-llama", "dtype": dtype}
+    run = store.add("adding-1", adapter, model=model, computed_in=computed_in)
+    access = RunAccess(store.backend, run)
+    access.source.poll()
+    record, view = access.record, access.source.view
+    problems = Problems()
+    source = find_source(record, view, attempts=access.attempts, base=None, problems=problems)
+    assert source is not None
+    assert (problems.found, source.compute_dtype) == ([], computed_in)
+    said = card_facts(record, view, base="tiny-llama").settings["model.dtype"]
+    assert said == (f"{computed_in} (auto)" if dtype == "auto" else dtype)
 
 
 def test_the_card_says_what_the_run_recorded(store: Store, adapter: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from llmops_kernel.hardware.accelerators import peak_flops
 from tests.gpu.trained import GPUS, NVME, trained
 
 pytestmark = [
@@ -49,9 +50,39 @@ class Case:
     found: dict[str, str]
     not_found: dict[str, str] = field(default_factory=dict)
     tf32: bool = False
+    dtype: str = ""
+    """What the run must compute in, where the config says `auto`."""
 
 
 CASES = [
+    pytest.param(  # fast on this GPU, and what is updated is not rounded to bfloat16
+        Case(
+            {"method": "full", "parallelism": DDP, "model": {"dtype": "auto"}},
+            {"weights": "float32", "updated weights": "float32"},
+            {"weights": "bfloat16"},
+            dtype="bfloat16",
+        ),
+        id="auto-full",
+        marks=AMPERE,
+    ),
+    pytest.param(
+        Case(
+            {"method": "full", "parallelism": {"strategy": "zero2"}, "model": {"dtype": "auto"}},
+            {"weights": "bfloat16", "updated weights": "float32"},
+            dtype="bfloat16",
+        ),
+        id="auto-full-zero2",
+        marks=AMPERE,
+    ),
+    pytest.param(
+        Case(
+            {"method": "lora", "parallelism": DDP, "model": {"dtype": "auto"}},
+            {"weights": "bfloat16 and float32", "updated weights": "float32"},
+            dtype="bfloat16",
+        ),
+        id="auto-lora",
+        marks=AMPERE,
+    ),
     pytest.param(
         Case({"method": "qlora", "parallelism": DDP}, {"weights": "nf4"}), id="qlora"
     ),
@@ -166,5 +197,12 @@ def test_it_trains_and_is_what_was_asked_for(case: Case, tmp_path: Path) -> None
         assert words not in start.verified[name]
     if case.tf32 and start.peak_flops is not None:
         assert start.peak_source.startswith("datasheet, TF32")
+    if case.dtype:
+        assert start.dtype == case.dtype
+        assert start.performance.startswith(f"{case.dtype} ({start.device} has it")
+        first = [one for one in events if one.kind == "phase" and one.name == "first_step"]
+        assert first[-1].detail == "optimizer states float32"
+        if start.peak_flops is not None:
+            assert start.peak_flops == peak_flops(start.device, case.dtype)
     losses = [event.loss or 0.0 for event in events if event.kind == "step"]
     assert losses[-1] < losses[0]

@@ -294,6 +294,23 @@ def test_every_setting_trains_and_counts_the_same_work(
     assert flops == [step.flops for step in of(reference, "step")]
 
 
+def test_auto_trains_on_a_cpu_bit_by_bit_as_float32_does_and_says_so(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    named = make_config(model={"id": "tiny-llama", "dtype": "float32"})
+    auto = make_config()
+    assert auto.model.dtype == "auto"
+    reference = run(named, tmp_path / "named", workspace)
+    events = run(auto, tmp_path / "auto", workspace)
+    assert losses(events) == losses(reference)
+    starts = [of(found, "start")[-1] for found in (events, reference)]
+    assert [start.dtype for start in starts] == ["float32", "float32"]
+    assert starts[0].performance.startswith("float32 (CPUs train in it)")
+    assert not starts[1].performance.startswith("float32")
+    card = next((tmp_path / "auto").rglob("README.md")).read_text()
+    assert "float32" in card
+
+
 @pytest.mark.parametrize(("shuffle", "order"), [(True, "random"), (False, "sequential")])
 def test_rows_are_shuffled_as_the_config_says(
     make_config: Config, tmp_path: Path, shuffle: bool, order: str

@@ -41,6 +41,31 @@ def test_bfloat16_stays_close_to_float32(
     assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.02)
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_bfloat16_updates_weights_and_keeps_states_in_float32(
+    pairs: Pairs,
+    make_config: Callable[..., Any],
+    workspace: Path,
+    tmp_path: Path,
+    method: str,
+    strategy: str,
+) -> None:
+    """AdamW in bfloat16 would lose each update below a 256th of its weight."""
+    config = make_config(
+        model={"id": "tiny-llama", "dtype": "bfloat16"},
+        method=method,
+        parallelism={"strategy": strategy, "num_workers": 2},
+        training={"max_steps": 2},
+    )
+    events = pairs.events(config, tmp_path / "run", workspace)
+    start = [event for event in events if event.kind == "start"][-1]
+    assert start.dtype == "bfloat16"
+    assert start.verified["updated weights"] == "float32"
+    first = [one for one in events if one.kind == "phase" and one.name == "first_step"]
+    assert first[-1].detail == "optimizer states float32"
+
+
 def test_an_engine_that_is_not_the_one_asked_for_stops_the_run_before_its_first_step(
     pairs: Pairs, make_config: Callable[..., Any], workspace: Path, tmp_path: Path
 ) -> None:

@@ -11,9 +11,9 @@ def training_effect(config: TrainingConfig) -> list[str]:
     """Describe what is trained on what, the batch size, and for how long."""
     model, training = config.model, config.training
     restarts = f"; {counted(training.max_failures, 'restart')} after a lost worker"
+    precision = "" if model.dtype == "auto" else f" in {model.dtype}"
     return [
-        f"Trains {model.id} in {model.dtype} on {config.data.train_words}:"
-        f" {config.method.describe()}.",
+        f"Trains {model.id}{precision} on {config.data.train_words}: {config.method.describe()}.",
         f"Global batch size {batch_words(config)}.",
         f"{_length(config)}, {config.parallelism.strategy}, learning rate "
         f"{compact(config.optimizer.learning_rate)} ({config.optimizer.lr_scheduler_type})"

@@ -10,7 +10,7 @@ from pydantic import Field
 from llmops_kernel.config.models.data.sources import RowFormat, TrainData, TrainSource
 from llmops_kernel.config.models.section import Section
 
-Dtype = Literal["float32", "bfloat16"]
+Dtype = Literal["auto", "float32", "bfloat16"]
 CATALOGUE = ("SmolLM2-135M-Instruct", "tiny-llama", "tiny-qwen2")
 """Built-in model names; `models/catalogue.py` makes them."""
 
@@ -23,8 +23,8 @@ class ModelConfig(Section):
     """A name of the built-in catalogue (`SmolLM2-135M-Instruct`, `tiny-llama`, `tiny-qwen2`), a local folder, or a Hugging Face hub id."""
     revision: str | None = None
     """Hub branch, tag or commit; only for hub ids."""
-    dtype: Dtype = "float32"
-    """Compute dtype. Use `bfloat16` on GPUs; a CPU without bf16 instructions is faster with `float32`."""
+    dtype: Dtype = "auto"
+    """Number format that the model computes in; trained weights and optimizer states are kept in float32 with each. `auto` is `bfloat16` on GPUs that have it (compute capability 8.0 and later), else `float32`; the run says which at its start."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "auto"
     """Attention kernel, as Transformers names it. `auto` is PyTorch's `sdpa` where the model has it, else `eager`. Flash attention needs a GPU and the package `flash-attn` (extra `kernels`)."""
     trust_remote_code: bool = False

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
+
+from llmops_kernel.hardware.precision import AUTO, DeviceFacts, Precision, choose_dtype
 
 Message = dict[str, str]
 """`{"role": "user", "content": "..."}`"""
@@ -26,7 +28,8 @@ class EngineSpec:
     version: str = ""
     """Another one when the model's files are written anew; empty where that is unknown."""
     revision: str | None = None
-    dtype: str = "bfloat16"
+    dtype: str = "auto"
+    """`auto`, or a number format of torch: `bfloat16`. See `resolved`."""
     trust_remote_code: bool = False
     tensor_parallel: int = 1
     max_model_len: int | None = None
@@ -49,6 +52,17 @@ class EngineSpec:
         """Twelve hex digits that are equal for equal specs."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def resolved(self, device: Callable[[], DeviceFacts]) -> tuple[EngineSpec, Precision]:
+        """Return the spec with the number format that suits the engine's device, and the choice.
+
+        An engine calls it when it loads: replicas may be on nodes with other devices. `device`
+        looks at this node's, and is called where nothing else decides.
+        """
+        if self.dtype != AUTO:
+            return self, Precision(self.dtype)
+        precision = choose_dtype(self.dtype, device(), trains=False)
+        return replace(self, dtype=precision.dtype), precision
 
 
 @dataclass(frozen=True, kw_only=True)

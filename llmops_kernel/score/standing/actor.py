@@ -111,6 +111,7 @@ class EngineActor:
             "pid": os.getpid(),
             "is_loaded": loop is not None,
             "load_s": self._load_s,
+            **_precision(loop),
             "node": self._node,
             "keep_s": self._keep_s,
             **({} if loop is None else loop.facts()),
@@ -193,6 +194,12 @@ class EngineActor:
             self._loop.close()
         time.sleep(0.1)  # The answer to `leave` is sent first.
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+
+def _precision(loop: EngineLoop | None) -> dict[str, str]:
+    """Return the number format and its reason; a user's own engine need not say them."""
+    found = getattr(loop.engine, "precision", None) if loop else None
+    return {"dtype": found.dtype, "precision": found.words} if found else {}
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.hardware.precision import AUTO
 from llmops_kernel.store.export_job import CardFacts
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
@@ -29,7 +30,7 @@ def card_facts(record: RunRecord, view: RunView, *, base: str) -> CardFacts:
         created=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(record.created_s)),
         base=base,
         method=str(_section(config, "method").get("type", "")),
-        settings=_settings(config),
+        settings=_settings(config) | _dtype(config, view),
         data=_data(record, view),
         state=view.state,
         config_hash=digest_of(json.dumps(config, sort_keys=True).encode()),
@@ -72,6 +73,13 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     found |= {f"data.{name}": data[name] for name in names if name in data}
     found |= {"seed": config["seed"]} if "seed" in config else {}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _dtype(config: Mapping[str, Any], view: RunView) -> dict[str, str]:
+    """Return the number format that `auto` was in this run; empty where the config names one."""
+    start = view.start if isinstance(view, TrainingView) else None
+    is_auto = _section(config, "model").get("dtype") == AUTO
+    return {"model.dtype": f"{start.dtype} (auto)"} if is_auto and start else {}
 
 
 def _plain(value: Any) -> Any:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.errors import RunStateError
+from llmops_kernel.hardware.precision import AUTO
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.store.export_job import ModelSource
 from llmops_kernel.store.files import find
+from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.outputs.reported import check_reported
 from llmops_kernel.store.record.record import Attempt, RunRecord
@@ -51,9 +53,6 @@ def find_source(
     model = _section(record.config, "model")
     named = base or str(model.get("id") or "") or _named_by_adapter(location)
     roots = (record.workspace_root,) if record.workspace_root else ()
-    dtype: Literal["float32", "bfloat16"] = (
-        "bfloat16" if model.get("dtype") == "bfloat16" else "float32"
-    )
     source = ModelSource(
         what=what,
         location=location,
@@ -61,11 +60,20 @@ def find_source(
         revision=model.get("revision"),
         trust_remote_code=bool(model.get("trust_remote_code")),
         roots=roots,
-        compute_dtype=dtype,
+        compute_dtype=_compute_dtype(model, view),
     )
     if what == "adapter":
         _check_base(source, record, problems)
     return source
+
+
+def _compute_dtype(model: Mapping[str, Any], view: RunView) -> Literal["float32", "bfloat16"]:
+    """Return the number format that the run computed in; `auto` is what its start event says."""
+    dtype = model.get("dtype")
+    if dtype == AUTO:
+        start = view.start if isinstance(view, TrainingView) else None
+        dtype = start.dtype if start else None
+    return "bfloat16" if dtype == "bfloat16" else "float32"
 
 
 def base_folder(source: ModelSource, cache: Path) -> Path | None:

@@ -8,8 +8,21 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import torch
+
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError
+from llmops_kernel.hardware.precision import (
+    AUTO,
+    DeviceFacts,
+    Precision,
+    choose_dtype,
+    cpu_facts,
+    gpu_facts,
+    weakest,
+)
+from llmops_kernel.train.collectives import gather
+from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed
 from llmops_kernel.train.data.widths import GPU_MULTIPLE, width_multiple
 from llmops_kernel.train.performance import matmul
@@ -36,6 +49,34 @@ class Chosen:
     @property
     def text(self) -> str:
         return "; ".join(self.words)
+
+
+def resolve_dtype(config: TrainingConfig, context: WorkerContext) -> tuple[TrainingConfig, str]:
+    """Return the config with the number format that it computes in, and words on the choice.
+
+    Workers on unlike GPUs agree on the one that all of them have. Call it on all workers, before
+    anything else reads `model.dtype`. Raises ConfigError.
+    """
+    if config.model.dtype != AUTO:
+        return config, ""
+    device = _slowest_gpu(context) if context.use_gpu else cpu_facts()
+    chosen = choose_dtype(AUTO, device, trains=True)
+    if config.performance.tf32:
+        chosen = Precision("float32", "performance.tf32 is of its products")
+    if config.model.attention.startswith("flash") and chosen.dtype != "bfloat16":
+        raise ConfigError(
+            f"{config.model.attention} computes in bfloat16 only, and {device.name} has none.",
+            remedy="set model.attention=sdpa",
+        )
+    model = config.model.model_copy(update={"dtype": chosen.dtype})
+    return config.model_copy(update={"model": model}), chosen.words
+
+
+def _slowest_gpu(context: WorkerContext) -> DeviceFacts:
+    """Return the facts of this worker's GPU, or of another worker's that has no bfloat16."""
+    # The one that Accelerate takes in a moment.
+    torch.cuda.set_device(context.local_rank % torch.cuda.device_count())
+    return weakest(gather(gpu_facts(torch.cuda)))
 
 
 def choose_products(config: TrainingConfig, *, use_gpu: bool) -> str:

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from llmops_kernel.hardware.precision import processor, used_flags
+
 _LEAST_WORK = 200_000
 """Multiply-adds below which the detour through Python costs more than it saves."""
 _KEPT_SIZES = 64
@@ -35,18 +37,8 @@ def kernel_name() -> str:
 
 def gains(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether this processor has AVX-512 that MKL leaves unused: one of AMD's."""
-    vendor = flags = ""
-    try:
-        with cpuinfo.open() as lines:
-            for line in lines:
-                name, _, value = line.partition(":")
-                vendor = value.strip() if name.strip() == "vendor_id" else vendor
-                if name.strip() == "flags":
-                    flags = value
-                    break
-    except OSError:
-        return False
-    return vendor == "AuthenticAMD" and "avx512f" in flags.split()
+    facts = processor(cpuinfo)
+    return facts.get("vendor_id") == "AuthenticAMD" and "avx512f" in used_flags(facts)
 
 
 def bound_caches() -> None:

@@ -108,7 +108,7 @@ def test_unknown_kinds_are_refused() -> None:
         ("optimizer.learning_rate", {"type": "number", "exclusiveMinimum": 0, "default": 2e-4}),
         ("training.max_steps", {"type": "integer", "minimum": 1, "nullable": True}),
         ("parallelism.use_gpu", {"enum": [True, False, "auto"], "default": "auto"}),
-        ("model.dtype", {"type": "string", "enum": ["float32", "bfloat16"]}),
+        ("model.dtype", {"type": "string", "enum": ["auto", "float32", "bfloat16"]}),
         ("report_to", {"type": "array", "items": {"type": "string"}, "default": []}),
         ("training_arguments", {"type": "object", "additionalProperties": {}}),
         ("method.target_modules",

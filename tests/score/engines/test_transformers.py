@@ -9,10 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from llmops_kernel.errors import ModelError
+from llmops_kernel.hardware.precision import cpu_facts
 from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job, Request
 from llmops_kernel.score.engines.registry import load_engine
+from llmops_kernel.score.engines.transformers.engine import TransformersEngine
 from tests.score.engines import cases, checks
 
 CONTEXT = 512
@@ -134,3 +137,30 @@ def test_a_longer_context_than_the_model_has_is_refused(tiny_llama: Path) -> Non
 def test_an_unknown_engine_is_named(tiny_llama: Path) -> None:
     with pytest.raises(ModelError, match="no engine 'sglang'"):
         load_engine(EngineSpec(type="sglang", model=str(tiny_llama)))
+
+
+@pytest.mark.parametrize(
+    ("isa", "dtype", "why"),
+    [
+        ("AVX2", "float32", "this CPU has no bfloat16 instructions"),
+        ("ALL", "bfloat16", "this CPU has instructions for it"),
+    ],
+)
+def test_auto_is_bfloat16_only_where_the_cpu_has_instructions_for_it(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, isa: str, dtype: str, why: str
+) -> None:
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    if isa == "ALL" and not cpu_facts().has_bf16:
+        pytest.skip("this CPU has no bfloat16 instructions")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", isa)
+    engine = TransformersEngine(spec(tiny_llama, dtype="auto"))
+    assert {str(one.dtype) for one in engine.loaded.model.parameters()} == {f"torch.{dtype}"}
+    assert engine.spec.dtype == dtype
+    assert engine.precision.words == f"{dtype} ({why})"
+
+
+def test_a_dtype_that_is_named_is_taken_as_it_is(tiny_llama: Path) -> None:
+    engine = TransformersEngine(spec(tiny_llama, dtype="float16"))
+    assert {one.dtype for one in engine.loaded.model.parameters()} == {torch.float16}
+    assert engine.precision.words == ""

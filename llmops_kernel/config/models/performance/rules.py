@@ -12,7 +12,7 @@ def attention(config: TrainingFields) -> Iterator[Broken]:
     model = config.model
     if not model.attention.startswith("flash"):
         return
-    if model.dtype != "bfloat16":
+    if model.dtype not in ("bfloat16", "auto"):
         yield Broken(
             "model.attention",
             f"{model.attention} computes in bfloat16 only, and model.dtype is {model.dtype}",

@@ -23,8 +23,9 @@ class ScoredModel(Section):
     """Folder or URL of a LoRA adapter of the model. With `run` it is filled in at submission."""
     revision: str | None = None
     """Revision of a hub id."""
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-    """Number format of the weights."""
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """Number format of the weights. `auto` is `bfloat16` on GPUs and CPUs with instructions for it,
+    else `float32`, which is several times faster there; the run says which at its start."""
     trust_remote_code: bool = False
     """Run code that comes with the model."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
+from llmops_kernel.hardware.precision import cpu_facts, gpu_facts
 from llmops_kernel.score.engines.item import Item, next_batch, prepare
 from llmops_kernel.score.engines.prompts import PromptError, failed
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, EngineStats, Job, Request
@@ -23,8 +25,9 @@ class TransformersEngine:
 
     def __init__(self, spec: EngineSpec) -> None:
         """Load the model. Raises ModelError."""
-        self.spec = spec
-        self._loaded: Loaded | None = load(spec)
+        device = partial(gpu_facts, torch.cuda) if spec.num_gpus > 0 else cpu_facts
+        self.spec, self.precision = spec.resolved(device)
+        self._loaded: Loaded | None = load(self.spec)
         self._adapters = Adapters(self._loaded.model, spec.model)
         self._queue: deque[Item] = deque()
         self._answers: list[Answer] = []

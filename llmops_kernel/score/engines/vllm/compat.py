@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from llmops_kernel.errors import MissingDependencyError, ModelError
+from llmops_kernel.hardware.precision import DeviceFacts
 from llmops_kernel.score.engines.vllm.cpu_lora import grouped
 from llmops_kernel.score.engines.vllm.cpu_nans import counted_where_found
 
@@ -59,6 +60,24 @@ def load() -> Any:
                 " `llmops score-env`), or set engine.type to transformers",
             ) from error
     return SimpleNamespace(**found)
+
+
+def gpu_facts() -> DeviceFacts:
+    """Return the facts of the GPU as vLLM's platform has them.
+
+    PyTorch would initialise CUDA here, and vLLM starts processes of its own for GPUs.
+    """
+    import torch
+
+    module: Any = import_module("vllm.platforms")
+    platform = module.current_platform
+    try:
+        platform.check_if_supports_dtype(torch.bfloat16)
+    except ValueError:
+        has_bf16 = False
+    else:
+        has_bf16 = True
+    return DeviceFacts(name=str(platform.get_device_name()), is_gpu=True, has_bf16=has_bf16)
 
 
 def use_grouped_lora(names: Any) -> None:

@@ -10,10 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from llmops_kernel.hardware.precision import cpu_facts
 from llmops_kernel.score.engines.checkpoint import check_adapter, load_error, version_of
 from llmops_kernel.score.engines.item import prepare
 from llmops_kernel.score.engines.prompts import NAN, PromptError, answer_tokens, failed
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, EngineStats, Job, Request
+from llmops_kernel.score.engines.vllm import compat
 from llmops_kernel.score.engines.vllm.compat import shut_down
 from llmops_kernel.score.engines.vllm.load import Engine, load
 from llmops_kernel.score.engines.vllm.orphans import watch_over_this_process
@@ -25,11 +27,12 @@ class VllmEngine:
 
     def __init__(self, spec: EngineSpec) -> None:
         """Load the model. Raises ModelError, MissingDependencyError."""
-        self.spec = spec
+        device = compat.gpu_facts if spec.num_gpus > 0 else cpu_facts
+        self.spec, self.precision = spec.resolved(device)
         self._stats = EngineStats()
         self._queried = self._hit = 0
         self._watcher = watch_over_this_process() if spec.num_gpus > 0 else None
-        self._engine: Engine | None = load(spec, self._on_stats)
+        self._engine: Engine | None = load(self.spec, self._on_stats)
         self._tokenizer = self._engine.core.get_tokenizer()
         self._tasks: dict[int, Task] = {}
         self._parts: dict[str, tuple[Task, Part]] = {}
