@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from llmops_kernel.errors import ExportError
+from llmops_kernel.models.answer_ends import answer_ends, greedy
 from llmops_kernel.models.logits import TOLERANCES, difference
 
 TIE = 0.01
@@ -79,20 +80,12 @@ def answer_all(
 
 def _answer(model: Any, tokenizer: Any, prompt: str, max_new_tokens: int) -> Answer:
     ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt")["input_ids"]
-    with torch.inference_mode():
+    ends = answer_ends(tokenizer, model.generation_config)
+    with torch.inference_mode(), greedy(model, ends=ends, pad=tokenizer.pad_token_id):
         made = model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_new_tokens,
-            do_sample=False,
-            num_beams=1,
-            temperature=None,
-            top_p=None,
-            top_k=None,
-            repetition_penalty=1.0,
-            use_cache=True,
-            pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=tokenizer.eos_token_id,
             return_dict_in_generate=True,
             output_logits=True,
         )

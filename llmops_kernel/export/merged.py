@@ -16,6 +16,7 @@ from llmops_kernel.export.weights import (
     make_readable,
     merge,
     save,
+    write_generation_config,
 )
 from llmops_kernel.store.export_job import ExportJob
 
@@ -54,7 +55,9 @@ def write_adapter(job: ExportJob, located: Located, folder: Path, progress: Prog
     # PEFT writes the folder that the base was loaded from, which is of one machine only.
     config["base_model_name_or_path"] = Path(base).name if Path(base).is_absolute() else base
     (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    load_tokenizer(located).save_pretrained(folder)
+    tokenizer = load_tokenizer(located)
+    tokenizer.save_pretrained(folder)
+    write_generation_config(located, tokenizer, folder)
     make_readable(folder)
     what = "A PEFT adapter with its tokenizer; it needs the base model."
     (folder / card.NAME).write_text(card.card(job, what=what, notes=(), base_folder=located.base))

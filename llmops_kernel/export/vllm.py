@@ -110,6 +110,8 @@ def serve_script(job: ExportJob, served: Served, *, has_template: bool) -> str:
         options.append(["--enable-lora"])
         options.append(["--lora-modules", shlex.quote(f"{job.name}={served.adapter}")])
         options.append(["--max-lora-rank", str(served.rank)])
+        # The base's own may not list the token that ends an answer of the adapter's chat template.
+        options.append(["--generation-config", served.adapter])
     lines = " \\\n".join(f"  {' '.join(option)}" for option in options)
     trained = (
         f"# The run trained on, and answered, up to {length} tokens; MAX_MODEL_LEN sets another"

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from llmops_kernel.errors import ModelError
 from llmops_kernel.export.answers import Answer, Check, answer_all, compare, default_prompts
 from llmops_kernel.export.sources import base_model, local_result
 from llmops_kernel.models import merging
+from llmops_kernel.models.answer_ends import list_ends, set_answer_ends
 from llmops_kernel.models.source import pickle_refused
 from llmops_kernel.store.export_job import ExportJob, ModelSource
 
@@ -109,6 +110,7 @@ def merge(
     progress(f"Loading {Path(located.base).name}")
     tokenizer = load_tokenizer(located)
     model = load(located, job.source.compute_dtype)
+    set_answer_ends(model, tokenizer)
     prompts = (*job.prompts, *default_prompts(tokenizer))[: job.check]
     before = []
     if prompts:
@@ -129,6 +131,16 @@ def save(merged: Merged, folder: Path, progress: Progress) -> None:
     merged.model.save_pretrained(folder)
     merged.tokenizer.save_pretrained(folder)
     make_readable(folder)
+
+
+def write_generation_config(located: Located, tokenizer: Any, folder: Path) -> None:
+    """Write the base's generation settings, with all that ends an answer, beside an adapter."""
+    try:
+        settings = GenerationConfig.from_pretrained(located.base, **located.options)
+    except OSError:  # Not every model has some.
+        settings = GenerationConfig()
+    list_ends(settings, tokenizer)
+    settings.save_pretrained(folder)
 
 
 def check_saved(job: ExportJob, merged: Merged, folder: Path, progress: Progress) -> Check | None:

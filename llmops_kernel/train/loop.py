@@ -14,6 +14,7 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.checkpoint_folders import step_of
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
+from llmops_kernel.models.answer_ends import set_answer_ends
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
 from llmops_kernel.train.arguments import training_arguments
@@ -94,6 +95,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
         data = load_dataset(config, tokenizer=tokenizer, hooks=hooks, context=context)
     _check_stop(context, arguments.device)
     network = _network(source, config, hooks, context)
+    set_answer_ends(network, tokenizer)  # It is saved with each checkpoint and the result.
     _check_stop(context, arguments.device)
     try:
         with own_numbers(is_main=context.is_main, warn=context.emit) as numbers:

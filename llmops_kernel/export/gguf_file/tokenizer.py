@@ -9,6 +9,7 @@ import gguf
 
 from llmops_kernel.errors import ExportError
 from llmops_kernel.export.gguf_file.architecture import REMEDY
+from llmops_kernel.models.answer_ends import turn_end
 
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
@@ -33,6 +34,7 @@ def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any, *, vocab_size: int) -
         (writer.add_eos_token_id, tokenizer.eos_token_id),
         (writer.add_unk_token_id, tokenizer.unk_token_id),
         (writer.add_pad_token_id, tokenizer.pad_token_id),
+        (writer.add_eot_token_id, _end_of_turn(tokenizer)),  # llama.cpp stops there as well.
     ):
         if number is not None:
             add(int(number))
@@ -41,6 +43,12 @@ def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any, *, vocab_size: int) -
     writer.add_add_eos_token(bool(ids) and ids[-1] == tokenizer.eos_token_id)
     if tokenizer.chat_template:
         writer.add_chat_template(tokenizer.chat_template)
+
+
+def _end_of_turn(tokenizer: Any) -> int | None:
+    """Return the token that ends an answer of the chat template, if it is another than the end."""
+    token = turn_end(tokenizer).token
+    return None if token == tokenizer.eos_token_id else token
 
 
 def pre_tokenizer(core: dict[str, Any]) -> str:

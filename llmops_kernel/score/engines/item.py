@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from llmops_kernel.models.answer_ends import answer_ends, stop_tokens, turn_end
 from llmops_kernel.score.engines.prompts import (
     PromptError,
     answer_tokens,
@@ -28,6 +29,10 @@ class Item:
     prompt: list[int]
     target: list[int] = field(default_factory=list)
     """Tokens after the prompt whose probability is wanted."""
+    ends: tuple[int, ...] = ()
+    """Tokens that end the answer: of tokenizer, chat template, and stop texts that are tokens."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the answer."""
 
     @property
     def length(self) -> int:
@@ -37,6 +42,10 @@ class Item:
 def prepare(tokenizer: Any, request: Request, job: Job, context: int) -> Item:
     """Raise PromptError for a request that cannot be answered."""
     item = Item(request=request, job=job, prompt=prompt_tokens(tokenizer, request.prompt))
+    item.ends = (*answer_ends(tokenizer), *stop_tokens(tokenizer, job.stop))
+    item.stop = job.stop
+    if not isinstance(request.prompt, str) and (end := turn_end(tokenizer)).token is None:
+        item.stop = (*job.stop, end.text) if end.text else job.stop
     follows = 0 if job.task == "embed" else 1
     if job.task == "logprob":
         item.target = answer_tokens(tokenizer, request.target) if request.target else []

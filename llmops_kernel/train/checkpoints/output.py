@@ -16,6 +16,7 @@ from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.driver.storage import Bucket
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import OutputEvent
+from llmops_kernel.models.answer_ends import save_generation_config
 from llmops_kernel.models.merging import merged
 from llmops_kernel.store.outputs.parts import announced
 from llmops_kernel.tables.files import open_url
@@ -41,6 +42,7 @@ def save(
         return
     (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle nobody should load
     tokenizer.save_pretrained(folder)
+    save_generation_config(trainer.accelerator.unwrap_model(trainer.model_wrapped), folder)
     resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
     (folder / "config.train.yaml").write_text(resolved)
     (folder / "README.md").write_text(model_card(config, figures, run_id=context.run_id))

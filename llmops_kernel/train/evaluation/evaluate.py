@@ -15,6 +15,13 @@ import torch.nn.functional as F
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError
 from llmops_kernel.metrics.events import EvalEvent, PhaseEvent
+from llmops_kernel.models.answer_ends import (
+    answer_ends,
+    greedy,
+    stop_options,
+    turn_end,
+    until_end,
+)
 from llmops_kernel.store.journal.sample_texts import UnrepeatedSamples
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import COUNTS, KEPT, Collator
@@ -118,23 +125,22 @@ class Evaluator:
         # Padding on the left, so that every prompt ends where its answer begins.
         ids = [[*[pad] * (width - len(p.input_ids)), *p.input_ids] for p in prompts]
         mask = [[*[0] * (width - len(p.input_ids)), *[1] * len(p.input_ids)] for p in prompts]
-        output = model.generate(
-            input_ids=torch.tensor(ids, device=device),
-            attention_mask=torch.tensor(mask, device=device),
-            max_new_tokens=self.config.evaluation.max_new_tokens,
-            do_sample=False,
-            num_beams=1,
-            temperature=None,
-            top_p=None,
-            top_k=None,
-            use_cache=True,
-            pad_token_id=pad,
-            eos_token_id=self.tokenizer.eos_token_id,
-        )
-        return [
-            text.strip()
-            for text in self.tokenizer.batch_decode(output[:, width:], skip_special_tokens=True)
-        ]
+        ends = answer_ends(self.tokenizer, getattr(model, "generation_config", None))
+        with greedy(model, ends=ends, pad=pad):
+            output = model.generate(
+                input_ids=torch.tensor(ids, device=device),
+                attention_mask=torch.tensor(mask, device=device),
+                max_new_tokens=self.config.evaluation.max_new_tokens,
+                **stop_options(self.tokenizer),
+            )
+        return [self._text(row, ends) for row in output[:, width:].tolist()]
+
+    def _text(self, tokens: Sequence[int], ends: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(until_end(tokens, ends), skip_special_tokens=True)
+        end = turn_end(self.tokenizer)
+        if end.token is None and end.text:
+            text = text.partition(end.text)[0]
+        return text.strip()
 
     def _measure(self, answers: Sequence[tuple[int, str]]) -> dict[str, float]:
         hook = self.hooks.compute_metrics

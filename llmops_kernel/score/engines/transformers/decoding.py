@@ -136,13 +136,13 @@ class Decoding:
 
     def _finish(self, row: _Row) -> tuple[Finish | None, str]:
         """Return why the answer ends, or None, and its text where that is needed."""
-        if row.tokens[-1] in self._loaded.eos:
+        if row.tokens[-1] in self._loaded.eos or row.tokens[-1] in row.item.ends:
             return "stop", self._text(row.tokens[:-1])
         is_last = len(row.tokens) >= row.limit
-        if not (is_last or self._job.stop or self._job.stream):
+        if not (is_last or row.item.stop or self._job.stream):
             return None, ""
         text = self._text(row.tokens)
-        cut = cut_at_stop(text, self._job.stop)
+        cut = cut_at_stop(text, row.item.stop)
         if cut is not None:
             return "stop", cut
         return ("length" if is_last else None), text

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from llmops_kernel.errors import LLMOpsError, ModelError
+from llmops_kernel.models.answer_ends import answer_ends
 from llmops_kernel.models.source import pickle_refused
 from llmops_kernel.score.engines.checkpoint import check_memory, load_error
 from llmops_kernel.score.engines.prompts import context_length
@@ -74,13 +75,7 @@ def _load(spec: EngineSpec, device: torch.device) -> Loaded:
         model=model,
         tokenizer=tokenizer,
         context=context,
-        eos=_eos(model, tokenizer),
+        eos=frozenset(answer_ends(tokenizer, model.generation_config)),
         vocabulary=text.vocab_size,
         device=device,
     )
-
-
-def _eos(model: Any, tokenizer: Any) -> frozenset[int]:
-    ids = getattr(model.generation_config, "eos_token_id", None)
-    found = {ids} if isinstance(ids, int) else set(ids or ())
-    return frozenset(found | {tokenizer.eos_token_id} - {None})

@@ -78,7 +78,9 @@ class Write(Task):
             self.names.SamplingParams(
                 temperature=job.temperature,
                 max_tokens=job.max_tokens,
-                stop=list(job.stop),
+                stop=list(self.item.stop),
+                # vLLM adds those of the model's generation settings by itself.
+                stop_token_ids=list(self.item.ends),
                 output_kind=kinds.CUMULATIVE if job.stream else kinds.FINAL_ONLY,
                 **options,
             ),

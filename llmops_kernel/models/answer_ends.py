@@ -1,0 +1,210 @@
+"""What ends an answer: one rule for labels, evaluations, scorings, chats and exports.
+
+An answer ends with the tokenizer's end token, with any that the model's generation settings list,
+and with what the chat template writes after an answer, which is found by rendering a chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+_SETTINGS = "generation_config.json"
+_QUESTION, _ANSWER, _NEXT = "QuestionOfUser", "AnswerOfAssistant", "NextOfUser"
+"""Texts that no template contains, changes or cuts."""
+
+
+@dataclass(frozen=True)
+class TurnEnd:
+    """How a chat template ends an answer."""
+
+    token: int | None = None
+    """The token that ends it; None where there is none, or where it is not one token."""
+    text: str = ""
+    """What the end looks like; without `token`: a text of several tokens, or empty."""
+    is_in_next_turn: bool = False
+    """Whether the template writes it only when another message follows, as GLM's does."""
+
+
+_found: WeakKeyDictionary[Any, tuple[Any, TurnEnd]] = WeakKeyDictionary()
+"""Of each tokenizer: the template that was looked at, and its end of a turn."""
+_stops: WeakKeyDictionary[Any, dict[tuple[str, ...], tuple[int, ...]]] = WeakKeyDictionary()
+"""Of each tokenizer: stop texts that were looked at; each request of a scoring asks for them."""
+
+
+def turn_end(tokenizer: Any) -> TurnEnd:
+    """Return what the tokenizer's chat template writes after an answer."""
+    template = getattr(tokenizer, "chat_template", None)
+    if not template:
+        return TurnEnd()
+    kept = _found.get(tokenizer)
+    if kept is None or kept[0] != template:
+        kept = (template, _look(tokenizer))
+        _found[tokenizer] = kept
+    return kept[1]
+
+
+def answer_ends(tokenizer: Any, generation_config: Any = None) -> tuple[int, ...]:
+    """Return the ids of all tokens that end an answer; the tokenizer's own end token first."""
+    listed = getattr(generation_config, "eos_token_id", None)
+    several = [listed] if isinstance(listed, int) else list(listed or ())
+    found = [tokenizer.eos_token_id, turn_end(tokenizer).token, *several]
+    return tuple(dict.fromkeys(int(one) for one in found if one is not None))
+
+
+def stop_tokens(tokenizer: Any, texts: Sequence[str]) -> tuple[int, ...]:
+    """Return the tokens of those stop texts that are special tokens.
+
+    An answer's text is without its special tokens, so they could not be found there.
+    """
+    if not texts:
+        return ()
+    kept, wanted = _stops.setdefault(tokenizer, {}), tuple(texts)
+    if wanted not in kept:
+        own = _own_tokens(tokenizer)
+        cut = [_visible(tokenizer, text, own) for text in wanted]
+        kept[wanted] = tuple(one[0] for one in cut if one and own.issuperset(one))
+    return kept[wanted]
+
+
+def stop_options(tokenizer: Any) -> dict[str, Any]:
+    """Return what `generate` is told where a turn ends with a text of several tokens."""
+    end = turn_end(tokenizer)
+    if end.token is not None or not end.text:
+        return {}
+    return {"stop_strings": [end.text], "tokenizer": tokenizer}
+
+
+def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """Return the tokens of an answer before the first that ends it."""
+    count = next((place for place, one in enumerate(ids) if one in ends), len(ids))
+    return list(ids[:count])
+
+
+def set_answer_ends(model: Any, tokenizer: Any) -> None:
+    """Let the model's generation settings list what ends an answer; they are saved with it."""
+    settings = getattr(_bare(model), "generation_config", None)
+    if settings is not None:
+        list_ends(settings, tokenizer)
+
+
+def list_ends(settings: Any, tokenizer: Any) -> None:
+    """Let generation settings list what ends an answer."""
+    ends, before = answer_ends(tokenizer, settings), settings.eos_token_id
+    if not ends or set(ends) == set(before if isinstance(before, list) else [before]):
+        return
+    settings.eos_token_id = ends[0] if len(ends) == 1 else list(ends)
+    if not _can_be_saved(settings) and not settings.do_sample:
+        # Some models say how to sample and not that they do. Once changed, such settings are
+        # refused when they are saved, and that would be after the training.
+        settings.do_sample = True
+    if not _can_be_saved(settings):
+        settings.eos_token_id, settings.do_sample = before, False
+
+
+def save_generation_config(model: Any, folder: Path) -> None:
+    """Write the generation settings beside an adapter, which is saved without them."""
+    settings = getattr(_bare(model), "generation_config", None)
+    if settings is not None and not (folder / _SETTINGS).exists() and _can_be_saved(settings):
+        settings.save_pretrained(folder)
+
+
+def _can_be_saved(settings: Any) -> bool:
+    try:
+        settings.validate(strict=True)
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def greedy(model: Any, *, ends: Sequence[int], pad: int | None) -> Iterator[None]:
+    """Let `generate` write the most probable token each time, until one of `ends`.
+
+    The settings that came with the model are put aside meanwhile: Transformers takes over all that
+    a call does not name, such as a penalty on repetition, which changes greedy answers too.
+    """
+    from transformers import GenerationConfig
+
+    bare = _bare(model)
+    kept = bare.generation_config
+    bare.generation_config = GenerationConfig(
+        do_sample=False,
+        num_beams=1,
+        use_cache=True,
+        eos_token_id=list(ends) or None,
+        pad_token_id=pad,
+        bos_token_id=getattr(kept, "bos_token_id", None),
+    )
+    try:
+        yield
+    finally:
+        bare.generation_config = kept
+
+
+def _bare(model: Any) -> Any:
+    """Return the model below an adapter: PEFT hands its settings through from there."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _look(tokenizer: Any) -> TurnEnd:
+    question = {"role": "user", "content": _QUESTION}
+    answer = {"role": "assistant", "content": _ANSWER}
+    following = {"role": "user", "content": _NEXT}
+    after = _after_answer(tokenizer, [question, answer])
+    if after is None:
+        return TurnEnd()
+    found = _first_own(tokenizer, after)
+    if found is not None:
+        return found
+    if after.strip():
+        return TurnEnd(text=after.strip())
+    between = _after_answer(tokenizer, [question, answer, following])
+    if between is None or _NEXT not in between:
+        return TurnEnd()
+    found = _first_own(tokenizer, between[: between.index(_NEXT)], is_first=True)
+    if found is None or found.token == getattr(tokenizer, "bos_token_id", None):
+        return TurnEnd()
+    return TurnEnd(found.token, found.text, is_in_next_turn=True)
+
+
+def _after_answer(tokenizer: Any, chat: list[dict[str, str]]) -> str | None:
+    """Return what the template writes after the answer; None where it refuses such a chat."""
+    try:
+        text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=False)
+    except Exception:  # A template is a program of the model's author.
+        return None
+    _, answer, after = text.rpartition(_ANSWER)
+    return after if answer else None
+
+
+def _first_own(tokenizer: Any, text: str, *, is_first: bool = False) -> TurnEnd | None:
+    """Return the first token of the text that is the tokenizer's own, as control tokens are.
+
+    With `is_first` only where nothing but spaces is before it.
+    """
+    own = _own_tokens(tokenizer)
+    for token in _visible(tokenizer, text, own):
+        if token in own:
+            return TurnEnd(token, str(tokenizer.convert_ids_to_tokens(token)))
+        if is_first:
+            return None
+    return None
+
+
+def _visible(tokenizer: Any, text: str, own: set[int]) -> list[int]:
+    """Return the tokens of the text without spaces, which some tokenizers put before it, too."""
+    if not text.strip():
+        return []
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return [int(one) for one in ids if one in own or tokenizer.decode([one]).strip()]
+
+
+def _own_tokens(tokenizer: Any) -> set[int]:
+    """Return the tokens that stand for one text each: special ones, and others that were added."""
+    added = getattr(tokenizer, "added_tokens_decoder", None) or {}
+    return {*getattr(tokenizer, "all_special_ids", ()), *added}
