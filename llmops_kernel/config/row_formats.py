@@ -5,7 +5,11 @@ The check before a run and the workers both call this, so that they accept the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from math import isfinite, isnan
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
@@ -42,11 +46,64 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row | Fault:
 
 
 def shaped(row: Row, row_format: str) -> Row | Fault:
-    """Return the row as `{"messages": [...]}` or `{"text": ...}`."""
+    """Return the row as `{"messages": [...]}` or `{"text": ...}`.
+
+    With `tools` where it has some, and with a `weight` of 0 where nothing of it is to be learnt.
+    """
     name = recognised(row, row_format)
     if name is None:
         return Fault(f"has only the keys {keys(row)}" if row else "has no keys", wanted(row_format))
-    return _FORMATS[name].read(row)
+    one = _FORMATS[name]
+    found = one.read({**row, **_decoded(row, one)})
+    if isinstance(found, Fault):
+        return found
+    if fault := _half_character(found):
+        return fault
+    tools = _tools(row.get("tools")) if "tools" in one.optional else []
+    if isinstance(tools, Fault):
+        return tools
+    more = {"tools": tools} if tools else {}
+    return {**found, **more, "weight": 0} if _left_out(row, name) else {**found, **more}
+
+
+def _decoded(row: Row, one: _Format) -> Row:
+    """Return the binary values of the fields of a format that are UTF-8, as texts."""
+    found = {}
+    for field in (*one.needed, *one.optional):
+        if isinstance(row.get(field), bytes):
+            with suppress(UnicodeDecodeError):
+                found[field] = row[field].decode()
+    return found
+
+
+def _half_character(found: Row) -> Fault | None:
+    """Return which text has a lone surrogate: JSON can say one, and no tokenizer can read it."""
+    texts = [("`text`", found["text"])] if "text" in found else []
+    for index, message in enumerate(found.get("messages", ()), start=1):
+        texts += [(f"message {index}", message[key]) for key in ("role", "content")]
+    for where, text in texts:
+        if half := half_of(text):
+            hint = "a text was cut inside of a character: write it again, or delete it"
+            return Fault(f"{where} has half of a character ({half})", hint)
+    return None
+
+
+def half_of(text: str) -> str:
+    """Return the first lone surrogate of a text as JSON writes it; empty without one."""
+    found = None if text.isascii() else _SURROGATE.search(text)
+    return f"\\u{ord(found.group()):04x}" if found else ""
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _tools(tools: Any) -> list[Any] | Fault:
+    """Return the tools' definitions, also from a text of JSON."""
+    found = _json(tools) if isinstance(tools, str) and tools.strip() else tools or []
+    if isinstance(found, list) and all(isinstance(one, dict) for one in found):
+        return found
+    what = "no JSON" if isinstance(tools, str) and found is None else kind(found)
+    return Fault(f"`tools` is {what}, not a list of objects", "write a list of JSON schemas")
 
 
 def recognised(present: Collection[str], row_format: str) -> str | None:
@@ -87,15 +144,29 @@ def messages_fault(messages: Any) -> Fault | None:
         if not isinstance(message, dict):
             return Fault(f"message {index} is {kind(message)}, not an object", hint)
         for key in ("role", "content"):
-            if not isinstance(message.get(key), str):
-                what = f"is {kind(message[key])}, not text" if key in message else "is missing"
-                return Fault(f"`{key}` of message {index} {what}", hint)
+            value = message.get(key)
+            if isinstance(value, str) or (key == "content" and _calls_tools(message)):
+                continue
+            what = f"is {kind(value)}, not text" if key in message else "is missing"
+            return Fault(f"`{key}` of message {index} {what}", hint)
     return None
+
+
+def _calls_tools(message: Row) -> bool:
+    """Return whether an assistant's message says nothing and calls tools instead."""
+    return message.get("content") is None and bool(message.get("tool_calls"))
 
 
 def kind(value: Any) -> str:
     """Return the type of a JSON value in words."""
+    if is_missing(value):
+        return f"{value} (a missing value)" if isnan(value) else f"{value}"
     return _KINDS.get(type(value), type(value).__name__)
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a number is none: NaN stands for a missing value in many tables."""
+    return isinstance(value, float) and not isfinite(value)
 
 
 _KINDS: dict[type, str] = {
@@ -105,12 +176,93 @@ _KINDS: dict[type, str] = {
     int: "a number",
     float: "a number",
     bool: "true/false",
+    bytes: "binary data that is not UTF-8 text",
     type(None): "null",
 }
 
 
 def _chat(row: Row) -> Row | Fault:
-    return messages_fault(row["messages"]) or {"messages": row["messages"]}
+    return _messages(row, row["messages"])
+
+
+def _messages(row: Row, messages: Any) -> Row | Fault:
+    """Return messages as templates read them, after what other fields put before them."""
+    if fault := messages_fault(messages):
+        return fault
+    before = _before(row, messages)
+    return before if isinstance(before, Fault) else {"messages": [*before, *map(_plain, messages)]}
+
+
+def _plain(message: Row) -> Row:
+    """Return a message without what is null: in a table, each message has the keys of all others.
+
+    A template that looks for `tool_calls` would find it. Arguments of a call that are JSON as a
+    text become the object that Transformers documents: templates write it as JSON.
+    """
+    plain = {key: value for key, value in message.items() if value is not None}
+    plain.setdefault("content", "")
+    if is_context(plain.pop("weight", None)):
+        plain["weight"] = 0
+    if calls := plain.get("tool_calls"):
+        plain["tool_calls"] = [_call(call) for call in calls] if isinstance(calls, list) else calls
+    return plain
+
+
+def _call(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    parsed = _json(function["arguments"])
+    if not isinstance(parsed, dict):
+        return call
+    return {**call, "function": {**function, "arguments": parsed}}
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_context(weight: Any) -> bool:
+    """Return whether a weight says that the model reads a row or message and does not learn it."""
+    return weight is not None and str(weight).strip().lower() in ("0", "0.0", "false")
+
+
+def _before(row: Row, messages: list[Row]) -> list[Row] | Fault:
+    """Return the system message and the earlier turns that fields of their own hold."""
+    system = row.get("system")
+    if system is not None and not isinstance(system, str):
+        return Fault(f"`system` is {kind(system)}, not text", "write a text, or leave it out")
+    found = [{"role": "system", "content": system}] if system else []
+    own = messages[0]["content"] if messages[0].get("role") == "system" else None
+    if found and own is not None:
+        if own == system:
+            return []
+        hint = "leave one of the two out, or join them"
+        return Fault("has a `system` and a system message that says something else", hint)
+    history = _history(row.get("history"))
+    return history if isinstance(history, Fault) else [*found, *history]
+
+
+def _history(history: Any) -> list[Row] | Fault:
+    """Return earlier turns: pairs of a question and its answer, or messages."""
+    if isinstance(history, str):
+        history = _json(history) if history.strip() else []
+    if not history:
+        return []
+    hint = f'write [["question", "answer"], ...] or {_MESSAGE}'
+    if not isinstance(history, list):
+        return Fault(f"`history` is {kind(history)}, not a list", hint)
+    if all(isinstance(turn, dict) for turn in history):
+        return messages_fault(history) or [_plain(turn) for turn in history]
+    found: list[Row] = []
+    for index, turn in enumerate(history, start=1):
+        if not isinstance(turn, list | tuple) or [*map(type, turn)] != [str, str]:
+            return Fault(f"turn {index} of `history` is no question with its answer", hint)
+        found += [{"role": "user", "content": turn[0]}, {"role": "assistant", "content": turn[1]}]
+    return found
 
 
 def _sharegpt(row: Row) -> Row | Fault:
@@ -118,7 +270,7 @@ def _sharegpt(row: Row) -> Row | Fault:
     if not isinstance(turns, list) or not turns:
         what = "is empty" if turns == [] else f"is {kind(turns)}, not a list"
         return Fault(f"`conversations` {what}", hint)
-    messages = _system(row)
+    messages: list[Row] = []
     for index, turn in enumerate(turns, start=1):
         if not isinstance(turn, dict) or not isinstance(turn.get("value"), str):
             return Fault(f"turn {index} has no text `value`", hint)
@@ -129,19 +281,22 @@ def _sharegpt(row: Row) -> Row | Fault:
                 f"`from` of turn {index} is {turn.get('from')!r}",
                 f"the senders read are {known}; map others with format_example(row)",
             )
-        messages.append({"role": role, "content": turn["value"]})
-    return {"messages": messages}
+        rest = {"weight": turn["weight"]} if "weight" in turn else {}
+        messages.append({"role": role, "content": turn["value"], **rest})
+    return _messages(row, messages)
 
 
 def _prompt_completion(row: Row) -> Row | Fault:
     messages: list[Row] = []
     for field, role in (("prompt", "user"), ("completion", "assistant")):
         value = row[field]
-        if value is None or isinstance(value, dict):
+        if isinstance(value, list):
+            messages += value
+        elif isinstance(value, str | bool | int | float) and not is_missing(value):
+            messages.append({"role": role, "content": str(value)})
+        else:
             return Fault(f"`{field}` is {kind(value)}", "write a text or a list of messages")
-        one = value if isinstance(value, list) else [{"role": role, "content": str(value)}]
-        messages += one
-    return messages_fault(messages) or {"messages": messages}
+    return _messages(row, messages)
 
 
 def _alpaca(row: Row) -> Row | Fault:
@@ -154,12 +309,7 @@ def _alpaca(row: Row) -> Row | Fault:
         return Fault(f"`input` is {kind(given)}, not text", "write a text, or leave it out")
     prompt = f"{row['instruction']}\n{given}" if given else row["instruction"]
     turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": row["output"]}]
-    return {"messages": [*_system(row), *turns]}
-
-
-def _system(row: Row) -> list[Row]:
-    system = row.get("system")
-    return [{"role": "system", "content": system}] if isinstance(system, str) and system else []
+    return _messages(row, turns)
 
 
 def _text(row: Row) -> Row | Fault:
@@ -174,13 +324,104 @@ class _Format(NamedTuple):
     optional: tuple[str, ...] = ()
 
 
+_OF_CHATS = ("system", "history", "tools", "weight", "label")
 # In the order in which `auto` looks.
 _FORMATS = {
-    "chat": _Format(("messages",), _chat),
-    "sharegpt": _Format(("conversations",), _sharegpt, ("system",)),
-    "prompt_completion": _Format(("prompt", "completion"), _prompt_completion),
-    "alpaca": _Format(("instruction", "output"), _alpaca, ("input", "system")),
-    "text": _Format(("text",), _text),
+    "chat": _Format(("messages",), _chat, _OF_CHATS),
+    "sharegpt": _Format(("conversations",), _sharegpt, _OF_CHATS),
+    "prompt_completion": _Format(("prompt", "completion"), _prompt_completion, _OF_CHATS),
+    "alpaca": _Format(("instruction", "output"), _alpaca, ("input", *_OF_CHATS)),
+    "text": _Format(("text",), _text, ("weight",)),
 }
 FIELDS = tuple(dict.fromkeys(f for one in _FORMATS.values() for f in (*one.needed, *one.optional)))
 """The fields that `data.columns` may name."""
+
+UNUSED = {
+    **dict.fromkeys(
+        ("images", "image", "videos", "video", "audios", "audio"),
+        "not used: this training reads and writes text only",
+    ),
+    **dict.fromkeys(
+        ("chosen", "rejected", "rejected_response", "chosen_response"),
+        "not used: this training learns an answer, and does not compare two",
+    ),
+    "logprobs": "not used: this training learns texts, not another model's probabilities",
+    "functions": "not used; calls and their definitions are read from `tools`",
+}
+"""Columns of other kinds of training -> what becomes of them. All others are named as columns."""
+
+
+NO_TOOLS = "not in the model's chat template: the model does not see them"
+
+
+class Use(NamedTuple):
+    """What becomes of a field of a row, where that is not what its user may think."""
+
+    field: str
+    what: str
+    """Follows "12 rows have `field`, which is"."""
+
+    def said(self, count: int) -> str:
+        """Return the sentence about so many rows, without its end."""
+        rows = "1 row has" if count == 1 else f"{count:,} rows have"
+        return f"{rows} `{self.field}`, which is {self.what}"
+
+
+def uses(row: Row, row_format: str) -> Iterator[Use]:
+    """Yield what is to be said of a row's fields, for the number of such rows to be counted.
+
+    Fields of the format are used (`FIELDS`), `UNUSED` are not. That of `tools` is to be said only
+    of a model whose template has none.
+    """
+    name = recognised(row, row_format)
+    if name is None:
+        return
+    one = _FORMATS[name]
+    for field in (*one.needed, *one.optional):
+        if isinstance(row.get(field), bytes):
+            yield Use(field, "binary, and was read as UTF-8 text")
+    if "tools" in one.optional and row.get("tools"):
+        yield Use("tools", NO_TOOLS)
+    if reason := _left_out(row, name):
+        yield Use(reason, "0 or false: nothing of such a row is learnt")
+    elif any(_is_other(weight, ("0", "1", "0.0", "1.0")) for weight in _weights(row)):
+        yield Use("weight", "not 0 and not 1: it is not used, and counts as 1")
+    elif "label" in one.optional and _is_other(row.get("label"), ()):
+        yield Use("label", "not true and not false: it is not used")
+    for field, what in UNUSED.items():
+        if row.get(field) not in (None, [], "", {}):
+            yield Use(field, what)
+
+
+def _weights(row: Row) -> Iterator[Any]:
+    """Yield the weights of a row, and of its messages or turns."""
+    yield row.get("weight")
+    for field in ("messages", "conversations"):
+        turns = row.get(field)
+        if isinstance(turns, list):
+            yield from (turn.get("weight") for turn in turns if isinstance(turn, dict))
+
+
+def _is_other(value: Any, known: tuple[str, ...]) -> bool:
+    return value is not None and str(value).strip().lower() not in (*known, "true", "false", "")
+
+
+def _left_out(row: Row, name: str) -> str:
+    """Return the field that says that nothing of a row is to be learnt, empty if none does.
+
+    `label` is that of KTO: whether the answer is a good one. A number is a class of something else.
+    """
+    if is_context(row.get("weight")):
+        return "weight"
+    has_label = "label" in _FORMATS[name].optional and "label" in row
+    return "label" if has_label and str(row["label"]).lower() == "false" else ""
+
+
+def columns_unused(columns: Iterable[str], row_format: str) -> list[str]:
+    """Return the columns that no row of the format is read from, without those of `UNUSED`."""
+    names = list(columns)
+    name = recognised(names, row_format)
+    if name is None:
+        return []
+    used = {*_FORMATS[name].needed, *_FORMATS[name].optional, *UNUSED}
+    return sorted(column for column in names if column not in used)

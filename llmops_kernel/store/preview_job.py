@@ -89,6 +89,14 @@ class Lengths(_Answer):
     bins: list[Bin]
 
 
+class FieldUse(_Answer):
+    """What becomes of a field, where that is not what its user may think."""
+
+    text: str
+    """A sentence, without its end: `12 rows have `images`, which is not used`."""
+    rows: int
+
+
 class SourceRows(_Answer):
     """What was found in the training or in the evaluation rows before they are tokenised."""
 
@@ -115,6 +123,10 @@ class SourceRows(_Answer):
     """Rows that could not be read; the run leaves them out (`data.on_error: skip`)."""
     broken: list[str] = []
     """What is wrong with the first of them."""
+    fields: list[FieldUse] = []
+    """What is to be said of fields of the rows."""
+    unused: list[str] = []
+    """Columns that are not used."""
 
 
 class SourceReport(SourceRows):

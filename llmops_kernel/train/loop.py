@@ -93,6 +93,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     with context.phase("data") as details:
         tokenizer = tokenizer or kept.tokenizer(source, config, details.append)
         data = load_dataset(config, tokenizer=tokenizer, hooks=hooks, context=context)
+        details.append(data.detail)
     _check_stop(context, arguments.device)
     network = _network(source, config, hooks, context)
     set_answer_ends(network, tokenizer)  # It is saved with each checkpoint and the result.

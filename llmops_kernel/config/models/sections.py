@@ -43,7 +43,7 @@ class DataConfig(Section):
     eval_split: str = "validation"
     """Split to evaluate on, when `eval` is a hub id or such a folder."""
     format: RowFormat = "auto"
-    """`chat`: a `messages` list (or `prompt` and `completion`); `sharegpt`: `conversations` with `from` and `value`; `prompt_completion`; `alpaca`: `instruction`, `output` and, if given, `input`; `text`: a `text` field; `auto` takes the first of these that a row has."""
+    """`chat`: a `messages` list (or `prompt` and `completion`); `sharegpt`: `conversations` with `from` and `value`; `prompt_completion`; `alpaca`: `instruction`, `output` and, if given, `input`; `text`: a `text` field; `auto` takes the first of these that a row has. Chats may have `system`, `tools`, `history`, `weight` and `label` besides."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Columns of your data under other names: the field of the format, then the column, for example `{instruction: question, output: answer}`."""
     loss_on: Literal["answer", "all"] = "answer"

@@ -41,10 +41,15 @@ def prompt_tokens(tokenizer: Any, prompt: Prompt) -> list[int]:
     """
     if not isinstance(prompt, str):
         return _chat_tokens(tokenizer, prompt)
-    ids: list[int] = tokenizer(prompt).input_ids
+    try:
+        ids: list[int] = tokenizer(prompt).input_ids
+    except Exception as error:  # Such as half of a character.
+        raise PromptError(f"the model's tokenizer rejects the prompt: {error}") from error
     if not ids:
         raise PromptError("the prompt is empty, and this model needs at least one token")
-    return ids
+    # A text that a chat template has written begins with the first token already.
+    begin = getattr(tokenizer, "bos_token_id", None)
+    return ids[1:] if begin is not None and ids[:2] == [begin, begin] else ids
 
 
 def _chat_tokens(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
@@ -55,10 +60,10 @@ def _chat_tokens(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
         )
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        # The template has written all special tokens.
+        ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
     except Exception as error:  # A template is a program of the model's author.
         raise PromptError(f"the model's chat template rejects the messages: {error}") from error
-    # The template has written all special tokens.
-    ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
     return ids
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.row_formats import half_of, is_missing
 from llmops_kernel.driver.hooks import call
 from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.score.engines.protocol import Prompt
@@ -49,10 +50,14 @@ class PromptMaker:
     def __call__(self, row: dict[str, Any]) -> Prepared:
         """Return the prompt of a row. Raises DataError or HookError for a row that has none."""
         prepared = self._make(row)
+        if half := _half_character(prepared.prompt):
+            raise DataError(f"the prompt has half of a character ({half})")
         if _is_empty(prepared.prompt):
             raise DataError("the prompt is empty", remedy="check the row's columns")
         if self._column:
             prepared.reference, prepared.is_rated = self._expected(row), True
+        if half := half_of(prepared.reference or ""):
+            raise DataError(f"the reference has half of a character ({half})")
         return prepared
 
     def _way(self, hooks: Mapping[str, Hook]) -> Callable[[dict[str, Any]], Prepared]:
@@ -78,8 +83,8 @@ class PromptMaker:
 
     def _of_column(self, row: dict[str, Any]) -> Prompt:
         value = _value(row, self._settings.column)
-        if isinstance(value, str):
-            return self._chat(value)
+        if isinstance(value, str | bytes):
+            return self._chat(_text(value))
         return _messages(value, where=f"column {self._settings.column}")
 
     def _of_hook(self, made: Any) -> Prepared:
@@ -96,6 +101,8 @@ class PromptMaker:
             text = _text(expected) if expected is not None else None
             return Prepared(inner.prompt, text, is_rated)
         messages = made.get("messages") if isinstance(made, dict) else made
+        if isinstance(made, dict) and made.get("tools"):
+            raise DataError("the hook's result has `tools`, which a scoring does not send")
         chat = _messages(messages, where="the hook's result")
         if chat and chat[-1]["role"] == "assistant":
             return Prepared(chat[:-1], chat[-1]["content"], is_rated=True)
@@ -104,8 +111,16 @@ class PromptMaker:
     def _expected(self, row: dict[str, Any]) -> str | None:
         if self._filled is not None:
             return self._filled(row)
-        value = row[self._column] if self._column in row else _value(row, self._column)
-        return None if value is None else _text(value)
+        if self._column not in row:
+            raise _no_column(row, self._column)
+        value = row[self._column]
+        return None if value is None or is_missing(value) else _text(value)
+
+
+def _half_character(prompt: Prompt) -> str:
+    """Return the lone surrogate of a prompt, which no tokenizer can read; empty without one."""
+    texts = [prompt] if isinstance(prompt, str) else [one["content"] for one in prompt]
+    return next(filter(None, map(half_of, texts)), "")
 
 
 def _is_empty(prompt: Prompt) -> bool:
@@ -129,10 +144,17 @@ def _template(text: str) -> Callable[[dict[str, Any]], str]:
             out.append(literal)
             if name is not None:
                 value = _lookup(row, name)
-                out.append(format(value, spec) if spec else _text(value))
+                out.append(_formatted(value, spec, name) if spec else _text(value))
         return "".join(out)
 
     return fill
+
+
+def _formatted(value: Any, spec: str, name: str) -> str:
+    try:
+        return format(value, spec)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"column {name} cannot be written as {{{name}:{spec}}}: {error}") from error
 
 
 def _lookup(row: dict[str, Any], name: str) -> Any:
@@ -150,22 +172,38 @@ def _lookup(row: dict[str, Any], name: str) -> Any:
 
 def _value(row: dict[str, Any], name: str) -> Any:
     if name not in row:
-        have = ", ".join(list(row)[:8]) or "no columns"
-        raise DataError(f"there is no column {name} (the row has {have})")
+        raise _no_column(row, name)
     value = row[name]
-    if value is None:
-        raise DataError(f"column {name} is empty")
+    if value is None or is_missing(value):
+        raise DataError(f"column {name} is empty" if value is None else f"column {name} is {value}")
     return value
+
+
+def _no_column(row: dict[str, Any], name: str) -> DataError:
+    have = ", ".join(list(row)[:8]) or "no columns"
+    return DataError(f"there is no column {name} (the row has {have})")
 
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, bytes):
+        return _decoded(value)
+    if is_missing(value):
+        raise DataError(f"{value} is a missing value, not a text")
     if isinstance(value, bool | int | float):
         return str(value)
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
     raise DataError(f"a {type(value).__name__} is not a text")
+
+
+def _decoded(value: bytes) -> str:
+    """Return binary data that is a text; a table may have it without the word for it."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise DataError("binary data that is not UTF-8 is not a text") from error
 
 
 def _messages(value: Any, *, where: str) -> list[dict[str, str]]:
@@ -176,5 +214,7 @@ def _messages(value: Any, *, where: str) -> list[dict[str, str]]:
         content = message.get("content") if isinstance(message, dict) else None
         if not isinstance(content, str) or not isinstance(message.get("role"), str):
             raise DataError(f"{where} has a message without role and content")
+        if message.get("tool_calls"):
+            raise DataError(f"{where} has a message with tool_calls, which a scoring does not send")
         chat.append({"role": message["role"], "content": content})
     return chat

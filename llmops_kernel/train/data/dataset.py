@@ -30,7 +30,7 @@ from llmops_kernel.train.data.examples import (
 )
 from llmops_kernel.train.data.mixture.named_source import named_source
 from llmops_kernel.train.data.mixture.rows import MixedRows, exact
-from llmops_kernel.train.data.skipped import skipped_warning
+from llmops_kernel.train.data.skipped import Fields, field_warnings, skipped_warning, unused_words
 from llmops_kernel.train.data.sources import Row, load_rows
 from llmops_kernel.train.data.token_cache import KeyOf, TokenCache
 from llmops_kernel.train.hooks import Hooks
@@ -59,6 +59,8 @@ class Dataset:
     """Tokens of one epoch, padding apart; None for streamed rows."""
     num_skipped: int = 0
     """Broken rows that were left out."""
+    unused: tuple[str, ...] = ()
+    """Columns of the training rows that are not used."""
     is_kept: bool = False
     """The training rows were tokenised by an earlier run."""
     stream: Stream | None = None
@@ -68,6 +70,11 @@ class Dataset:
     def words(self) -> tuple[str, ...]:
         """What made it fast, for the journal."""
         return ("rows as tokenised by an earlier run",) if self.is_kept else ()
+
+    @property
+    def detail(self) -> str:
+        """What is worth knowing of its reading, for the journal."""
+        return unused_words(self.unused)
 
 
 def load_dataset(
@@ -81,7 +88,7 @@ def load_dataset(
     found = [_source_rows(one, config, roots, tokenizer, hooks, context) for one in data.sources]
     train, sample = _together(config, [one.sequences for one in found])
     _check_enough(len(train), config)
-    held_out, generated = _load_eval(config, roots, tokenizer, hooks)
+    held_out, generated = _load_eval(config, roots, tokenizer, hooks, context)
     own = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
     return Dataset(
         train=train,
@@ -92,6 +99,7 @@ def load_dataset(
         num_rows=sum(one.in_epoch(one.tokenised.num_rows) for one in found),
         num_tokens=sum(one.in_epoch(one.num_tokens) for one in found),
         num_skipped=sum(len(one.tokenised.broken) for one in found),
+        unused=tuple(sorted({name for one in found for name in one.tokenised.unused})),
         is_kept=any(one.tokenised.is_kept for one in found),
     )
 
@@ -122,9 +130,11 @@ def _source_rows(
     context: WorkerContext,
 ) -> _SourceRows:
     data = config.data.of(source)
-    with named_source(source.path, is_one_of_several=len(config.data.sources) > 1):
+    with named_source(source.path):
         tokenised = _tokenised(data, source.path, roots, tokenizer, hooks, context)
     _warn(tokenised, source.path, config, context)
+    for warning in field_warnings(source.path, tokenised.uses, tokenizer):
+        context.emit(warning)
     if tokenised.broken:
         context.emit(skipped_warning(source.path, len(tokenised.broken), tokenised.broken))
     examples = tokenised.examples
@@ -163,14 +173,16 @@ def _tokenised(
     rows = load_rows(
         source, roots=roots, split=data.train_split, limit=data.max_rows, broken=broken
     )
-    each: Iterable[Row | DataError] = formatted(rows, data=data, hooks=hooks)
+    fields = Fields()
+    each: Iterable[Row | DataError] = formatted(rows, data=data, hooks=hooks, fields=fields)
     if has_hook:  # What a user's code makes of a row is not known before it was called.
         each = list(each)
         key = keys.key_of(each, broken or ())
         if key and (found := kept.read(key)):
-            return found
+            return replace(found, uses=fields.uses, unused=fields.unused)
     done = tokenise_formatted(each, tokenizer=tokenizer, data=data)
     done = replace(done, num_rows=len(rows), broken=(*(broken or ()), *done.broken))
+    done = replace(done, uses=fields.uses, unused=fields.unused)
     if key and context.local_rank == 0 and (has_hook or keys.unchanged()):
         kept.write(key, done)
     return done
@@ -184,7 +196,7 @@ def _streamed(
     stream = open_stream(config, tokenizer=tokenizer, hooks=hooks, context=context)
     data = config.data
     roots = (context.workspace, *context.fallback_workspaces)
-    held_out, generated = _load_eval(config, roots, tokenizer, hooks)
+    held_out, generated = _load_eval(config, roots, tokenizer, hooks, context)
     own = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
     return Dataset(
         train=stream.rows,
@@ -194,22 +206,30 @@ def _streamed(
         own_prompts=own,
         num_rows=stream.num_rows,
         num_tokens=None,
+        unused=stream.unused,
         stream=stream,
     )
 
 
 def _load_eval(
-    config: TrainingConfig, roots: Sequence[Path], tokenizer: Any, hooks: Hooks
+    config: TrainingConfig,
+    roots: Sequence[Path],
+    tokenizer: Any,
+    hooks: Hooks,
+    context: WorkerContext,
 ) -> tuple[list[Example], list[Prompt]]:
     # A skipped evaluation row would make the loss incomparable with that of other runs.
     data = config.data.model_copy(update={"on_error": "stop"})
     if data.eval is None:
         return [], []
     rows = load_rows(data.eval, roots=roots, split=data.eval_split, limit=data.max_eval_rows)
-    examples = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks).examples
-    wanted = config.evaluation.generate
-    generated = prompts(rows, tokenizer=tokenizer, data=data, hooks=hooks) if wanted else []
-    return examples, generated
+    with named_source(data.eval):
+        tokenised = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks)
+        wanted = config.evaluation.generate
+        generated = prompts(rows, tokenizer=tokenizer, data=data, hooks=hooks) if wanted else []
+    for warning in field_warnings(data.eval, tokenised.uses, tokenizer):
+        context.emit(warning)
+    return tokenised.examples, generated
 
 
 def _warn(

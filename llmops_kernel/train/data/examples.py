@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llmops_kernel.config.models.sections import DataConfig
-from llmops_kernel.config.row_formats import Fault, renamed, shaped
+from llmops_kernel.config.row_formats import Fault, Use, renamed, shaped
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.chats import rendered, with_answers
+from llmops_kernel.train.data.chats import rendered, with_spans
 from llmops_kernel.train.data.long_texts import is_divided, parts_of, piece_ends
+from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.sources import Row
 from llmops_kernel.train.hooks import Hooks, call
 
@@ -56,6 +58,10 @@ class Tokenised:
     """Texts longer than max_length, in several of the examples."""
     is_kept: bool = False
     """Found in the token cache, where an earlier run had put them."""
+    uses: Mapping[Use, int] = field(default_factory=dict)
+    """What is to be said of fields -> rows that have it."""
+    unused: tuple[str, ...] = ()
+    """Columns that are not used."""
 
 
 def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hooks) -> Tokenised:
@@ -63,17 +69,23 @@ def tokenise(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Ho
 
     With `data.on_error: skip` rows that raise `DataError` are left out.
     """
-    return tokenise_formatted(
-        formatted(rows, data=data, hooks=hooks), tokenizer=tokenizer, data=data
-    )
+    fields = Fields()
+    each = formatted(rows, data=data, hooks=hooks, fields=fields)
+    done = tokenise_formatted(each, tokenizer=tokenizer, data=data)
+    return replace(done, uses=fields.uses, unused=fields.unused)
 
 
-def formatted(rows: Iterable[Row], *, data: DataConfig, hooks: Hooks) -> Iterator[Row | DataError]:
-    """Yield each row in its format, or what is wrong with it where such rows are left out."""
+def formatted(
+    rows: Iterable[Row], *, data: DataConfig, hooks: Hooks, fields: Fields
+) -> Iterator[Row | DataError]:
+    """Yield each row in its format, or what is wrong with it where such rows are left out.
+
+    What is to be said of their fields is counted in `fields`.
+    """
     for number, row in enumerate(rows, start=1):
         found: Row | DataError
         try:
-            found = format_row(row, number, data, hooks)
+            found = format_row(row, number, data, hooks, fields)
         except DataError as error:
             if data.on_error != "skip":
                 raise
@@ -139,9 +151,15 @@ def num_counted(example: Example) -> int:
     return max(0, len(example.labels) - 1) - example.labels[1:].count(IGNORED)
 
 
-def format_row(row: Row, number: int | str, data: DataConfig, hooks: Hooks) -> Row:
+def format_row(
+    row: Row, number: int | str, data: DataConfig, hooks: Hooks, fields: Fields | None = None
+) -> Row:
     """The row as `{"messages": [...]}` or `{"text": ...}`, after `data.columns` and the hook."""
-    return shape_row(prepare_row(row, number, data, hooks), number, data)
+    prepared = prepare_row(row, number, data, hooks)
+    shape = shape_row(prepared, number, data)
+    if fields is not None:
+        fields.add(prepared, data.format)
+    return shape
 
 
 def prepare_row(row: Row, number: int | str, data: DataConfig, hooks: Hooks) -> Row:
@@ -173,27 +191,74 @@ def _sound(row: Row | Fault, number: int | str, data: DataConfig) -> Row:
 
 
 def tokenise_row(row: Row, number: int | str, tokenizer: Any, data: DataConfig) -> Example:
-    """Tokenise a row of `format_row`, whole. Raises `DataError` with the row's number."""
-    if "text" in row:
-        ids = tokenizer(row["text"], add_special_tokens=True)["input_ids"]
-        if tokenizer.eos_token_id is not None and (not ids or ids[-1] != tokenizer.eos_token_id):
-            ids = [*ids, tokenizer.eos_token_id]
-        return Example(ids, list(ids))
-    return _tokenise_chat(row["messages"], number, tokenizer, data)
+    """Tokenise a row of `format_row`, whole. Raises `DataError` with the row's number.
+
+    Whatever the row makes the chat template or the tokenizer raise is the row's fault.
+    """
+    with _refused(number):
+        if "text" in row:
+            ids = text_tokens(tokenizer, row["text"])
+            if tokenizer.eos_token_id is not None and ids[-1:] != [tokenizer.eos_token_id]:
+                ids = [*ids, tokenizer.eos_token_id]
+            whole = Example(ids, list(ids))
+        else:
+            whole = _tokenise_chat(row, number, tokenizer, data)
+    is_learnt = row.get("weight") != 0
+    return whole if is_learnt else Example(whole.input_ids, [IGNORED] * len(whole.input_ids))
 
 
-def _tokenise_chat(
-    messages: Sequence[dict[str, str]], number: int | str, tokenizer: Any, data: DataConfig
-) -> Example:
-    """One pass over the whole chat; the answers' tokens are found by character offsets."""
-    text, answers = with_answers(messages, number, tokenizer)
+def render_row(row: Row, number: int | str, tokenizer: Any) -> str:
+    """Return a chat as text. Raises `DataError` with the row's number, as `tokenise_row`."""
+    with _refused(number):
+        return rendered(tokenizer, row["messages"], row.get("tools"))
+
+
+@contextmanager
+def _refused(number: int | str) -> Iterator[None]:
+    """Raise as DataError what a chat template or a tokenizer raises for a row."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:  # A template is a program of the model's author.
+        is_jinja = type(error).__module__.startswith("jinja2")
+        what = "chat template" if is_jinja else "chat template or tokenizer"
+        raise DataError(
+            f"Row {number} is refused by the model's {what}: {error or type(error).__name__}.",
+            remedy="correct or delete the row, or change it in format_example(row); with"
+            " data.on_error=skip such rows are left out",
+        ) from error
+
+
+def text_tokens(tokenizer: Any, text: str) -> list[int]:
+    """Return a text's tokens, with those that the tokenizer puts around one, each only once.
+
+    A text that a chat template has written begins with the first of them already.
+    """
+    ids: list[int] = tokenizer(text, add_special_tokens=True)["input_ids"]
+    begin = tokenizer.bos_token_id
+    return ids[1:] if begin is not None and ids[:2] == [begin, begin] else ids
+
+
+def _tokenise_chat(row: Row, number: int | str, tokenizer: Any, data: DataConfig) -> Example:
+    """One pass over the whole chat; the tokens of messages are found by character offsets.
+
+    A message with a weight of 0 is only read.
+    """
+    if data.loss_on == "all":
+        wanted = [one.get("weight") == 0 for one in row["messages"]]
+    else:
+        wanted = [one["role"] == "assistant" and one.get("weight") != 0 for one in row["messages"]]
+    text, spans = with_spans(row, wanted, number, tokenizer)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids = encoded["input_ids"]
-    if data.loss_on == "all":
-        return Example(ids, list(ids))
+    inside = [
+        any(begin <= start < end for begin, end in spans) and stop > start
+        for start, stop in encoded["offset_mapping"]
+    ]
+    is_learnt = data.loss_on != "all"
     labels = [
-        token if any(begin <= start < end for begin, end in answers) and stop > start else IGNORED
-        for token, (start, stop) in zip(ids, encoded["offset_mapping"], strict=True)
+        token if found == is_learnt else IGNORED for token, found in zip(ids, inside, strict=True)
     ]
     return Example(ids, labels)
 
@@ -204,13 +269,16 @@ def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hoo
     for number, row in enumerate(rows, start=1):
         formatted = format_row(row, number, data, hooks)
         messages = formatted.get("messages")
+        if formatted.get("weight") == 0 or (messages and messages[-1].get("weight") == 0):
+            continue  # Its answer is no reference.
         if not messages or messages[-1]["role"] != "assistant":
             raise DataError(
                 f"Held-out row {number} has no answer to compare a generated one with.",
                 remedy="end each chat with an assistant message, or set evaluation.generate: false",
             )
-        text = rendered(tokenizer, messages[:-1], prompt=True)
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        with _refused(number):
+            text = rendered(tokenizer, messages[:-1], formatted.get("tools"), prompt=True)
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         found.append(Prompt(ids, text, messages[-1]["content"], row))
     return found
 
@@ -223,7 +291,7 @@ def own_prompts(texts: Sequence[str], *, tokenizer: Any, data: DataConfig) -> li
     all_text = all(source.format == "text" for source in data.sources)
     for text in texts:
         if all_text or tokenizer.chat_template is None:
-            whole, ids = text, tokenizer(text, add_special_tokens=True)["input_ids"]
+            whole, ids = text, text_tokens(tokenizer, text)
             if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
                 ids = ids[:-1]  # After it a model begins another text.
         else:

@@ -1,9 +1,13 @@
-"""The warning about rows that were left out."""
+"""What a run says of its rows: those that were left out, and fields that are not used."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from llmops_kernel.config.row_formats import NO_TOOLS, Row, Use, columns_unused, uses
 from llmops_kernel.metrics.events import WarningEvent
 
 SHOWN = 3
@@ -18,3 +22,51 @@ def skipped_warning(source: str, count: int, first: Sequence[str]) -> WarningEve
         message=f"{rows} of {source} skipped: {'; '.join(shown)}{more}.",
         remedy="correct these rows, or set data.on_error=stop to fail on the first one",
     )
+
+
+_MOST_SHAPES = 1000
+"""Rows with other fields each are not looked at for columns any more."""
+
+
+class Fields:
+    """Counts what is to be said of the fields of rows."""
+
+    def __init__(self) -> None:
+        self.uses: Counter[Use] = Counter()
+        self._columns: dict[tuple[str, ...], list[str]] = {}
+
+    def add(self, row: Row, row_format: str) -> None:
+        """Count a row as it is before it is shaped."""
+        self.uses.update(uses(row, row_format))
+        shape = tuple(map(str, row))
+        if shape not in self._columns and len(self._columns) < _MOST_SHAPES:
+            self._columns[shape] = columns_unused(shape, row_format)
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The columns that are not used, by name."""
+        return tuple(sorted({name for names in self._columns.values() for name in names}))
+
+
+def sayable(found: Mapping[Use, int], tokenizer: Any) -> dict[Use, int]:
+    """Return what is true with this tokenizer: most templates know tools; None: of any."""
+    has_tools = tokenizer is None or "tools" in json.dumps(
+        getattr(tokenizer, "chat_template", None)
+    )
+    return {use: n for use, n in found.items() if not (use.what == NO_TOOLS and has_tools)}
+
+
+def field_warnings(source: str, found: Mapping[Use, int], tokenizer: Any) -> Iterator[WarningEvent]:
+    """Yield a warning for each field that is not what a user may think."""
+    for use, count in sorted(sayable(found, tokenizer).items()):
+        yield WarningEvent(
+            message=f"{source}: {use.said(count)}.",
+            remedy="if that is not meant, change the rows, or read them in format_example(row)",
+        )
+
+
+def unused_words(columns: Iterable[str]) -> str:
+    """Return which columns are not used, as information; empty if all are."""
+    names = list(columns)
+    more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
+    return f"columns not used: {', '.join(names[:8])}{more}" if names else ""

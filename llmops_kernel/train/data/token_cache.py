@@ -17,6 +17,7 @@ import numpy as np
 
 from llmops_kernel.config import row_formats
 from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.config.row_formats import Use
 from llmops_kernel.errors import DataError
 from llmops_kernel.store.files import find, least_used, write_whole
 from llmops_kernel.tables import files as table_files
@@ -193,6 +194,8 @@ def _to_bytes(rows: Tokenised) -> bytes:
         "num_empty": rows.num_empty,
         "num_split": rows.num_split,
         "broken": rows.broken,
+        "uses": [[*use, count] for use, count in rows.uses.items()],
+        "unused": rows.unused,
     }
     file = BytesIO()
     np.savez(
@@ -222,4 +225,6 @@ def _from_arrays(arrays: Any) -> Tokenised:
         num_rows=int(facts["num_rows"]),
         num_split=int(facts["num_split"]),
         is_kept=True,
+        uses={Use(name, what): int(count) for name, what, count in facts["uses"]},
+        unused=tuple(facts["unused"]),
     )

@@ -63,6 +63,7 @@ def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
     yield replace(formats, level="plain") if found.sources else formats
     if report.num_unanswered:
         yield unanswered_fact(report)
+    yield from field_facts(report)
     lengths = report.lengths
     yield Fact(
         "tokens a row",
@@ -80,6 +81,15 @@ def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
     )
     yield masked_fact(report)
     yield duplicates_fact(report)
+
+
+def field_facts(report: SourceRows) -> Iterator[Fact]:
+    """Yield what becomes of fields that are not what a user may think, and columns not used."""
+    for one in report.fields:
+        yield Fact("fields", one.text, "warning")
+    if report.unused:
+        more = f" and {len(report.unused) - 8:,} more" if len(report.unused) > 8 else ""
+        yield Fact("columns", f"not used: {', '.join(report.unused[:8])}{more}")
 
 
 def split_fact(report: SourceReport, max_length: int) -> Fact:
@@ -190,7 +200,7 @@ def _eval_facts(found: DataPreview) -> Iterator[Fact]:
     yield Fact("evaluation", f"{of_rows(report)} of {report.source}{_where(report)}")
     unanswered = [unanswered_fact(report)] if report.num_unanswered else []
     cut, masked = cut_fact(report, found.max_length), masked_fact(report)
-    for fact in (*unanswered, cut, masked, duplicates_fact(report)):
+    for fact in (*unanswered, *field_facts(report), cut, masked, duplicates_fact(report)):
         if fact.level == "warning":
             yield Fact(f"evaluation, {fact.label}", fact.text, fact.level)
     train = of_rows(found.train, found.train.num_compared)

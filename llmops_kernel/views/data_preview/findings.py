@@ -9,6 +9,7 @@ from llmops_kernel.views.data_preview.facts import (
     Fact,
     cut_fact,
     duplicates_fact,
+    field_facts,
     format_fact,
     is_untrainable,
     leaks_fact,
@@ -19,6 +20,7 @@ from llmops_kernel.views.data_preview.facts import (
 
 _REMEDIES = {
     "format": "set data.format to the one that you mean, and correct the other rows",
+    "fields": "if that is not meant, change the rows, or read them in format_example(row)",
     "answers": "write the assistant's answer into them, or delete them",
     "cut": "raise data.max_length, or shorten the rows",
     "no loss": "raise data.max_length, or check that the answers are not empty",
@@ -45,6 +47,8 @@ def _of_source(found: DataCheck, one: CheckedSource) -> Iterator[Finding]:
                 message=fact.text,
                 remedy=_REMEDIES[fact.label],
             )
+        elif fact.label == "columns":
+            yield Finding(path=one.path, level="note", message=f"columns {fact.text}")
 
 
 def _facts(found: DataCheck, one: CheckedSource) -> Iterator[Fact]:
@@ -56,6 +60,7 @@ def _facts(found: DataCheck, one: CheckedSource) -> Iterator[Fact]:
         yield Fact("broken", f"{what}: {'; '.join(rows.broken)}", "warning")
     if rows.num_unanswered:
         yield unanswered_fact(rows)
+    yield from field_facts(rows)
     if isinstance(rows, SourceReport):
         yield cut_fact(rows, found.max_length)
         yield masked_fact(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -15,6 +16,12 @@ ROW = {
     "price": 9.5,
     "tags": {"diet": ["vegan", "cheap"], "cuisine": "french"},
     "empty": None,
+    "nan": math.nan,
+    "several": [1, math.nan],
+    "text": "Smørbrød".encode(),
+    "binary": b"\xff\xfe",
+    "half": "cut \ud83d",
+    "calls": [{"role": "assistant", "content": "", "tool_calls": [{"function": {}}]}],
     "chat": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
 }
 
@@ -38,6 +45,8 @@ def _user(text: str) -> list[dict[str, str]]:
         ("{tags.cuisine}: {tags.diet}", _user("french: vegan, cheap")),
         ({"template": "{name}", "chat": False}, "Ratatouille"),
         ({"column": "name"}, _user("Ratatouille")),
+        ("{text}!", _user("Smørbrød!")),
+        ({"column": "text"}, _user("Smørbrød")),
         ({"column": "chat"}, ROW["chat"]),
         (
             {"messages": [SYSTEM, {"role": "user", "content": "{name}"}]},
@@ -83,6 +92,15 @@ def test_the_reference_is_a_column_or_a_template(reference: str, expected: str) 
         ("{tags.x}", "column tags has no x"),
         ({"column": "price"}, "not a text or a list of messages"),
         ("{tags}", "a dict is not a text"),
+        ("{nan}", "column nan is nan"),
+        ("{nan:.2f}", "column nan is nan"),
+        ("{several}", "nan is a missing value"),
+        ({"column": "nan"}, "column nan is nan"),
+        ("{binary}", "binary data that is not UTF-8"),
+        ("{half}", r"the prompt has half of a character \(.ud83d\)"),
+        ({"template": "{name}", "reference": "half"}, "the reference has half of a character"),
+        ("{name:.2f}", "column name cannot be written as {name:.2f}: Unknown format code"),
+        ({"column": "calls"}, "a message with tool_calls, which a scoring does not send"),
     ],
 )
 def test_a_row_without_a_prompt_says_why(prompt: Any, message: str) -> None:
@@ -101,7 +119,7 @@ def test_a_hook_that_raises_is_the_rows_error() -> None:
 def test_an_empty_reference_is_not_replaced_by_the_prompt() -> None:
     """The perplexity of some rows' prompts was mixed into that of the others' references."""
     named = _maker({"template": "{name}", "reference": "gold"})
-    for value in ("", None):
+    for value in ("", None, math.nan):
         prepared = named({**ROW, "gold": value})
         assert "reference is empty" in prepared.lack("logprob")
         assert prepared.lack("generate") == ""
@@ -124,3 +142,9 @@ def test_an_empty_reference_is_not_replaced_by_the_prompt() -> None:
 def test_a_hook_names_a_reference_by_returning_one(made: Any, lacks: bool) -> None:
     prepared = _maker({}, lambda row: made)(ROW)
     assert bool(prepared.lack("logprob")) == lacks
+
+
+def test_tools_of_a_hook_are_not_dropped_without_a_word() -> None:
+    made = {"messages": _user("hi"), "tools": [{"type": "function"}]}
+    with pytest.raises(LLMOpsError, match="`tools`, which a scoring does not send"):
+        _maker({}, lambda row: made)(ROW)

@@ -55,6 +55,8 @@ OTHER_WORDS = {
     "another format": r"row 1: has only the keys .*alpaca rows need `instruction` and `output`",
     "mixed formats": r"row 2: has only the keys text; prompt_completion rows need",
     "text is null": r"row 2: `text` is null",
+    "half of a character": r"row 5: `text` has half of a character",
+    "NaN": r"row 5: `completion` is nan \(a missing value\)",
     "no messages": r"row 1: `messages` is empty",
     "unknown sender": r"row 1: `from` of turn 1 is 'robot'",
     "message without content": r"row 1: `content` of message 2 is missing",

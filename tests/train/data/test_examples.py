@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +12,15 @@ from hypothesis import strategies as st
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError, HookError
-from llmops_kernel.train.data.examples import IGNORED, Example, pack, prompts, tokenise
+from llmops_kernel.train.data.examples import (
+    IGNORED,
+    Example,
+    own_prompts,
+    pack,
+    prompts,
+    tokenise,
+)
+from llmops_kernel.train.data.skipped import field_warnings
 from llmops_kernel.train.hooks import Hooks
 
 CHAT = {
@@ -192,3 +202,240 @@ def test_broken_rows_are_skipped_and_named_where_the_config_says_so(tokenizer: A
     assert broken.startswith("Row 2, ")
     with pytest.raises(DataError, match=r"1 rows are broken \(Row 1"):
         tokenise([{"a": 1}], tokenizer=tokenizer, data=data, hooks=Hooks())
+
+
+def learnt(tokenizer: Any, row: dict[str, Any], **data: Any) -> str:
+    """What the loss looks at of one row."""
+    config = DataConfig(train="x", **data)
+    return counted_text(
+        tokenizer, tokenise([row], tokenizer=tokenizer, data=config, hooks=Hooks()).examples[0]
+    )
+
+
+CONTEXT = [
+    {"role": "user", "content": "Q1"},
+    {"role": "assistant", "content": "WRONG", "weight": 0},
+    {"role": "user", "content": "Q2"},
+    {"role": "assistant", "content": "right", "weight": 1},
+]
+
+
+def test_a_message_with_a_weight_of_0_is_only_read(tokenizer: Any) -> None:
+    assert learnt(tokenizer, {"messages": CONTEXT}) == "right<|end|>"
+    turns = [
+        {"from": "human", "value": "Q1"},
+        {"from": "gpt", "value": "WRONG", "weight": 0.0},
+        {"from": "human", "value": "Q2"},
+        {"from": "gpt", "value": "right"},
+    ]
+    assert learnt(tokenizer, {"conversations": turns}) == "right<|end|>"
+    every = learnt(tokenizer, {"messages": CONTEXT}, loss_on="all")
+    assert "WRONG" not in every
+    assert "Q1" in every
+    assert "right<|end|>" in every
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": CHAT["messages"], "weight": 0},
+        {"prompt": "a", "completion": "bad", "label": False},
+        {"prompt": "a", "completion": "bad", "label": "false"},
+        {"text": "bad", "weight": "0"},
+    ],
+)
+@pytest.mark.parametrize("loss_on", ["answer", "all"])
+def test_rows_that_nothing_is_to_be_learnt_from_are_left_out_and_named(
+    tokenizer: Any, row: dict[str, Any], loss_on: Any
+) -> None:
+    data = DataConfig(train="x", loss_on=loss_on)
+    good = {"prompt": "a", "completion": "good", "label": True}
+    done = tokenise([good, row], tokenizer=tokenizer, data=data, hooks=Hooks())
+    assert (len(done.examples), done.num_empty) == (1, 1)
+    ((use, count),) = done.uses.items()
+    assert use.said(count).startswith(f"1 row has `{use.field}`, which is 0 or false: nothing")
+    found = prompts([good, row], tokenizer=tokenizer, data=data, hooks=Hooks())
+    assert [one.reference for one in found] == ["good"]
+
+
+def test_the_class_of_a_text_is_a_column_and_no_judgement(tokenizer: Any) -> None:
+    row = {"text": "a review", "label": 0, "id": 7}
+    done = tokenise([row], tokenizer=tokenizer, data=DataConfig(train="x"), hooks=Hooks())
+    assert (done.num_empty, done.unused) == (0, ("id", "label"))
+
+
+def test_a_system_field_and_a_history_stand_before_the_messages(tokenizer: Any) -> None:
+    rows = [
+        {"system": "Be a pirate.", **CHAT},
+        {"system": "Be a pirate.", "prompt": "Hi", "completion": "Arr."},
+        {
+            "system": "Be a pirate.",
+            "instruction": "And now?",
+            "output": "Arr.",
+            "history": [["Who?", "Me."]],
+        },
+    ]
+    done = tokenise(rows, tokenizer=tokenizer, data=DataConfig(train="x"), hooks=Hooks())
+    texts = [tokenizer.decode(one.input_ids) for one in done.examples]
+    assert all(text.startswith("<|system|>Be a pirate.<|end|><|user|>") for text in texts)
+    assert texts[2].endswith(
+        "Who?<|end|><|assistant|>Me.<|end|><|user|>And now?<|end|><|assistant|>Arr.<|end|>"
+    )
+    twice = {"system": "Be brief.", "messages": [{"role": "system", "content": "Be long."}]}
+    with pytest.raises(DataError, match="a system message that says something else"):
+        tokenise([twice], tokenizer=tokenizer, data=DataConfig(train="x"), hooks=Hooks())
+
+
+TOOLS = [{"type": "function", "function": {"name": "time_of", "parameters": {"type": "object"}}}]
+CALL = [{"type": "function", "function": {"name": "time_of", "arguments": '{"city": "Oslo"}'}}]
+TOOL_TEMPLATE = (
+    "{% if tools %}<|system|>{{ tools | tojson }}<|end|>{% endif %}"
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture
+def with_tools(tiny_llama: Any) -> Any:
+    from transformers import AutoTokenizer
+
+    found = AutoTokenizer.from_pretrained(str(tiny_llama))
+    found.chat_template = TOOL_TEMPLATE
+    return found
+
+
+@pytest.mark.parametrize("tools", [TOOLS, json.dumps(TOOLS)])
+def test_tools_are_what_the_template_makes_of_them(
+    tokenizer: Any, with_tools: Any, tools: Any
+) -> None:
+    messages = [
+        {"role": "user", "content": "Time?"},
+        {"role": "assistant", "content": None, "tool_calls": CALL},
+        {"role": "tool", "content": "12:00", "tool_calls": None},
+        {"role": "assistant", "content": "Noon.", "tool_calls": None},
+    ]
+    row = {"messages": messages, "tools": tools}
+    data = DataConfig(train="x")
+    done = tokenise([row], tokenizer=with_tools, data=data, hooks=Hooks())
+    # By Transformers itself, from messages as its documentation has them.
+    called = [
+        {"type": "function", "function": {**CALL[0]["function"], "arguments": {"city": "Oslo"}}}
+    ]  # type: ignore[dict-item]
+    plain = [
+        {"role": "user", "content": "Time?"},
+        {"role": "assistant", "content": "", "tool_calls": called},
+        {"role": "tool", "content": "12:00"},
+        {"role": "assistant", "content": "Noon."},
+    ]
+    assert done.examples[0].input_ids == with_tools.apply_chat_template(
+        plain, tools=TOOLS, tokenize=True, return_dict=False
+    )
+    assert counted_text(with_tools, done.examples[0]) == '{"city": "Oslo"}<|end|>Noon.<|end|>'
+    assert not list(field_warnings("x", done.uses, with_tools))
+    none = tokenise([row], tokenizer=tokenizer, data=data, hooks=Hooks())
+    (warning,) = field_warnings("t.jsonl", none.uses, tokenizer)
+    assert warning.message == (
+        "t.jsonl: 1 row has `tools`, which is not in the model's chat template: the model does not"
+        " see them."
+    )
+
+
+def test_fields_of_other_trainings_and_columns_are_named(tokenizer: Any) -> None:
+    rows = [{**CHAT, "images": ["a.png"], "topic": "sums"}, {**CHAT, "weight": 0.5, "images": []}]
+    done = tokenise(rows, tokenizer=tokenizer, data=DataConfig(train="x"), hooks=Hooks())
+    said = [use.said(count) for use, count in sorted(done.uses.items())]
+    assert said[0].startswith("1 row has `images`, which is not used: this training")
+    assert (
+        said[1] == "1 row has `weight`, which is not 0 and not 1: it is not used, and counts as 1"
+    )
+    assert done.unused == ("topic",)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"prompt": "a", "completion": float("nan")}, "`completion` is nan (a missing value)"),
+        ({"prompt": float("inf"), "completion": "a"}, "`prompt` is inf"),
+        ({"prompt": None, "completion": "a"}, "`prompt` is null"),
+        ({"prompt": b"\xff\xfe", "completion": "a"}, "`prompt` is binary data"),
+        ({"text": float("nan")}, "`text` is nan (a missing value)"),
+        ({"text": "cut \ud83d"}, r"`text` has half of a character (\ud83d)"),
+        ({"prompt": "cut \ud83d", "completion": "a"}, r"message 1 has half of a character"),
+        ({"system": 5, **CHAT}, "`system` is a number"),
+        ({"tools": "{", **CHAT}, "`tools` is no JSON"),
+        ({"instruction": "a", "output": "b", "history": ["c"]}, "turn 1 of `history`"),
+    ],
+)
+def test_what_is_no_text_is_a_broken_row(tokenizer: Any, row: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=re.escape(says)) as caught:
+        tokenise([row], tokenizer=tokenizer, data=DataConfig(train="x"), hooks=Hooks())
+    assert caught.value.message.startswith("Row 1, ")
+
+
+def test_binary_text_is_read_and_said(tokenizer: Any) -> None:
+    row = {"prompt": "Smørbrød".encode(), "completion": "Ja"}
+    done = tokenise([row], tokenizer=tokenizer, data=DataConfig(train="x"), hooks=Hooks())
+    assert tokenizer.decode(done.examples[0].input_ids).startswith("<|user|>Smørbrød<|end|>")
+    assert [use.said(n) for use, n in done.uses.items()] == [
+        "1 row has `prompt`, which is binary, and was read as UTF-8 text"
+    ]
+
+
+GEMMA_TEMPLATE = (
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}"
+    "{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}"
+    "<|{{ m['role'] }}|>{{ m['content'] | trim }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("roles", "says"),
+    [
+        (["user", "user", "assistant"], "Conversation roles must alternate"),
+        (["system", "user", "assistant"], "System role not supported"),
+        (["assistant", "user", "assistant"], "Conversation roles must alternate"),
+    ],
+)
+def test_what_a_template_refuses_is_a_broken_row(
+    with_tools: Any, roles: list[str], says: str
+) -> None:
+    with_tools.chat_template = GEMMA_TEMPLATE
+    bad = {"messages": [{"role": role, "content": "a"} for role in roles]}
+    with pytest.raises(DataError, match=f"Row 2 is refused by the model's chat template: {says}"):
+        tokenise([CHAT, bad], tokenizer=with_tools, data=DataConfig(train="x"), hooks=Hooks())
+    data = DataConfig(train="x", on_error="skip")
+    done = tokenise([CHAT, bad], tokenizer=with_tools, data=data, hooks=Hooks())
+    assert len(done.examples) == len(done.broken) == 1
+    assert says in done.broken[0]
+    if roles[-1] == "assistant" and roles[0] != "assistant":
+        with pytest.raises(DataError, match="Row 1 is refused"):
+            prompts([bad], tokenizer=with_tools, data=DataConfig(train="x"), hooks=Hooks())
+
+
+@pytest.mark.parametrize("loss_on", ["answer", "all"])
+def test_a_chat_that_begins_with_the_assistant_is_learnt(tokenizer: Any, loss_on: Any) -> None:
+    messages = [{"role": "assistant", "content": "Welcome."}, *CHAT["messages"]]
+    found = learnt(tokenizer, {"messages": messages}, loss_on=loss_on)
+    answers = "Welcome.<|end|>four<|end|>six<|end|>"
+    assert found == answers if loss_on == "answer" else "<|user|>2+2?" in found
+
+
+def test_a_text_that_begins_with_the_first_token_has_it_once(tiny_llama: Any) -> None:
+    from tokenizers.processors import TemplateProcessing
+    from transformers import AutoTokenizer
+
+    found = AutoTokenizer.from_pretrained(str(tiny_llama))
+    found.bos_token = "<|user|>"
+    found.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|user|> $A", special_tokens=[("<|user|>", found.bos_token_id)]
+    )
+    rows = [{"text": "abc"}, {"text": "<|user|>abc"}]
+    done = tokenise(rows, tokenizer=found, data=DataConfig(train="x"), hooks=Hooks())
+    for example in done.examples:
+        assert found.decode(example.input_ids) == "<|user|>abc<|end|>"
+    asked = own_prompts(["<|user|>abc"], tokenizer=found, data=DataConfig(train="x", format="text"))
+    assert found.decode(asked[0].input_ids) == "<|user|>abc"

@@ -1,4 +1,4 @@
-"""Errors about rows say of which source they are, where a config has several."""
+"""Errors about rows say of which source they are."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from llmops_kernel.errors import DataError, HookError
 
 
 @contextmanager
-def named_source(source: str, *, is_one_of_several: bool) -> Iterator[None]:
-    """Put the source before the message of a DataError or HookError that does not begin with it."""
+def named_source(source: str) -> Iterator[None]:
+    """Put the source before the message of a DataError or HookError that does not name it."""
     try:
         yield
     except (DataError, HookError) as error:
-        if not is_one_of_several or source in error.message:
+        if source in error.message:
             raise
         raise type(error)(f"{source}: {error.message}", remedy=error.remedy) from error

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from llmops_kernel.config.models.sections import DataConfig
-from llmops_kernel.config.row_formats import recognised
+from llmops_kernel.config.row_formats import Use, recognised
 from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.train.data.examples import (
     Example,
@@ -22,6 +22,7 @@ from llmops_kernel.train.data.examples import (
     tokenise_row,
 )
 from llmops_kernel.train.data.preview.wanted import Numbered
+from llmops_kernel.train.data.skipped import Fields, sayable
 from llmops_kernel.train.data.sources import Row
 from llmops_kernel.train.hooks import Hooks
 
@@ -39,6 +40,10 @@ class Formatted:
     format: str
     row: Row
     """`{"messages": [...]}` or `{"text": ...}`."""
+    uses: tuple[Use, ...] = ()
+    """What is to be said of its fields."""
+    unused: tuple[str, ...] = ()
+    """Its columns that are not used."""
 
     @property
     def characters(self) -> int:
@@ -50,7 +55,8 @@ class Formatted:
     def is_answered(self) -> bool:
         """Whether the assistant says anything; a plain text has no answer."""
         return "text" in self.row or any(
-            message["role"] == "assistant" and message["content"].strip()
+            message["role"] == "assistant"
+            and (message["content"].strip() or message.get("tool_calls"))
             for message in self.row["messages"]
         )
 
@@ -109,7 +115,11 @@ class Reader:
     def _format(self, at: Numbered, number: int | str) -> Formatted:
         prepared = prepare_row(at.row, number, self._data, self._hooks)
         shaped = shape_row(prepared, number, self._data)
-        return Formatted(at, recognised(prepared, self._data.format) or self._data.format, shaped)
+        name = recognised(prepared, self._data.format) or self._data.format
+        found = Fields()
+        found.add(prepared, self._data.format)
+        said = tuple(sayable(found.uses, self._tokenizer))
+        return Formatted(at, name, shaped, said, found.unused)
 
     def _with_number(self, at: Numbered, work: Callable[[int | str], T]) -> T:
         """Do it; after an error once more, so that the message has the number of the row."""
@@ -137,12 +147,20 @@ class Reader:
 
 
 def measured(
-    reader: Reader, rows: Sequence[Formatted], *, count: int, seed: int, is_sample: bool
+    reader: Reader,
+    rows: Sequence[Formatted],
+    *,
+    count: int,
+    seed: int,
+    is_sample: bool,
+    broken: list[str] | None = None,
 ) -> list[Measured]:
     """Tokenise at most `count` rows from all over `rows`; fewer where they are long.
 
     They are taken in an order that `seed` chooses, so that those before an end are from all over
     as well. Returns them in the order of the source.
+
+    With a list `broken`, what is wrong with rows that template or tokenizer refuse is added to it.
     """
     order = spread(len(rows), count, seed)
     most = count * (_OF_SAMPLE if is_sample else _OF_WHOLE)
@@ -150,7 +168,12 @@ def measured(
     found: dict[int, Measured] = {}
     characters = 0
     for index in order:
-        found[index] = reader.measure(rows[index])
+        try:
+            found[index] = reader.measure(rows[index])
+        except DataError as error:
+            if broken is None:
+                raise
+            broken.append(error.message)
         characters += rows[index].characters
         if characters > most:
             break

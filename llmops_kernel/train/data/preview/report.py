@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from llmops_kernel.store.preview_job import Bin, Leaks, Lengths, SourceReport, SourceRows
+from llmops_kernel.store.preview_job import Bin, FieldUse, Leaks, Lengths, SourceReport, SourceRows
 from llmops_kernel.train.data.preview.look import Formatted, Measured, fingerprint
 from llmops_kernel.train.data.preview.wanted import Sample
 
@@ -61,6 +61,11 @@ def source_rows(source: str, sample: Sample, rows: Sequence[Formatted]) -> Sourc
         duplicates=[[n for n in group if n is not None][:_NAMED] for group in numbers[:_NAMED]],
         num_unanswered=len(unanswered),
         unanswered=[number for number in unanswered if number is not None][:_NAMED],
+        fields=[
+            FieldUse(text=use.said(count), rows=count)
+            for use, count in sorted(Counter(use for one in rows for use in one.uses).items())
+        ],
+        unused=sorted({name for one in rows for name in one.unused}),
     )
 
 

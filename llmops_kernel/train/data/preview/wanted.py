@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from llmops_kernel.train.data.sources import Row
@@ -51,3 +51,5 @@ class Wanted:
     """What is wrong with rows that cannot be read, if the run leaves them out."""
     columns: Columns = all_columns
     """Returns which of a Parquet file's columns make a row; None: all of them."""
+    unread: set[str] = field(default_factory=set)
+    """Columns that were not read, for no row is made of them."""

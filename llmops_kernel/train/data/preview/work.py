@@ -54,16 +54,18 @@ class Source:
         """Return its figures."""
         name = self.wanted.source
         found = source_report(name, self.read, self.rows, self.found, max_length=max_length)
-        return found.model_copy(update=self._broken())
+        return found.model_copy(update=self._more(found))
 
     def report_of_rows(self) -> SourceRows:
         """Return what is known without a tokenizer."""
         found = source_rows(self.wanted.source, self.read, self.rows)
-        return found.model_copy(update=self._broken())
+        return found.model_copy(update=self._more(found))
 
-    def _broken(self) -> dict[str, Any]:
+    def _more(self, found: SourceRows) -> dict[str, Any]:
+        """Return what is known of rows and columns that are not among the rows."""
         broken = self.wanted.broken or []
-        return {"num_broken": len(broken), "broken": broken[:3]}
+        unused = sorted({*found.unused, *self.wanted.unread})
+        return {"num_broken": len(broken), "broken": broken[:3], "unused": unused}
 
 
 class Looker:
@@ -85,7 +87,11 @@ class Looker:
         if self._tokenizer is None:
             return Source(reader, rows, [], read, wanted)
         is_sample = bool(read.where) or len(rows) > most
-        found = measured(reader, rows, count=most, seed=seed, is_sample=is_sample)
+        found = measured(
+            reader, rows, count=most, seed=seed, is_sample=is_sample, broken=wanted.broken
+        )
+        if not found:
+            raise _all_broken(wanted)
         return Source(reader, rows, found, read, wanted)
 
     def reader(self, data: DataConfig, wanted: Wanted) -> Reader:
@@ -94,6 +100,7 @@ class Looker:
     def training_rows(self, data: DataConfig) -> Wanted:
         """Return the rows of a data section with one source of training rows. Raises DataError."""
         (source,) = data.sources
+        unread: set[str] = set()
         return Wanted(
             source.path,
             self._roots,
@@ -101,19 +108,22 @@ class Looker:
             data.max_rows,
             is_streamed=is_streamed(data, self._roots),
             broken=[] if data.on_error == "skip" else None,
-            columns=_columns(data, self._hooks),
+            columns=_columns(data, self._hooks, unread),
+            unread=unread,
         )
 
     def evaluation_rows(self, data: DataConfig) -> Wanted:
         """Return the evaluation rows. Raises ConfigError if the config names none."""
         if data.eval is None:
             raise _no_eval()
+        unread: set[str] = set()
         return Wanted(
             data.eval,
             self._roots,
             data.eval_split,
             data.max_eval_rows,
-            columns=_columns(data, self._hooks),
+            columns=_columns(data, self._hooks, unread),
+            unread=unread,
         )
 
 
@@ -206,8 +216,14 @@ class Preview:
 
     def _rows_of(self, source: Source, count: int) -> list[ShownRow]:
         chosen = spread(len(source.rows), count, self._config.seed)
-        rows = [source.rows[index] for index in [0, *chosen[1:]][:count]]
-        return [self._shown(source.reader, one) for one in rows]
+        found = []
+        for index in [0, *chosen[1:]][:count]:
+            try:
+                found.append(self._shown(source.reader, source.rows[index]))
+            except DataError:
+                if source.wanted.broken is None:
+                    raise  # Else it is counted among those that the run leaves out.
+        return found
 
     def _look(self, side: Side) -> Source:
         return self._looker.look(self._config.data, self._wanted(side))
@@ -235,15 +251,19 @@ def _formatted(reader: Reader, rows: Sequence[Numbered], wanted: Wanted) -> list
                 raise
             wanted.broken.append(error.message)
     if not found:
-        raise DataError(
-            f"All rows of {wanted.source} that were read are broken: {(wanted.broken or ['?'])[0]}",
-            remedy="check data.format, data.columns and the file",
-        )
+        raise _all_broken(wanted)
     return found
 
 
-def _columns(data: DataConfig, hooks: Hooks) -> Columns:
-    """Return which columns make a row; a hook may read any."""
+def _all_broken(wanted: Wanted) -> DataError:
+    return DataError(
+        f"All rows of {wanted.source} that were read are broken: {(wanted.broken or ['?'])[0]}",
+        remedy="check data.format, data.columns and the file",
+    )
+
+
+def _columns(data: DataConfig, hooks: Hooks, unread: set[str]) -> Columns:
+    """Return which columns make a row; a hook may read any. The others are put into `unread`."""
     if hooks.format_example is not None:
         return all_columns
     known = {*FIELDS, *data.columns.values()}
@@ -253,6 +273,7 @@ def _columns(data: DataConfig, hooks: Hooks) -> Columns:
         row = renamed(dict.fromkeys(found), data.columns)
         if isinstance(row, Fault) or recognised(row, data.format) is None:
             return None  # The message lists all of them.
+        unread.update(set(names) - set(found))
         return found
 
     return chosen

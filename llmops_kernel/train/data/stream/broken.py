@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.train.collectives import from_main, gather
-from llmops_kernel.train.data.examples import format_row
+from llmops_kernel.train.data.examples import format_row, render_row
 from llmops_kernel.train.data.skipped import SHOWN
 from llmops_kernel.train.data.stream.plan import StreamPlan, note_checked, was_checked
 from llmops_kernel.train.data.stream.reader import Row, place, read
@@ -65,22 +66,25 @@ def check_rows(
     rank: int,
     world: int,
     cache: Path,
+    tokenizer: Any = None,
 ) -> None:
     """Read all rows where the config asks for it, each worker a share. Call it on all workers.
 
-    Rows of files that did not change since are not read again, unless a hook formats them. Raises
-    on all workers the same `DataError` or `HookError`, which names the first broken rows.
+    With a tokenizer its chat template is asked for each chat. Rows of files that did not change
+    since are not read again, unless a hook formats them. Raises on all workers the same
+    `DataError` or `HookError`, which names the first broken rows.
     """
     if config.data.on_error != "check":
         return
     sources = [config.data.of(source) for source in config.data.sources]
-    shapes = [[data.format, data.columns] for data in sources]
+    shapes: list[Any] = [[data.format, data.columns] for data in sources]
+    shapes.append(getattr(tokenizer, "chat_template", None))
     mark = None
     if hooks.format_example is None:
         mark = hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()[:8]
     if from_main(mark is not None and all(was_checked(plan, mark, cache) for plan in plans)):
         return
-    checks = [_check(data, hooks) for data in sources]
+    checks = [_check(data, hooks, tokenizer) for data in sources]
     shares = gather(_broken(plans, checks, rank=rank, world=world))
     if count := sum(share.count for share in shares):
         every = (one for share in shares for one in share.first)
@@ -91,8 +95,13 @@ def check_rows(
             note_checked(plan, mark, cache)
 
 
-def _check(data: DataConfig, hooks: Hooks) -> Check:
-    return lambda row, label: format_row(row, label, data, hooks)
+def _check(data: DataConfig, hooks: Hooks, tokenizer: Any) -> Check:
+    def check(row: Row, label: str) -> None:
+        shape = format_row(row, label, data, hooks)
+        if tokenizer is not None and "messages" in shape:
+            render_row(shape, label, tokenizer)
+
+    return check
 
 
 def _broken(

@@ -13,6 +13,7 @@ from typing import Literal
 from llmops_kernel.errors import DataError, LLMOpsError, TrainingError
 from llmops_kernel.train.data.examples import IGNORED, Blank, Example, num_counted
 from llmops_kernel.train.data.mixture.mix import Mix, mixed
+from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.stream.broken import named
 from llmops_kernel.train.data.stream.reader import Row, first_rows, read
 from llmops_kernel.train.data.stream.row_ends import Cursor, RowEnds
@@ -63,6 +64,7 @@ class StreamedRows:
         ahead: int,
         skip_broken: bool = False,
         blank_token: int = 0,
+        fields: Fields | None = None,
     ) -> None:
         self._mix = mixed(walk)
         self._tokenise = tokenise
@@ -79,6 +81,8 @@ class StreamedRows:
         self._marks: deque[tuple[int, Mark]] = deque()
         self._broken: deque[Skipped] = deque()
         self.seen = Seen()
+        self.fields = fields or Fields()
+        """What is to be said of the fields of the rows that were read."""
 
     def __len__(self) -> int:
         return _ENDLESS
@@ -111,6 +115,7 @@ class StreamedRows:
         Raises DataError for a broken row, or if none of them can be used.
         """
         walks = self._mix.walks
+        self.fields.uses.clear()  # Rows may have been counted for their lengths.
         found = [
             example
             for source in range(len(walks))

@@ -17,6 +17,7 @@ from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.examples import Example, divided, format_row, tokenise_row
 from llmops_kernel.train.data.long_texts import may_divide
 from llmops_kernel.train.data.mixture.mix import Mix, source_seed, window_bytes
+from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.stream.broken import check_rows
 from llmops_kernel.train.data.stream.dataset import StreamedRows, Tokenise
 from llmops_kernel.train.data.stream.plan import StreamPlan, load_counts, plan_stream
@@ -41,6 +42,8 @@ class Stream:
     """Of an epoch; None until all lines have been counted."""
     is_estimate: bool
     """Whether the number of steps is one: lines are not counted yet, or long texts are split."""
+    unused: tuple[str, ...] = ()
+    """Columns of the first rows that are not used."""
 
 
 def open_stream(
@@ -76,12 +79,22 @@ def open_stream(
         rows_per_step=rows_per_step(config),
         ends_with_rows=mix.num_epochs is not None,
         max_length=data.max_length,
+        tokenizer=tokenizer,
         cache=cache,
     )
-    check_rows(config, plans, hooks, rank=mix.rank, world=mix.world, cache=cache)
+    check_rows(
+        config,
+        plans,
+        hooks,
+        rank=mix.rank,
+        world=mix.world,
+        cache=cache,
+        tokenizer=tokenizer,
+    )
     # A wrong format is found here, at the first broken row, before the model is loaded.
     sample = rows.sample(_SAMPLED_ROWS)
-    return Stream(rows, progress, sample, total_steps, num_rows, is_estimate)
+    columns = progress.say_fields()
+    return Stream(rows, progress, sample, total_steps, num_rows, is_estimate, columns)
 
 
 def _check_arguments(config: TrainingConfig) -> None:
@@ -123,9 +136,11 @@ def _rows(config: TrainingConfig, mix: Mix, tokenizer: Any, hooks: Hooks) -> Str
     # Of its own: a fast tokenizer must not be used by two threads at once.
     mine = copy.deepcopy(tokenizer)
     sources = [config.data.of(source) for source in config.data.sources]
+    fields = Fields()
     return StreamedRows(
         mix,
-        [_tokenises(data, mine, hooks) for data in sources],
+        [_tokenises(data, mine, hooks, fields) for data in sources],
+        fields=fields,
         micro_batch_size=config.training.micro_batch_size,
         ahead=min(_MOST_AHEAD, 4 * rows_per_step(config) + _SAMPLED_ROWS),
         skip_broken=config.data.on_error == "skip",
@@ -140,11 +155,11 @@ def _may_divide(config: TrainingConfig, hooks: Hooks) -> list[bool]:
     return [may_divide(data, has_hook=has_hook) for data in sources]
 
 
-def _tokenises(data: DataConfig, tokenizer: Any, hooks: Hooks) -> Tokenise:
+def _tokenises(data: DataConfig, tokenizer: Any, hooks: Hooks, fields: Fields) -> Tokenise:
     """Return what makes examples of a source's rows."""
 
     def tokenised(row: Row, label: str) -> tuple[Sequence[Example], bool]:
-        formatted = format_row(row, label, data, hooks)
+        formatted = format_row(row, label, data, hooks, fields)
         return divided(tokenise_row(formatted, label, tokenizer, data), formatted, data)
 
     return tokenised

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.config.row_formats import Use
 from llmops_kernel.metrics.events import RankRows, RowsEvent, WarningEvent
 from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.data.skipped import SHOWN, skipped_warning
+from llmops_kernel.train.data.skipped import SHOWN, field_warnings, skipped_warning
 from llmops_kernel.train.data.stream.cursors import read_cursors, write_cursors
 from llmops_kernel.train.data.stream.dataset import Seen, StreamedRows
 from llmops_kernel.train.data.stream.ledger import rank_rows
@@ -35,6 +37,8 @@ class _Share:
     num_broken: int
     counts: Counts
     seen: Seen
+    uses: dict[Use, int]
+    """What is to be said of fields -> rows that this worker has read with them."""
     at: Cursor
     """Where the worker's rows end after the step."""
 
@@ -51,6 +55,7 @@ class StreamProgress:
     """The training ends with the rows, however many steps that takes; else with the steps."""
     max_length: int
     cache: Path
+    tokenizer: Any = None
     schedule: StreamSchedule | None = None
     """Of the learning rate; set if the training ends with the rows."""
     _reported: int = 0
@@ -58,8 +63,20 @@ class StreamProgress:
     _saved: Counts = field(default_factory=dict)
     _begin: tuple[int, ...] | None = None
     """Rows of each source up to the reported step; None: not known yet."""
+    _said: frozenset[Use] = frozenset()
+    """What was said of fields at the start."""
     _ends: tuple[Cursor, ...] = ()
     """Where the rows of all workers end after the reported step."""
+
+    def say_fields(self) -> tuple[str, ...]:
+        """Warn of the fields of the first rows; return the columns that are not used."""
+        fields = self.rows.fields
+        first = f"the first rows of {self.rows.walk.plan.source}"
+        for warning in field_warnings(first, fields.uses, self.tokenizer):
+            self.context.emit(warning)
+        self._said = frozenset(fields.uses)
+        fields.uses.clear()
+        return fields.unused
 
     def begin(self, step: int) -> None:
         """Begin after a step: 0, or that of the checkpoint."""
@@ -141,7 +158,8 @@ class StreamProgress:
         self._saved |= found
         self._begin = end
         shown = tuple(one.message for one in broken[:SHOWN])
-        return _Share(rows, shown, len(broken), found, self.rows.seen, at)
+        uses = dict(self.rows.fields.uses)
+        return _Share(rows, shown, len(broken), found, self.rows.seen, uses, at)
 
     def _emit(self, step: int, shares: Sequence[_Share], *, is_end: bool) -> None:
         plan, num_broken = self.rows.walk.plan, sum(share.num_broken for share in shares)
@@ -158,12 +176,20 @@ class StreamProgress:
             self.context.emit(skipped_warning(plan.source, num_broken, first))
         if is_end:
             self._warn_lengths(plan.source, [share.seen for share in shares])
+            self._warn_fields(plan.source, [share.uses for share in shares])
         for share in shares:
             self._saved |= share.counts
         if any(share.counts for share in shares):
             for number, walk in enumerate(self.rows.walk.walks):
                 own = {part: num for (of, part), num in self._saved.items() if of == number}
                 save_counts(walk.plan, own, self.cache)
+
+    def _warn_fields(self, source: str, shares: Sequence[dict[Use, int]]) -> None:
+        """Warn of fields that the first rows did not have."""
+        found = sum((Counter(share) for share in shares), Counter[Use]())
+        late = {use: count for use, count in found.items() if use not in self._said}
+        for warning in field_warnings(source, late, self.tokenizer):
+            self.context.emit(warning)
 
     def _warn_lengths(self, source: str, seen: Sequence[Seen]) -> None:
         if num_cut := sum(one.num_cut for one in seen):

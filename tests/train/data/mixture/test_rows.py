@@ -173,7 +173,7 @@ def test_errors_name_the_source(load: Load, workspace: Path) -> None:
     write_jsonl(workspace / "texts.jsonl", [{"txt": "a"}])
     with pytest.raises(DataError, match=r"^texts\.jsonl: Row 1.* has only the keys txt"):
         load(["train.jsonl", "texts.jsonl"])
-    with pytest.raises(DataError, match=r"^Row 1"):
+    with pytest.raises(DataError, match=r"^texts\.jsonl: Row 1"):
         load("texts.jsonl")
     with pytest.raises(DataError, match=r"gone\.jsonl"):
         load(["train.jsonl", "gone.jsonl"])

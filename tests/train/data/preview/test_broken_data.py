@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,19 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
         *("train.jsonl", lines({"messages": [TALK[0], {"role": "assistant"}]}), {}),
         r"Row 1\b.*`content`",
     ),
+    "half of a character": (
+        *("train.jsonl", lines(*FINE, {"text": "cut \ud83d"}), {}),
+        r"train\.jsonl: Row 5\b.*half of a character",
+    ),
+    "NaN": ("train.jsonl", lines(*FINE, chat("q", math.nan)), {}, r"Row 5\b.*nan \(a missing"),
+    "NaN in Parquet": (
+        *("train.parquet", parquet(text=[1.5, math.nan]), {"data": {"format": "text"}}),
+        r"Row 1\b.*`text` is a number",
+    ),
+    "Parquet of binary": (
+        *("train.parquet", parquet(prompt=[b"a", b"\xff"], completion=["b", "c"]), {}),
+        r"Row 2\b.*`prompt` is binary data that is not UTF-8",
+    ),
     "evaluation is empty": (
         *("eval.jsonl", b"", {"data": {"eval": "eval.jsonl"}}),
         r"eval\.jsonl has no rows",
@@ -129,6 +144,16 @@ SUSPECT: dict[str, tuple[Rows, Rows, str, str]] = {
     "answers are cut off": ([chat("q" * 80, "a"), chat("q", "a")], [], "no loss", r": row 1$"),
     "the same row twice": ([*FINE, FINE[0]], [], "duplicates", r"rows 1, 5$"),
     "evaluation is training": (FINE, FINE, "leaks", r"4 of 4 rows of evaluation are among"),
+    "images": ([{**FINE[0], "images": ["a.png"]}], [], "fields", r"1 row has `images`, which"),
+    "tools": ([{**FINE[0], "tools": [{}]}], [], "fields", r"`tools`, which is not in the model's"),
+    "bad answers": (
+        *([FINE[0], {**FINE[1], "label": False}], []),
+        *("fields", r"1 row has `label`, which is 0 or false: nothing of such a row is learnt$"),
+    ),
+    "fields of evaluation": (
+        *(FINE, [{**chat("new", "n"), "images": ["a.png"]}]),
+        *("evaluation, fields", r"1 row has `images`"),
+    ),
     "one leaks": (FINE, [chat("new", "n"), FINE[2]], "leaks", r"row 2 is training row 3$"),
 }
 
@@ -145,3 +170,41 @@ def test_data_that_trains_and_should_not_is_a_warning(
     (warning,) = [fact for fact in found if fact.label == label]
     assert warning.level == "warning"
     assert re.search(expected, warning.text), warning.text
+
+
+@pytest.fixture
+def refusing(tiny_llama: Path, workspace: Path) -> Path:
+    """A model whose template refuses a system message, as Gemma's does."""
+    folder = workspace / "refusing"
+    shutil.copytree(tiny_llama, folder)
+    template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
+        "{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+def test_what_the_template_refuses_is_named_or_skipped(
+    refusing: Path, workspace: Path, make_config: Make
+) -> None:
+    bad = {"messages": [{"role": "system", "content": "Be brief."}, *TALK]}
+    (workspace / "train.jsonl").write_bytes(lines(*FINE, bad))
+    with pytest.raises(DataError, match=r"^train\.jsonl: Row 5 is refused .*System role not supp"):
+        looked_at(make_config(model="refusing"), workspace)
+    found = looked_at(make_config(model="refusing", data={"on_error": "skip"}), workspace)
+    assert (found.train.num_rows, found.train.num_broken) == (4, 1)
+    assert "Row 5 is refused" in found.train.broken[0]
+    assert [row.number for row in found.rows] == [1, 2, 3, 4]
+
+
+def test_columns_that_are_not_used_are_named_as_information(
+    tiny_llama: Path, workspace: Path, make_config: Make
+) -> None:
+    (workspace / "train.jsonl").write_bytes(
+        lines(*({**row, "id": 1, "topic": "x"} for row in FINE))
+    )
+    found = facts(looked_at(make_config(), workspace))
+    (fact,) = [fact for fact in found if fact.label == "columns"]
+    assert (fact.text, fact.level) == ("not used: id, topic", "plain")
