@@ -178,6 +178,24 @@ def test_comparison_shows_curves_and_differences(past_run):
         llmops.compare(older)
 
 
+def test_more_than_two_runs_are_one_matrix_then_curves(past_run):
+    for number, rate in enumerate([1e-4, 5e-4, 1e-3]):
+        past_run(f"demo-{number}", learning_rate=rate)
+    compared = llmops.compare("demo-0", "demo-1", "demo-2", base="demo-1")
+    assert compared.base.id == "demo-1"
+    assert [line.label for line in compared.matrix.lines] == ["lr 1e-4", "lr 5e-4", "lr 1e-3"]
+    assert [line.is_base for line in compared.matrix.lines] == [False, True, False]
+    assert [(diff.a, diff.b) for diff in compared.diffs] == [
+        ("demo-1", "demo-0"),
+        ("demo-1", "demo-2"),
+    ]
+    lines = compared.text().splitlines()
+    assert lines[0].split()[:2] == ["run", "lr"]
+    assert lines[2].startswith("lr 5e-4 (baseline)")
+    with pytest.raises(LLMOpsError, match="demo-2"):
+        llmops.compare("demo-0", "demo-1", base="demo-2")
+
+
 def test_what_is_not_there_is_reported_with_what_is(past_run):
     past_run("demo-a")
     with pytest.raises(RunNotFoundError) as caught:

@@ -656,11 +656,48 @@ export interface LogMatch {
 /** Several runs side by side; their curves come as rows. */
 export interface Comparison {
   runs: RunRow[];
+  /** The place of the run that the others are compared with. */
+  base: number;
+  matrix: ComparisonMatrix;
   figures: ComparedFigure[];
   differences: RunDifference[];
   samples: ComparedSample[];
   /** Whether `compare/scores` and `compare/rows` compare the runs' outputs row by row. */
   has_rows: boolean;
+}
+
+/** A line a run; before those of one setting their mean. */
+export interface ComparisonMatrix {
+  fields: MatrixField[];
+  figures: string[];
+  lines: MatrixLine[];
+}
+
+/** Something that differs between the runs: a path of their configs, or `code`. */
+export interface MatrixField {
+  path: string;
+  label: string;
+  /** Whether it says little, as the place of the output does. */
+  is_minor: boolean;
+}
+
+/** A run; or several that differ in nothing but their seeds, whose figures are means. */
+export interface MatrixLine {
+  /** Places in `Comparison.runs`. */
+  runs: number[];
+  label: string;
+  values: string[];
+  cells: MatrixCell[];
+  is_base: boolean;
+}
+
+/** One figure of a run, or its mean over several. */
+export interface MatrixCell {
+  number: number | null;
+  text: string;
+  /** From the baseline's; empty for the baseline, a dash where it is not known. */
+  change: string;
+  is_best: boolean;
 }
 
 /** One figure of all compared runs. */
@@ -669,7 +706,7 @@ export interface ComparedFigure {
   /** What the model became; how fast, with how much memory and money; the phases of start-up. */
   group: 'result' | 'speed' | 'start';
   texts: string[];
-  /** From the first run's to this one's: `× 1.36` or `+0.0123`; a dash where it is not known. */
+  /** From the baseline's to this one's: `× 1.36` or `+0.0123`; a dash where it is not known. */
   changes: string[];
 }
 

@@ -158,12 +158,15 @@ def attach(ref: str = "last") -> Run:
     return Run(backend, backend.store.resolve(ref))
 
 
-def compare(*runs: Run | str) -> Comparison:
+def compare(*runs: Run | str, base: Run | str | None = None) -> Comparison:
     """Compare two or more runs: overlaid curves, and what differs between them.
+
+    Changes are from `base`, one of the runs; without it from the oldest.
 
     Of two scorings of the same table also their metrics with intervals, and their rows.
 
     Raises ComparisonError for fewer than two different runs.
     """
     handles = [attach(run) if isinstance(run, str) else run for run in runs]
-    return Comparison(current(), handles)
+    first = attach(base) if isinstance(base, str) else base
+    return Comparison(current(), handles, base=first)

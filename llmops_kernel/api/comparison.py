@@ -20,20 +20,39 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from llmops_kernel.services.scoring.compare import OutputComparison
+    from llmops_kernel.views.comparison.matrix import Matrix
 
 
 class Comparison:
-    """Overlaid curves and, from each run to the next newer one, what differs.
+    """Overlaid curves and what differs from the baseline, the oldest run or `base`, to each other.
 
+    Of three runs or more that is one matrix, with means over seeds (`matrix`).
     Of two scorings also their metrics side by side (`scores`) and their rows (`rows`).
     """
 
-    def __init__(self, backend: Backend, runs: Sequence[Run]) -> None:
+    def __init__(self, backend: Backend, runs: Sequence[Run], *, base: Run | None = None) -> None:
         self._store = backend.store
         by_id = {run.id: run for run in runs}
-        compared = comparison.compare(backend.store, list(by_id))
+        compared = comparison.compare(
+            backend.store, list(by_id), base=None if base is None else base.id
+        )
+        self.base = by_id[compared.base]
         self.runs = tuple(by_id[run_id] for run_id in compared.run_ids)
         self.diffs: tuple[RunDiff, ...] = compared.diffs
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """A line a run: what differs, figures, and their changes from the baseline.
+
+        Runs that differ in nothing but their seeds have a line of means before theirs.
+        """
+        from llmops_kernel.views.comparison.matrix import ComparedRun, matrix_of
+
+        names = self.names
+        runs = [
+            ComparedRun(name=names[run.id], view=run.view, record=run.record) for run in self.runs
+        ]
+        return matrix_of(runs, base=self.runs.index(self.base))
 
     @cached_property
     def scores(self) -> ScoreDifference:
@@ -94,6 +113,8 @@ class Comparison:
         """What differs, evaluation, loss and samples, then speed and start-up, for terminals."""
         from llmops_kernel.views import compare
 
+        if len(self.runs) > 2:
+            return compare.matrix_words(self._named(), self.diffs, self.matrix)
         scores = self._scores_text() if self.has_rows else ""
         return compare.text(self._named(), self.diffs, scores=scores)
 
@@ -113,7 +134,8 @@ class Comparison:
         from llmops_kernel.widgets.show import display_bundle
 
         scores = (self._scores_html(), self._scores_text()) if self.has_rows else ("", "")
-        for bundle in bundles(self._named(), self.diffs, scores=scores):
+        matrix = self.matrix if len(self.runs) > 2 else None
+        for bundle in bundles(self._named(), self.diffs, scores=scores, matrix=matrix):
             display_bundle(bundle)
 
     def _scores_html(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from llmops_kernel.errors import ComparisonError
@@ -24,7 +23,9 @@ class ComparedRuns:
 
     run_ids: tuple[str, ...]
     diffs: tuple[RunDiff, ...]
-    """Differences from each run to the next, or from the base to each other run."""
+    """Differences from the base to each other run."""
+    base: str
+    """The run that the others are compared with: the oldest, unless another one was asked for."""
     names: Mapping[str, str]
     """A name of each run that no other of them has: `lr 2e-3 · r 16`."""
 
@@ -42,10 +43,11 @@ def compare(store: RunStore, run_ids: Sequence[str], *, base: str | None = None)
             remedy="give two or more, for example: llmops compare last~1 last",
         )
     ordered = sorted(distinct, key=lambda run_id: store.record(run_id).created_s)
-    pairs = _pairs(ordered, base)
+    first = _base(ordered, base)
     names = labels_of(store, ordered)
-    diffs = tuple(_named(diff_runs(store, a, b), names) for a, b in pairs)
-    return ComparedRuns(tuple(ordered), diffs, names)
+    others = [run_id for run_id in ordered if run_id != first]
+    diffs = tuple(_named(diff_runs(store, first, other), names) for other in others)
+    return ComparedRuns(tuple(ordered), diffs, first, names)
 
 
 def has_rows(store: RunStore, run_ids: Sequence[str]) -> bool:
@@ -85,11 +87,9 @@ def _named(diff: RunDiff, names: Mapping[str, str]) -> RunDiff:
     return replace(diff, names=(names[diff.a], names[diff.b]))
 
 
-def _pairs(run_ids: Sequence[str], base: str | None) -> list[tuple[str, str]]:
-    if base is None:
-        return list(pairwise(run_ids))
-    if base not in run_ids:
-        raise ComparisonError(
-            f"{base!r} is not one of the compared runs", remedy=f"use one of {', '.join(run_ids)}"
-        )
-    return [(base, run_id) for run_id in run_ids if run_id != base]
+def _base(run_ids: Sequence[str], base: str | None) -> str:
+    if base is None or base in run_ids:
+        return base or run_ids[0]
+    raise ComparisonError(
+        f"{base!r} is not one of the compared runs", remedy=f"use one of {', '.join(run_ids)}"
+    )

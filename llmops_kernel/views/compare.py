@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.errors import inert
@@ -15,6 +17,7 @@ from llmops_kernel.views.columns import (
     speed_title,
     x_label,
 )
+from llmops_kernel.views.comparison.matrix import Matrix, matrix_html, matrix_text
 from llmops_kernel.views.comparison.samples import samples_html, samples_text
 from llmops_kernel.views.comparison.tables import (
     Named,
@@ -116,6 +119,18 @@ def words_html(runs: Named, diffs: Sequence[RunDiff] = (), *, scores: str = "") 
     return differences + scores + lines_html(runs, result_lines(runs)) + samples_html(runs)
 
 
+def code_html(diffs: Sequence[RunDiff]) -> str:
+    """Code and environment of each run against the baseline's, folded: it may be long."""
+    parts = []
+    for diff in diffs:
+        rest = replace(diff, config=[])
+        if not rest.is_empty:
+            before, after = diff.heads
+            title = f"Code and environment: {before} → {after}"
+            parts.append(f"<details><summary>{escape(title)}</summary>{rest.to_html()}</details>")
+    return "".join(parts)
+
+
 def folded_html(runs: Named) -> str:
     """Speed and start-up, folded: what is compared is rarely that."""
     parts = (("Speed, memory and cost", speed_lines(runs)), ("Start-up", start_lines(runs)))
@@ -135,21 +150,41 @@ def text(runs: Named, diffs: Sequence[RunDiff] = (), *, scores: str = "") -> str
     return inert("\n\n".join(part for part in parts if part))
 
 
+def matrix_words(runs: Named, diffs: Sequence[RunDiff], matrix: Matrix) -> str:
+    """Several runs in plain text: the matrix and samples; then speed, then code."""
+    parts = [matrix_text(matrix), samples_text(runs)]
+    parts.append(lines_text(runs, [*speed_lines(runs), *start_lines(runs)]))
+    parts += [diff.text() for each in diffs if not (diff := replace(each, config=[])).is_empty]
+    return "\n\n".join(part for part in parts if part)
+
+
 def bundles(
-    runs: Named, diffs: Sequence[RunDiff] = (), *, scores: tuple[str, str] = ("", "")
+    runs: Named,
+    diffs: Sequence[RunDiff] = (),
+    *,
+    scores: tuple[str, str] = ("", ""),
+    matrix: Matrix | None = None,
 ) -> list[dict[str, Any]]:
     """Outputs to display one after the other: what differs and results, curves, then the rest.
 
-    `scores`: metrics of scorings as HTML and as text. Several, because JupyterLab drops a picture
-    inside HTML from a notebook it does not trust, and each notebook that papermill wrote is one.
+    With a `matrix`, as of three runs or more, that says what differs, and samples and code come
+    behind the curves. `scores`: metrics of scorings as HTML and as text. Several outputs, because
+    JupyterLab drops a picture inside HTML from a notebook it does not trust, and each notebook
+    that papermill wrote is one.
     """
     html, words = scores
     names = " and ".join(name for name, _ in runs)
+    if matrix is None:
+        first, behind = words_html(runs, diffs, scores=html), ""
+        words = text(runs, diffs, scores=words)
+    else:
+        first, behind = matrix_html(matrix), samples_html(runs) + code_html(diffs)
+        words = matrix_words(runs, diffs, matrix)
     return [
-        {
-            "text/html": words_html(runs, diffs, scores=html),
-            "text/plain": text(runs, diffs, scores=words),
-        },
+        {"text/html": first, "text/plain": words},
         {"image/png": render_png(runs), "text/plain": f"Curves of {names}"},
-        {"text/html": folded_html(runs), "text/plain": "Speed and start-up: see above"},
+        {
+            "text/html": behind + folded_html(runs),
+            "text/plain": "Samples, code, speed and start-up: see above",
+        },
     ]

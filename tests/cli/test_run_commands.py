@@ -141,6 +141,27 @@ def test_compare_shows_figures_and_only_what_differs(
 
 
 @pytest.mark.usefixtures("two_runs")
+def test_several_runs_are_compared_in_one_table_with_a_line_each(
+    llmops: Llmops, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _make_run("toy-3", learning_rate=2e-4, created_s=time.time() + 1, losses=[3.0, 2.0, 1.5])
+    assert llmops("compare", "toy-1", "toy-2", "toy-3", "--base", "toy-2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    (base,) = (line for line in lines if "lr 5e-5 (baseline)" in line)
+    (other,) = (line for line in lines if line.strip().startswith("lr 2e-4") and "1.5000" in line)
+    assert "2.2500" in base
+    assert "(-0.7500)" in other
+    assert [line.split()[-1] for line in lines if line.startswith("lr ")] == [
+        "toy-1",
+        "toy-2",
+        "toy-3",
+    ]
+    assert llmops("compare", "toy-1", "toy-2", "--base", "toy-3") != 0
+
+
+@pytest.mark.usefixtures("two_runs")
 def test_compare_prints_answers_side_by_side(
     llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ) -> None:

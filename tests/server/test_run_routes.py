@@ -156,10 +156,18 @@ async def test_a_comparison_has_figures_and_differences(ask: Ask, store: RunStor
     assert changes == [{"path": "optimizer.learning_rate", "before": "0.0001", "after": "5e-05"}]
     make_run(store, "r-3", steps=8, created_s=3.0)
     _, reported = await ask("compare?runs=r-1,r-2,r-3&base=r-2")
+    assert reported["base"] == 1
+    matrix = reported["matrix"]
+    # r-1 and r-3 were submitted with one config: they are one setting.
+    assert [line["runs"] for line in matrix["lines"]] == [[0, 2], [0], [2], [1]]
+    at = matrix["figures"].index("loss")
+    assert [line["cells"][at]["change"] for line in matrix["lines"]][1:] == ["+0.5000", "same", ""]
     assert [(d["before"], d["after"]) for d in reported["differences"]] == [
         ("r-2", "r-1"),
         ("r-2", "r-3"),
     ]
+    _, reported = await ask("compare?runs=r-1,r-2,r-3")
+    assert {d["before"] for d in reported["differences"]} == {"r-1"}
 
 
 @pytest.mark.parametrize("query", ["", "?runs=", "?runs=r-1", "?runs=r-1,r-1", "?runs=r-1,x"])

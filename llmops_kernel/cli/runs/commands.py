@@ -51,6 +51,13 @@ def compare(
         typer.Argument(help="Two or more runs.", metavar="RUN RUN...", autocompletion=complete_run),
     ],
     png: Annotated[Path | None, typer.Option(help="Also draw the curves into this file.")] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            help="The run that the others are compared with; the oldest if not given.",
+            autocompletion=complete_run,
+        ),
+    ] = None,
     rows: RowsOfKind = None,
     metric: MetricOfRows = None,
     limit: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, max=1000)] = 20,
@@ -58,27 +65,32 @@ def compare(
 ) -> None:
     """Show what differs between runs, then evaluation, loss and samples side by side.
 
-    Of two scorings also their metrics with 95 % intervals, and the rows that changed. Speed and
-    start-up come last.
+    Of three or more as one table with a line a run, and the mean over those that differ in
+    nothing but their seeds. Of two scorings also their metrics with 95 % intervals, and the rows
+    that changed. Speed and start-up come last.
     """
     if len(run_refs) < 2:
         raise typer.BadParameter("give two runs or more, such as `last~1 last`")
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
+    from llmops_kernel.cli.runs import tables
     from llmops_kernel.cli.runs.scores import print_rows, print_scores
-    from llmops_kernel.cli.runs.tables import compare_table, print_compared_samples, speed_table
 
     targets = [api.attach(ref) for ref in run_refs]
     console = out()
-    compared = api.compare(*targets)
+    compared = api.compare(*targets, base=base)
     if rows is not None:
         print_rows(console, compared.page(rows, metric=metric, offset=offset, limit=limit))
         return
-    console.print(compare_table(targets, compared.names))
+    if len(compared.runs) > 2:
+        console.print(tables.matrix_table(compared.matrix))
+        tables.print_ids(console, compared.runs, compared.names)
+    else:
+        console.print(tables.compare_table(targets, compared.names))
     if compared.has_rows:
         print_scores(console, compared)
-    print_compared_samples(console, targets, compared.names)
-    console.print(speed_table(targets))
+    tables.print_compared_samples(console, targets, compared.names)
+    console.print(tables.speed_table(targets))
     if png is not None:
         png.write_bytes(compared.to_png())
         console.print(f"Curves: {png}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from llmops_kernel.api import Run
     from llmops_kernel.cli.fitting_table import FittingTable
+    from llmops_kernel.views.comparison.matrix import Matrix
 
 
 def runs_table(runs: RunTable) -> FittingTable:
@@ -76,6 +77,26 @@ def compare_table(runs: Sequence[Run], names: Mapping[str, str]) -> FittingTable
     rows.append(["progress", *(plain(progress_cell(view.progress)) for view in views)])
     rows += _figure_rows(runs, "result")
     return table(["", *(run.id for run in runs)], rows, split=True)
+
+
+def matrix_table(matrix: Matrix) -> FittingTable:
+    """Return one line per run: what differs, then figures with their change from the baseline.
+
+    A narrow terminal gets the columns in several tables below each other.
+    """
+    from llmops_kernel.views.comparison.matrix import cells_of, heads_of
+
+    rows = [[*map(plain, cells_of(matrix, line))] for line in matrix.lines]
+    for row, line in zip(rows, matrix.lines, strict=True):
+        row[0] = f"[bold]{row[0]}[/]" if line.is_mean else row[0]
+    return table([*map(plain, heads_of(matrix))], rows, split=True)
+
+
+def print_ids(console: Console, runs: Sequence[Run], names: Mapping[str, str]) -> None:
+    """Print the id behind each name: commands take ids."""
+    width = max(len(names[run.id]) for run in runs)
+    for run in runs:
+        console.print(f"{plain(names[run.id].ljust(width))}  {run.id}", soft_wrap=True)
 
 
 def _differing(runs: Sequence[Run]) -> list[list[str]]:

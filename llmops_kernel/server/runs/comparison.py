@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Literal
 
 from llmops_kernel.server.base import RequestError
-from llmops_kernel.server.runs.followers import Followers
+from llmops_kernel.server.runs.followers import Followers, Watched
 from llmops_kernel.server.runs.rows import read_row
 from llmops_kernel.server.wire.runs import (
     Change,
@@ -15,14 +16,18 @@ from llmops_kernel.server.wire.runs import (
     ComparedFigure,
     ComparedSample,
     Comparison,
+    ComparisonMatrix,
     RunDifference,
 )
 from llmops_kernel.services import comparison
+from llmops_kernel.services.comparison import ComparedRuns
 from llmops_kernel.store.diff.runs import RunDiff
 from llmops_kernel.store.diff.values import Difference, value_text
 from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import format as fmt
+from llmops_kernel.views.comparison.matrix import ComparedRun, matrix_of
 from llmops_kernel.views.comparison.tables import phase_names, phase_seconds
 from llmops_kernel.views.figures import compared_figures, group_of
 from llmops_kernel.views.run_text.sample_history import compared_samples
@@ -32,7 +37,7 @@ MAX_RUNS = 8
 
 
 def compare(followers: Followers, refs: Sequence[str], *, base: str | None = None) -> Comparison:
-    """Compare runs, oldest first: each with the next, or `base` with all others."""
+    """Compare runs, oldest first: `base`, without one the oldest, with all others."""
     if not 2 <= len(refs) <= MAX_RUNS:
         raise RequestError(f"compare 2 to {MAX_RUNS} runs, not {len(refs)}", status=422)
     with ExitStack() as stack:
@@ -42,9 +47,12 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
         for item in ordered:
             stack.enter_context(item.lock)
         rows = [read_row(item, followers.store) for item in ordered]
+        at = compared.run_ids.index(compared.base)
         return Comparison(
             runs=[row.model_copy(update={"differs": compared.names[row.run_id]}) for row in rows],
-            figures=figures([item.view for item in ordered]),
+            base=at,
+            matrix=_matrix(followers.store, ordered, compared, base=at),
+            figures=figures([item.view for item in ordered], base=at),
             differences=[_difference(diff) for diff in compared.diffs],
             samples=[
                 ComparedSample.model_validate(one)
@@ -54,20 +62,36 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
         )
 
 
-def figures(views: Sequence[RunView]) -> list[ComparedFigure]:
-    """Return one entry per figure of at least one run, then the time taken and each phase."""
+def _matrix(
+    store: RunStore, watched: Sequence[Watched], compared: ComparedRuns, *, base: int
+) -> ComparisonMatrix:
+    runs = [
+        ComparedRun(
+            name=compared.names[each.run.id], view=each.view, record=store.record(each.run.id)
+        )
+        for each in watched
+    ]
+    return ComparisonMatrix.model_validate(asdict(matrix_of(runs, base=base)))
+
+
+def figures(views: Sequence[RunView], *, base: int = 0) -> list[ComparedFigure]:
+    """Return one entry per figure of at least one run, then the time taken and each phase.
+
+    Changes are from the run at `base`.
+    """
     by_run = [{figure.key: figure for figure in compared_figures(view)} for view in views]
     keys = dict.fromkeys(key for mine in by_run for key in mine)
-    compared = [_figure([mine.get(key) for mine in by_run]) for key in keys]
-    compared.append(_seconds("duration", "speed", [elapsed_s(view) for view in views]))
+    compared = [_figure([mine.get(key) for mine in by_run], base=base) for key in keys]
+    elapsed = [elapsed_s(view) for view in views]
+    compared.append(_seconds("duration", "speed", elapsed, base=base))
     phases = [phase_seconds(view) for view in views]
     for name in phase_names([("", view) for view in views]):
         took = [mine.get(name) for mine in phases]
-        compared.append(_seconds(name.replace("_", " "), "start", took))
+        compared.append(_seconds(name.replace("_", " "), "start", took, base=base))
     return [figure for figure in compared if any(text != fmt.DASH for text in figure.texts)]
 
 
-def _figure(values: Sequence[FigureValue | None]) -> ComparedFigure:
+def _figure(values: Sequence[FigureValue | None], *, base: int) -> ComparedFigure:
     """One figure of all runs; None for a run whose kind does not have it."""
     known = next(value for value in values if value is not None)
     numbers = [None if value is None else value.value for value in values]
@@ -75,18 +99,18 @@ def _figure(values: Sequence[FigureValue | None]) -> ComparedFigure:
         label=known.label,
         group=group_of(known),
         texts=[fmt.DASH if value is None else value.text for value in values],
-        changes=[fmt.change(number, numbers[0], known.unit) for number in numbers],
+        changes=[fmt.change(number, numbers[base], known.unit) for number in numbers],
     )
 
 
 def _seconds(
-    label: str, group: Literal["speed", "start"], values: Sequence[float | None]
+    label: str, group: Literal["speed", "start"], values: Sequence[float | None], *, base: int
 ) -> ComparedFigure:
     return ComparedFigure(
         label=label,
         group=group,
         texts=[fmt.seconds(value) for value in values],
-        changes=[fmt.change(value, values[0], "seconds") for value in values],
+        changes=[fmt.change(value, values[base], "seconds") for value in values],
     )
 
 

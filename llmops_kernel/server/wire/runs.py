@@ -249,7 +249,7 @@ class ComparedFigure(Wire):
     """What the model became; how fast, with how much memory and money; the phases of start-up."""
     texts: list[str]
     changes: list[str]
-    """From the first run's to this one's: `× 1.36` or `+0.0123`; a dash where it is not known."""
+    """From the baseline's to this one's: `× 1.36` or `+0.0123`; a dash where it is not known."""
 
 
 class SampledAnswer(Wire):
@@ -276,10 +276,51 @@ class ComparedSample(Wire):
     """Of each run the newest; words are new that the first run's answer lacks."""
 
 
+class MatrixField(Wire):
+    """Something that differs between the runs: a path of their configs, or `code`."""
+
+    path: str
+    label: str
+    is_minor: bool
+    """Whether it says little, as the place of the output does."""
+
+
+class MatrixCell(Wire):
+    """One figure of a run, or its mean over several."""
+
+    number: float | None
+    text: str
+    change: str
+    """From the baseline's; empty for the baseline, a dash where it is not known."""
+    is_best: bool
+
+
+class MatrixLine(Wire):
+    """A run; or several that differ in nothing but their seeds, whose figures are means."""
+
+    runs: list[int]
+    """Places in `Comparison.runs`."""
+    label: str
+    values: list[str]
+    cells: list[MatrixCell]
+    is_base: bool
+
+
+class ComparisonMatrix(Wire):
+    """A line a run; before those of one setting their mean."""
+
+    fields: list[MatrixField]
+    figures: list[str]
+    lines: list[MatrixLine]
+
+
 class Comparison(Wire):
     """Several runs side by side; their curves come as rows."""
 
     runs: list[RunRow]
+    base: int
+    """The place of the run that the others are compared with."""
+    matrix: ComparisonMatrix
     figures: list[ComparedFigure]
     differences: list[RunDifference]
     samples: list[ComparedSample]

@@ -68,6 +68,11 @@ def _open(tab: LabPage, run_ids: list[str]) -> None:
     tab.command("llmops:compare-runs", runIds=run_ids)
     view = tab.page.locator(VIEW)
     view.locator("canvas").first.wait_for(timeout=30_000)
+    if len(run_ids) > 2:
+        more = view.get_by_text(re.compile("^Show 1[0-9]+ more that differ$"))
+        more.click(timeout=30_000)
+        view.get_by_text("a_rather_long_name_of_a_setting_149").first.wait_for()
+        return
     # Of many values the first are shown.
     view.get_by_text("section_9.a_rather_long_name_of_a_setting_149").wait_for(state="detached")
     more = view.get_by_text(re.compile("^Show all 15[01]$"))
@@ -115,12 +120,44 @@ def test_rows_are_a_few_lines_high(tab: LabPage, run_ids: list[str], number: int
         tab.theme(theme)
         for width in WIDTHS:
             tab.page.set_viewport_size({"width": width, "height": 800})
-            tab.page.locator(f"{VIEW} .llmops-compare-figures").scroll_into_view_if_needed()
+            tables = tab.page.locator(f"{VIEW} table").first
+            tables.scroll_into_view_if_needed()
             tab.page.wait_for_timeout(400)
             ARTIFACTS.mkdir(exist_ok=True)
             name = f"compare-{number}-{theme.lower()}-{width}.png"
             tab.page.screenshot(path=str(ARTIFACTS / name))
             assert tab.page.evaluate(TALL_ROWS, 90) == []
+
+
+def test_several_runs_are_one_matrix_with_the_curves_in_sight(
+    tab: LabPage, run_ids: list[str]
+) -> None:
+    tab.page.set_viewport_size({"width": 1100, "height": 700})
+    tab.command("llmops:show-runs")
+    tab.command("llmops:compare-runs", runIds=run_ids)
+    view = tab.page.locator(VIEW)
+    curve = view.locator("canvas").first
+    curve.wait_for(timeout=30_000)
+    lines = view.locator(".llmops-matrix tbody tr")
+    lines.nth(5).wait_for(timeout=30_000)
+    assert lines.count() == 6
+    box = curve.bounding_box()
+    assert box["y"] < 560, "the curves must be seen without scrolling"
+    # The learning rate of every run is in one column, and no number is broken.
+    head = view.locator(".llmops-matrix thead th").nth(1)
+    assert (head.inner_text(), head.get_attribute("title")) == ("lr", "optimizer.learning_rate")
+    rates = [line.locator("td").first.inner_text() for line in lines.all()]
+    assert rates == ["1e-4", "2e-4", "3e-4", "4e-4", "5e-4", "6e-4"]
+    assert lines.first.locator("td").first.bounding_box()["height"] < 50
+    # Another baseline: it has no changes, the first run has.
+    loss = view.locator(".llmops-matrix thead th").all_inner_texts().index("loss") - 1
+    assert "\n" not in lines.nth(0).locator("td").nth(loss).inner_text()
+    lines.nth(2).get_by_role("radio").check()
+    view.locator(".llmops-matrix tr:nth-child(3)[data-base='true']").wait_for()
+    assert "\n" in lines.nth(0).locator("td").nth(loss).inner_text()
+    assert "\n" not in lines.nth(2).locator("td").nth(loss).inner_text()
+    assert_accessible(tab.page, ".llmops-compare-widget")
+    tab.page.set_viewport_size({"width": 1100, "height": 800})
 
 
 def test_what_differs_comes_first_and_speed_is_folded(tab: LabPage, run_ids: list[str]) -> None:

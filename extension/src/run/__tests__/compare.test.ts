@@ -14,7 +14,7 @@ import {
   overlaid,
   overlaidEvals
 } from '../compare/curves';
-import { short, shownNames } from '../compare/names';
+import { shortNames, shownNames } from '../compare/names';
 import { axisLabel, groupOf } from '../compare/curvesView';
 import { compareId } from '../compare/widget';
 import { usual } from '../configView';
@@ -257,21 +257,34 @@ describe('names of compared runs', () => {
       ['lora-r-64-260901-1015-1a1b'],
       ['lora-r-64-260901-1015-1a2b']
     );
-    expect(names.map(short)).toEqual(['…1a1b', '…1a2b']);
+    expect(shortNames(names)).toEqual(['…1a1b', '…1a2b']);
     expect(names[0].text).toBe('lora-r-64-260901-1015-1a1b');
   });
 
   it('are whole where they are short', () => {
     const names = shown(['r-1', 'lr 5e-4'], ['r-2', 'lr 1e-4']);
-    expect(names.map(short)).toEqual(['lr 5e-4', 'lr 1e-4']);
+    expect(shortNames(names)).toEqual(['lr 5e-4', 'lr 1e-4']);
+  });
+
+  it('lack in a legend what all have, not what tells them apart', () => {
+    const names = shown(
+      ['r-1', 'lr 1e-4 · r 4 · seed 42'],
+      ['r-2', 'lr 3e-4 · r 4 · seed 42'],
+      ['r-3', 'lr 3e-4 · r 8 · seed 42']
+    );
+    expect(shortNames(names)).toEqual([
+      'lr 1e-4 · r 4',
+      'lr 3e-4 · r 4',
+      'lr 3e-4 · r 8'
+    ]);
   });
 
   it('are whole without a common beginning', () => {
-    expect(shown(['train-1a'], ['config-1a']).map(short)).toEqual([
+    expect(shortNames(shown(['train-1a'], ['config-1a']))).toEqual([
       'train-1a',
       'config-1a'
     ]);
-    expect(shown(['train-1a']).map(short)).toEqual(['train-1a']);
+    expect(shortNames(shown(['train-1a']))).toEqual(['train-1a']);
   });
 
   it('never lack what tells them apart', () => {
@@ -281,7 +294,7 @@ describe('names of compared runs', () => {
       'Same a-2',
       'Other'
     ]);
-    expect(shown(['run-1'], ['run-1-b']).map(short)).toEqual([
+    expect(shortNames(shown(['run-1'], ['run-1-b']))).toEqual([
       'run-1',
       'run-1-b'
     ]);

@@ -20,7 +20,7 @@ import {
   xOf
 } from './curves';
 import { CompareModel } from './model';
-import { short, shownNames } from './names';
+import { shortNames, shownNames } from './names';
 import { ChartTools, axisNames } from './tools';
 import { useChartChoice, useZoom } from './zoom';
 
@@ -162,7 +162,7 @@ function legendNames(model: CompareModel): string[] {
     title: state?.row.title ?? '',
     run_id: runId
   }));
-  return shownNames(model.comparison?.runs ?? named).map(short);
+  return shortNames(shownNames(model.comparison?.runs ?? named));
 }
 
 /** The words of the axis, never its key; steps are called as the runs' kind calls them. */

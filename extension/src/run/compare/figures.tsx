@@ -38,11 +38,11 @@ export function Figures(props: {
               <th scope="row">{label}</th>
               {texts.map((text, index) => (
                 <td key={index}>
-                  {text}
-                  {index > 0 && (
+                  <span>{text}</span>
+                  {index !== comparison.base && (
                     <span
                       className="llmops-compare-ratio"
-                      title={trans.__('Compared with the first run')}
+                      title={trans.__('Compared with the baseline')}
                     >
                       {changes[index]}
                     </span>

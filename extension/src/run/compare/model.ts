@@ -18,7 +18,7 @@ export class CompareModel {
     private llmops: ILLMOps,
     private models: RunModels,
     readonly runIds: readonly string[],
-    readonly base?: string
+    private _base?: string
   ) {
     this._runs = runIds.map(runId => models.take(runId));
     this._runs.forEach(run => {
@@ -57,10 +57,20 @@ export class CompareModel {
     return this._changed;
   }
 
+  /** Compare the others with this run from now on. */
+  async setBase(runId: string): Promise<void> {
+    this._base = runId;
+    await this.refresh();
+  }
+
   async refresh(): Promise<void> {
     try {
-      const { llmops, runIds, base } = this;
-      this._comparison = await requests.compare(llmops, runIds, base);
+      const { llmops, runIds, _base: base } = this;
+      const comparison = await requests.compare(llmops, runIds, base);
+      if (base !== this._base) {
+        return; // Another one was chosen meanwhile.
+      }
+      this._comparison = comparison;
       this._trouble = null;
       this.takeScores(this._comparison);
     } catch (error) {

@@ -45,11 +45,23 @@ export function distinguishedFrom(
   return 0;
 }
 
+const PARTS = ' · ';
 /** So long a name is shown whole everywhere. */
 const SHORT = 20;
 
-/** For a place of little width, such as a chart's legend. */
-export function short({ text, from }: IShownName): string {
+/** For places of little width, such as a chart's legend: without the parts that all have. */
+export function shortNames(names: readonly IShownName[]): string[] {
+  const parts = names.map(({ text }) => text.split(PARTS));
+  const isShared = (part: string) => parts.every(own => own.includes(part));
+  const told = parts.map(own => own.filter(part => !isShared(part)));
+  return names.map((name, index) => {
+    const own = told[index];
+    const isLess = own.length > 0 && own.length < parts[index].length;
+    return isLess ? own.join(PARTS) : short(name);
+  });
+}
+
+function short({ text, from }: IShownName): string {
   return from > 0 && text.length > SHORT ? `…${text.slice(from)}` : text;
 }
 

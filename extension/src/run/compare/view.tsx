@@ -9,6 +9,7 @@ import { IChartSettings } from '../../tokens';
 import { COLORS } from './curves';
 import { Curves, drawnGroups } from './curvesView';
 import { Figures, Group } from './figures';
+import { Matrix } from './matrix';
 import { CompareModel } from './model';
 import { shownNames } from './names';
 import { SamplesSection } from './samples';
@@ -22,7 +23,8 @@ interface IProps {
 }
 
 /**
- * What differs, then what came of it; speed and start-up are folded.
+ * Of two runs what differs, then what came of it. Of more one matrix says both and curves come
+ * next, as they would else be far below; code is behind them. Speed and start-up are folded.
  */
 export function CompareView(props: IProps): JSX.Element {
   const { model, trans } = props;
@@ -30,25 +32,43 @@ export function CompareView(props: IProps): JSX.Element {
   const { comparison, trouble } = model;
   // The speed of scorings is what their curves show.
   const hasResults = drawnGroups(model).has('result');
+  const curves = <Curves {...props} group={hasResults ? 'result' : 'speed'} />;
   return (
     <div className="llmops-compare">
       {trouble && (
         <TroubleBox kind={comparison ? 'warn' : 'error'} trouble={trouble} />
       )}
       {!comparison && !trouble && <Busy text={trans.__('Comparing…')} />}
-      {comparison && <Heads {...props} rows={comparison.runs} />}
-      {comparison?.differences.map(difference => (
-        <Difference
-          key={`${difference.before} ${difference.after}`}
-          difference={difference}
-          runs={comparison.runs}
-          trans={trans}
-        />
-      ))}
-      {model.scores && <ScoresSection model={model.scores} trans={trans} />}
-      {comparison && <Figures {...{ comparison, trans }} group="result" />}
-      {comparison && <SamplesSection {...{ comparison, trans }} />}
-      <Curves {...props} group={hasResults ? 'result' : 'speed'} />
+      {model.runIds.length > 2 ? (
+        <>
+          {comparison && (
+            <Matrix
+              {...props}
+              comparison={comparison}
+              setBase={runId => void model.setBase(runId)}
+            />
+          )}
+          {curves}
+          {comparison && <SamplesSection {...{ comparison, trans }} />}
+          {comparison && <Code comparison={comparison} trans={trans} />}
+        </>
+      ) : (
+        <>
+          {comparison && <Heads {...props} rows={comparison.runs} />}
+          {comparison?.differences.map(difference => (
+            <Difference
+              key={`${difference.before} ${difference.after}`}
+              difference={difference}
+              runs={comparison.runs}
+              trans={trans}
+            />
+          ))}
+          {model.scores && <ScoresSection model={model.scores} trans={trans} />}
+          {comparison && <Figures {...{ comparison, trans }} group="result" />}
+          {comparison && <SamplesSection {...{ comparison, trans }} />}
+          {curves}
+        </>
+      )}
       {comparison && (
         <>
           <Folded title={trans.__('Speed, memory and cost')}>
@@ -63,6 +83,38 @@ export function CompareView(props: IProps): JSX.Element {
         </>
       )}
     </div>
+  );
+}
+
+/** Code and environment of each run against the baseline's; its config is in the matrix. */
+function Code(props: {
+  comparison: Comparison;
+  trans: TranslationBundle;
+}): JSX.Element | null {
+  const { comparison, trans } = props;
+  const others = comparison.differences
+    .map(difference => ({ ...difference, config: [] }))
+    .filter(({ code, environment }) => code.length + environment.length > 0);
+  if (others.length === 0) {
+    return null;
+  }
+  return (
+    <Folded
+      title={trans._n(
+        'Code and environment: %1 run differs from the baseline',
+        'Code and environment: %1 runs differ from the baseline',
+        others.length
+      )}
+    >
+      {others.map(difference => (
+        <Difference
+          key={`${difference.before} ${difference.after}`}
+          difference={difference}
+          runs={comparison.runs}
+          trans={trans}
+        />
+      ))}
+    </Folded>
   );
 }
 
