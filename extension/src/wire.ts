@@ -857,6 +857,8 @@ export interface RunTableAxis {
   low: number | null;
   high: number | null;
   is_log: boolean;
+  /** The lowest and the highest as the table writes them. */
+  ends: string[];
   /** Of a text, from the top; empty for numbers. */
   values: string[];
 }

@@ -185,19 +185,21 @@ def draw_waterfall(axes: Axes, view: RunView, *, now_s: float) -> None:
         start, end = span.begin_s - begin_s, until_s(span, now_s=now_s) - begin_s
         axes.barh(row, max(end - start, width_s / 300), left=start, height=0.65, color=LINE)
         text = span_text(span, now_s=now_s)
-        inside = end > width_s * 0.75
-        axes.text(
-            start - width_s * 0.01 if inside else end + width_s * 0.01,
-            row,
-            text,
-            ha="right" if inside else "left",
-            va="center",
-            fontsize=7,
-            color="#333333",
-        )
+        x, align, text_color = _label_place(start, end, width_s)
+        axes.text(x, row, text, ha=align, va="center", fontsize=7, color=text_color)
     axes.set_yticks(range(len(spans)), [span.name.replace("_", " ") for span in spans])
     axes.set_ylim(len(spans) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
+
+
+def _label_place(start: float, end: float, width_s: float) -> tuple[float, str, str]:
+    """Return x, alignment and colour of a bar's label: behind it, else before it, else in it."""
+    gap = width_s * 0.01
+    if end <= width_s * 0.75:
+        return end + gap, "left", "#333333"
+    if start >= width_s * 0.25:
+        return start - gap, "right", "#333333"
+    return end - gap, "right", "white"
 
 
 def rows(

@@ -141,7 +141,9 @@ export function times(
   if (info?.state !== 'ready' && info?.state !== 'starting') {
     return '';
   }
-  const parts = [trans.__('up %1', fmt.age(info.created_s, nowS))];
+  const age = fmt.age(info.created_s, nowS);
+  const isUp = info.state === 'ready';
+  const parts = [isUp ? trans.__('up %1', age) : trans.__('for %1', age)];
   if (row.idle_since_s !== null) {
     const idle = Math.max(0, Math.round(nowS - row.idle_since_s));
     parts.push(trans.__('idle %1', fmt.duration(idle)));

@@ -105,7 +105,7 @@ function Axis(props: {
   x: number;
 }): JSX.Element {
   const { axis, head, x } = props;
-  const [low, high] = ends(axis);
+  const [low, high] = axis.ends;
   return (
     <g className="llmops-runtable-axis">
       <line x1={x} x2={x} y1={TOP} y2={BOTTOM} />
@@ -121,18 +121,6 @@ function Axis(props: {
       </text>
     </g>
   );
-}
-
-function ends(axis: RunTableAxis): [string, string] {
-  const { values, low, high } = axis;
-  if (values.length > 0) {
-    return [values[0], values[values.length - 1]];
-  }
-  return [number(low), number(high)];
-}
-
-function number(value: number | null): string {
-  return value === null ? '–' : String(Number(value.toPrecision(4)));
 }
 
 function short(text: string): string {

@@ -8,7 +8,7 @@ import * as React from 'react';
 import { CommandIDs } from '../commands';
 import { compareIcon, runsIcon, starIcon } from '../icons';
 import { IRunsModel } from '../tokens';
-import { moveByArrows } from '../ui/arrows';
+import { moveByArrows, useOneTabStop } from '../ui/arrows';
 import { useNow } from '../ui/hooks';
 import { openAt, rowMenu } from '../ui/menu';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
@@ -91,7 +91,8 @@ function Runs(props: IProps): JSX.Element {
         <input
           className="jp-mod-styled"
           type="search"
-          placeholder={trans.__('Filter by name, cluster, state')}
+          placeholder={trans.__('Filter runs')}
+          title={trans.__('By name, cluster, state or id')}
           aria-label={trans.__('Filter runs')}
           value={filter}
           onChange={event => setFilter(event.target.value)}
@@ -159,6 +160,7 @@ function List(
   const { model, listed, shown, trans } = props;
   const nowS = useNow();
   const actions = useRowActions(props);
+  const { ref, onFocus } = useOneTabStop('.llmops-runs-row');
   if (!model.isKnown) {
     return <Busy text={trans.__('Reading the runs…')} />;
   }
@@ -181,7 +183,9 @@ function List(
   return (
     <div
       className="llmops-runs-groups"
-      onKeyDown={event => moveByArrows(event, '.llmops-runs-open')}
+      ref={ref as React.RefObject<HTMLDivElement>}
+      onFocus={onFocus}
+      onKeyDown={event => onKey(event, model)}
     >
       {grouped(shown).map(({ cluster, runs }) => (
         <details key={cluster} open>
@@ -204,6 +208,21 @@ function List(
       ))}
     </div>
   );
+}
+
+/** Arrow keys move, the space bar selects for a comparison; Enter opens, as a click does. */
+function onKey(
+  event: React.KeyboardEvent<HTMLElement>,
+  model: IRunsModel
+): void {
+  const target = event.target as HTMLElement;
+  const runId = target.closest<HTMLElement>('.llmops-runs-row')?.dataset.runId;
+  if (event.key === ' ' && runId && target.matches('.llmops-runs-open')) {
+    event.preventDefault();
+    model.select(runId, !model.selected.has(runId));
+    return;
+  }
+  moveByArrows(event, '.llmops-runs-open');
 }
 
 /** What a row calls; the same functions each time, so that rows can be compared. */

@@ -62,6 +62,7 @@ export const Row = React.memo(function Row(props: IRowProps): JSX.Element {
       <button
         type="button"
         className="llmops-runs-open"
+        aria-keyshortcuts="Enter Space"
         title={tooltip(run, trans)}
         onClick={open}
       >

@@ -28,6 +28,8 @@ def rays(live: LiveTable, body: RunTableQuery) -> RunTableRays:
     found, listing = live.ask(query_of(body))
     scales = [scale_of(column, found.rows) for column in _axes(listing, chosen=bool(body.columns))]
     scales = [scale for scale in scales if scale.values or scale.low is not None]
+    if not body.columns:
+        scales = [scale for scale in scales if not scale.is_constant]
     tone = colour_scale(live, body, listing) or next(
         (scale for scale in scales if scale.column.source == "figure"), None
     )
@@ -64,5 +66,6 @@ def _axis(scale: Scale) -> RunTableAxis:
         low=scale.low,
         high=scale.high,
         is_log=scale.is_log,
+        ends=list(scale.ends),
         values=list(scale.values),
     )

@@ -116,6 +116,8 @@ class RunTableAxis(Wire):
     low: float | None
     high: float | None
     is_log: bool
+    ends: list[str]
+    """The lowest and the highest as the table writes them."""
     values: list[str]
     """Of a text, from the top; empty for numbers."""
 

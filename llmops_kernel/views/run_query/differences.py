@@ -47,6 +47,7 @@ _SPEAKS = frozenset({CONFIG + path for path in ("model.id", "method.type", "para
 """Values that say what they are without a name before them."""
 _RANK = {CONFIG + path: number for number, path in enumerate(_FIRST)}
 _LAST = ("output.", "report_to", "notes")
+_OF_SECTION = re.compile(r"\.(id|type)$")
 _SEED = re.compile(r"(?:^|[._])seed$")
 _BESIDE = {"cluster": "on", "user": "by", "code": "code"}
 """Facts beside the config that may tell runs apart, used when no config value does."""
@@ -138,14 +139,19 @@ def is_seed(path: str) -> bool:
 
 
 def short_labels(paths: Sequence[str]) -> dict[str, str]:
-    """Return the shortest end of each path that no other has, common words abbreviated."""
+    """Return the shortest end of each path that no other has, common words abbreviated.
+
+    Of `model.id` that is `model`: `id` says nothing without its section.
+    """
     labels: dict[str, str] = {}
-    for path in paths:
-        parts = path.split(".")
+    split = {path: _OF_SECTION.sub("", path).split(".") for path in paths}
+    for path, parts in split.items():
         for size in range(1, len(parts) + 1):
             end = parts[-size:]
-            if not any(other != path and other.split(".")[-size:] == end for other in paths):
+            if not any(other != path and own[-size:] == end for other, own in split.items()):
                 break
+        else:
+            end = path.split(".")
         end[-1] = _SHORT.get(end[-1], end[-1])
         labels[path] = ".".join(end)
     return labels

@@ -13,8 +13,9 @@ from llmops_kernel.views.run_query.row import Row, Value
 
 MAX_VALUES = 60
 """Of a text column; further values share the last place."""
-_LOG_FROM = 100.0
-"""Positive numbers that span more than this factor get a logarithmic scale."""
+_LOG_FROM, _LOG_FROM_CONFIG = 100.0, 9.0
+"""Positive numbers that span more than this factor get a logarithmic scale. Those of a config are
+chosen so, such as learning rates of 1e-4, 3e-4 and 1e-3."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,18 @@ class Scale:
     high: float | None = None
     is_log: bool = False
     values: tuple[str, ...] = ()
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all known values are one: an axis of it says nothing."""
+        return len(self.values) == 1 or (self.low is not None and self.low == self.high)
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The lowest and the highest as the table writes them."""
+        if self.values:
+            return self.values[0], self.values[-1]
+        return value_cell(self.low, self.column), value_cell(self.high, self.column)
 
     def at(self, row: Row) -> float | None:
         """Return 0..1; None where the value is unknown."""
@@ -60,7 +73,8 @@ def scale_of(column: Column, rows: Sequence[Row]) -> Scale:
     if known and all(map(is_plain_number, known)):
         numbers = [float(value) for value in known if isinstance(value, int | float)]
         low, high = min(numbers), max(numbers)
-        return Scale(column=column, low=low, high=high, is_log=low > 0 and high / low > _LOG_FROM)
+        factor = _LOG_FROM_CONFIG if column.source == "config" else _LOG_FROM
+        return Scale(column=column, low=low, high=high, is_log=low > 0 and high / low > factor)
     ordered = sorted({(value_key(value), value_cell(value, column)) for value in known})
     texts = tuple(dict.fromkeys(text for _, text in ordered))
     return Scale(column=column, values=texts[:MAX_VALUES])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,24 @@ async def test_parallel_coordinates_place_each_run_on_each_axis(
     assert axes[:2] == ["optimizer.learning_rate", "method.r"]
     at = axes.index("method.r")
     assert [ray["at"][at] for ray in answer["rays"]] == [0.0, 1.0, 1.0]
+
+
+async def test_axes_of_constants_are_left_out_and_learning_rates_are_logarithmic(
+    store: RunStore, api: Fetch
+) -> None:
+    for number, rate in enumerate([1e-4, 3e-4, 1e-3]):
+        config = {"optimizer": {"learning_rate": rate}}
+        add(store, f"rate-{number}", config=config, loss=0.5, eval_loss=0.1 + number)
+    answer = await ask(api, "/rays", where="name == 'rate'", sort="run")
+    axes = {axis["name"]: axis for axis in answer["axes"]}
+    assert "loss" not in axes
+    assert axes["optimizer.learning_rate"]["is_log"]
+    assert axes["optimizer.learning_rate"]["ends"] == ["1e-4", "1e-3"]
+    assert axes["eval_loss"]["ends"] == ["0.1000", "2.1000"]
+    at = list(axes).index("optimizer.learning_rate")
+    assert answer["rays"][1]["at"][at] == pytest.approx(math.log(3) / math.log(10))
+    chosen = await ask(api, "/rays", where="name == 'rate'", columns=["loss", "eval_loss"])
+    assert [axis["name"] for axis in chosen["axes"]] == ["loss", "eval_loss"]
 
 
 async def test_a_file_has_all_runs_though_none_has_been_read(store: RunStore, api: Fetch) -> None:

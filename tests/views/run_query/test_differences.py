@@ -129,6 +129,8 @@ def test_only_the_differences_that_tell_runs_apart_are_in_a_label():
 def test_paths_that_end_alike_keep_more_of_themselves():
     texts = short_labels(["a.b.lr", "c.b.lr", "optimizer.learning_rate", "x.r"])
     assert list(texts.values()) == ["a.b.lr", "c.b.lr", "lr", "r"]
+    texts = short_labels(["model.id", "method.type", "type", "x", "x.id"])
+    assert list(texts.values()) == ["model", "method", "type", "x", "x.id"]
 
 
 def test_long_texts_are_cut_to_what_differs():

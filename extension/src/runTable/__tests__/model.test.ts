@@ -167,8 +167,8 @@ describe('the heads', () => {
     ];
     expect(shortHeads(columns)).toEqual([
       'learning_rate',
-      'method.type',
-      'data.type',
+      'method',
+      'data',
       'eval loss'
     ]);
   });
