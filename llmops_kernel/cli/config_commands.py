@@ -41,12 +41,16 @@ def init(
 
     With --example: a config that trains as it is, with its data.
     """
-    from llmops_kernel.cli.console import out
+    from llmops_kernel.cli.console import out, plain
     from llmops_kernel.services import configs
 
     if example is None:
         written = configs.init(path, model=model, data=data, method=method, force=force)
-        out().print(f"Wrote {written}. Next: llmops check {written}")
+        out().print(f"Wrote {written}.")
+        if "://" not in data and not (Path(written).parent / data).exists():
+            out().print(f"{plain(data)} is not there yet: put your rows there, or name others.")
+            out().print("A config with data that trains as it is: llmops init --example chat")
+        out().print(f"Next: llmops check {written}")
         return
     answers = {"model": model, "train": data, "method": method}
     files = configs.init_example(example, path, answers=answers, force=force)

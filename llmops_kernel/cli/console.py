@@ -102,16 +102,18 @@ def table(
     *,
     right: Sequence[str] = (),
     optional: Sequence[str] = (),
+    whole: Sequence[str] = (),
     split: bool = False,
 ) -> FittingTable:
     """Return a plain table; columns named in `right` are numbers.
 
-    In a narrow terminal the `optional` columns are left out, in that order; `split` prints
+    In a narrow terminal the `optional` columns are left out, in that order; those in `whole` are
+    not folded; `split` prints
     several tables below each other, each with the first column.
     """
     from llmops_kernel.cli.fitting_table import FittingTable
 
-    return FittingTable(columns, rows, right=right, optional=optional, split=split)
+    return FittingTable(columns, rows, right=right, optional=optional, whole=whole, split=split)
 
 
 def facts(pairs: Mapping[str, str]) -> Table:

@@ -19,8 +19,10 @@ MIN_COLUMN = 12
 class FittingTable:
     """Columns and rows; decides when it is printed what fits into the width.
 
-    Optional columns are left out first, in their order. Then a table with `split` becomes several
-    tables below each other, each with the first column; any other one folds long texts.
+    Optional columns are left out first, in their order. Columns in `whole`, such as ids that are
+    copied into other commands, are never folded where the terminal is wide enough for one. Then a
+    table with `split` becomes several tables below each other, each with the first column; any
+    other one folds long texts.
     """
 
     def __init__(
@@ -30,12 +32,14 @@ class FittingTable:
         *,
         right: Sequence[str] = (),
         optional: Sequence[str] = (),
+        whole: Sequence[str] = (),
         split: bool = False,
     ) -> None:
         self.columns = tuple(columns)
         self.rows = [tuple(row) for row in rows]
         self.right = frozenset(right)
         self.optional = tuple(optional)
+        self.whole = frozenset(whole)
         self.split = split
         self.caption = ""
 
@@ -74,6 +78,7 @@ class FittingTable:
         made.caption, made.caption_justify = self.caption or None, "left"
         for column in shown:
             is_number = self.columns[column] in self.right
+            is_whole = self.columns[column] in self.whole
             cells = [self.columns[column], *(row[column] for row in self.rows)]
             longest = max(Text.from_markup(cell).cell_len for cell in cells)
             made.add_column(
@@ -81,8 +86,8 @@ class FittingTable:
                 justify="right" if is_number else "left",
                 overflow="fold",
                 # Numbers and words stay whole as long as a long text can give way.
-                no_wrap=is_number or longest <= LONG,
-                min_width=None if is_number else min(MIN_COLUMN, longest),
+                no_wrap=is_number or is_whole or longest <= LONG,
+                min_width=longest if is_whole else None if is_number else min(MIN_COLUMN, longest),
             )
         for row in self.rows:
             made.add_row(*(row[column] for column in shown))

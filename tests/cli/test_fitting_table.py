@@ -125,3 +125,17 @@ def test_a_pipe_gets_paths_whole_whatever_columns_says(
     words = printed.out.split()
     assert words.count(LONG) == 3
     assert printed.err == f"{LONG} ...\n"
+
+
+def test_ids_are_whole_at_80_columns_and_others_give_way() -> None:
+    ids = [f"menu-tags-with-a-long-name-261126-1000{n:02}-ab{n:02}" for n in range(3)]
+    rows = [[one, "lr 1e-4 · 10:05", "SUCCEEDED", "3 of 3", "1.3333", "4 min"] for one in ids]
+    names = ["run", "name", "state", "progress", "loss", "age"]
+    made = table(names, rows, optional=("progress", "age", "name"), whole=("run",))
+    lines = shown(made, 80)
+    assert max(map(len, lines)) <= 80
+    for one in ids:
+        assert any(line.strip().startswith(f"{one} ") for line in lines)
+    heads = re.split(r"  +", lines[1].strip())
+    assert heads == ["run", "state", "loss"]
+    assert re.split(r"  +", shown(made, 160)[1].strip()) == names

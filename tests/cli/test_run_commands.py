@@ -23,6 +23,7 @@ from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
 from tests.cli.conftest import Llmops
+from tests.server.runs import make_run
 
 
 def _make_run(
@@ -279,6 +280,20 @@ def test_stop_takes_several_runs(
     lines = capsys.readouterr().out.splitlines()
     assert lines == [f"Run {name} has already finished: SUCCEEDED." for name in ("toy-1", "toy-2")]
     assert llmops("stop", "toy-1", "nothing") == 1
+
+
+def test_stop_without_a_run_stops_none_and_names_those_that_run(
+    llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(RunStore(), "done-1", steps=1)
+    assert llmops("stop") == 1
+    assert "none is running" in capsys.readouterr().err
+    make_run(RunStore(), "toy-1", steps=1, ended=None)
+    assert llmops("stop") == 1
+    message = capsys.readouterr().err
+    assert "Not ended: toy-1" in message
+    assert "llmops stop toy-1" in message
+    assert RunStore().view("toy-1").state == "RUNNING"
 
 
 def test_rm_refuses_a_run_that_is_on(

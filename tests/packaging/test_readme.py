@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,19 @@ def test_yaml_examples_are_right_configs() -> None:
         assert from_values(kind_named(name), whole).model.id
         read.append(name)
     assert read == ["train", "train", "score"]
+
+
+def test_the_first_config_trains_with_the_data_that_is_shipped(tmp_path: Path) -> None:
+    from llmops_kernel.cli.config_check import check_all
+
+    shutil.copytree(ROOT / "notebooks" / "data", tmp_path / "data")
+    shutil.copy(ROOT / "notebooks" / "menu_hooks.py", tmp_path)
+    config = tmp_path / "lora.train.yaml"
+    # The tokenizer of the small model is there at once; the rows and the hooks are what is checked.
+    config.write_text(_blocks("yaml")[0].replace("SmolLM2-135M-Instruct", "tiny-llama"))
+    (found,) = check_all([config], [], workspace=None)
+    assert (found.problems, found.warnings) == ([], [])
+    assert any("762 rows of data/menu-train.jsonl were read" in note for note in found.checked)
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\((?!http)([^)#]+)\)", README))))

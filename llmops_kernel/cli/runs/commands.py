@@ -10,10 +10,11 @@ import typer
 from llmops_kernel.cli.app import RUNS, command
 from llmops_kernel.cli.complete import runs as complete_run
 from llmops_kernel.cli.console import echo
-from llmops_kernel.cli.runs.submit import Overrides, RunRef, RunRefs, follow_run
+from llmops_kernel.cli.runs.submit import EXIT_CODES, Overrides, RunRef, RunRefs, follow_run
 
 if TYPE_CHECKING:
     from llmops_kernel.api import Run
+    from llmops_kernel.errors import RunStateError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RowsOfKind = Annotated[
@@ -116,8 +117,24 @@ def stop(runs: RunRefs = None) -> None:
     """Stop runs; each saves a checkpoint first, so that `llmops retry` can continue from it."""
     from llmops_kernel import api
 
-    for target in {run.id: run for run in map(api.attach, runs or ["last"])}.values():
+    if not runs:
+        raise _no_run_named()
+    for target in {run.id: run for run in map(api.attach, runs)}.values():
         _stop_one(target)
+
+
+def _no_run_named() -> RunStateError:
+    """Say which runs could be meant; none is stopped that was not named."""
+    from llmops_kernel import api
+    from llmops_kernel.errors import RunStateError
+
+    running = [one.run_id for one in api.runs(limit=None).summaries if one.state not in EXIT_CODES]
+    if not running:
+        return RunStateError("No run was named, and none is running.", remedy="llmops runs")
+    shown = ", ".join(running[:5]) + (f" and {len(running) - 5} more" if len(running) > 5 else "")
+    return RunStateError(
+        f"No run was named. Not ended: {shown}", remedy=f"llmops stop {running[0]}"
+    )
 
 
 def _stop_one(run: Run) -> None:

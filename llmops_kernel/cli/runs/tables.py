@@ -26,17 +26,22 @@ def runs_table(runs: RunTable) -> FittingTable:
         [*map(plain, row[:at]), state(row[at]), *map(plain, row[at + 1 :])] for row in runs.rows
     ]
     figures = [name for name in runs.numbers if name not in ("progress", "age", "attempt")]
-    # The first figure stays; the less important ones are left out first.
-    optional = ("attempt", "cluster", *map(plain, reversed(figures[1:])))
+    # The first figure stays; the less important ones are left out first, before an id is broken.
+    optional = ("attempt", "cluster", *map(plain, reversed(figures[1:])), "progress", "age", "name")
     return table(
-        [*map(plain, runs.names)], rows, right=[*map(plain, runs.numbers)], optional=optional
+        [*map(plain, runs.names)],
+        rows,
+        right=[*map(plain, runs.numbers)],
+        optional=optional,
+        whole=["run"],
     )
 
 
 def chosen_table(runs: RunTable) -> FittingTable:
     """Return exactly the columns that the user chose."""
     rows = [[*map(plain, row)] for row in runs.rows]
-    return table([*map(plain, runs.names)], rows, right=[*map(plain, runs.numbers)])
+    names = [*map(plain, runs.names)]
+    return table(names, rows, right=[*map(plain, runs.numbers)], whole=["run"], split=True)
 
 
 def print_run(console: Console, run: Run) -> None:
