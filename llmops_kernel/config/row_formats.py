@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from math import isfinite, isnan
 from typing import Any, NamedTuple
 
@@ -70,9 +69,8 @@ def _decoded(row: Row, one: _Format) -> Row:
     """Return the binary values of the fields of a format that are UTF-8, as texts."""
     found = {}
     for field in (*one.needed, *one.optional):
-        if isinstance(row.get(field), bytes):
-            with suppress(UnicodeDecodeError):
-                found[field] = row[field].decode()
+        if isinstance(row.get(field), bytes) and _is_utf8(row[field]):
+            found[field] = row[field].decode()
     return found
 
 
@@ -161,7 +159,17 @@ def kind(value: Any) -> str:
     """Return the type of a JSON value in words."""
     if is_missing(value):
         return f"{value} (a missing value)" if isnan(value) else f"{value}"
+    if isinstance(value, bytes):
+        return "binary data" if _is_utf8(value) else "binary data that is not UTF-8 text"
     return _KINDS.get(type(value), type(value).__name__)
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def is_missing(value: Any) -> bool:
@@ -176,7 +184,6 @@ _KINDS: dict[type, str] = {
     int: "a number",
     float: "a number",
     bool: "true/false",
-    bytes: "binary data that is not UTF-8 text",
     type(None): "null",
 }
 
@@ -351,7 +358,9 @@ UNUSED = {
 """Columns of other kinds of training -> what becomes of them. All others are named as columns."""
 
 
-NO_TOOLS = "not in the model's chat template: the model does not see them"
+NO_TEMPLATE = "not in the model's chat template: the model does not see them"
+_OF_MESSAGES = ("tool_calls", "reasoning_content", "thinking", "reasoning")
+"""Keys of a message that a template may read."""
 
 
 class Use(NamedTuple):
@@ -370,18 +379,20 @@ class Use(NamedTuple):
 def uses(row: Row, row_format: str) -> Iterator[Use]:
     """Yield what is to be said of a row's fields, for the number of such rows to be counted.
 
-    Fields of the format are used (`FIELDS`), `UNUSED` are not. That of `tools` is to be said only
-    of a model whose template has none.
+    Fields of the format are used (`FIELDS`), `UNUSED` are not. Those of
+    `NO_TEMPLATE` are to be said only of a model whose template does not have the word.
     """
-    name = recognised(row, row_format)
-    if name is None:
+    if _is_plain(row) or (name := recognised(row, row_format)) is None:
         return
     one = _FORMATS[name]
     for field in (*one.needed, *one.optional):
         if isinstance(row.get(field), bytes):
             yield Use(field, "binary, and was read as UTF-8 text")
     if "tools" in one.optional and row.get("tools"):
-        yield Use("tools", NO_TOOLS)
+        yield Use("tools", NO_TEMPLATE)
+    for key in _OF_MESSAGES:
+        if any(turn.get(key) for turn in _turns(row)):
+            yield Use(key, NO_TEMPLATE)
     if reason := _left_out(row, name):
         yield Use(reason, "0 or false: nothing of such a row is learnt")
     elif any(_is_other(weight, ("0", "1", "0.0", "1.0")) for weight in _weights(row)):
@@ -393,13 +404,25 @@ def uses(row: Row, row_format: str) -> Iterator[Use]:
             yield Use(field, what)
 
 
+_SAID = frozenset({"tools", "weight", "label", *UNUSED})
+
+
+def _is_plain(row: Row) -> bool:
+    """Return whether nothing is to be said, as of most rows; in a microsecond."""
+    if not _SAID.isdisjoint(row) or any(type(value) is bytes for value in row.values()):
+        return False
+    return all(len(turn) < 3 for turn in _turns(row))
+
+
 def _weights(row: Row) -> Iterator[Any]:
     """Yield the weights of a row, and of its messages or turns."""
     yield row.get("weight")
-    for field in ("messages", "conversations"):
-        turns = row.get(field)
-        if isinstance(turns, list):
-            yield from (turn.get("weight") for turn in turns if isinstance(turn, dict))
+    yield from (turn.get("weight") for turn in _turns(row))
+
+
+def _turns(row: Row) -> list[Row]:
+    turns = row.get("messages") or row.get("conversations")
+    return [one for one in turns if isinstance(one, dict)] if isinstance(turns, list) else []
 
 
 def _is_other(value: Any, known: tuple[str, ...]) -> bool:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from llmops_kernel.config.row_formats import NO_TOOLS, Row, Use, columns_unused, uses
+from llmops_kernel.config.row_formats import NO_TEMPLATE, Row, Use, columns_unused, uses
 from llmops_kernel.metrics.events import WarningEvent
 
 SHOWN = 3
@@ -50,10 +50,12 @@ class Fields:
 
 def sayable(found: Mapping[Use, int], tokenizer: Any) -> dict[Use, int]:
     """Return what is true with this tokenizer: most templates know tools; None: of any."""
-    has_tools = tokenizer is None or "tools" in json.dumps(
-        getattr(tokenizer, "chat_template", None)
-    )
-    return {use: n for use, n in found.items() if not (use.what == NO_TOOLS and has_tools)}
+    template = json.dumps(getattr(tokenizer, "chat_template", None))
+
+    def is_read(use: Use) -> bool:
+        return use.what == NO_TEMPLATE and (tokenizer is None or use.field in template)
+
+    return {use: count for use, count in found.items() if not is_read(use)}
 
 
 def field_warnings(source: str, found: Mapping[Use, int], tokenizer: Any) -> Iterator[WarningEvent]:

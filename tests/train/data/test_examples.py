@@ -334,7 +334,8 @@ def test_tools_are_what_the_template_makes_of_them(
     assert counted_text(with_tools, done.examples[0]) == '{"city": "Oslo"}<|end|>Noon.<|end|>'
     assert not list(field_warnings("x", done.uses, with_tools))
     none = tokenise([row], tokenizer=tokenizer, data=data, hooks=Hooks())
-    (warning,) = field_warnings("t.jsonl", none.uses, tokenizer)
+    calls, warning = field_warnings("t.jsonl", none.uses, tokenizer)
+    assert "`tool_calls`" in calls.message
     assert warning.message == (
         "t.jsonl: 1 row has `tools`, which is not in the model's chat template: the model does not"
         " see them."
@@ -439,3 +440,20 @@ def test_a_text_that_begins_with_the_first_token_has_it_once(tiny_llama: Any) ->
         assert found.decode(example.input_ids) == "<|user|>abc<|end|>"
     asked = own_prompts(["<|user|>abc"], tokenizer=found, data=DataConfig(train="x", format="text"))
     assert found.decode(asked[0].input_ids) == "<|user|>abc"
+
+
+def test_calls_and_thoughts_that_a_template_does_not_write_are_named(
+    tokenizer: Any, with_tools: Any
+) -> None:
+    messages = [
+        {"role": "user", "content": "Time?"},
+        {"role": "assistant", "content": "", "tool_calls": CALL, "reasoning_content": "Hm."},
+    ]
+    said = {}
+    for one in (tokenizer, with_tools):
+        done = tokenise(
+            [{"messages": messages}], tokenizer=one, data=DataConfig(train="x"), hooks=Hooks()
+        )
+        said[one is tokenizer] = [w.message for w in field_warnings("x", done.uses, one)]
+    assert [text.split("`")[1] for text in said[True]] == ["reasoning_content", "tool_calls"]
+    assert [text.split("`")[1] for text in said[False]] == ["reasoning_content"]
