@@ -22,6 +22,10 @@ _FIRST = (
     "This machine has no vLLM yet: to run on a local cluster its own environment is made first, in"
     " minutes and with 4 GB. engine.type=transformers needs none."
 )
+_NONE = (
+    "This machine has no vLLM yet: on a local cluster Transformers answers. `llmops score-env`"
+    " makes vLLM's environment, in minutes and with 4 GB."
+)
 _HOOKS = ("format_prompt", "format_example")
 
 
@@ -111,7 +115,11 @@ def effect(config: ScoreConfig) -> list[str]:
         f"Uses {engine.type} on {engine.replicas} replica{'' if engine.replicas == 1 else 's'};"
         f" a loaded engine waits {engine.keep_s:g} s for the next job.",
         f"Writes Parquet parts of {config.output.part_rows:,} rows to {where}.",
-        *([_FIRST] if score_env.is_missing(engine.type) else ()),
+        *(
+            [_FIRST if engine.type == "vllm" else _NONE]
+            if score_env.is_missing(engine.type)
+            else ()
+        ),
     ]
 
 

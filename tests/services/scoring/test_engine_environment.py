@@ -23,7 +23,13 @@ from llmops_kernel.services.submission import from_config
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
-CONFIG = {"name": "tags", "model": "tiny-llama", "input": "rows.jsonl", "prompt": "{text}"}
+CONFIG = {
+    "name": "tags",
+    "model": "tiny-llama",
+    "input": "rows.jsonl",
+    "prompt": "{text}",
+    "engine": "vllm",
+}
 
 
 class Ready(LocalProvider):
@@ -95,6 +101,16 @@ def test_nothing_is_made_where_it_is_there_or_not_needed(
         door(backend, path)
 
 
+def test_auto_makes_no_environment_and_says_what_answers(backend: Backend, tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(ClusterUnreachableError, match="lab was asked"):
+        api.cluster("lab").submit(
+            tmp_path / "x.score.yaml", overrides=["engine.type=auto"], progress=said.append
+        )
+    assert [line for line in said if "Transformers" in line and "llmops score-env" in line]
+    assert not score_env.python().exists()
+
+
 def test_whoever_wants_transformers_instead_gets_no_environment(
     backend: Backend, tmp_path: Path
 ) -> None:
@@ -129,6 +145,8 @@ def test_without_progress_its_lines_are_logged(
 
 def test_a_config_says_it_before_it_is_submitted(backend: Backend, tmp_path: Path) -> None:
     config = ScoreConfig.model_validate(CONFIG)
-    assert any("4 GB" in line for line in effect(config))
+    assert any("is made first" in line for line in effect(config))
+    auto = ScoreConfig.model_validate({**CONFIG, "engine": "auto"})
+    assert any("Transformers answers" in line for line in effect(auto))
     other = ScoreConfig.model_validate({**CONFIG, "engine": "transformers"})
     assert not any("4 GB" in line for line in effect(other))
