@@ -28,6 +28,8 @@ class TurnEnd:
     """What the end looks like; without `token`: a text of several tokens, or empty."""
     is_in_next_turn: bool = False
     """Whether the template writes it only when another message follows, as GLM's does."""
+    is_known: bool = True
+    """False where the template refused the chat that it was looked at with."""
 
 
 _found: WeakKeyDictionary[Any, tuple[Any, TurnEnd]] = WeakKeyDictionary()
@@ -35,12 +37,15 @@ _found: WeakKeyDictionary[Any, tuple[Any, TurnEnd]] = WeakKeyDictionary()
 _stops: WeakKeyDictionary[Any, dict[tuple[str, ...], tuple[int, ...]]] = WeakKeyDictionary()
 """Of each tokenizer: stop texts that were looked at; each request of a scoring asks for them."""
 
+_own: WeakKeyDictionary[Any, tuple[int, set[int]]] = WeakKeyDictionary()
+"""Of each tokenizer: how many tokens it had, and which of them are its own."""
+
 
 def turn_end(tokenizer: Any) -> TurnEnd:
     """Return what the tokenizer's chat template writes after an answer."""
     template = getattr(tokenizer, "chat_template", None)
     if not template:
-        return TurnEnd()
+        return TurnEnd(is_known=False)
     kept = _found.get(tokenizer)
     if kept is None or kept[0] != template:
         kept = (template, _look(tokenizer))
@@ -65,7 +70,7 @@ def stop_tokens(tokenizer: Any, texts: Sequence[str]) -> tuple[int, ...]:
         return ()
     kept, wanted = _stops.setdefault(tokenizer, {}), tuple(texts)
     if wanted not in kept:
-        own = _own_tokens(tokenizer)
+        own = own_tokens(tokenizer)
         cut = [_visible(tokenizer, text, own) for text in wanted]
         kept[wanted] = tuple(one[0] for one in cut if one and own.issuperset(one))
     return kept[wanted]
@@ -157,7 +162,7 @@ def _look(tokenizer: Any) -> TurnEnd:
     following = {"role": "user", "content": _NEXT}
     after = _after_answer(tokenizer, [question, answer])
     if after is None:
-        return TurnEnd()
+        return TurnEnd(is_known=False)
     found = _first_own(tokenizer, after)
     if found is not None:
         return found
@@ -187,7 +192,7 @@ def _first_own(tokenizer: Any, text: str, *, is_first: bool = False) -> TurnEnd 
 
     With `is_first` only where nothing but spaces is before it.
     """
-    own = _own_tokens(tokenizer)
+    own = own_tokens(tokenizer)
     for token in _visible(tokenizer, text, own):
         if token in own:
             return TurnEnd(token, str(tokenizer.convert_ids_to_tokens(token)))
@@ -204,7 +209,12 @@ def _visible(tokenizer: Any, text: str, own: set[int]) -> list[int]:
     return [int(one) for one in ids if one in own or tokenizer.decode([one]).strip()]
 
 
-def _own_tokens(tokenizer: Any) -> set[int]:
+def own_tokens(tokenizer: Any) -> set[int]:
     """Return the tokens that stand for one text each: special ones, and others that were added."""
-    added = getattr(tokenizer, "added_tokens_decoder", None) or {}
-    return {*getattr(tokenizer, "all_special_ids", ()), *added}
+    size = len(tokenizer)
+    kept = _own.get(tokenizer)
+    if kept is None or kept[0] != size:
+        added = getattr(tokenizer, "added_tokens_decoder", None) or {}
+        kept = (size, {*getattr(tokenizer, "all_special_ids", ()), *added})
+        _own[tokenizer] = kept
+    return kept[1]

@@ -139,6 +139,8 @@ class SourceReport(SourceRows):
     """Rows longer than `max_length` that are truncated."""
     num_split: int = 0
     """Texts longer than `max_length` that become several sequences."""
+    num_apart: int = 0
+    """Chats with several answers, each of which is a sequence, as the chat template wants it."""
     num_sequences: int = 0
     """Sequences that the rows that are used become, before they are packed."""
     num_masked: int
@@ -238,6 +240,8 @@ class DataPreview(_Answer):
     """null without evaluation rows."""
     epoch: Epoch
     side: Side
+    template: list[str] = []
+    """What is to be known of the model's chat template, which makes texts of these rows."""
     rows: list[ShownRow]
     took_s: float
 

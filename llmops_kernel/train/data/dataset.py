@@ -15,6 +15,7 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.store import paths
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.examples import (
     Example,
@@ -86,6 +87,9 @@ def load_dataset(
     if is_streamed(data, roots):
         return _streamed(config, tokenizer, hooks, context)
     found = [_source_rows(one, config, roots, tokenizer, hooks, context) for one in data.sources]
+    if any(one.tokenised.num_chats for one in found):
+        num_apart = sum(one.tokenised.num_apart for one in found)
+        _warn_of_template(tokenizer, context, num_apart=num_apart)
     train, sample = _together(config, [one.sequences for one in found])
     _check_enough(len(train), config)
     held_out, generated = _load_eval(config, roots, tokenizer, hooks, context)
@@ -194,6 +198,8 @@ def _streamed(
     from llmops_kernel.train.data.stream.open import open_stream
 
     stream = open_stream(config, tokenizer=tokenizer, hooks=hooks, context=context)
+    if stream.has_chats:
+        _warn_of_template(tokenizer, context)
     data = config.data
     roots = (context.workspace, *context.fallback_workspaces)
     held_out, generated = _load_eval(config, roots, tokenizer, hooks, context)
@@ -249,6 +255,21 @@ def _warn(
                 message=f"{tokenised.num_empty} rows of {source} have no token that counts for"
                 f" the loss and were skipped.",
                 remedy="raise data.max_length, or check for empty answers",
+            )
+        )
+
+
+def _warn_of_template(tokenizer: Any, context: WorkerContext, *, num_apart: int = 0) -> None:
+    """Say what to know of the chat template that makes texts of the training rows."""
+    for warning in template_warnings(tokenizer):
+        context.emit(warning)
+    if num_apart:
+        context.emit(
+            WarningEvent(
+                message=f"{counted(num_apart, 'chat')} with several answers became several"
+                " sequences each: the chat template writes an earlier answer otherwise than the"
+                " last one, so each is trained as the last.",
+                remedy="nothing is lost, but an epoch has more sequences than rows",
             )
         )
 

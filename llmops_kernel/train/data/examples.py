@@ -10,7 +10,8 @@ from typing import Any
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.row_formats import Fault, Use, renamed, shaped
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.chats import rendered, with_spans
+from llmops_kernel.train.data.answer_spans import Template, laid_out, tokens
+from llmops_kernel.train.data.chats import rendered
 from llmops_kernel.train.data.long_texts import is_divided, parts_of, piece_ends
 from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.sources import Row
@@ -56,6 +57,10 @@ class Tokenised:
     """Rows that were read."""
     num_split: int = 0
     """Texts longer than max_length, in several of the examples."""
+    num_apart: int = 0
+    """Chats with answers that have an example of their own, see `answer_spans`."""
+    num_chats: int = 0
+    """Rows that are chats."""
     is_kept: bool = False
     """Found in the token cache, where an earlier run had put them."""
     uses: Mapping[Use, int] = field(default_factory=dict)
@@ -99,21 +104,23 @@ def tokenise_formatted(
     """Tokenise what `formatted` yields. Raises `DataError`, with the row's number."""
     examples: list[Example] = []
     broken: list[str] = []
-    num_cut = num_split = num_empty = 0
+    num_cut = num_split = num_empty = num_apart = num_chats = 0
     for number, row in enumerate(rows, start=1):
         if isinstance(row, DataError):
             broken.append(row.message)
             continue
         try:
-            whole = tokenise_row(row, number, tokenizer, data)
+            wholes = tokenise_row(row, number, tokenizer, data)
         except DataError as error:
             if data.on_error != "skip":
                 raise
             broken.append(error.message)
             continue
-        pieces, is_cut = divided(whole, row, data)
+        pieces, is_cut = divided(wholes, row, data)
         num_cut += is_cut
-        num_split += len(pieces) > 1
+        num_split += len(wholes) < len(pieces)
+        num_apart += len(wholes) > 1
+        num_chats += "messages" in row
         counted = [piece for piece in pieces if num_counted(piece)]
         num_empty += not counted
         examples += counted
@@ -123,20 +130,29 @@ def tokenise_formatted(
             + (f", and {len(broken)} rows are broken ({broken[0]})." if broken else "."),
             remedy="raise data.max_length, or check that answers are not empty",
         )
-    return Tokenised(examples, num_cut, num_empty, tuple(broken), num_split=num_split)
+    return Tokenised(
+        examples,
+        num_cut,
+        num_empty,
+        tuple(broken),
+        num_split=num_split,
+        num_apart=num_apart,
+        num_chats=num_chats,
+    )
 
 
-def divided(whole: Example, row: Row, data: DataConfig) -> tuple[list[Example], bool]:
+def divided(wholes: list[Example], row: Row, data: DataConfig) -> tuple[list[Example], bool]:
     """Return what a formatted row is trained on, and whether something of it is lost.
 
-    `whole`: the row as tokens. A long text becomes several examples, see `data.long_texts`.
+    `wholes`: the row as tokens. A long text becomes several examples, see `data.long_texts`.
     """
+    whole = wholes[0]
     if is_divided(row, len(whole.input_ids), data):
         ends = piece_ends(len(whole.input_ids), data.max_length)
         ids, labels = parts_of(whole.input_ids, ends), parts_of(whole.labels, ends)
         return [Example(a, b) for a, b in zip(ids, labels, strict=True)], False
-    example = cut(whole, data.max_length)
-    return [example], example is not whole
+    examples = [cut(one, data.max_length) for one in wholes]
+    return examples, any(a is not b for a, b in zip(examples, wholes, strict=True))
 
 
 def cut(example: Example, max_length: int) -> Example:
@@ -190,9 +206,10 @@ def _sound(row: Row | Fault, number: int | str, data: DataConfig) -> Row:
     return row
 
 
-def tokenise_row(row: Row, number: int | str, tokenizer: Any, data: DataConfig) -> Example:
+def tokenise_row(row: Row, number: int | str, tokenizer: Any, data: DataConfig) -> list[Example]:
     """Tokenise a row of `format_row`, whole. Raises `DataError` with the row's number.
 
+    A chat becomes several examples where the template writes earlier answers in another way.
     Whatever the row makes the chat template or the tokenizer raise is the row's fault.
     """
     with _refused(number):
@@ -200,11 +217,12 @@ def tokenise_row(row: Row, number: int | str, tokenizer: Any, data: DataConfig) 
             ids = text_tokens(tokenizer, row["text"])
             if tokenizer.eos_token_id is not None and ids[-1:] != [tokenizer.eos_token_id]:
                 ids = [*ids, tokenizer.eos_token_id]
-            whole = Example(ids, list(ids))
+            wholes = [Example(ids, list(ids))]
         else:
-            whole = _tokenise_chat(row, number, tokenizer, data)
-    is_learnt = row.get("weight") != 0
-    return whole if is_learnt else Example(whole.input_ids, [IGNORED] * len(whole.input_ids))
+            wholes = _tokenise_chat(row, number, tokenizer, data)
+    if row.get("weight") != 0:
+        return wholes
+    return [Example(one.input_ids, [IGNORED] * len(one.input_ids)) for one in wholes]
 
 
 def render_row(row: Row, number: int | str, tokenizer: Any) -> str:
@@ -240,27 +258,22 @@ def text_tokens(tokenizer: Any, text: str) -> list[int]:
     return ids[1:] if begin is not None and ids[:2] == [begin, begin] else ids
 
 
-def _tokenise_chat(row: Row, number: int | str, tokenizer: Any, data: DataConfig) -> Example:
-    """One pass over the whole chat; the tokens of messages are found by character offsets.
-
-    A message with a weight of 0 is only read.
-    """
-    if data.loss_on == "all":
-        wanted = [one.get("weight") == 0 for one in row["messages"]]
-    else:
-        wanted = [one["role"] == "assistant" and one.get("weight") != 0 for one in row["messages"]]
-    text, spans = with_spans(row, wanted, number, tokenizer)
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    ids = encoded["input_ids"]
-    inside = [
-        any(begin <= start < end for begin, end in spans) and stop > start
-        for start, stop in encoded["offset_mapping"]
-    ]
-    is_learnt = data.loss_on != "all"
-    labels = [
-        token if found == is_learnt else IGNORED for token, found in zip(ids, inside, strict=True)
-    ]
-    return Example(ids, labels)
+def _tokenise_chat(row: Row, number: int | str, tokenizer: Any, data: DataConfig) -> list[Example]:
+    """Find the answers; with `loss_on: all` what is only read: messages with a weight of 0."""
+    messages, is_all = row["messages"], data.loss_on == "all"
+    is_read = [one.get("weight") == 0 for one in messages]
+    is_answer = [one["role"] == "assistant" for one in messages]
+    learnt = [a and not r for a, r in zip(is_answer, is_read, strict=True)]
+    template = Template(tokenizer, row.get("tools"))
+    found = []
+    for chat in laid_out(messages, is_read if is_all else learnt, number, template, whole=is_all):
+        ids, inside = tokens(chat, tokenizer)
+        counts = [not one for one in inside] if is_all else inside
+        if chat.end is not None:
+            ids, counts = [*ids, chat.end], [*counts, True]
+        labels = [one if counted else IGNORED for one, counted in zip(ids, counts, strict=True)]
+        found.append(Example(ids, labels))
+    return found
 
 
 def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hooks) -> list[Prompt]:

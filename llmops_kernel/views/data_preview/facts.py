@@ -33,6 +33,7 @@ def facts(found: DataPreview) -> list[Fact]:
     return [
         *_shares(found.sources),
         *_source_facts(found, found.train),
+        *(Fact("chat template", text, "warning") for text in found.template),
         *_run_facts(found),
         *_eval_facts(found),
     ]
@@ -72,6 +73,8 @@ def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
     )
     if report.num_split:
         yield split_fact(report, found.max_length)
+    if report.num_apart:
+        yield apart_fact(report)
     if report.num_cut or not report.num_split:
         yield cut_fact(report, found.max_length)
     yield Fact(
@@ -99,6 +102,16 @@ def split_fact(report: SourceReport, max_length: int) -> Fact:
         f"{report.num_split:,} of {of_rows(report)} ({share}) are longer than"
         f" max_length={max_length:,} and are split: {counted(report.num_used, 'row')}"
         f" become {report.num_sequences:,} sequences",
+    )
+
+
+def apart_fact(report: SourceReport) -> Fact:
+    share = fmt.percent(report.num_apart / report.num_rows)
+    return Fact(
+        "answers",
+        f"{report.num_apart:,} of {of_rows(report)} ({share}) have answers that the chat template"
+        " writes otherwise when others follow; each of these is trained in a sequence of its own:"
+        f" {counted(report.num_used, 'row')} become {report.num_sequences:,} sequences",
     )
 
 
@@ -156,7 +169,7 @@ def _run_facts(found: DataPreview) -> Iterator[Fact]:
     else:
         size = f"{counted(one.global_batch_size, 'row')} a step"
         kind = "packed sequences" if one.packing else "sequences"
-        is_other = one.packing or found.train.num_split > 0
+        is_other = one.packing or found.train.num_split + found.train.num_apart > 0
         packed = f"{fmt.count(one.sequences)} {kind}, " if is_other else ""
         yield Fact(
             "epoch",

@@ -14,6 +14,7 @@ from llmops_kernel.models import catalogue
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import CheckedSource, DataCheck, Finding, PreviewJob
+from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.check.hub import hub_finding, is_cached
 from llmops_kernel.train.data.preview.light import needs_torch
 from llmops_kernel.train.data.preview.look import Formatted
@@ -142,6 +143,11 @@ def _sources(check: _Check, hooks: Hooks, tokenizer: Any) -> list[CheckedSource]
         both = leaks(trained, source.rows) if one.is_eval and trained else None
         trained += [] if one.is_eval else source.rows
         found.append(CheckedSource(path=one.path, rows=rows, leaks=both))
+    if tokenizer is not None and any("messages" in one.row for one in trained):
+        check.findings += [
+            Finding(path="model.id", level="warning", message=one.message, remedy=one.remedy)
+            for one in template_warnings(tokenizer)
+        ]
     return found
 
 

@@ -77,6 +77,8 @@ class Measured:
     """Tokens of each sequence that it becomes and that is trained on."""
     is_cut: bool = False
     """Whether it is longer than `max_length` and truncated."""
+    is_apart: bool = False
+    """Whether it is a chat whose answers are in several sequences, see `answer_spans`."""
 
 
 class Reader:
@@ -90,26 +92,30 @@ class Reader:
         """Return the row in its format, as a worker does before the chat template."""
         return self._with_number(at, lambda number: self._format(at, number))
 
-    def tokenise(self, one: Formatted) -> tuple[Example, list[Example], bool]:
-        """Return the whole row as tokens, the sequences that it becomes, and whether it is cut."""
-        whole = self._with_number(
+    def tokenise(self, one: Formatted) -> tuple[list[Example], list[Example], bool]:
+        """Return the row as tokens, the sequences that it becomes, and whether it is cut.
+
+        Of a chat there may be several: the first are parts of it, each with an answer of its own.
+        """
+        wholes = self._with_number(
             one.at, lambda number: tokenise_row(one.row, number, self._tokenizer, self._data)
         )
-        pieces, is_cut = divided(whole, one.row, self._data)
-        return whole, pieces, is_cut
+        pieces, is_cut = divided(wholes, one.row, self._data)
+        return wholes, pieces, is_cut
 
     def measure(self, one: Formatted) -> Measured:
         """Tokenise a row and keep its sizes."""
-        whole, pieces, is_cut = self.tokenise(one)
+        wholes, pieces, is_cut = self.tokenise(one)
         used = [piece for piece in pieces if num_counted(piece)]
         return Measured(
             one.at.number,
             one.format,
-            len(whole.input_ids),
+            max(len(whole.input_ids) for whole in wholes),
             sum(len(piece.input_ids) for piece in pieces),
             sum(map(num_counted, pieces)),
             tuple(len(piece.input_ids) for piece in used),
             is_cut,
+            len(wholes) > 1,
         )
 
     def _format(self, at: Numbered, number: int | str) -> Formatted:

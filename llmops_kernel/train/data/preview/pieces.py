@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -19,7 +20,7 @@ _UNFINISHED = "\ufffd"
 
 def shown_row(
     one: Formatted,
-    whole: Example,
+    wholes: Sequence[Example],
     sequences: Sequence[Example],
     *,
     tokenizer: Any,
@@ -27,9 +28,14 @@ def shown_row(
 ) -> ShownRow:
     """Return the row with the text of its first `most` tokens; None: of all.
 
-    `sequences`: what the row is trained on, from its first token on without a gap.
+    `sequences`: what the row is trained on. A text is one whole, from whose first token on they are
+    without a gap; of a chat there is one for each whole.
     """
-    ends = list(accumulate(len(one.input_ids) for one in sequences))
+    whole = Example(
+        [token for one in wholes for token in one.input_ids],
+        [label for one in wholes for label in one.labels],
+    )
+    layout = _Layout.of(wholes, sequences)
     size = len(whole.input_ids)
     end = size if most is None else min(size, most)
     return ShownRow(
@@ -39,19 +45,39 @@ def shown_row(
         num_loss=sum(map(num_counted, sequences)),
         num_hidden=size - end,
         num_sequences=len(sequences),
-        pieces=_pieces(whole, ends, end, tokenizer),
+        pieces=_pieces(whole, layout, end, tokenizer),
     )
 
 
-def _pieces(whole: Example, ends: list[int], end: int, tokenizer: Any) -> list[Piece]:
-    kept, starts = ends[-1], {0, *ends}
+@dataclass(frozen=True)
+class _Layout:
+    """Where in the tokens of a row its sequences are."""
+
+    starts: frozenset[int]
+    cut: frozenset[int]
+    """Tokens that are in none."""
+
+    @classmethod
+    def of(cls, wholes: Sequence[Example], sequences: Sequence[Example]) -> _Layout:
+        sizes = [len(one.input_ids) for one in wholes]
+        kept = [len(one.input_ids) for one in sequences]
+        if len(wholes) == 1:  # One after the other, and behind them what is cut.
+            ends = list(accumulate(kept))
+            return cls(frozenset({0, *ends[:-1]}), frozenset(range(ends[-1], sizes[0])))
+        starts = [0, *accumulate(sizes)][:-1]
+        found = zip(starts, sizes, kept, strict=True)
+        cut = [token for at, size, used in found for token in range(at + used, at + size)]
+        return cls(frozenset(starts), frozenset(cut))
+
+
+def _pieces(whole: Example, layout: _Layout, end: int, tokenizer: Any) -> list[Piece]:
     special = _special_ids(tokenizer)
     found: list[Piece] = []
     before: list[int] = []
     waiting: list[int] = []
     for index in range(end):
         token = whole.input_ids[index]
-        kind, is_special = _kind(whole, index, kept, starts), token in special
+        kind, is_special = _kind(whole, index, layout), token in special
         waiting.append(token)
         text = (
             _token_text(before, waiting, tokenizer) if not is_special else _name(token, tokenizer)
@@ -61,7 +87,7 @@ def _pieces(whole: Example, ends: list[int], end: int, tokenizer: Any) -> list[P
             text.endswith(_UNFINISHED)
             and following
             and len(waiting) < _LONGEST_CHARACTER
-            and _kind(whole, index + 1, kept, starts) == kind
+            and _kind(whole, index + 1, layout) == kind
             and not is_special
         ):
             continue  # a character of several tokens
@@ -70,11 +96,11 @@ def _pieces(whole: Example, ends: list[int], end: int, tokenizer: Any) -> list[P
     return found
 
 
-def _kind(whole: Example, index: int, kept: int, starts: Collection[int]) -> Kind:
-    if index >= kept:
+def _kind(whole: Example, index: int, layout: _Layout) -> Kind:
+    if index in layout.cut:
         return "cut"
     # The first token of a sequence has none before it that would predict it.
-    counts = index not in starts and whole.labels[index] != IGNORED
+    counts = index not in layout.starts and whole.labels[index] != IGNORED
     return "loss" if counts else "context"
 
 

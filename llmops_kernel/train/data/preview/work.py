@@ -25,6 +25,7 @@ from llmops_kernel.store.preview_job import (
     SourceReport,
     SourceRows,
 )
+from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.preview.epoch import epoch
 from llmops_kernel.train.data.preview.light import without_torch
@@ -176,9 +177,15 @@ class Preview:
             leaks=self._leaks(trained, held_out.rows) if held_out else None,
             epoch=of_epoch,
             side=self._job.side,
+            template=self._template_texts(trained),
             rows=self._shown_rows(train, held_out),
             took_s=time.monotonic() - self._began_s,
         )
+
+    def _template_texts(self, rows: Sequence[Formatted]) -> list[str]:
+        if not any("messages" in one.row for one in rows):
+            return []
+        return [one.message for one in template_warnings(self._tokenizer)]
 
     def _sources(self) -> list[DataConfig]:
         data = self._config.data
@@ -235,9 +242,9 @@ class Preview:
         return self._looker.training_rows(data)
 
     def _shown(self, reader: Reader, one: Formatted) -> ShownRow:
-        whole, sequences, _ = reader.tokenise(one)
+        wholes, sequences, _ = reader.tokenise(one)
         most = self._job.max_tokens
-        return shown_row(one, whole, sequences, tokenizer=self._tokenizer, most=most)
+        return shown_row(one, wholes, sequences, tokenizer=self._tokenizer, most=most)
 
 
 def _formatted(reader: Reader, rows: Sequence[Numbered], wanted: Wanted) -> list[Formatted]:

@@ -14,6 +14,7 @@ from llmops_kernel.errors import ConfigError
 from llmops_kernel.store import paths
 from llmops_kernel.train.collectives import from_main
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.data.answer_spans import rewrites_answers
 from llmops_kernel.train.data.examples import Example, divided, format_row, tokenise_row
 from llmops_kernel.train.data.long_texts import may_divide
 from llmops_kernel.train.data.mixture.mix import Mix, source_seed, window_bytes
@@ -44,6 +45,8 @@ class Stream:
     """Whether the number of steps is one: lines are not counted yet, or long texts are split."""
     unused: tuple[str, ...] = ()
     """Columns of the first rows that are not used."""
+    has_chats: bool = False
+    """Whether some of the first rows are chats."""
 
 
 def open_stream(
@@ -57,21 +60,14 @@ def open_stream(
     _check_arguments(config)
     cache = context.cache or paths.cache()
     roots = (context.workspace, *context.fallback_workspaces)
-    plans = [
-        plan_stream(
-            one.path,
-            roots=roots,
-            split=one.train_split or "train",
-            cache=cache,
-            counted=data.is_mixture,
-        )
-        for one in data.sources
-    ]
+    plans = _plans(data, roots, cache)
     mix = _mix(config, plans, context, cache)
-    rows = _rows(config, mix, tokenizer, hooks)
+    formats: set[str] = set()
+    rows = _rows(config, mix, tokenizer, hooks, formats)
+    divides = _may_divide(config, hooks, tokenizer)
     # Other nodes may have counted more lines: all workers must make the same number of steps.
     total_steps, num_rows, is_estimate = from_main(
-        totals(config, mix, rows.sequences_a_row(_may_divide(config, hooks)))
+        totals(config, mix, rows.sequences_a_row(divides))
     )
     progress = StreamProgress(
         context,
@@ -94,7 +90,21 @@ def open_stream(
     # A wrong format is found here, at the first broken row, before the model is loaded.
     sample = rows.sample(_SAMPLED_ROWS)
     columns = progress.say_fields()
-    return Stream(rows, progress, sample, total_steps, num_rows, is_estimate, columns)
+    chats = "messages" in formats
+    return Stream(rows, progress, sample, total_steps, num_rows, is_estimate, columns, chats)
+
+
+def _plans(data: DataConfig, roots: Sequence[Path], cache: Path) -> list[StreamPlan]:
+    return [
+        plan_stream(
+            one.path,
+            roots=roots,
+            split=one.train_split or "train",
+            cache=cache,
+            counted=data.is_mixture,
+        )
+        for one in data.sources
+    ]
 
 
 def _check_arguments(config: TrainingConfig) -> None:
@@ -132,14 +142,16 @@ def _mix(
     return Mix(walks, config.seed)
 
 
-def _rows(config: TrainingConfig, mix: Mix, tokenizer: Any, hooks: Hooks) -> StreamedRows:
+def _rows(
+    config: TrainingConfig, mix: Mix, tokenizer: Any, hooks: Hooks, formats: set[str]
+) -> StreamedRows:
     # Of its own: a fast tokenizer must not be used by two threads at once.
     mine = copy.deepcopy(tokenizer)
     sources = [config.data.of(source) for source in config.data.sources]
     fields = Fields()
     return StreamedRows(
         mix,
-        [_tokenises(data, mine, hooks, fields) for data in sources],
+        [_tokenises(data, mine, hooks, fields, formats) for data in sources],
         fields=fields,
         micro_batch_size=config.training.micro_batch_size,
         ahead=min(_MOST_AHEAD, 4 * rows_per_step(config) + _SAMPLED_ROWS),
@@ -148,18 +160,25 @@ def _rows(config: TrainingConfig, mix: Mix, tokenizer: Any, hooks: Hooks) -> Str
     )
 
 
-def _may_divide(config: TrainingConfig, hooks: Hooks) -> list[bool]:
+def _may_divide(config: TrainingConfig, hooks: Hooks, tokenizer: Any) -> list[bool]:
     """Return for each source whether a row may become several sequences."""
     has_hook = hooks.format_example is not None
     sources = [config.data.of(source) for source in config.data.sources]
-    return [may_divide(data, has_hook=has_hook) for data in sources]
+    chats_too = config.data.loss_on != "all" and rewrites_answers(tokenizer)
+    return [
+        may_divide(data, has_hook=has_hook) or (chats_too and data.format != "text")
+        for data in sources
+    ]
 
 
-def _tokenises(data: DataConfig, tokenizer: Any, hooks: Hooks, fields: Fields) -> Tokenise:
-    """Return what makes examples of a source's rows."""
+def _tokenises(
+    data: DataConfig, tokenizer: Any, hooks: Hooks, fields: Fields, formats: set[str]
+) -> Tokenise:
+    """Return what makes examples of a source's rows, and adds to `formats` what they are."""
 
     def tokenised(row: Row, label: str) -> tuple[Sequence[Example], bool]:
         formatted = format_row(row, label, data, hooks, fields)
+        formats.add("text" if "text" in formatted else "messages")
         return divided(tokenise_row(formatted, label, tokenizer, data), formatted, data)
 
     return tokenised
