@@ -175,7 +175,12 @@ def _tokenised(
         return found
     broken: list[str] | None = [] if data.on_error == "skip" else None
     rows = load_rows(
-        source, roots=roots, split=data.train_split, limit=data.max_rows, broken=broken
+        source,
+        roots=roots,
+        split=data.train_split,
+        limit=data.max_rows,
+        broken=broken,
+        nulls=not has_hook,
     )
     fields = Fields()
     each: Iterable[Row | DataError] = formatted(rows, data=data, hooks=hooks, fields=fields)
@@ -228,7 +233,13 @@ def _load_eval(
     data = config.data.model_copy(update={"on_error": "stop"})
     if data.eval is None:
         return [], []
-    rows = load_rows(data.eval, roots=roots, split=data.eval_split, limit=data.max_eval_rows)
+    rows = load_rows(
+        data.eval,
+        roots=roots,
+        split=data.eval_split,
+        limit=data.max_eval_rows,
+        nulls=hooks.format_example is None,
+    )
     with named_source(data.eval):
         tokenised = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks)
         wanted = config.evaluation.generate

@@ -26,12 +26,15 @@ def load_rows(
     split: str = "train",
     limit: int | None = None,
     broken: list[str] | None = None,
+    nulls: bool = False,
 ) -> list[Row]:
     """All rows of a source (at most `limit`). Raises `DataError`, with the row's number.
 
     With a list `broken`, rows that cannot be read are left out and what is wrong is added to it.
+    With `nulls` empty values of a CSV are missing ones.
     """
-    rows = list(islice(open_rows(source, roots=roots, split=split, broken=broken), limit))
+    every = open_rows(source, roots=roots, split=split, broken=broken, nulls=nulls)
+    rows = list(islice(every, limit))
     if not rows:
         raise DataError(
             f"{source} has no rows.", remedy="check the file, or data.train in the config"
@@ -40,15 +43,20 @@ def load_rows(
 
 
 def open_rows(
-    source: str, *, roots: Sequence[Path], split: str, broken: list[str] | None = None
+    source: str,
+    *,
+    roots: Sequence[Path],
+    split: str,
+    broken: list[str] | None = None,
+    nulls: bool = False,
 ) -> Iterator[Row]:
     """The rows of a source, read as they are asked for. Raises `DataError`.
 
-    With a list `broken`, as `load_rows`.
+    `broken` and `nulls` as in `load_rows`.
     """
     path = None if "://" in source else find(source, roots)
     if is_table(source, path):
-        return table_rows(source, roots=roots, split=split, broken=broken)
+        return table_rows(source, roots=roots, split=split, broken=broken, nulls=nulls)
     if "://" in source:
         return _from_url(source, broken)
     if path is not None:

@@ -38,12 +38,23 @@ def is_table(source: str, path: Path | None) -> bool:
     return bool(files.isdir(inner))
 
 
+def with_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of a CSV, in which a value that is missing is an empty one."""
+    return {name: value if value != "" else None for name, value in row.items()}
+
+
 def table_rows(
-    source: str, *, roots: Sequence[Path], split: str, broken: list[str] | None = None
+    source: str,
+    *,
+    roots: Sequence[Path],
+    split: str,
+    broken: list[str] | None = None,
+    nulls: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows, part by part. Raises DataError, which names the file and the row.
 
     With a list `broken`, rows that cannot be read are left out and what is wrong is added to it.
+    With `nulls` empty values of a CSV are missing ones; hooks get them as they are.
     """
     # Here, for most runs read JSONL and would wait for the import.
     from llmops_kernel.tables.reading import iter_parts, read_part
@@ -52,7 +63,7 @@ def table_rows(
     for part in iter_parts(files, part_rows=_PART_ROWS, first_row=1):
         for row in read_part(part).rows:
             if not row.error:
-                yield row.values
+                yield with_nulls(row.values) if nulls and part.format == "csv" else row.values
             elif broken is None:
                 raise DataError(
                     f"{source}: {row.error}.",

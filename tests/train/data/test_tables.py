@@ -62,3 +62,10 @@ def test_a_broken_row_is_named_or_skipped(tmp_path: Path) -> None:
     rows = load_rows("rows.csv", roots=[tmp_path], broken=broken)
     assert [row["text"] for row in rows] == ["one", "three"]
     assert len(broken) == 1
+
+
+def test_an_empty_value_of_a_csv_is_a_missing_one_but_for_hooks(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("prompt,completion\na,\n")
+    assert load_rows("rows.csv", roots=[tmp_path]) == [{"prompt": "a", "completion": ""}]
+    rows = load_rows("rows.csv", roots=[tmp_path], nulls=True)
+    assert rows == [{"prompt": "a", "completion": None}]

@@ -15,6 +15,7 @@ from llmops_kernel.tables.parts import Part
 from llmops_kernel.tables.reading import read_part
 from llmops_kernel.train.data.preview.wanted import Numbered, Sample, Wanted
 from llmops_kernel.train.data.sources import Row, json_row
+from llmops_kernel.train.data.tables import with_nulls
 
 _PLACES = 256
 """Places in the file; a disk needs up to 10 ms for each."""
@@ -135,7 +136,7 @@ def _of_table(path: Path, kind: str, wanted: Wanted, line: _Line) -> Numbered | 
 
     row, wrong = _table_row(path, kind, line, 0)
     if not wrong:
-        return Numbered(row, None, number)
+        return Numbered(with_nulls(row) if wanted.nulls and kind == "csv" else row, None, number)
     if wanted.broken is None:
         found = number()
         if isinstance(found, int):

@@ -46,7 +46,8 @@ def row_at(wanted: Wanted, number: int) -> Row:
             f"Rows of {wanted.source}, which are streamed, have no numbers.",
             remedy="name one of its files: `llmops data CONFIG data.train=FILE --row N`",
         )
-    rows = islice(open_rows(wanted.source, roots=wanted.roots, split=wanted.split), wanted.limit)
+    every = open_rows(wanted.source, roots=wanted.roots, split=wanted.split, nulls=wanted.nulls)
+    rows = islice(every, wanted.limit)
     last = 0
     for last, row in enumerate(rows, start=1):
         if last == number:
@@ -63,7 +64,12 @@ def _is_quick(wanted: Wanted) -> bool:
 
 def _load(wanted: Wanted, limit: int | None) -> list[Numbered]:
     rows = load_rows(
-        wanted.source, roots=wanted.roots, split=wanted.split, limit=limit, broken=wanted.broken
+        wanted.source,
+        roots=wanted.roots,
+        split=wanted.split,
+        limit=limit,
+        broken=wanted.broken,
+        nulls=wanted.nulls,
     )
     return [Numbered(row, number) for number, row in enumerate(rows, start=1)]
 

@@ -51,5 +51,7 @@ class Wanted:
     """What is wrong with rows that cannot be read, if the run leaves them out."""
     columns: Columns = all_columns
     """Returns which of a Parquet file's columns make a row; None: all of them."""
+    nulls: bool = False
+    """Empty values of a CSV are missing ones: no hook reads them."""
     unread: set[str] = field(default_factory=set)
     """Columns that were not read, for no row is made of them."""

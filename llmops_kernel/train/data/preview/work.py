@@ -110,6 +110,7 @@ class Looker:
             is_streamed=is_streamed(data, self._roots),
             broken=[] if data.on_error == "skip" else None,
             columns=_columns(data, self._hooks, unread),
+            nulls=self._hooks.format_example is None,
             unread=unread,
         )
 
@@ -124,6 +125,7 @@ class Looker:
             data.eval_split,
             data.max_eval_rows,
             columns=_columns(data, self._hooks, unread),
+            nulls=self._hooks.format_example is None,
             unread=unread,
         )
 

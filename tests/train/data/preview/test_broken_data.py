@@ -35,6 +35,15 @@ def parquet(**columns: Any) -> Callable[[Path], None]:
     return lambda path: pq.write_table(pa.table(columns), path)
 
 
+def arrow(**columns: Any) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        table = pa.table(columns)
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+
+    return write
+
+
 def cut_off(path: Path) -> None:
     pq.write_table(pa.table({"text": ["one", "two"]}), path)
     path.write_bytes(path.read_bytes()[:-20])
@@ -94,6 +103,18 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
         r"train\.jsonl: Row 5\b.*half of a character",
     ),
     "NaN": ("train.jsonl", lines(*FINE, chat("q", math.nan)), {}, r"Row 5\b.*nan \(a missing"),
+    "a value is missing in a CSV": (
+        *("train.csv", b"prompt,completion,system\na,b,\nc,,\n", {}),
+        r"train\.csv: Row 2\b.*`completion` is null",
+    ),
+    "null in Arrow": (
+        *("train.arrow", arrow(prompt=["a", "b"], completion=["c", None]), {}),
+        r"Row 2\b.*`completion` is null",
+    ),
+    "NaN of pandas": (
+        *("train.parquet", parquet(prompt=["a", "b"], completion=[math.nan, 2.0]), {}),
+        r"Row 1\b.*`completion` is nan \(a missing value\)",
+    ),
     "NaN in Parquet": (
         *("train.parquet", parquet(text=[1.5, math.nan]), {"data": {"format": "text"}}),
         r"Row 1\b.*`text` is a number",
