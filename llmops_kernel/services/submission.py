@@ -18,6 +18,7 @@ from llmops_kernel.kinds.reading import ConfigLike, combined, kind_of, load
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.providers.protocol import Progress
+from llmops_kernel.services.check.before import check_before
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.store.package.secret_files import left_out_line
 from llmops_kernel.store.package.workspace import Workspace, scan
@@ -43,6 +44,8 @@ class Submission:
     """Whether lists leave the run out unless asked for."""
     env_vars: Mapping[str, str] | None = None
     """Environment variables of this one attempt."""
+    checks: bool = True
+    """Whether rows are tried before a run that has to wait; False: its config was checked."""
     prepares: bool = True
     """Whether what the kind needs on this machine is made first, such as vLLM's environment."""
 
@@ -122,6 +125,9 @@ def submit(
     """
     request = completed(submission.request, store)
     info = cluster.ready_info(progress=progress)
+    if submission.checks and info.jobs_running and cluster.provider.shares_disk:
+        config = reading.from_record(kind_named(request.kind), request.config)
+        check_before(config, submission.workspace, progress=progress)
     prepare = kind_named(request.kind).prepare
     if prepare and submission.prepares:
         load_attribute(prepare)(request.config, cluster.provider, progress=progress)

@@ -1,0 +1,76 @@
+"""What `llmops check` would call a problem is said before a run waits for hours to fail of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmops_kernel.config.reading.load import training_config_from_dict
+from llmops_kernel.errors import ConfigError
+from llmops_kernel.services.check.before import check_before
+from llmops_kernel.services.data.process import Stop, run_job
+from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
+
+
+class Counted:
+    """The real process, and how often it ran."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(
+        self,
+        job: PreviewJob,
+        *,
+        timeout_s: float,
+        progress: Callable[[str], None],
+        stop: Stop | None,
+    ) -> PreviewLine:
+        self.times += 1
+        return run_job(job, timeout_s=max(timeout_s, 120.0), progress=progress, stop=stop)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
+    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "completion": "b"}\n' * 4)
+    return Counted()
+
+
+def config(**data: Any) -> Any:
+    more = {"hooks": {"file": data.pop("hooks")}} if "hooks" in data else {}
+    whole = {"train": "rows.jsonl", "max_length": 64, **data}
+    return training_config_from_dict({"model": "tiny-llama", "data": whole, **more})
+
+
+def test_rows_that_would_fail_the_run_are_refused_with_their_number(
+    run: Counted, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "completion": "b"}\n{"prompt": 3}\n')
+    with pytest.raises(ConfigError, match="Row 2") as caught:
+        check_before(config(), tmp_path, run=run)
+    assert caught.value.problems[0].path == "data.train"
+
+
+def test_what_is_right_is_tried_once_until_the_rows_change(run: Counted, tmp_path: Path) -> None:
+    check_before(config(), tmp_path, run=run)
+    check_before(config(), tmp_path, run=run)
+    assert run.times == 1
+    os.utime(tmp_path / "rows.jsonl", (1, 1))
+    check_before(config(), tmp_path, run=run)
+    assert run.times == 2
+    check_before(config(max_length=32), tmp_path, run=run)
+    assert run.times == 3
+
+
+def test_a_hook_that_needs_a_worker_is_told_not_refused(run: Counted, tmp_path: Path) -> None:
+    (tmp_path / "hooks.py").write_text(
+        "import os\n\ndef format_example(row):\n    return {'text': os.environ['RANK']}\n"
+    )
+    said: list[str] = []
+    check_before(config(hooks="hooks.py"), tmp_path, progress=said.append, run=run)
+    assert [line for line in said if line.startswith("Warning: ") and "RANK" in line]
