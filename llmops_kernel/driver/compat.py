@@ -107,6 +107,11 @@ CORE: dict[str, PrivateName] = {
     "_internal_kv_list": PrivateName(
         "ray.experimental.internal_kv:_internal_kv_list", "lists values of a run", "a run fails"
     ),
+    "_internal_kv_del": PrivateName(
+        "ray.experimental.internal_kv:_internal_kv_del",
+        "takes back the ticket of a run that waits",
+        "runs with fewer workers overtake the one that waits longest",
+    ),
     "worker_module": PrivateName(
         "ray._private.worker",
         "its _global_node has the path of Ray's log folder",

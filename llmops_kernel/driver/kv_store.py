@@ -31,6 +31,11 @@ def get(name: str) -> Any:
     return None if raw is None else json.loads(raw)
 
 
+def delete(name: str) -> None:
+    """Remove a value; one that is not there is no error."""
+    private("_internal_kv_del")(name, namespace=_NAMESPACE)
+
+
 def values(prefix: str) -> list[Any]:
     """Return the values of all names that begin with `prefix`, by name."""
     names = private("_internal_kv_list")(prefix, namespace=_NAMESPACE)

@@ -280,9 +280,9 @@ class QueueEvent(Event):
     reason: str = ""
     """"needs 2 CPUs; 2 of 2 CPUs are used by run lora-2a4c"."""
     place: int | None = None
-    """1 for the request that Ray received first; None where Ray does not say."""
+    """1 for the run whose turn it is; None where there is no order."""
     length: int | None = None
-    """How many Ray jobs wait, this one included."""
+    """How many runs wait for some of the same resources, this one included."""
 
 
 class OutputFile(BaseModel):

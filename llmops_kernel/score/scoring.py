@@ -34,6 +34,7 @@ from llmops_kernel.score.setup import (
     job_of,
     open_table,
 )
+from llmops_kernel.score.standing.replicas import found
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.tables.parts import Part
 
@@ -73,7 +74,7 @@ class Scoring:
         self._report, self._stop, self._unit = report, stop, unit
         self._words, self._holds = "", holds
         self._fleet: Fleet | None = None
-        self._queue = QueueWatch(report.emit, most=spec.most_resources)
+        self._queue = QueueWatch(report.emit, run=spec.run_id, most=spec.most_resources)
         self._refusals = Refusals(where=sink.url)
 
     def run(self) -> Scored:
@@ -94,7 +95,9 @@ class Scoring:
         rows, parts = table.plan.num_rows, len(table.plan.parts)
         self._report.phase("input", "end", detail=f"{rows:,} rows in {parts:,} parts")
         if ledger.remaining():
-            self._score_all(ledger, self._setup(columns), rows)
+            setup = self._setup(columns)
+            if self._has_turn(setup):
+                self._score_all(ledger, setup, rows)
         if ledger.is_complete:
             check_some_scored(ledger.finished, where=self._sink.url)
         return Scored(ledger, rows, columns, is_complete=ledger.is_complete)
@@ -143,10 +146,16 @@ class Scoring:
             output=self._sink.url if _is_shared(self._config, is_one_node=is_one) else "",
         )
 
+    def _has_turn(self, setup: ScorerSetup) -> bool:
+        """Wait for the run's turn, unless an engine is loaded already; False when stopped."""
+        self._report.phase("engine", "begin", detail=self._words)
+        gpus = setup.deployment.spec.num_gpus
+        is_loaded = bool(gpus) and found(setup.deployment, 0) is not None
+        wanted = None if is_loaded or not gpus else {"GPU": gpus}
+        return self._queue.begin(wanted, stop=self._stop)
+
     def _start(self, setup: ScorerSetup) -> Fleet:
         engine = self._config.engine
-        self._report.phase("engine", "begin", detail=self._words)
-        self._queue.begin()
         return Fleet(
             setup,
             replicas=engine.replicas,

@@ -39,6 +39,8 @@ class ClusterUse:
     requests: tuple[Request, ...] = ()
     runs: Mapping[str, str] = field(default_factory=dict)
     """Run ids by Ray job; a job of other software has none."""
+    ended: frozenset[str] = frozenset()
+    """Ray jobs whose driver has ended."""
     most: Mapping[str, float] | None = None
     """What Ray's autoscaler can bring the cluster to; None: none resizes it."""
 
@@ -57,12 +59,14 @@ def read_cluster_use(most: Mapping[str, float] | None = None) -> ClusterUse:
     import ray
 
     accessor = compat.get("global_state")._connect_and_get_accessor()
+    runs, ended = _runs(accessor)
     return ClusterUse(
         own_job=str(ray.get_runtime_context().get_job_id()),
         total=ray.cluster_resources(),
         free=ray.available_resources(),
         requests=(*_placement_groups(accessor), *_actors(accessor)),
-        runs=_runs(accessor),
+        runs=runs,
+        ended=ended,
         most=most,
     )
 
@@ -100,13 +104,16 @@ def _actors(accessor: Any) -> Iterable[Request]:
                 )
 
 
-def _runs(accessor: Any) -> dict[str, str]:
+def _runs(accessor: Any) -> tuple[dict[str, str], frozenset[str]]:
+    """Return the run of each Ray job that is one, and the jobs that have ended."""
     table = compat.get("gcs_pb2").JobTableData
     jobs = accessor.get_job_table(
         skip_submission_job_info_field=True, skip_is_running_tasks_field=True
     )
-    named = {}
+    named, ended = {}, set()
     for job in map(table.FromString, jobs):
+        if job.is_dead:
+            ended.add(job.job_id.hex())
         if run := job.config.metadata.get(_RUN_METADATA):
             named[job.job_id.hex()] = f"{run} (ended; its engine is loaded)" if job.is_dead else run
-    return named
+    return named, frozenset(ended)

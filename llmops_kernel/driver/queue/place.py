@@ -1,4 +1,4 @@
-"""What a run waits for, and its place in the queue, from one look at the cluster."""
+"""What a run waits for, from one look at the cluster. Ray itself has no order of waiting runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _OTHER = "other work"
 class Place:
     reason: str
     place: int | None = None
-    """1 for the request that Ray received first; None where Ray does not say."""
+    """1 for the run whose turn it is; None where there is no order."""
     length: int | None = None
+    """How many runs wait for some of the same resources, this one included."""
 
 
 def find_place(use: ClusterUse) -> Place | None:
@@ -24,11 +25,7 @@ def find_place(use: ClusterUse) -> Place | None:
     own = [one for one in use.requests if one.job == use.own_job]
     waiting = [one for one in own if one.state == "waits"]
     if waiting:
-        queue = sorted(
-            (one for one in use.requests if one.state == "waits"), key=lambda one: one.asked_ns
-        )
-        jobs = list(dict.fromkeys(one.job for one in queue))
-        return Place(_reason(waiting, use), jobs.index(use.own_job) + 1, len(jobs))
+        return Place(_reason(waiting, use))
     # Ray does not say of an actor whether it waits for resources or for its process.
     starting = [one for one in own if one.state == "starts"]
     if starting and _cannot_have_started(add(one.amounts for one in starting), use):
@@ -49,9 +46,9 @@ def _cannot_have_started(wanted: Amounts, use: ClusterUse) -> bool:
 def _reason(waiting: list[Request], use: ClusterUse) -> str:
     wanted = add(one.amounts for one in waiting)
     wanted = {name: amount for name, amount in wanted.items() if amount}
-    asked = _amounts(wanted)
+    asked = amounts_words(wanted)
     if _grows_enough(wanted, use):
-        free = _amounts({name: use.free.get(name, 0.0) for name in wanted})
+        free = amounts_words({name: use.free.get(name, 0.0) for name in wanted})
         return f"needs {asked}; Ray's autoscaler adds nodes (free now: {free})"
     short = [name for name, amount in wanted.items() if amount > use.free.get(name, 0.0)]
     if any(one.is_too_large for one in waiting):
@@ -100,8 +97,8 @@ def _users(name: str, used: float, use: ClusterUse) -> str:
     return f" by {', '.join(names[:-1])}{' and ' if names[:-1] else ''}{names[-1]}"
 
 
-def _amounts(amounts: Amounts) -> str:
-    """`2 CPUs and 1 GPU`."""
+def amounts_words(amounts: Amounts) -> str:
+    """Return `2 CPUs and 1 GPU`."""
     return " and ".join(_amount(amount, name) for name, amount in amounts.items())
 
 

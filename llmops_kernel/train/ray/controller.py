@@ -132,7 +132,10 @@ class QueueCallback(WorkerGroupCallback):
         self._queue = queue
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        self._queue.begin()
+        one = worker_group_context.resources_per_worker
+        count = worker_group_context.num_workers
+        if not self._queue.begin({name: amount * count for name, amount in one.items()}):
+            raise RuntimeError("the run was stopped while it waited for its turn")
 
     def after_worker_group_start(self, worker_group: Any) -> None:
         self._queue.end()

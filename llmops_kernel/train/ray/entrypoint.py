@@ -61,7 +61,9 @@ class Driver:
         # ray.init installs a handler of its own that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
         self._report = DriverReport(self._spec, logs=ray_logs())
-        self._queue = QueueWatch(self._report.emit, most=self._spec.most_resources)
+        self._queue = QueueWatch(
+            self._report.emit, run=self._spec.run_id, most=self._spec.most_resources
+        )
         self._report.phases_so_far()
         end = self._attempt()
         if not end.last_step:

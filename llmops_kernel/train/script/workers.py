@@ -22,7 +22,7 @@ from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED
 from llmops_kernel.train.failures import group
 from llmops_kernel.train.script import ends
-from llmops_kernel.train.script.layout import WorkerNode, layout, needs
+from llmops_kernel.train.script.layout import Needs, WorkerNode, layout, needs
 from llmops_kernel.train.script.patience import Patience
 from llmops_kernel.train.script.tracking import ClusterBoard
 
@@ -42,7 +42,7 @@ class WorkersDriver:
         self._stop_requested = threading.Event()
         self._journal = report.DriverReport(spec, logs=ray_logs(Path.cwd()))
         self._holds = NodeHolds(self._journal.emit)
-        self._queue = QueueWatch(self._journal.emit, most=spec.most_resources)
+        self._queue = QueueWatch(self._journal.emit, run=spec.run_id, most=spec.most_resources)
         self._actors: list[Any] = []
 
     def run(self) -> int:
@@ -76,18 +76,19 @@ class WorkersDriver:
         return failure
 
     def _attempt(self) -> EndEvent:
-        self._actors = self._create()
+        wanted = self._needs()
         self._journal.phase("driver", "end")
         self._journal.phase("workers", "begin", detail=counted(self._num_workers, "worker"))
+        one = {"CPU": wanted.cpus, "GPU": wanted.gpus}
+        asked = {name: amount * self._num_workers for name, amount in one.items()}
+        if not self._queue.begin(asked, stop=self._stop_requested):
+            return _stopped_before()
+        self._actors = self._create(wanted)
         runs = self._start()
-        if runs is None:
-            return EndEvent(state="STOPPED", message="Stopped before the script began.")
-        return self._watch(runs)
+        return _stopped_before() if runs is None else self._watch(runs)
 
-    def _create(self) -> list[Any]:
+    def _needs(self) -> Needs:
         import ray
-
-        from llmops_kernel.train.script.actor import ScriptActor
 
         room = room_of(self._spec)
         wanted = needs(self._config, room=room, free=ray.available_resources())
@@ -95,6 +96,13 @@ class WorkersDriver:
             wanted = needs(self._config, room=room, free=ray.available_resources())
         if wanted.problem:
             raise ClusterError(wanted.problem, remedy=wanted.remedy)
+        return wanted
+
+    def _create(self, wanted: Needs) -> list[Any]:
+        import ray
+
+        from llmops_kernel.train.script.actor import ScriptActor
+
         options: dict[str, Any] = {"num_cpus": wanted.cpus, "num_gpus": wanted.gpus}
         actor = ray.remote(ScriptActor)
         if self._num_workers == 1:
@@ -113,7 +121,6 @@ class WorkersDriver:
         import ray
 
         facts = [actor.facts.remote() for actor in self._actors]
-        self._queue.begin()
         try:
             while len(ray.wait(facts, num_returns=len(facts), timeout=_POLL_S)[0]) < len(facts):
                 if self._stop_requested.is_set():
@@ -185,6 +192,10 @@ class WorkersDriver:
         if stopped:
             return ends.stopped_end(stopped, kept=board.get(KEPT))
         return EndEvent(state="SUCCEEDED")
+
+
+def _stopped_before() -> EndEvent:
+    return EndEvent(state="STOPPED", message="Stopped before the script began.")
 
 
 def lost_worker(error: Exception, *, rank: int) -> FailureEvent:

@@ -30,7 +30,7 @@ class Cluster:
         return ClusterUse(
             own_job="01",
             total={"CPU": 2.0},
-            free={"CPU": 0.0},
+            free={"CPU": 1.0 if self.waits_behind == 1 else 0.0},
             requests=(*others, own) if self.waits_behind else (),
         )
 
@@ -70,8 +70,8 @@ def test_the_wait_is_written_with_each_change_and_closed() -> None:
     waits = [event for event in events if isinstance(event, QueueEvent)]
     phases = [event for event in events if isinstance(event, PhaseEvent)]
     assert [(event.state, event.place, event.length) for event in waits] == [
-        ("begin", 2, 2),
-        ("begin", 1, 1),
+        ("begin", None, None),
+        ("begin", None, None),
         ("end", None, None),
     ]
     assert [(event.name, event.state) for event in phases] == [
