@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ConfigDict
@@ -15,9 +18,10 @@ from llmops_kernel.errors import (
     ClusterUnreachableError,
     SubmissionError,
 )
+from llmops_kernel.hardware.load import busy_words, patience_s
 from llmops_kernel.jobs.upload import PackageBody, broke_off, check_size, too_large_for_way
-from llmops_kernel.providers.dashboard.http import open_http
-from llmops_kernel.providers.protocol import Connection
+from llmops_kernel.providers.dashboard.http import LOOPBACK, open_http
+from llmops_kernel.providers.protocol import Connection, Progress
 
 JOB_TERMINAL = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 MAX_LOG_LINES = 50_000
@@ -26,9 +30,11 @@ RETRY_WAIT_S = 0.2
 LOST_ANSWER_S = 60.0
 """How long `submit` asks whether Ray has the job of a request whose answer was lost."""
 _ASK_EVERY_S = 0.5
-_TIMEOUT = httpx.Timeout(15.0, connect=5.0)
-_SUBMIT_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
-_UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
+_SAY_EVERY_S = 10.0
+_CONNECT_S = 5.0
+_ANSWER_S = 15.0
+_SUBMIT_S = 60.0
+_UPLOAD_S = 300.0
 _NO_SUCH_JOB = "does not exist"  # Ray's own words.
 _list = list  # `JobsClient.list` hides the built-in inside the class.
 
@@ -61,12 +67,17 @@ class Job(BaseModel):
 class JobsClient:
     """Thread-safe. Without an answer in time, each call raises ClusterUnreachableError."""
 
-    def __init__(self, connection: Connection, *, cluster: str = "") -> None:
+    def __init__(
+        self, connection: Connection, *, cluster: str = "", progress: Progress | None = None
+    ) -> None:
+        """`progress` hears every 10 s that a submission is still waited for."""
         self._what = f"the dashboard of cluster {cluster!r}" if cluster else "the Ray dashboard"
         self._connection = connection
         self._url = connection.dashboard_url
         self._way = f", through {connection.route.describe()}," if connection.route else ""
-        self._http = open_http(connection, timeout=_TIMEOUT)
+        self._progress = progress
+        self._is_here = urlsplit(self._url).hostname in LOOPBACK and connection.route is None
+        self._http = open_http(connection, timeout=self._timeout(_ANSWER_S))
 
     def __repr__(self) -> str:
         return f"JobsClient({self._url!r})"
@@ -113,7 +124,10 @@ class JobsClient:
         }
         for last in (False, True):
             try:
-                answer = self._http.post("/api/jobs/", json=body, timeout=_SUBMIT_TIMEOUT)
+                with self._saying(f"Ray has not accepted {submission_id} yet"):
+                    answer = self._http.post(
+                        "/api/jobs/", json=body, timeout=self._timeout(_SUBMIT_S)
+                    )
             except httpx.TransportError as error:
                 if self._has_job(submission_id, after=error):
                     return  # Ray had it before the line went.
@@ -126,7 +140,7 @@ class JobsClient:
     def _has_job(self, submission_id: str, *, after: httpx.TransportError) -> bool:
         """Raises ClusterError when nobody answers."""
         was_sent = not isinstance(after, (httpx.ConnectError, httpx.ConnectTimeout))
-        until_s = time.monotonic() + (LOST_ANSWER_S if was_sent else 0.0)
+        until_s = time.monotonic() + (self._patience_s(LOST_ANSWER_S) if was_sent else 0.0)
         while True:
             try:
                 return self.get(submission_id) is not None
@@ -185,7 +199,10 @@ class JobsClient:
         for last in (False, True):
             try:
                 answer = self._http.put(
-                    url, content=PackageBody(path), headers=headers, timeout=_UPLOAD_TIMEOUT
+                    url,
+                    content=PackageBody(path),
+                    headers=headers,
+                    timeout=self._timeout(_UPLOAD_S),
                 )
                 break
             except httpx.TransportError as error:
@@ -293,11 +310,39 @@ class JobsClient:
             )
 
     def _unreachable(self, error: httpx.TransportError) -> ClusterUnreachableError:
-        reason = str(error) or type(error).__name__
+        busy = busy_words() if self._is_here else ""
+        reason = "; ".join(filter(None, [str(error) or type(error).__name__, busy]))
+        later = "try again when the machine is less busy; " if busy else ""
         return ClusterUnreachableError(
             f"{self._what} at {self._url}{self._way} does not answer ({reason})",
-            remedy="`llmops status` shows the cluster's state; `llmops up` starts it again",
+            remedy=f"{later}`llmops status` shows the cluster's state; `llmops up` starts it again",
         )
+
+    def _patience_s(self, usual_s: float) -> float:
+        """A busy machine's own dashboard is slow; of another machine's load nothing is known."""
+        return patience_s(usual_s) if self._is_here else usual_s
+
+    def _timeout(self, usual_s: float) -> httpx.Timeout:
+        return httpx.Timeout(self._patience_s(usual_s), connect=self._patience_s(_CONNECT_S))
+
+    @contextmanager
+    def _saying(self, what: str) -> Iterator[None]:
+        """Report every 10 s how long something takes already."""
+        ended = threading.Event()
+        began_s = time.monotonic()
+
+        def say() -> None:
+            while self._progress is not None and not ended.wait(_SAY_EVERY_S):
+                busy = busy_words() if self._is_here else ""
+                passed = f"{time.monotonic() - began_s:.0f} s"
+                self._progress(f"{what} ({'; '.join(filter(None, [passed, busy]))})")
+
+        if self._progress is not None:
+            threading.Thread(target=say, daemon=True, name="llmops-waiting").start()
+        try:
+            yield
+        finally:
+            ended.set()
 
 
 def last_line(text: str) -> str:

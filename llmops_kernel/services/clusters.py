@@ -53,14 +53,14 @@ class ClusterAccess:
         return info
 
     @contextmanager
-    def client(self) -> Iterator[JobsClient]:
+    def client(self, *, progress: Progress | None = None) -> Iterator[JobsClient]:
         """Yield a client of Ray's job API.
 
         Raises ClusterDeadError instead of ClusterUnreachableError when the head has died.
         """
         connection = self.provider.connect(self.name)
         try:
-            with JobsClient(connection, cluster=self.name) as client:
+            with JobsClient(connection, cluster=self.name, progress=progress) as client:
                 yield client
         except ClusterUnreachableError as error:
             self._raise_if_dead(error)

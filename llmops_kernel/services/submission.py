@@ -131,7 +131,7 @@ def submit(
     prepare = kind_named(request.kind).prepare
     if prepare and submission.prepares:
         load_attribute(prepare)(request.config, cluster.provider, progress=progress)
-    with cluster.client() as client:
+    with cluster.client(progress=progress) as client:
         record, _ = submit_run(
             store=store,
             cluster=info,

@@ -33,6 +33,10 @@ DRIVER_ENV_VAR = "LLMOPS_WARM_DRIVER"  # The launcher's pid; set in a job's own 
 
 GREETING = b"h"  # The server's first byte.
 
+# Ray's own limit for a worker, from its start until it registers. A raylet waits so long also for
+# one that has died, and starts no other meanwhile.
+REGISTER_ENV_VAR = "RAY_worker_register_timeout_seconds"
+_REGISTER_S = 60.0  # Ray's default.
 _ANSWER_S = 4.0  # A server answers within milliseconds, on a busy machine within seconds.
 _START_S = 40.0  # Waiting for a server that imports is cheaper than importing in parallel.
 _EVENTS_BYTES = 4 * 1024 * 1024
@@ -92,7 +96,10 @@ def _forked(arguments: list[str], is_driver: bool) -> tuple[_socket.socket, _soc
     if not folder:
         raise Cold("this cluster was started without a fork server")
     _check_descriptors()
-    channel = _connect(folder)
+    patience_s = _START_S if is_driver else _patience_s()
+    channel = _connect(folder, patience_s)
+    began = time.monotonic()
+    deadline = began + patience_s
     ours, theirs = _socket.socketpair()
     try:
         request = marshal.dumps(_request(arguments, is_driver))
@@ -101,13 +108,14 @@ def _forked(arguments: list[str], is_driver: bool) -> tuple[_socket.socket, _soc
     descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2, theirs.fileno()))
     channel.settimeout(_ANSWER_S)
     try:
-        _exactly(channel, len(GREETING))
+        _exactly(channel, len(GREETING), deadline)
         rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)]
         channel.sendmsg([len(request).to_bytes(4, "big")], rights)
         channel.sendall(request)
-        kind, value = marshal.loads(_message(channel))
+        kind, value = marshal.loads(_message(channel, deadline))
     except TimeoutError:
-        raise Cold(f"the fork server did not answer within {_ANSWER_S:.0f} s") from None
+        waited_s = max(_ANSWER_S, time.monotonic() - began)
+        raise Cold(f"the fork server did not answer within {waited_s:.0f} s") from None
     except (OSError, EOFError, ValueError) as error:
         raise Cold(
             f"the fork server closed the connection ({type(error).__name__}: {error})"
@@ -145,13 +153,26 @@ def _request(arguments: list[str], is_driver: bool) -> dict[str, Any]:
     }
 
 
-def _connect(folder: str) -> _socket.socket:
+def _patience_s() -> float:
+    """Return for how long a worker waits for a fork server.
+
+    A third of Ray's limit: after that, a plain interpreter still has to come up on a machine that
+    is busy.
+    """
+    try:
+        limit_s = float(os.environ.get(REGISTER_ENV_VAR, _REGISTER_S))
+    except ValueError:
+        limit_s = _REGISTER_S
+    return min(_START_S, limit_s / 3)
+
+
+def _connect(folder: str, patience_s: float) -> _socket.socket:
     """Connect to the server.
 
     Waits if it is starting; starts one, without waiting, if there is none.
     """
     address = os.path.join(folder, "server.sock")
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + patience_s
     while True:
         channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         channel.settimeout(_ANSWER_S)
@@ -163,7 +184,7 @@ def _connect(folder: str) -> _socket.socket:
             state = _state(folder)
             _explain(state, folder, error)
         if time.monotonic() > deadline:
-            raise Cold(f"the fork server was still starting after {_START_S:.0f} s")
+            raise Cold(f"the fork server was still starting after {patience_s:.0f} s")
         time.sleep(0.03)
 
 
@@ -174,8 +195,22 @@ def _explain(state: dict[str, Any] | None, folder: str, error: OSError) -> None:
         raise Cold("the fork server was gone; it is being started again")
     if state["state"] == "failed":
         raise Cold(f"the fork server cannot start: {state['reason']}")
+    passed_s = time.time() - state["since_s"]
+    if state["state"] == "starting" and passed_s > 2 * _START_S:  # Each process would wait.
+        raise Cold(f"the fork server has been starting for {passed_s:.0f} s: the machine is busy")
     if state["state"] == "ready" and time.time() - state["since_s"] > _ANSWER_S:
         raise Cold(f"the fork server's socket does not answer ({error.strerror})")
+
+
+def _waits_for_its_turn(channel: _socket.socket) -> bool:
+    """Return whether the server would go on if a processor were free. A hung one sleeps."""
+    try:
+        peer = channel.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        pid = int.from_bytes(peer[:4], sys.byteorder)
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"R"
+    except (OSError, IndexError):
+        return False
 
 
 def _state(folder: str) -> dict[str, Any] | None:
@@ -236,15 +271,21 @@ def _note(event: dict[str, Any]) -> None:
         return
 
 
-def _message(channel: _socket.socket) -> bytes:
-    head = _exactly(channel, 4)
-    return _exactly(channel, int.from_bytes(head, "big"))
+def _message(channel: _socket.socket, deadline: float) -> bytes:
+    head = _exactly(channel, 4, deadline)
+    return _exactly(channel, int.from_bytes(head, "big"), deadline)
 
 
-def _exactly(channel: _socket.socket, size: int) -> bytes:
+def _exactly(channel: _socket.socket, size: int, deadline: float) -> bytes:
+    """Read so many bytes; wait until the deadline for a server that only waits for a processor."""
     data = b""
     while len(data) < size:
-        part = channel.recv(size - len(data))
+        try:
+            part = channel.recv(size - len(data))
+        except TimeoutError:
+            if time.monotonic() > deadline or not _waits_for_its_turn(channel):
+                raise
+            continue
         if not part:
             raise EOFError("closed")
         data += part

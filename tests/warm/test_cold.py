@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from llmops_kernel.warm import launcher
 from tests.warm.conftest import Node, until
 
 # Forking fails for it, as where a container allows no more processes. The limit does not hold for
@@ -161,3 +165,59 @@ def test_an_interpreter_that_is_not_there(node: Node, tmp_path: Path) -> None:
     done = subprocess.run([script, "-c", "pass"], env=node.env(), capture_output=True, check=False)
     assert done.returncode == 126
     assert b"/nowhere/python: No such file" in done.stderr
+
+
+def as_worker(node: Node, folder: Path, **env: str) -> tuple[str, float]:
+    """How a worker of Ray comes to life, and how long that takes."""
+    folder.mkdir(exist_ok=True)
+    (folder / "setup_worker.py").write_text("import os; print(os.environ['LLMOPS_WARM'])")
+    line = [sys.executable, str(Path(launcher.__file__)), str(folder / "default_worker.py")]
+    began_s = time.monotonic()
+    done = subprocess.run(line, env=node.env(**env), capture_output=True, text=True, timeout=60)
+    return done.stdout.strip(), time.monotonic() - began_s
+
+
+def test_a_worker_waits_for_a_third_of_rays_limit(own_node: Node, tmp_path: Path) -> None:
+    """Ray kills what has not registered: a plain interpreter has to fit into the rest."""
+    own_node.folder.write_state("starting", keeper_pid=os.getpid())
+    limit = {"RAY_worker_register_timeout_seconds": "6"}
+    how, took_s = as_worker(own_node, tmp_path / "ray", **limit)
+    assert how == "cold: the fork server was still starting after 2 s"
+    assert took_s >= 2
+    own_node.folder.state.unlink()
+
+
+def test_nobody_waits_for_a_server_that_takes_minutes(own_node: Node, tmp_path: Path) -> None:
+    own_node.folder.write_state("starting", keeper_pid=os.getpid())
+    state = own_node.folder.read_state() or {}
+    own_node.folder.state.write_bytes(marshal.dumps(state | {"since_s": time.time() - 200}))
+    assert own_node.reported().startswith("cold: the fork server has been starting for 20")
+    own_node.folder.state.unlink()
+
+
+LISTENS = """
+import socket, sys, time
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+print(flush=True)
+while {condition}:
+    time.sleep(60) if {sleeps} else None
+"""
+
+
+@pytest.mark.parametrize(("sleeps", "least_s"), [(True, 4.0), (False, 7.9)])
+def test_a_server_that_waits_for_the_processor_gets_longer_than_one_that_hangs(
+    own_node: Node, tmp_path: Path, sleeps: bool, least_s: float
+) -> None:
+    code = LISTENS.format(condition=True, sleeps=sleeps)
+    line = [sys.executable, "-c", code, str(own_node.folder.socket)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        limit = {"RAY_worker_register_timeout_seconds": "18"}
+        how, took_s = as_worker(own_node, tmp_path / "ray", **limit)
+        server.kill()
+    assert how.startswith("cold: the fork server did not answer within ")
+    assert took_s >= least_s
+    assert sleeps or "within 8" in how

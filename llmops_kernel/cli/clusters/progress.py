@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from llmops_kernel.services.types import ClusterInfo
+
+_COUNTS_S = 3.0
 
 
 def bring_up(template: str, *, wait: bool = True) -> ClusterInfo:
@@ -41,9 +44,21 @@ def progress_on(console: Console, line: Status) -> Callable[[str], None]:
     def report(text: str) -> None:
         nonlocal shown
         if console.is_terminal:
-            line.update(plain(text))
+            line.update(_Counting(text))
         elif text != shown:
             shown = text
             console.print(plain(text), soft_wrap=True)
 
     return report
+
+
+class _Counting:
+    """A line of a terminal that ends with how long it has been shown, once that is seconds."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._began_s = time.monotonic()
+
+    def __rich__(self) -> str:
+        passed_s = time.monotonic() - self._began_s
+        return plain(self._text) + (f" +{passed_s:.0f} s" if passed_s >= _COUNTS_S else "")

@@ -73,6 +73,18 @@ class Dashboard:
     def __exit__(self, *exc: object) -> None:
         self._http.close()
 
+    def is_healthy(self) -> bool:
+        """Return whether the agent of a node, if this is its address, and its raylet answer."""
+        import httpx
+
+        try:
+            answer = self._http.get("/api/local_raylet_healthz")
+        except httpx.HTTPError as error:
+            self.trouble = str(error) or type(error).__name__
+            return False
+        self.trouble = "" if answer.is_success else f"HTTP {answer.status_code}"
+        return answer.is_success
+
     def session_name(self) -> str | None:
         """Return the session of the Ray that accepts our token there."""
         answer = self._get("/api/version")

@@ -29,7 +29,7 @@ from llmops_kernel.store import paths
 from llmops_kernel.store.files import is_own_folder
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.for_jobs import keep_environment
-from llmops_kernel.warm.launcher import DIR_ENV_VAR
+from llmops_kernel.warm.launcher import DIR_ENV_VAR, REGISTER_ENV_VAR
 from llmops_kernel.warm.start_hook import PRELOAD_ENV_VAR
 
 # Training data and weights go through files and process groups, not through Ray's object
@@ -37,6 +37,24 @@ from llmops_kernel.warm.start_hook import PRELOAD_ENV_VAR
 _MAX_STORE_BYTES = 512 * 1024**2
 _MIN_STORE_BYTES = 75 * 1024**2  # Ray refuses less.
 _NEEDED_DISK_BYTES = 500 * 1024**2
+# Below the ports that the kernel gives to connections.
+_AGENT_PORTS = range(20_000, 32_000)
+
+_RAY_LIMITS = {
+    # Names and defaults as in Ray 2.60. They end what hangs, and on a busy machine what is slow:
+    # a part of a head that needs longer ends the whole head, a worker that needs longer is killed
+    # and started again, for ever.
+    REGISTER_ENV_VAR: "240",  # 60
+    "RAY_agent_register_timeout_ms": "600000",  # 30000
+    "RAY_raylet_start_wait_time_s": "300",  # 10
+    "RAY_gcs_server_port_wait_time_s": "300",  # 30
+    "RAY_gcs_rpc_server_connect_timeout_s": "60",  # 5
+    "RAY_py_gcs_connect_timeout_s": "180",  # 30
+    "RAY_gcs_server_request_timeout_seconds": "180",  # 60
+    "RAY_health_check_timeout_ms": "60000",  # 10000
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",  # 60
+    "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "600",  # 30
+}
 
 HEAD_MODULE = "llmops_kernel.providers.local.start_hook"
 
@@ -147,12 +165,30 @@ def small_shm(template: ClusterTemplate) -> str:
     )
 
 
-def command(record: HeadRecord, template: ClusterTemplate) -> list[str]:
+def agent_ports() -> tuple[int, int, int, int]:
+    """Return four free ports for Ray's agents.
+
+    With ports of its own choice an agent must tell the raylet within 15 s which they are, or the
+    raylet ends; on a busy machine it needs longer to start.
+    """
+    found: list[int] = []
+    while len(found) < 4:
+        port = _AGENT_PORTS.start + secrets.randbelow(len(_AGENT_PORTS))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found += [] if port in found else [port]
+    return found[0], found[1], found[2], found[3]
+
+
+def command(
+    record: HeadRecord, template: ClusterTemplate, *, ports: tuple[int, int, int, int] | None = None
+) -> list[str]:
+    """Return the command line. `ports` are of Ray's agents; None: they choose them themselves."""
     line = [
         *(sys.executable, "-m", HEAD_MODULE, "start", "--head", "--block"),
         "--node-ip-address=127.0.0.1",
         # 0 lets each server bind a port that is free: no race, no clash with another Ray.
-        *("--port=0", "--dashboard-agent-listen-port=0"),
+        *("--port=0", f"--dashboard-agent-listen-port={ports[0] if ports else 0}"),
         *("--min-worker-port=0", "--max-worker-port=0"),
         *("--dashboard-host=127.0.0.1", f"--dashboard-port={record.dashboard_port}"),
         "--include-dashboard=true",  # The Jobs API lives in it.
@@ -160,6 +196,9 @@ def command(record: HeadRecord, template: ClusterTemplate) -> list[str]:
         f"--object-store-memory={object_store_bytes(template)}",
         *("--disable-usage-stats", "--log-color=false", "--log-style=record"),
     ]
+    if ports is not None:
+        names = ("dashboard-agent-grpc-port", "runtime-env-agent-port", "metrics-export-port")
+        line += [f"--{name}={port}" for name, port in zip(names, ports[1:], strict=True)]
     if template.num_cpus is not None:
         line.append(f"--num-cpus={template.num_cpus}")
     if template.num_gpus is not None:
@@ -186,6 +225,7 @@ def environment(
     env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(paths.cache() / "torch_inductor"))
     # All of a run is on this machine, whatever network card the user's shell names for others.
     env |= loopback.settings() | {"VLLM_HOST_IP": loopback.ADDRESS}
+    env = _RAY_LIMITS | env
     env |= template.env
     # Sockets of Ray's dashboard and temporary files of runs go with the cluster, also those of
     # killed processes. A folder of the user's own stays: data may have been put there for a run.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,11 @@ _COMPONENTS = ("gcs_server", "raylet", "dashboard", "dashboard_agent", "monitor"
 _LINES_PER_FILE = 4
 _READ_BYTES = 64 * 1024
 _KEEP_BYTES = 32 * 1024**2
+_UNREGISTERED = re.compile(
+    r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d).*have not registered within the timeout", re.MULTILINE
+)
+_RECENT_S = 600.0
+_MANY = 2
 _EXIT = re.compile(r"^\s*(\w+) \[exit code=(.+)\]\s*$", re.MULTILINE)
 
 
@@ -33,6 +39,36 @@ def exited_part(record: HeadRecord, folder: ClusterFolder) -> str:
     text = _end_of(_logs_folder(record, folder) / "ray_process_exit.log")
     exits = [f"{part} ended with exit code {code}" for part, code in _EXIT.findall(text)]
     return ", ".join(dict.fromkeys(exits))
+
+
+def unregistered(record: HeadRecord, *, now_s: float | None = None) -> str:
+    """Return that worker processes of Ray do not come up, which runs wait for; empty if they do.
+
+    The raylet tries again for ever, so several of them within minutes and none that has come up.
+    """
+    log = record.session / "logs" / "raylet.out"
+    with suppress(OSError):
+        now_s = time.time() if now_s is None else now_s
+        if now_s - log.stat().st_mtime > _RECENT_S:
+            return ""
+        found = [_unix_s(match) for match in _UNREGISTERED.findall(_end_of(log))]
+        recent = [at_s for at_s in found if now_s - at_s < _RECENT_S]
+        if len(recent) >= _MANY and not _registered_since(record, recent[-1]):
+            return (
+                f"Ray's worker processes do not come up: {len(recent)} did not register in time"
+                f" within the last {_RECENT_S / 60:.0f} minutes, see {log}"
+            )
+    return ""
+
+
+def _registered_since(record: HeadRecord, since_s: float) -> bool:
+    """Return whether a worker came up: it writes a log of its own then."""
+    logs = record.session / "logs"
+    return any(path.stat().st_mtime > since_s for path in logs.glob("python-core-worker-*.log"))
+
+
+def _unix_s(stamp: str) -> float:
+    return time.mktime(time.strptime(stamp, "%Y-%m-%d %H:%M:%S"))
 
 
 def last_error(folder: ClusterFolder) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import psutil
 
@@ -16,6 +17,8 @@ MARK_ENV_VAR = "LLMOPS_CLUSTER_DIR"
 # psutil derives start times from the boot time, which moves when the clock is set.
 _CREATED_TOLERANCE_S = 2.0
 _FOLLOW_S = 1.5
+_OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Ray sets it for the entrypoint of a submitted job."""
 
 
 def head_process(record: HeadRecord) -> psutil.Process | None:
@@ -49,6 +52,16 @@ def cluster_processes(record: HeadRecord) -> list[psutil.Process]:
         for process in psutil.process_iter()
         if process.pid != os.getpid() and _is_ours(process, record, family, head is not None)
     ]
+
+
+def job_processes(record: HeadRecord) -> list[psutil.Process]:
+    """Return the processes of jobs, drivers and what they started; not Ray's own workers."""
+    found = []
+    for process in cluster_processes(record):
+        with suppress(psutil.Error):
+            if process.environ().get(_OF_A_JOB):
+                found.append(process)
+    return found
 
 
 def stop_processes(record: HeadRecord, *, grace_s: float) -> list[psutil.Process]:

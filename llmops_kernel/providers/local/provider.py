@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from llmops_kernel.config.models.cluster import AnyTemplate, ClusterTemplate
 from llmops_kernel.errors import (
@@ -20,6 +21,7 @@ from llmops_kernel.errors import (
     ClusterUnreachableError,
     ConfigError,
 )
+from llmops_kernel.hardware.load import is_loaded, patience_s
 from llmops_kernel.providers.capabilities import require_possible
 from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.local import launch, start
@@ -33,7 +35,11 @@ from llmops_kernel.providers.local.definition import (
     recordable,
 )
 from llmops_kernel.providers.local.logs import exited_part, job_logs
-from llmops_kernel.providers.local.processes import cluster_processes, head_process
+from llmops_kernel.providers.local.processes import (
+    cluster_processes,
+    head_process,
+    job_processes,
+)
 from llmops_kernel.providers.local.record import (
     ClusterFolder,
     HeadRecord,
@@ -54,6 +60,8 @@ from llmops_kernel.providers.protocol import (
 from llmops_kernel.store import paths
 
 _ANSWER_TIMEOUT_S = 60.0
+_SAY_EVERY_S = 10.0
+_NAMED = 5
 
 
 class LocalProvider(ClusterProvider):
@@ -62,9 +70,16 @@ class LocalProvider(ClusterProvider):
     name = "local"
     shares_disk = True
 
-    def __init__(self, home: Path | None = None, *, start_timeout_s: float = 180.0) -> None:
+    def __init__(
+        self,
+        home: Path | None = None,
+        *,
+        start_timeout_s: float = 180.0,
+        answer_timeout_s: float = _ANSWER_TIMEOUT_S,
+    ) -> None:
+        """The limits are of a machine that is not busy; on a busy one they grow with its load."""
         self._home = (home or paths.home()).absolute()
-        self._start_timeout_s = start_timeout_s
+        self._start_timeout_s, self._answer_timeout_s = start_timeout_s, answer_timeout_s
 
     def up(
         self,
@@ -90,7 +105,7 @@ class LocalProvider(ClusterProvider):
         folder.create()
         if not self._is_ready(folder):
             with folder.lock(
-                timeout_s=self._start_timeout_s + _ANSWER_TIMEOUT_S,
+                timeout_s=patience_s(self._start_timeout_s + self._answer_timeout_s),
                 waiting=lambda: report("Another process is starting or stopping it; waiting"),
             ):
                 if not self._attach(folder, report=report):
@@ -227,17 +242,21 @@ class LocalProvider(ClusterProvider):
     def wait(
         self, name: str, *, timeout_s: float | None = None, progress: Progress | None = None
     ) -> ClusterInfo:
-        """Wait for a start in another process; one by `up` has already been waited for.
+        """Wait for a start in another process, or for a head that is too busy to answer.
 
         Raises ClusterNotFoundError, ClusterDeadError, ClusterStartError.
         """
-        deadline_s = time.monotonic() + (timeout_s or self._start_timeout_s)
+        began_s = said_s = time.monotonic()
         while (info := self.get(name)).state is ClusterState.STARTING:
-            if time.monotonic() > deadline_s:
+            passed_s = time.monotonic() - began_s
+            if passed_s > (timeout_s or patience_s(self._start_timeout_s)):
                 raise ClusterStartError(
-                    f"Cluster {name!r} is still starting ({info.message})",
-                    remedy=f"`llmops status {name}` shows its state",
+                    f"Cluster {name!r} was not ready within {passed_s:.0f} s: {info.message}",
+                    remedy=info.remedy or f"`llmops status {name}` shows its state",
                 )
+            if progress is not None and time.monotonic() - said_s > _SAY_EVERY_S:
+                said_s = time.monotonic()
+                progress(f"Cluster {name} is not ready yet ({passed_s:.0f} s): {info.message}")
             time.sleep(0.2)
         if not info.is_ready:
             raise ClusterDeadError(
@@ -279,7 +298,7 @@ class LocalProvider(ClusterProvider):
 
     def _is_ready(self, folder: ClusterFolder) -> bool:
         record = folder.read()
-        return record is not None and look(record, folder, patience_s=1.0).num_nodes is not None
+        return record is not None and look(record, folder, wait_s=1.0).is_ready
 
     def _attach(self, folder: ClusterFolder, *, report: Progress) -> bool:
         """Wait for a head that lives; False when there is none.
@@ -291,21 +310,42 @@ class LocalProvider(ClusterProvider):
             return False
         report(f"A head is running (pid {record.pid}); waiting until it answers")
         is_up = record.ray_address is not None
-        timeout_s = _ANSWER_TIMEOUT_S if is_up else self._start_timeout_s
+        timeout_s = self._answer_timeout_s if is_up else self._start_timeout_s
         try:
             start.wait_until_ready(
-                record, folder, connection=_connection(record, folder), timeout_s=timeout_s
+                record,
+                folder,
+                connection=_connection(record, folder),
+                timeout_s=timeout_s,
+                report=report,
             )
         except start.StartCutShort:
             if head_process(record) is None:
                 return False
-            raise ClusterUnreachableError(
-                f"The head of cluster {record.name!r} is running (pid {record.pid}), but its"
-                f" dashboard"
-                f" {record.dashboard_url} has not answered for {timeout_s:.0f} s",
-                remedy=f"`llmops suspend {record.name}`, then `llmops resume {record.name}`",
-            ) from None
+            return self._restarts(record, folder, report=report)
         return True
+
+    def _restarts(
+        self, record: HeadRecord, folder: ClusterFolder, *, report: Progress
+    ) -> Literal[False]:
+        """End a head that takes no work, so that another is started: only where no job is in it.
+
+        Raises ClusterUnreachableError where one is.
+        """
+        lacks = look(record, folder).message
+        if jobs := job_processes(record):
+            pids = ", ".join(str(process.pid) for process in jobs[:_NAMED])
+            raise ClusterUnreachableError(
+                f"The head of cluster {record.name!r} is running (pid {record.pid}), but takes no"
+                f" submissions: {lacks}. It is not started again, because jobs are running in it"
+                f" (processes {pids}{', ...' if len(jobs) > _NAMED else ''})",
+                remedy=f"wait for them; or `llmops suspend {record.name}`, which ends them, then"
+                f" `llmops resume {record.name}`",
+            )
+        report(f"The head takes no submissions ({lacks}) and no job is in it: starting it again")
+        clear(record, folder)
+        folder.write(record.model_copy(update={"stopped_s": time.time()}))
+        return False
 
     def _clean_up_dead(self, folder: ClusterFolder, *, report: Progress) -> None:
         record = folder.read()
@@ -321,14 +361,15 @@ class LocalProvider(ClusterProvider):
         template = wanted.template
         for last_try in (False, True):
             record = self._new_record(wanted)
+            # Of their own choice is safer on a quiet machine: nobody can take them in between.
+            ports = launch.agent_ports() if last_try or is_loaded() else None
             try:
-                self._start_once(record, template, folder=folder, report=report)
+                self._start_once(record, template, folder=folder, report=report, ports=ports)
                 return
             except start.StartCutShort as error:
-                # The chosen port was taken in between, or Ray's own 30 s for its raylet were
-                # too short on a busy machine.
+                # A chosen port was taken in between, or a fixed limit of Ray's was too short.
                 if last_try or not error.worth_another_try or template.dashboard_port:
-                    raise error.as_start_error() from None
+                    raise error.as_start_error(folder) from None
                 report(f"{error.reason}; trying once more")
 
     def _start_once(
@@ -338,6 +379,7 @@ class LocalProvider(ClusterProvider):
         *,
         folder: ClusterFolder,
         report: Progress,
+        ports: tuple[int, int, int, int] | None,
     ) -> None:
         """Leaves nothing behind when it fails or is interrupted."""
         try:
@@ -349,7 +391,7 @@ class LocalProvider(ClusterProvider):
             env = launch.environment(
                 os.environ, record=record, folder=folder, template=template, home=self._home
             )
-            line = launch.command(record, template)
+            line = launch.command(record, template, ports=ports)
             record = launch.spawn(line, env, record=record, folder=folder)
             start.wait_for_start(
                 record,

@@ -149,6 +149,11 @@ class ClusterFolder:
         return self.root / "head.log"
 
     @property
+    def failed_start(self) -> Path:
+        """The file with the last lines of Ray's logs when a start failed."""
+        return self.root / "failed-start.log"
+
+    @property
     def kept_logs(self) -> Path:
         """Ray's logs of the last head that is gone."""
         return self.root / "logs"

@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from llmops_kernel.errors import ClusterStartError
+from llmops_kernel.hardware.load import busy_words, patience_s
 from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.local.launch import how_it_ended
 from llmops_kernel.providers.local.logs import last_error, log_tail
 from llmops_kernel.providers.local.processes import head_process
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
+from llmops_kernel.providers.local.status import unready
 from llmops_kernel.providers.protocol import Connection, Progress
 from llmops_kernel.store.package import carried
 
-_PASSING = re.compile(r"bind|address already in use|timed out during startup|timed out", re.I)
+_PASSING = re.compile(r"bind|address already in use|timed out|the raylet ended", re.I)
 _POLL_S = 0.1
+_SAY_EVERY_S = 10.0
 
 
 class StartCutShort(Exception):
     """The head ended, or was not ready in time."""
 
-    def __init__(self, reason: str, *, error: str = "", log: str = "") -> None:
+    def __init__(self, reason: str, *, error: str = "", log: str = "", phase: str = "") -> None:
+        busy = busy_words()
         super().__init__(reason)
-        self.reason = reason
+        self.reason = f"{reason}{f' ({phase})' if phase else ''}{f'; {busy}' if busy else ''}"
         self._error = error
         self._log = log
+        self._is_slow = bool(busy)
 
     @property
     def worth_another_try(self) -> bool:
-        return bool(_PASSING.search(self._error))
+        return self._is_slow or bool(_PASSING.search(self._error))
 
-    def as_start_error(self) -> ClusterStartError:
+    def as_start_error(self, folder: ClusterFolder) -> ClusterStartError:
+        """Return the error in one sentence; what the parts of the head wrote last is in a file."""
         said = f". Its last error: {self._error}" if self._error else ""
-        log = f"\n{self._log}" if self._log else ""
+        with suppress(OSError):
+            folder.failed_start.write_text(self._log)
+        again = "try again when the machine is less busy; " if self._is_slow else ""
         return ClusterStartError(
-            f"{self.reason}{said}{log}",
-            remedy="see the lines above; `llmops doctor` checks ports, disk and versions",
+            f"{self.reason}{said}",
+            remedy=f"{again}{folder.failed_start} has the last lines of Ray's logs, and"
+            f" {folder.kept_logs} all of them; `llmops doctor` checks ports, disk and versions",
         )
 
 
@@ -68,51 +78,67 @@ def wait_until_ready(
 ) -> None:
     """Wait until the head has started and its dashboard answers to our token.
 
-    Raises StartCutShort.
+    On a busy machine it waits longer than `timeout_s`, by its load. Raises StartCutShort.
     """
     began = time.monotonic()
     steps = _Steps(record, report=report)
     with Dashboard(connection) as dashboard:
         while True:
             if head_process(record) is None:
-                raise _ended_early(record, folder)
+                raise _ended_early(record, folder, phase=steps.now)
             # Asked only at the end: an answer costs the starting dashboard 50 ms.
             is_up = record.ray_address is not None
             steps.look(is_up=is_up)
-            if is_up and dashboard.session_name() == record.session_name is not None:
+            answers = is_up and dashboard.session_name() == record.session_name is not None
+            if answers and not unready(record, jobs_answer=dashboard.jobs() is not None):
                 return
-            if time.monotonic() - began > timeout_s:
-                reason = f"The head was not ready within {timeout_s:.0f} s"
-                raise _cut_short(reason, record, folder)
+            passed_s = time.monotonic() - began
+            if passed_s > patience_s(timeout_s):
+                reason = f"The head was not ready within {passed_s:.0f} s"
+                raise _cut_short(reason, record, folder, phase=steps.now)
             time.sleep(_POLL_S)
 
 
 class _Steps:
-    """Reports each part of the head once, when it appears, with the time it took."""
+    """Reports each part of the head once, when it appears, and every 10 s how long it takes."""
 
     def __init__(self, record: HeadRecord, *, report: Progress | None) -> None:
         self._record = record
         self._report = report
-        self._began = time.monotonic()
+        self._began = self._said = time.monotonic()
         self._reported: set[str] = set()
+        self.now = "Ray is starting"
 
     def look(self, *, is_up: bool) -> None:
         logs = self._record.session / "logs"
         self._once("GCS is starting", (logs / "gcs_server.out").exists())
         self._once("dashboard and node are starting", (logs / "raylet.out").exists())
-        self._once("both are up", is_up)
+        self._once("both are up, the Jobs API is starting", is_up)
+        if time.monotonic() - self._said > _SAY_EVERY_S:
+            self._say(self.now, busy_words())
 
     def _once(self, step: str, happened: bool) -> None:
-        if happened and step not in self._reported and self._report is not None:
+        if happened and step not in self._reported:
             self._reported.add(step)
-            self._report(f"{step} ({time.monotonic() - self._began:.1f} s)")
+            self.now = step
+            self._say(step)
+
+    def _say(self, step: str, more: str = "") -> None:
+        self._said = time.monotonic()
+        if self._report is not None:
+            passed = f"{self._said - self._began:.1f} s"
+            self._report(f"{step} ({'; '.join(filter(None, [passed, more]))})")
 
 
-def _ended_early(record: HeadRecord, folder: ClusterFolder) -> StartCutShort:
+def _ended_early(record: HeadRecord, folder: ClusterFolder, *, phase: str) -> StartCutShort:
     how = how_it_ended(record.pid) if record.pid is not None else ""
     reason = f"The head ended {how}".rstrip() + " while it was starting"
-    return _cut_short(reason, record, folder)
+    return _cut_short(reason, record, folder, phase=phase)
 
 
-def _cut_short(reason: str, record: HeadRecord, folder: ClusterFolder) -> StartCutShort:
-    return StartCutShort(reason, error=last_error(folder), log=log_tail(record, folder))
+def _cut_short(
+    reason: str, record: HeadRecord, folder: ClusterFolder, *, phase: str
+) -> StartCutShort:
+    return StartCutShort(
+        reason, error=last_error(folder), log=log_tail(record, folder), phase=phase
+    )

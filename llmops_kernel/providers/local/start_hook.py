@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import runpy
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -20,6 +21,7 @@ from llmops_kernel.warm import start_hook as warm
 _NICENESS = 15  # Of Ray's own workers too, so a busy node leaves the monitors a share.
 
 _AUTOSCALER_S = 5  # After the log monitor.
+_ASK_S = 0.1
 
 # Ray 2.60 sets it when it is imported, so workers have it; a fork server without it refuses them.
 SET_BY_RAY = {"RAY_CLIENT_MODE": "0"}
@@ -37,11 +39,13 @@ def configure(params: Any, head: bool) -> None:
 
     The command line has no switch for it. `params` is ray._private.parameter.RayParams.
     """
+    from ray._private import services
     from ray._private.node import Node
 
     assert head
     params.ray_client_server_port = None
     overlap(Node)
+    wait_for_raylet(Node, services)
     warm.use_launcher(params)  # `main` has started the keeper.
     # What the cluster runs may start a Ray of its own, which is none of our business.
     os.environ.pop("RAY_START_HOOK", None)
@@ -74,6 +78,39 @@ def overlap(node_type: Any) -> None:
 
     node_type.start_api_server, node_type.start_ray_processes = begin_dashboard, start_beside
     _put_off_monitors(node_type)
+
+
+class RayletEnded(Exception):
+    """The raylet ended while it was starting; its log says why."""
+
+
+def wait_for_raylet(node_type: Any, services: Any) -> None:
+    """Let `ray start` wait for its raylet for as long as that lives.
+
+    Ray 2.60 gives up after a fixed 30 s (`Node.__init__`), which is too short on a busy machine;
+    and asks again without a pause until then when the raylet has ended. `services` is the module
+    ray._private.services.
+    """
+    start_rest, ask = node_type.start_ray_processes, services.get_node
+
+    def start(node: Any) -> None:
+        start_rest(node)
+        services.get_node = partial(_ask_until_it_ends, ask, node)
+
+    node_type.start_ray_processes = start
+
+
+def _ask_until_it_ends(ask: Callable[..., Any], node: Any, *which: Any) -> Any:
+    while True:
+        try:
+            return ask(*which)
+        except RuntimeError:  # It is not in the GCS's list yet.
+            codes = [one.process.poll() for one in node.all_processes.get("raylet", [])]
+            if codes and None not in codes:
+                raise RayletEnded(
+                    f"the raylet ended with exit code {codes[0]} while it was starting"
+                ) from None
+        time.sleep(_ASK_S)
 
 
 def _put_off_monitors(node_type: Any) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import asdict
 
+from llmops_kernel.hardware import loopback
+from llmops_kernel.hardware.load import busy_words, patience_s
 from llmops_kernel.providers.dashboard.rest import Dashboard, Usage
 from llmops_kernel.providers.local.actions import possible_actions
 from llmops_kernel.providers.local.compilation import compilation_state
-from llmops_kernel.providers.local.logs import exited_part, log_tail
+from llmops_kernel.providers.local.logs import exited_part, log_tail, unregistered
 from llmops_kernel.providers.local.processes import head_process
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.providers.local.warm_status import WarmStatus, warm_status
@@ -16,14 +19,16 @@ from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connecti
 
 PROVIDER = "local"
 _PATIENCE_S = 5.0
+_LONGEST_FACTOR = 4.0  # Of a machine that is very busy; who asks is waiting for the answer.
 # Whoever was stopping it may have been killed: after this long it is what its processes are.
 _STOP_S = 60.0
 
 
-def look(
-    record: HeadRecord, folder: ClusterFolder, *, patience_s: float = _PATIENCE_S
-) -> ClusterInfo:
-    """Processes first, then the dashboard, which gets `patience_s` to answer."""
+def look(record: HeadRecord, folder: ClusterFolder, *, wait_s: float = _PATIENCE_S) -> ClusterInfo:
+    """Processes first, then what a submission needs, which gets `wait_s` to answer.
+
+    On a busy machine it gets up to four times as long.
+    """
     if record.stopped_s is not None:
         return _info(record, ClusterState.STOPPED, remedy=f"llmops resume {record.name}")
     if record.stopping_s is not None and time.time() - record.stopping_s < _STOP_S:
@@ -35,7 +40,7 @@ def look(
         return _dead(record, folder)
     if record.ray_address is None:
         return _info(record, ClusterState.STARTING, message=f"pid {record.pid}")
-    return _ask(record, folder, patience_s=patience_s)
+    return _ask(record, folder, patience_s=patience_s(wait_s, most=_LONGEST_FACTOR))
 
 
 def _ask(record: HeadRecord, folder: ClusterFolder, *, patience_s: float) -> ClusterInfo:
@@ -45,14 +50,43 @@ def _ask(record: HeadRecord, folder: ClusterFolder, *, patience_s: float) -> Clu
         while True:
             ours = dashboard.session_name() == record.session_name
             usage = dashboard.usage(ready_s=record.ready_s) if ours else Usage()
-            if usage.num_nodes:
+            lacks = _lacks(record, usage, answers=ours)
+            if not lacks:
                 return _ready(record, usage)
             # A part that died takes the head with it, about a second later.
             if head_process(record) is None:
                 return _dead(record, folder)
             if time.monotonic() > deadline:
-                return _silent(record, answers=ours, patience_s=patience_s)
+                return _silent(record, usage, lacks=lacks, patience_s=patience_s)
             time.sleep(0.2)
+
+
+def _lacks(record: HeadRecord, usage: Usage, *, answers: bool) -> str:
+    if not answers:
+        return f"the dashboard {record.dashboard_url} does not answer"
+    if not usage.num_nodes:
+        return "Ray's node list does not answer"
+    return unready(record, jobs_answer=usage.jobs_total is not None)
+
+
+def unready(record: HeadRecord, *, jobs_answer: bool) -> str:
+    """Return what a submission needs and does not have; empty if it has all of it."""
+    if not jobs_answer:
+        return f"Ray's Jobs API at {record.dashboard_url} does not answer"
+    return _agent_trouble(record) or unregistered(record)
+
+
+def _agent_trouble(record: HeadRecord) -> str:
+    """Return why the agent on the head's node, which starts drivers, cannot; empty if it can."""
+    name = "the agent that starts drivers"
+    files = list(record.session.glob("dashboard_agent_listen_port_*"))
+    if not files:
+        return f"{name} is not up yet"
+    with suppress(OSError, ValueError):
+        url = f"http://{loopback.ADDRESS}:{int(files[0].read_text())}"
+        with Dashboard(Connection(dashboard_url=url)) as agent:
+            return "" if agent.is_healthy() else f"{name} does not answer ({agent.trouble})"
+    return f"{name} has no port"
 
 
 def _ready(record: HeadRecord, usage: Usage) -> ClusterInfo:
@@ -66,15 +100,17 @@ def _ready(record: HeadRecord, usage: Usage) -> ClusterInfo:
     return _info(record, ClusterState.READY, message=message, remedy=remedy, usage=usage)
 
 
-def _silent(record: HeadRecord, *, answers: bool, patience_s: float) -> ClusterInfo:
-    """Report a head that is alive but silent: work may continue in it, so it is not dead."""
-    what = "Ray's node list is" if answers else f"the dashboard {record.dashboard_url} is"
+def _silent(record: HeadRecord, usage: Usage, *, lacks: str, patience_s: float) -> ClusterInfo:
+    """Report a head that is alive but takes no work: some may continue in it, so it is not dead."""
+    busy = busy_words()
+    message = f"{lacks} (asked for {patience_s:.0f} s); the head is running (pid {record.pid})"
     return _info(
         record,
-        ClusterState.READY,
-        message=f"{what} not answering for {patience_s:.0f} s; the head is running (pid"
-        f" {record.pid})",
-        remedy=f"wait if the machine is busy; else `llmops down {record.name}` and `up`",
+        ClusterState.STARTING,
+        message="; ".join(filter(None, [message, busy])),
+        remedy="wait until the machine is less busy" * bool(busy)
+        or f"`llmops up {record.name}` waits for it, and starts it again where no run is in it",
+        usage=usage,
     )
 
 

@@ -164,3 +164,39 @@ def test_a_head_is_ray_start() -> None:
     assert done.returncode == 2
     assert "start" in done.stderr.splitlines()[0]
     assert "--no-such-option" in done.stderr
+
+
+def raylet(*codes: int | None) -> Any:
+    """A node whose raylet was asked for its end so many times."""
+    left = iter(codes)
+    process = SimpleNamespace(poll=lambda: next(left))
+    return SimpleNamespace(all_processes={"raylet": [SimpleNamespace(process=process)]})
+
+
+def asked(answers: list[Any], node: Any) -> Any:
+    """What `ray start` gets when it asks for its node."""
+
+    def get_node(address: str, node_id: str) -> Any:
+        answer = answers.pop(0)
+        if answer is None:
+            raise RuntimeError("no such node yet")
+        return (address, node_id, answer)
+
+    class Node:
+        def start_ray_processes(self) -> None:
+            self.all_processes = node.all_processes
+
+    services = SimpleNamespace(get_node=get_node)
+    start_hook.wait_for_raylet(Node, services)
+    Node().start_ray_processes()
+    return services.get_node("gcs", "id")
+
+
+def test_a_slow_raylet_is_waited_for() -> None:
+    """Ray's own 30 s are fixed."""
+    assert asked([None, None, "up"], raylet(None, None)) == ("gcs", "id", "up")
+
+
+def test_a_raylet_that_has_ended_is_not() -> None:
+    with pytest.raises(start_hook.RayletEnded, match="ended with exit code 1 while"):
+        asked([None, None, None], raylet(None, 1))
