@@ -63,7 +63,7 @@ function Attempts({ detail, trans, openJob }: IProps): JSX.Element {
     ''
   ];
   return (
-    <table className="llmops-lab-table llmops-changes">
+    <table className="llmops-lab-table llmops-attempts">
       <thead>
         <tr>
           {heads.map((head, index) => (
@@ -74,11 +74,16 @@ function Attempts({ detail, trans, openJob }: IProps): JSX.Element {
         </tr>
       </thead>
       <tbody>
-        {detail.attempts.map(attempt => (
+        {detail.attempts.map((attempt, index) => (
           <tr key={attempt.number}>
             <th scope="row">{attempt.number}</th>
             <td title={attempt.message}>
-              {attempt.state ? <StateBadge state={attempt.state} /> : DASH}
+              <AttemptState
+                attempt={attempt}
+                now={
+                  index === detail.attempts.length - 1 ? detail.row.state : ''
+                }
+              />
             </td>
             <td>{attempt.cluster}</td>
             <td title={new Date(1000 * attempt.submitted_s).toLocaleString()}>
@@ -86,7 +91,7 @@ function Attempts({ detail, trans, openJob }: IProps): JSX.Element {
             </td>
             <td>
               {attempt.ended_s === null
-                ? DASH
+                ? trans.__('%1 so far', age(attempt.submitted_s))
                 : duration(attempt.ended_s - attempt.submitted_s)}
             </td>
             <td>{bytes(attempt.log_bytes)}</td>
@@ -107,6 +112,15 @@ function Attempts({ detail, trans, openJob }: IProps): JSX.Element {
   );
 }
 
+/** Of the newest attempt, as long as it has no end of its own, what the run is doing. */
+function AttemptState(props: {
+  attempt: RunAttempt;
+  now: string;
+}): JSX.Element {
+  const state = props.attempt.state || props.now;
+  return state ? <StateBadge state={state} /> : <>{DASH}</>;
+}
+
 function Paths(props: IProps & { items: readonly RunOutput[] }): JSX.Element {
   const { items, trans, showPath } = props;
   return (
@@ -115,7 +129,7 @@ function Paths(props: IProps & { items: readonly RunOutput[] }): JSX.Element {
         <li key={path}>
           <span>{what}</span>
           <Ellipsed text={path} className="llmops-runpanel-path" />
-          <span>{bytes(size_bytes)}</span>
+          <span>{size_bytes === null ? '' : bytes(size_bytes)}</span>
           <IconButton
             icon={copyIcon}
             label={trans.__('Copy the path')}

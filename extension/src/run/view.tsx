@@ -137,6 +137,7 @@ function Tabs(props: {
           role="tab"
           aria-selected={name === tab}
           aria-controls={`llmops-${id}-${name}`}
+          data-label={labels[name]}
           tabIndex={name === tab ? 0 : -1}
           onClick={() => choose(name)}
         >

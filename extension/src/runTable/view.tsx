@@ -129,7 +129,10 @@ function Counts(props: {
   if (!answer) {
     return null;
   }
-  const shown = trans.__('%1 of %2 runs', answer.matched, answer.total);
+  // Of a filter that cannot be read nothing is known but what matched before.
+  const shown = model.trouble
+    ? trans.__('not filtered: %1 of %2 runs', answer.matched, answer.total)
+    : trans.__('%1 of %2 runs', answer.matched, answer.total);
   return (
     <span className="llmops-runtable-counts" role="status">
       {answer.reading ? trans.__('%1, reading more…', shown) : shown}

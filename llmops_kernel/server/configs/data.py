@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from llmops_kernel.server.base import LLMOpsHandler, protected
-from llmops_kernel.server.configs.looking import TIMEOUT_S, LookHandler
+from llmops_kernel.server.configs.looking import LookHandler
 from llmops_kernel.server.wire.configs import ConfigTarget
 from llmops_kernel.server.wire.data import (
     ConfigData,
@@ -42,9 +42,7 @@ class DataHandler(_PreviewHandler):
         job = await self.job(body)
         job = job.model_copy(update={"max_rows": body.rows, "side": body.side})
         start = self.manager.spare.take
-        found = await self.look(
-            body, lambda stop: service.preview(job, timeout_s=TIMEOUT_S, stop=stop, start=start)
-        )
+        found = await self.look(body, lambda stop: service.preview(job, stop=stop, start=start))
         self.reply(_data(found))
 
 
@@ -58,7 +56,7 @@ class DataRowHandler(_PreviewHandler):
         found = await self.look(
             body,
             lambda stop: service.preview_row(
-                job, body.row, timeout_s=TIMEOUT_S, max_tokens=_MOST_TOKENS, stop=stop, start=start
+                job, body.row, max_tokens=_MOST_TOKENS, stop=stop, start=start
             ),
         )
         self.reply(_row(found))

@@ -141,8 +141,9 @@ def _too_slow(timeout_s: float, doing: str) -> DataError:
     last = f" Last: {doing[:1].lower()}{doing[1:]}." if doing else ""
     return DataError(
         f"The data was not read and tokenised within {timeout_s:g} s.{last}",
-        remedy="look at fewer rows (`llmops data CONFIG --rows 200`); a hub id or a URL may be"
-        " slow to reach, and so may format_example of the hooks file",
+        remedy="look at fewer rows (`--rows 200` of `llmops data`), or again when"
+        " this machine has less to do; a hub id or a URL may be slow to reach, and so may"
+        " format_example of the hooks file",
     )
 
 

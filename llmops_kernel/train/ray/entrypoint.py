@@ -203,9 +203,9 @@ def _fit(trainer: Any, raised: list[BaseException]) -> None:
 
 
 def main() -> None:
-    started = time.time()
+    started = time.strftime("%Y-%m-%d %H:%M:%S %z")
     spec = RunSpec.of_this_job()
-    print(f"run {spec.run_id}, attempt {spec.attempt} (driver at {started:.3f})", flush=True)
+    print(f"run {spec.run_id}, attempt {spec.attempt}, driver began at {started}", flush=True)
     sys.exit(Driver(spec).run())
 
 

@@ -7,6 +7,7 @@ what is true matches. Nothing that a run contains can make a condition raise.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 
 from llmops_kernel.errors import QueryError
@@ -19,7 +20,9 @@ from llmops_kernel.views.run_query.times import seconds_of
 MAX_LENGTH = 2_000
 _MAX_DEPTH = 60
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "none": None}
-_EXAMPLE = "for example: method.r > 8 and eval_loss < 0.4"
+_GRAMMAR = "use columns, numbers, 'texts', == != < <= > >= in, and or not, + - * /"
+_EXAMPLE = f"{_GRAMMAR}; for example: method.r > 8 and 'menu' in name"
+_WORDS = re.compile(r"\b(contains|like|matches|includes|startswith|is)\b", re.IGNORECASE)
 
 Test = Callable[[Row], bool]
 Read = Callable[[Row], Operand]
@@ -60,7 +63,9 @@ def _wrong_syntax(text: str, at: int | None) -> QueryError:
             remedy, at = f"write `{right}` instead of `{wrong}`", found
             break
     else:
-        if any(text[i] == "=" and _is_single(text, i) for i in range(len(text))):
+        if (word := _WORDS.search(text)) is not None:
+            remedy = f"write `'text' in column` or `==` instead of `{word[0]}`; {_GRAMMAR}"
+        elif any(text[i] == "=" and _is_single(text, i) for i in range(len(text))):
             remedy = "write `==` to compare: state == 'failed'"
     where = "" if at is None else f" at character {min(at, len(text)) + 1}"
     return located(QueryError(f"The filter cannot be read{where}.", remedy=remedy), at)
@@ -208,7 +213,7 @@ class _Compiler:
         part = part if len(part) <= 60 else f"{part[:60]}…"
         error = QueryError(
             f"A filter cannot contain `{part}`.",
-            remedy="use columns, numbers, 'texts', == != < <= > >= in, and or not, + - * /",
+            remedy=_GRAMMAR,
         )
         return located(error, self._at(node))
 

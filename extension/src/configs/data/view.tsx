@@ -22,7 +22,13 @@ export function DataView(props: IProps): JSX.Element {
   return (
     <div className="llmops-data" aria-busy={isBusy}>
       <Bar {...props} />
-      {isBusy && <Busy text={trans.__('Reading the data…')} />}
+      {isBusy && (
+        <Busy
+          text={trans.__(
+            'Reading the data. The first look loads the tokenizer, which takes longest.'
+          )}
+        />
+      )}
       {trouble && <TroubleBox trouble={trouble} />}
       {data && !trouble && (
         <div className={isBusy ? 'llmops-data-old' : undefined}>
