@@ -689,6 +689,8 @@ export interface MatrixLine {
   values: string[];
   cells: MatrixCell[];
   is_base: boolean;
+  /** Of a run that has not succeeded: `running, step 40 of 225`. */
+  note: string;
 }
 
 /** One figure of a run, or its mean over several. */

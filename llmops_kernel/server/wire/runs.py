@@ -304,6 +304,8 @@ class MatrixLine(Wire):
     values: list[str]
     cells: list[MatrixCell]
     is_base: bool
+    note: str
+    """Of a run that has not succeeded: `running, step 40 of 225`."""
 
 
 class ComparisonMatrix(Wire):

@@ -67,6 +67,8 @@ class Line:
     """Of each figure."""
     is_base: bool
     """Whether the others' changes are from this line."""
+    note: str = ""
+    """Of a run that has not succeeded: `running, step 40 of 225`."""
 
     @property
     def is_mean(self) -> bool:
@@ -100,7 +102,7 @@ def matrix_of(runs: Sequence[ComparedRun], *, base: int = 0) -> Matrix:
     for members in settings:
         singles = [_single(index, runs, values, figures, base=base) for index in members]
         if len(members) > 1:
-            lines.append(_mean(members, fields, values, figures, base=mine))
+            lines.append(_mean(members, runs, fields, values, figures, base=mine))
         lines += singles
     labels = tuple(_first(figure).label for figure in figures)
     return Matrix(fields=fields, figures=labels, lines=_with_best(lines, figures))
@@ -133,10 +135,9 @@ def _differing(runs: Sequence[ComparedRun]) -> tuple[tuple[Field, ...], list[tup
 _FACTS: dict[str, Callable[[ComparedRun], str]] = {
     "code": lambda run: run.record.code_hash[:8],
     "cluster": lambda run: run.record.cluster,
-    "progress": lambda run: progress_text(run.view),
 }
 """What may differ besides the configs."""
-_NO_SETTING = frozenset({"cluster", "progress"})
+_NO_SETTING = frozenset({"cluster"})
 
 
 def _text(value: Value) -> str:
@@ -191,21 +192,35 @@ def _single(
         values=values[index],
         cells=tuple(map(cell, figures)),
         is_base=index == base,
+        note=_note(runs[index].view),
     )
+
+
+def _note(view: RunView) -> str:
+    if view.state == "SUCCEEDED":
+        return ""
+    return ", ".join(filter(None, [view.state.lower(), progress_text(view)]))
 
 
 def _mean(
     members: tuple[int, ...],
+    runs: Sequence[ComparedRun],
     fields: Sequence[Field],
     values: Sequence[tuple[str, ...]],
     figures: Sequence[Figure],
     *,
     base: tuple[int, ...],
 ) -> Line:
-    """The line of a setting. It is compared with the mean of the baseline's setting."""
+    """The line of a setting. It is compared with the mean of the baseline's setting.
+
+    Figures of a run that has not ended well, or not yet, are of another step: they are left out.
+    """
+
+    def ended(indices: Sequence[int]) -> list[int]:
+        return [index for index in indices if runs[index].view.state == "SUCCEEDED"]
 
     def cell(figure: Figure) -> Cell:
-        known, own = _first(figure), _known(figure, members)
+        known, own = _first(figure), _known(figure, ended(members))
         if not own:
             return _UNKNOWN_OF_BASE if members == base else _UNKNOWN
         mean = statistics.fmean(own)
@@ -214,7 +229,7 @@ def _mean(
             text += f" ± {fmt.by_unit(statistics.stdev(own), known.unit)}"
         if len(own) < len(members):
             text += f" ({len(own)} of {len(members)})"
-        theirs = _known(figure, base)
+        theirs = _known(figure, ended(base))
         first = statistics.fmean(theirs) if theirs else None
         change = "" if members == base else fmt.change(mean, first, known.unit)
         return Cell(number=mean, text=text, change=change)
@@ -244,11 +259,12 @@ def _first(figure: Figure) -> FigureValue:
 
 
 def _with_best(lines: Sequence[Line], figures: Sequence[Figure]) -> tuple[Line, ...]:
-    """Mark the best number of each figure, among the runs and among the means."""
+    """Mark the best number of each figure, among the runs that succeeded and among the means."""
     best: dict[tuple[bool, int], float] = {}
     for is_mean in (False, True):
         for at, figure in enumerate(figures):
-            cells = [line.cells[at] for line in lines if line.is_mean == is_mean]
+            rivals = [line for line in lines if line.is_mean == is_mean and not line.note]
+            cells = [line.cells[at] for line in rivals]
             numbers = {cell.number for cell in cells if cell.number is not None}
             better = _first(figure).better
             if better is not None and len(numbers) > 1:
@@ -259,7 +275,7 @@ def _with_best(lines: Sequence[Line], figures: Sequence[Figure]) -> tuple[Line, 
 def _marked(line: Line, best: Mapping[tuple[bool, int], float]) -> Line:
     wanted = [best.get((line.is_mean, at)) for at in range(len(line.cells))]
     cells = (
-        replace(cell, is_best=number is not None and cell.number == number)
+        replace(cell, is_best=number is not None and cell.number == number and not line.note)
         for cell, number in zip(line.cells, wanted, strict=True)
     )
     return replace(line, cells=tuple(cells))
@@ -273,7 +289,9 @@ def heads_of(matrix: Matrix) -> list[str]:
 def cells_of(matrix: Matrix, line: Line) -> list[str]:
     """Return a line's texts, a figure with its change from the baseline behind it."""
     shown = [at for at, field in enumerate(matrix.fields) if not field.is_minor]
-    label = f"{line.label} (baseline)" if line.is_base and not line.is_mean else line.label
+    said = ["baseline"] if line.is_base and not line.is_mean else []
+    said += [line.note] if line.note else []
+    label = f"{line.label} ({', '.join(said)})" if said else line.label
     figures = [
         f"{cell.text} ({cell.change})" if _has_change(cell) else cell.text for cell in line.cells
     ]

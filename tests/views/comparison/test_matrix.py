@@ -25,14 +25,20 @@ _SHAPE = {"num_workers": 1, "global_batch_size": 8, "device": "cpu", "dtype": "f
 
 
 def compared(
-    number: int, eval_loss: float | None, *, code: str = "c0de", **config: Any
+    number: int,
+    eval_loss: float | None,
+    *,
+    code: str = "c0de",
+    ended: str | None = "SUCCEEDED",
+    **config: Any,
 ) -> ComparedRun:
     events: list[Any] = [StartEvent(total_steps=4, **_SHAPE)]
     events.append(StepEvent(step=4, loss=0.5 + number / 100, step_time_s=0.1))
     if eval_loss is not None:
         evaluation = {"metrics": {"eval_loss": eval_loss}, "num_rows": 4, "duration_s": 1.0}
         events.append(EvalEvent(step=4, **evaluation))
-    events.append(EndEvent(state="SUCCEEDED", last_step=4))
+    if ended is not None:
+        events.append(EndEvent(state=ended, last_step=4))
     record = RunRecord(
         run_id=f"m-{number}",
         name="m",
@@ -113,6 +119,26 @@ def test_a_mean_says_of_how_many_runs_it_is() -> None:
     assert cell.text == f"{fmt.loss(0.6)} ± {fmt.loss(np.std([0.5, 0.7], ddof=1))} (2 of 3)"
     alone = [compared(n, loss, seed=n) for n, loss in enumerate([0.5, None])]
     assert column(matrix_of(alone), "eval loss")[0].text == f"{fmt.loss(0.5)} (1 of 2)"
+
+
+def test_a_run_that_has_not_ended_well_is_in_no_mean_and_says_how_far_it_is() -> None:
+    runs = [compared(n, loss, seed=n) for n, loss in enumerate([0.5, 0.7])]
+    runs.append(compared(2, 0.1, ended=None, seed=2))
+    runs.append(compared(3, 9.0, ended="FAILED", seed=3))
+    matrix = matrix_of(runs)
+    mean = column(matrix, "eval loss")[0]
+    assert mean.number == pytest.approx(0.6)
+    assert mean.text.endswith("(2 of 4)")
+    best = [cell.is_best for cell in column(matrix, "eval loss")]
+    assert best == [False, True, False, False, False]
+    assert [line.note for line in matrix.lines] == [
+        "",
+        "",
+        "",
+        "running, step 4 of 4",
+        "failed, step 4 of 4",
+    ]
+    assert "run 2 (running, step 4 of 4)" in matrix_text(matrix)
 
 
 def test_runs_of_other_code_are_no_repetitions() -> None:

@@ -279,6 +279,16 @@ describe('names of compared runs', () => {
     ]);
   });
 
+  it('are never cut to an end that two of them have', () => {
+    const names = shown(
+      ['r-1', 'lr 1e-4 · r 4 · seed 1'],
+      ['r-2', 'lr 1e-4 · r 4 · seed 2'],
+      ['r-3', 'lr 3e-4 · r 32 · seed 1'],
+      ['r-4', 'lr 3e-4 · r 32 · seed 2']
+    );
+    expect(shortNames(names)).toEqual(names.map(({ text }) => text));
+  });
+
   it('are whole without a common beginning', () => {
     expect(shortNames(shown(['train-1a'], ['config-1a']))).toEqual([
       'train-1a',

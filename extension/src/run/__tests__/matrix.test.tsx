@@ -37,14 +37,16 @@ const COMPARISON = {
         label: 'mean of 2 seeds',
         values: ['1e-4', '2 values'],
         cells: [cell('0.5 ± 0.1')],
-        is_base: true
+        is_base: true,
+        note: ''
       },
       ...[0, 1, 2].map(run => ({
         runs: [run],
         label: `run ${run}`,
         values: ['1e-4', `/o/${run}`],
         cells: [cell(`0.${run}`, run ? `+0.${run}` : '', run === 0)],
-        is_base: run === 0
+        is_base: run === 0,
+        note: ''
       }))
     ]
   }

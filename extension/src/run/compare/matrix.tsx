@@ -71,6 +71,7 @@ export function Matrix(props: IProps): JSX.Element {
                       {...props}
                       index={line.runs[0]}
                       name={names[line.runs[0]]}
+                      note={line.note}
                     />
                   )}
                 </th>
@@ -116,7 +117,9 @@ export function shownFields(
   return isWhole ? all : all.filter(at => !fields[at].is_minor).slice(0, MANY);
 }
 
-function Run(props: IProps & { index: number; name: IShownName }): JSX.Element {
+function Run(
+  props: IProps & { index: number; name: IShownName; note: string }
+): JSX.Element {
   const { comparison, index, name, trans } = props;
   const run = comparison.runs[index];
   const isBase = comparison.base === index;
@@ -141,7 +144,7 @@ function Run(props: IProps & { index: number; name: IShownName }): JSX.Element {
       >
         <Name {...name} />
       </button>
-      {run.state !== 'SUCCEEDED' && <StateBadge state={run.state} />}
+      {props.note && <StateBadge state={run.state} title={props.note} />}
     </span>
   );
 }

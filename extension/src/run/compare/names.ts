@@ -57,7 +57,10 @@ export function shortNames(names: readonly IShownName[]): string[] {
   return names.map((name, index) => {
     const own = told[index];
     const isLess = own.length > 0 && own.length < parts[index].length;
-    return isLess ? own.join(PARTS) : short(name);
+    if (parts[index].length > 1) {
+      return isLess ? own.join(PARTS) : name.text;
+    }
+    return short(name);
   });
 }
 
