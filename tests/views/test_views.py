@@ -8,9 +8,10 @@ from array import array
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from llmops_kernel.kinds.train import COLUMNS
-from llmops_kernel.metrics.events import EvalEvent
+from llmops_kernel.metrics.events import EvalEvent, PhaseEvent
 from llmops_kernel.store.diff.files import FileChange
 from llmops_kernel.store.diff.runs import RunDiff
 from llmops_kernel.store.journal.training_view import TrainingView
@@ -241,3 +242,19 @@ def test_a_title_that_looks_like_a_formula_is_a_text(simulate: Any) -> None:
         view = view_of(run)
         assert static_run.render_png(view, title=title).startswith(PNG)
         assert compare.render_png([(title, view), (f"b {title}", view)]).startswith(PNG)
+
+
+def test_the_label_of_a_start_up_bar_is_never_over_the_phases_names() -> None:
+    """A bar that begins at the left and takes most of the width has its label inside (S18)."""
+    axes = Figure(figsize=(4, 3)).subplots()
+    events = []
+    for name, begin_s, end_s in (("queue", 0.0, 2.0), ("workers", 1.0, 900.0), ("data", 800, 901)):
+        events.append(PhaseEvent(name=name, state="begin", time_s=1e9 + begin_s))
+        events.append(PhaseEvent(name=name, state="end", time_s=1e9 + end_s))
+    static_run.draw_waterfall(axes, TrainingView(events, kind="train"), now_s=1e9 + 901)
+    assert len(axes.texts) == 3
+    for text in axes.texts:
+        x, _ = text.get_position()
+        aligned = text.get_horizontalalignment()
+        # To the left of x there must be space for a label, and to the right of it too.
+        assert x > 901 * 0.2 if aligned == "right" else x < 901 * 0.8

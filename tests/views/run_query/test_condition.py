@@ -202,3 +202,14 @@ def test_a_comparison_with_an_unknown_column_value_never_matches(op, other):
     catalogue = Catalogue([row])
     assert not condition(f"a {op} b", catalogue)(row)
     assert not condition(f"not (a {op} b)", catalogue)(row)
+
+
+def test_a_filter_in_another_language_is_told_the_operators():
+    rows = [run("m-1", config={"x": 1})]
+    with pytest.raises(QueryError) as caught:
+        condition("name contains 'menu'", Catalogue(rows))
+    assert "'text' in column" in caught.value.remedy
+    assert "== != < <= > >= in" in caught.value.remedy
+    with pytest.raises(QueryError) as caught:
+        condition("loss <", Catalogue(rows))
+    assert "== != < <= > >= in" in caught.value.remedy
