@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import random
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -213,3 +214,7 @@ def _parts(row: Row) -> Iterator[str]:
     for message in row["messages"]:
         yield message["role"]
         yield message["content"]
+        if calls := message.get("tool_calls"):
+            yield json.dumps(calls, sort_keys=True, default=str)
+    if tools := row.get("tools"):
+        yield json.dumps(tools, sort_keys=True, default=str)

@@ -220,6 +220,22 @@ def test_what_the_template_refuses_is_named_or_skipped(
     assert [row.number for row in found.rows] == [1, 2, 3, 4]
 
 
+def test_rows_that_call_other_tools_are_no_duplicates(
+    tiny_llama: Path, workspace: Path, make_config: Make
+) -> None:
+    def row(name: str, tool: str) -> Any:
+        called = [{"type": "function", "function": {"name": name, "arguments": {}}}]
+        answer = {"role": "assistant", "content": None, "tool_calls": called}
+        return {"messages": [TALK[0], answer], "tools": [{"name": tool}]}
+
+    every = [row("a", "x"), row("b", "x"), row("a", "y"), row("a", "x")]
+    (workspace / "train.jsonl").write_bytes(lines(*every))
+    found = looked_at(make_config(), workspace)
+    assert found.train.num_duplicates == 1
+    assert found.train.duplicates == [[1, 4]]
+    assert found.train.num_unanswered == 0
+
+
 def test_columns_that_are_not_used_are_named_as_information(
     tiny_llama: Path, workspace: Path, make_config: Make
 ) -> None:
