@@ -244,18 +244,20 @@ def tokens(chat: LaidOut, tokenizer: Any) -> tuple[list[int], list[bool]]:
     """Return the tokens of a chat's text, and for each whether it is of a span or ends one."""
     encoded = tokenizer(chat.text, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
-    inside = [
-        stop > start and any(span.begin <= start < span.end for span in chat.spans)
-        for start, stop in offsets
-    ]
+    inside = [False] * len(ids)
+    for span in chat.spans:
+        begin, end = span.begin, span.end
+        for place, (start, stop) in enumerate(offsets):
+            if begin <= start < end and stop > start:
+                inside[place] = True
     if chat.marks is not None and any(chat.marks) and len(chat.marks) == len(ids):
         inside = _marked(ids, inside, chat.marks, turn_end(tokenizer).token)
-    own = own_tokens(tokenizer) if any(span.next_ends for span in chat.spans) else set()
-    starts = [start for start, _ in offsets]
-    for span in chat.spans:
-        place = bisect_left(starts, span.end)
-        if span.next_ends and place < len(ids) and ids[place] in own:
-            inside[place] = True
+    if any(span.next_ends for span in chat.spans):
+        own, starts = own_tokens(tokenizer), [start for start, _ in offsets]
+        for span in chat.spans:
+            place = bisect_left(starts, span.end)
+            if span.next_ends and place < len(ids) and ids[place] in own:
+                inside[place] = True
     return ids, inside
 
 
