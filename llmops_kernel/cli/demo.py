@@ -5,18 +5,26 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from llmops_kernel.cli.console import facts, out, plain, table
+from llmops_kernel.cli.runs.submit import detached
 from llmops_kernel.services.backend import current
 from llmops_kernel.services.clusters import find
 from llmops_kernel.services.demo import (
     CLUSTER,
+    EVAL_ROWS,
     SCORE_CONFIG,
     SCORED_ROWS,
+    TIME_S,
+    Size,
     demo_config,
+    rows_for,
     score_config,
+    size_for,
+    speed_of,
     submit_demo,
     submit_scoring,
 )
@@ -26,7 +34,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from llmops_kernel.api import Run
-    from llmops_kernel.services.types import TrainingView
+    from llmops_kernel.services.demo import Speed
+    from llmops_kernel.services.types import RunView, TrainingView
+
+
+_FEW_ROWS = (f"data.max_eval_rows={EVAL_ROWS}",)
+_NO_ROWS = ("evaluation.at_start=false", "evaluation.at_end=false")
+"""Of a run whose time is short: both models answer held-out rows when they are scored."""
+_LOOK_S = 0.2
 
 
 class Stopwatch:
@@ -42,24 +57,84 @@ class Stopwatch:
         self._began_s = now_s
 
 
-def run_demo(workspace: Path | None, *, max_steps: int | None) -> int:
-    """Start a cluster, prepare the model, train, score, show the result. Return the exit code."""
+class Fit:
+    """Sizes the demo to its time, once the run's first steps have shown how fast this machine is.
+
+    Nothing is sized where the user has named the number of steps.
+    """
+
+    def __init__(
+        self, *, until_s: float, is_free: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._until_s, self._is_free, self._clock = until_s, is_free, clock
+        self._speed: Speed | None = None
+        self.size: Size | None = None
+        self.steps_words = ""
+        """What is cut of the run and why; empty where nothing is."""
+
+    def is_too_slow(self, view: RunView) -> bool:
+        """Return whether the run has to be submitted again with fewer steps; decided once."""
+        if self._is_free and self.size is None:
+            self._decide(cast("TrainingView", view))
+        return self.size is not None and self.size.again
+
+    def _decide(self, view: TrainingView) -> None:
+        speed, steps, done = speed_of(view), view.total_steps, view.last_step
+        if speed is None or not steps or not done or done >= steps:
+            return
+        left_s = self._until_s - self._clock()
+        self._speed, self.size = speed, size_for(speed, left_s=left_s, steps=steps, done=done)
+        if not self.size.again:
+            return
+        over_s = self.size.seconds - left_s
+        late = f" It cannot do less, and takes {fmt.seconds(over_s)} longer." if over_s > 1 else ""
+        self.steps_words = (
+            f"This machine takes {fmt.seconds(speed.step_s)} for a step: the run is stopped, and"
+            f" submitted again with {self.size.max_steps:,} of its {steps:,} steps.{late}"
+            f" `llmops demo --max-steps {steps}` makes all of them."
+        )
+
+    def rows(self) -> tuple[int, str]:
+        """Return how many rows there is time to score, and why not all; empty: all."""
+        if self._speed is None:
+            return SCORED_ROWS, ""
+        rows = rows_for(self._speed, left_s=self._until_s - self._clock())
+        if rows == SCORED_ROWS:
+            return rows, ""
+        return rows, (
+            f"Each model answers {rows} of {SCORED_ROWS} rows: this machine takes about"
+            f" {fmt.seconds(self._speed.row_s)} for an answer."
+        )
+
+
+def run_demo(workspace: Path | None, *, max_steps: int | None, time_s: float = TIME_S) -> int:
+    """Start a cluster, prepare the model, train, score, show the result. Return the exit code.
+
+    Without `max_steps` it is sized to `time_s` seconds.
+    """
     console = out()
     config = demo_config(workspace)
     watch = Stopwatch()
+    fit = Fit(until_s=time.monotonic() + time_s, is_free=max_steps is None)
     _cluster(console)
     watch.lap("cluster")
     _model(console, config)
     watch.lap("model")
     run = _submit(console, config, max_steps=max_steps)
-    final = _follow(console, run)
+    final = _follow(console, run, leave=fit.is_too_slow)
+    if fit.size is not None and fit.size.again:
+        run = _submit_again(console, run, config, fit)
+        final = _follow(console, run)
     watch.lap("run")
     if final != "SUCCEEDED":
         console.print(f"\nThe run is {final}. See: llmops show {run.id}")
         return 1
     _heading(console, "4  Held-out rows, before and after")
-    console.print(before_and_after(cast("TrainingView", run.view)))
-    is_scored = score_both(console, run, config)
+    if fit.steps_words:
+        console.print("   left to the scoring, to save time")
+    else:
+        console.print(before_and_after(cast("TrainingView", run.view)))
+    is_scored = score_both(console, run, config, fit=fit)
     watch.lap("scores")
     _result(console, run, watch)
     return 0 if is_scored else 1
@@ -93,26 +168,42 @@ def _model(console: Console, config: Path) -> None:
     console.print(f"   {plain(result)}")
 
 
-def _submit(console: Console, config: Path, *, max_steps: int | None) -> Run:
+def _submit(
+    console: Console, config: Path, *, max_steps: int | None, changes: Sequence[str] = _FEW_ROWS
+) -> Run:
     from llmops_kernel import api
 
     _heading(console, f"3  A run: {plain(str(config))}")
     store = current().store
-    record = submit_demo(config, cluster=find(CLUSTER), store=store, max_steps=max_steps)
+    record = submit_demo(
+        config, cluster=find(CLUSTER), store=store, max_steps=max_steps, changes=changes
+    )
     run = api.attach(record.run_id)
     console.print(f"   submitted {plain(run.id)}; Ctrl-C stops watching, not the run\n")
     return run
 
 
-def _follow(console: Console, run: Run) -> str:
+def _submit_again(console: Console, run: Run, config: Path, fit: Fit) -> Run:
+    """Stop the run, and submit it with the steps that there is time for."""
+    assert fit.size is not None
+    console.print(f"\n   {fit.steps_words}", highlight=False)
+    run.stop()
+    with detached(run.id):
+        while not run.has_ended:
+            time.sleep(_LOOK_S)
+    return _submit(console, config, max_steps=fit.size.max_steps, changes=_NO_ROWS)
+
+
+def _follow(
+    console: Console, run: Run, *, leave: Callable[[RunView], bool] = lambda _: False
+) -> str:
     from llmops_kernel.cli.runs.live import follow_in_terminal
-    from llmops_kernel.cli.runs.submit import detached
 
     with detached(run.id):
-        return str(follow_in_terminal(run, console=console))
+        return str(follow_in_terminal(run, console=console, leave=leave))
 
 
-def score_both(console: Console, run: Run, config: Path) -> bool:
+def score_both(console: Console, run: Run, config: Path, *, fit: Fit) -> bool:
     """Score the base model and the run's adapter, and compare them. Return whether both ended well.
 
     Both use one loaded engine: the second scoring starts at once.
@@ -126,9 +217,14 @@ def score_both(console: Console, run: Run, config: Path) -> bool:
         console.print(f"   left out: {plain(str(config.parent))} has no {SCORE_CONFIG}")
         return True
     scored = []
+    rows, why = fit.rows()
+    if why:
+        console.print(f"   {why}", highlight=False)
     for name, change in _models(run):
-        console.print(f"   {name}: {SCORED_ROWS} rows that training has not seen")
-        record = submit_scoring(file, cluster=find(CLUSTER), store=current().store, model=change)
+        console.print(f"   {name}: {rows} rows that training has not seen")
+        record = submit_scoring(
+            file, cluster=find(CLUSTER), store=current().store, model=change, rows=rows
+        )
         one = api.attach(record.run_id)
         if (state := _follow(console, one)) != "SUCCEEDED":
             console.print(f"\nThe scoring is {state}. See: llmops show {one.id}")

@@ -35,7 +35,10 @@ def demo(
         typer.Option(help="Folder with lora.train.yaml and its data; default: the shipped one."),
     ] = None,
     max_steps: Annotated[
-        int | None, typer.Option(help="Number of steps; default: the config's.", min=1)
+        int | None,
+        typer.Option(
+            help="Number of steps; default: the config's, or fewer on a slow machine.", min=1
+        ),
     ] = None,
 ) -> None:
     """Fine-tune SmolLM2-135M on the shipped data: the whole loop, live, in one command."""

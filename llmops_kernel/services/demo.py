@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from llmops_kernel import score_env
 from llmops_kernel.errors import ConfigError, StoreError
@@ -13,18 +16,102 @@ from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import ClusterAccess, find, read_template, up
 from llmops_kernel.services.models import prepare_model
 from llmops_kernel.services.submission import from_config, submit
+from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.paths import home
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
-SCORED_ROWS = 96
-"""Held-out rows that each model answers: the whole demo stays below 7 minutes on two cores."""
+TIME_S = 205.0
+"""Of the whole demo on two cores: with an installation of 200 s it stays below 7 minutes."""
+LEAST_STEPS = 24
+"""Fewer optimizer steps do not teach the answers."""
+SCORED_ROWS, ENOUGH_ROWS, LEAST_ROWS = 96, 32, 16
+"""Held-out rows that each model answers when both are scored: at most, without fewer steps for it,
+and at least."""
+EVAL_ROWS = 16
+"""Held-out rows that the training run itself answers, before its first step and after the last."""
+_MEASURED_STEPS = 4
+"""After so many steps the speed is known; the first one is slower than the others."""
+_SAVE_S, _SUBMIT_S, _STOP_S = 3.0, 3.0, 4.0
+_WARM_START = 0.4
+"""Of the first start's time: the second run's processes are forked, and its model is kept."""
 PACKAGE = Path(__file__).parents[1]
 CLUSTER = "local"
 CONFIG = "lora.train.yaml"
 SCORE_CONFIG = "menu.score.yaml"
 FILES = (CONFIG, SCORE_CONFIG, "menu_hooks.py", "data/menu-train.jsonl", "data/menu-eval.jsonl")
 """Files that the wheel has in `llmops_kernel/demo_workspace`; see pyproject.toml."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How fast a machine is, in seconds, as the first steps of a run have shown."""
+
+    start_s: float
+    """From submission to the first step, without the evaluation before it."""
+    step_s: float
+    row_s: float
+    """To write the answer to a held-out row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much the demo trains in its time, and what it expects."""
+
+    max_steps: int
+    again: bool
+    """Whether the run is submitted again: with fewer steps its learning rate falls sooner."""
+    rows: int
+    seconds: float
+    """From now on, with the scoring of that many rows."""
+
+
+def speed_of(view: TrainingView) -> Speed | None:
+    """Return what a run has shown of its machine; None before that many steps."""
+    steps = [one.step_time_s for one in view.steps if one.step_time_s]
+    first_s = view.submit_to_first_step_s
+    if len(steps) < _MEASURED_STEPS or first_s is None or not view.evals:
+        return None
+    before = view.evals[0]
+    if before.step or not before.duration_s or not before.num_rows:
+        return None
+    return Speed(
+        start_s=max(0.0, first_s - before.duration_s - steps[0]),
+        step_s=median(steps[1:]),
+        row_s=before.duration_s / before.num_rows,
+    )
+
+
+def size_for(speed: Speed, *, left_s: float, steps: int, done: int) -> Size:
+    """Return what fits into the seconds that are left: all, else fewer rows, else fewer steps too.
+
+    `steps`: of the run; `done`: that it has made. The least is done on any machine, however long it
+    takes.
+    """
+    finish_s = (steps - done) * speed.step_s + EVAL_ROWS * speed.row_s + _SAVE_S
+    if rows_for(speed, left_s=left_s - finish_s) < ENOUGH_ROWS:
+        restart_s = _STOP_S + _WARM_START * speed.start_s + _SAVE_S
+        for_steps_s = left_s - restart_s - _scoring_s(speed, rows=LEAST_ROWS)
+        fewer = max(LEAST_STEPS, int(for_steps_s / speed.step_s))
+        again_s = restart_s + fewer * speed.step_s
+        if fewer < steps - done and again_s < finish_s:
+            rows = rows_for(speed, left_s=left_s - again_s)
+            seconds = again_s + _scoring_s(speed, rows=rows)
+            return Size(max_steps=fewer, again=True, rows=rows, seconds=seconds)
+    rows = rows_for(speed, left_s=left_s - finish_s)
+    seconds = finish_s + _scoring_s(speed, rows=rows)
+    return Size(max_steps=steps, again=False, rows=rows, seconds=seconds)
+
+
+def rows_for(speed: Speed, *, left_s: float) -> int:
+    """Return how many rows both models can be scored with in that time; the least in any."""
+    rows = int((left_s - _scoring_s(speed, rows=0)) / (2 * speed.row_s))
+    return max(LEAST_ROWS, min(SCORED_ROWS, rows))
+
+
+def _scoring_s(speed: Speed, *, rows: int) -> float:
+    """Two scorings: the engine's first load is much like the start of a training."""
+    return speed.start_s + 2 * (_SUBMIT_S + rows * speed.row_s)
 
 
 def demo_config(workspace: Path | None = None, *, package: Path = PACKAGE) -> Path:
@@ -50,10 +137,18 @@ def menu_data(*, package: Path = PACKAGE) -> Path:
 
 
 def submit_demo(
-    config: Path, *, cluster: ClusterAccess, store: RunStore, max_steps: int | None = None
+    config: Path,
+    *,
+    cluster: ClusterAccess,
+    store: RunStore,
+    max_steps: int | None = None,
+    changes: Sequence[str] = (),
 ) -> RunRecord:
-    """Submit the demo's training; `max_steps` None is the config's number of steps."""
-    overrides = [] if max_steps is None else [f"training.max_steps={max_steps}"]
+    """Submit the demo's training; `max_steps` None is the config's number of steps.
+
+    `changes`: further ones, such as `evaluation.at_start=false`.
+    """
+    overrides = [*changes, *([] if max_steps is None else [f"training.max_steps={max_steps}"])]
     wanted = from_config(config, overrides=overrides, workspace=config.parent)
     return submit(cluster, wanted, store=store)
 

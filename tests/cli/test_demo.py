@@ -9,13 +9,26 @@ import pytest
 
 import llmops_kernel as llmops
 from llmops_kernel import score_env
-from llmops_kernel.cli.demo import run_demo
+from llmops_kernel.cli.demo import Fit, run_demo
 from llmops_kernel.config.reading.load import check_files, load_training_config
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds import score_config as score_files
 from llmops_kernel.kinds.reading import from_path
 from llmops_kernel.kinds.registry import kind_named
-from llmops_kernel.services.demo import FILES, demo_config, menu_data, score_config
+from llmops_kernel.metrics.events import AnyEvent, EvalEvent, PhaseEvent, StartEvent, StepEvent
+from llmops_kernel.services.demo import (
+    FILES,
+    LEAST_ROWS,
+    LEAST_STEPS,
+    TIME_S,
+    Speed,
+    demo_config,
+    menu_data,
+    score_config,
+    size_for,
+    speed_of,
+)
+from llmops_kernel.store.journal.training_view import TrainingView
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -68,27 +81,140 @@ def test_a_workspace_may_have_no_score_config(tmp_path: Path) -> None:
     assert score_config(tmp_path / "lora.train.yaml") is None
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_it_ends_with_base_and_adapter_in_one_table(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("speed", "left_s", "steps", "rows", "again"),
+    [
+        # Two cores of Zen 5: nothing is cut.
+        (Speed(start_s=8, step_s=0.4, row_s=0.4), 180, 120, 96, False),
+        # A little slower: fewer rows are no reason to begin again.
+        (Speed(start_s=10, step_s=0.6, row_s=0.5), 170, 120, 73, False),
+        # Two cores with AVX2: fewer steps, and what is left goes to rows.
+        (Speed(start_s=20, step_s=2.0, row_s=0.8), 140, 36, 16, True),
+        # However slow it is, the least is done.
+        (Speed(start_s=60, step_s=9.0, row_s=5.0), 60, 24, 16, True),
+    ],
+)
+def test_the_demo_is_sized_to_what_the_first_steps_have_shown(
+    speed: Speed, left_s: float, steps: int, rows: int, again: bool
 ) -> None:
+    size = size_for(speed, left_s=left_s, steps=120, done=4)
+    assert (size.max_steps, size.rows, size.again) == (steps, rows, again)
+    least = steps == LEAST_STEPS or rows == LEAST_ROWS
+    assert size.seconds <= left_s or least
+
+
+def test_a_run_that_is_nearly_done_is_not_begun_again() -> None:
+    speed = Speed(start_s=20, step_s=2.0, row_s=5.0)
+    size = size_for(speed, left_s=60, steps=24, done=20)
+    assert (size.max_steps, size.rows, size.again) == (24, LEAST_ROWS, False)
+
+
+_SECONDS = (7.0, 2.0, 3.0, 2.5, 2.0)
+
+
+def _view(*, steps: int, at_start: bool = True) -> TrainingView:
+    """A slow machine's run: the first step begins 30 s after submit, 12 s of them an evaluation."""
+    shape = {"num_workers": 1, "global_batch_size": 4, "device": "cpu", "dtype": "float32"}
+    events: list[AnyEvent] = [
+        PhaseEvent(name="snapshot", state="begin", time_s=100.0),
+        StartEvent(total_steps=120, time_s=115.0, **shape),
+    ]
+    if at_start:
+        metrics = {"exact_match": 0.0}
+        events.append(
+            EvalEvent(step=0, metrics=metrics, num_rows=16, duration_s=12.0, time_s=130.0)
+        )
+    for number in range(steps):
+        time_s = 130.0 + sum(_SECONDS[: number + 1])
+        step_s = _SECONDS[number]
+        events.append(StepEvent(step=number + 1, loss=1.0, step_time_s=step_s, time_s=time_s))
+    return TrainingView(event.model_copy(update={"stream": "1-worker-1"}) for event in events)
+
+
+def test_the_speed_is_known_after_four_steps_and_without_what_only_the_first_one_does() -> None:
+    assert speed_of(_view(steps=3)) is None
+    speed = speed_of(_view(steps=5))
+    assert speed == Speed(start_s=18.0, step_s=2.25, row_s=0.75)
+    assert speed_of(_view(steps=5, at_start=False)) is None
+
+
+def test_what_is_cut_is_said_with_its_reason() -> None:
+    seconds = [65.0]
+    fit = Fit(until_s=TIME_S, is_free=True, clock=lambda: seconds[0])
+    assert not fit.is_too_slow(_view(steps=2))
+    assert fit.is_too_slow(_view(steps=4))
+    assert fit.size is not None
+    assert fit.size.seconds <= TIME_S - 65
+    assert fit.steps_words == (
+        "This machine takes 2.5 s for a step: the run is stopped, and submitted again with"
+        f" {fit.size.max_steps} of its 120 steps. `llmops demo --max-steps 120` makes all of them."
+    )
+    seconds[0] = TIME_S - 64  # The steps took less than expected: the rows get what is left.
+    assert fit.rows() == (
+        26,
+        "Each model answers 26 of 96 rows: this machine takes about 0.8 s for an answer.",
+    )
+    late = Fit(until_s=TIME_S, is_free=True, clock=lambda: 190.0)
+    assert late.is_too_slow(_view(steps=4))
+    assert f"with {LEAST_STEPS} of its 120 steps. It cannot do less, and takes" in late.steps_words
+    assert late.rows()[0] == LEAST_ROWS
+
+
+def test_who_names_the_number_of_steps_gets_them_and_all_rows() -> None:
+    named = Fit(until_s=0.0, is_free=False, clock=lambda: 190.0)
+    assert not named.is_too_slow(_view(steps=4))
+    assert (named.rows(), named.steps_words) == ((96, ""), "")
+
+
+@pytest.fixture
+def tiny(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The demo's workspace with a tiny model."""
     monkeypatch.delenv(score_env.ENV_VAR, raising=False)  # Transformers answers.
     workspace = home / "demo"
     for name in FILES:
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(NOTEBOOKS / name, workspace / name)
-    _change(
-        workspace / "lora.train.yaml",
-        {
-            "SmolLM2-135M-Instruct": "tiny-llama",
-            "max_length: 96": "max_length: 512",
-            "max_eval_rows: 48": "max_eval_rows: 2",
-        },
-    )
-    _change(workspace / "menu.score.yaml", {"  key: id ": "  limit: 12\n  key: id "})
+    texts = {"SmolLM2-135M-Instruct": "tiny-llama", "max_length: 96": "max_length: 512"}
+    _change(workspace / "lora.train.yaml", texts)
+    _change(workspace / "menu.score.yaml", {"SmolLM2-135M-Instruct": "tiny-llama"})
+    return workspace
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_machine_that_is_too_slow_submits_the_run_again_with_fewer_steps(
+    tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _change(tiny / "lora.train.yaml", {"max_steps: 120": "max_steps: 9000"})
     try:
-        code = run_demo(workspace, max_steps=2)
+        code = run_demo(tiny, max_steps=None, time_s=30)
+        shown = capsys.readouterr().out
+        assert code == 0, shown
+        tuned, base, again, first = llmops.runs()[:4]
+        assert (first.state, again.state) == ("STOPPED", "SUCCEEDED")
+        assert first.config.training.max_steps == 9000
+        steps = again.config.training.max_steps
+        assert LEAST_STEPS <= steps < 9000
+        assert again.view.last_step == steps
+        rates = [step.learning_rate or 0.0 for step in again.view.steps]
+        assert rates[-1] < max(rates) / 5, "the schedule ends with the steps that there are"
+        words = " ".join(shown.split())
+        assert f"submitted again with {steps:,} of its 9,000 steps" in words
+        rows = base.config.input.limit
+        assert tuned.config.input.limit == rows
+        assert LEAST_ROWS <= rows <= 96
+        assert "`llmops demo --max-steps 9000` makes all of them" in words
+    finally:
+        llmops.down("local")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_it_ends_with_base_and_adapter_in_one_table(
+    tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = run_demo(tiny, max_steps=2)
         shown = capsys.readouterr().out
         assert code == 0, shown
         base, tuned = llmops.runs()[1], llmops.runs()[0]

@@ -26,20 +26,22 @@ def follow_in_terminal(
     *,
     console: Console | None = None,
     timeout_s: float | None = None,
+    leave: Callable[[RunView], bool] = lambda _: False,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.time,
 ) -> str:
     """Show the run until it ends and print a summary; returns its state.
 
-    After `timeout_s` it returns a state that is not a final one. KeyboardInterrupt passes:
-    the run continues without the terminal.
+    After `timeout_s`, and when `leave` says so of the run, it returns a state that is not a final
+    one. KeyboardInterrupt passes: the run continues without the terminal.
     """
     from llmops_kernel.cli.console import out
 
     console = console or out()
     source = run.follower()
     follow = _follow_live if console.is_terminal else _follow_lines
-    follow(_Loop(source, timeout_s=timeout_s, sleep=sleep, clock=clock), run, console)
+    loop = _Loop(source, timeout_s=timeout_s, leave=leave, sleep=sleep, clock=clock)
+    follow(loop, run, console)
     if source.is_over:
         from llmops_kernel.cli.runs.live_parts import summary
 
@@ -55,12 +57,14 @@ class _Loop:
         source: Source,
         *,
         timeout_s: float | None,
+        leave: Callable[[RunView], bool],
         sleep: Callable[[float], None],
         clock: Callable[[], float],
     ) -> None:
         self.source = source
         self.clock = clock
         self.trouble = ""
+        self._leave = leave
         self._sleep = sleep
         self._wait_s = POLL_INTERVAL_S
         self._deadline_s = None if timeout_s is None else clock() + timeout_s
@@ -82,6 +86,8 @@ class _Loop:
         """Wait a little; return False once there is nothing to wait for."""
         late = self._deadline_s is not None and self.clock() >= self._deadline_s
         if late or (self.source.is_over and not self.trouble):
+            return False
+        if self._leave(self.source.view):
             return False
         self._sleep(self._wait_s)
         return True
