@@ -90,7 +90,8 @@ class Fit:
         late = f" It cannot do less, and takes {fmt.seconds(over_s)} longer." if over_s > 1 else ""
         self.steps_words = (
             f"This machine takes {fmt.seconds(speed.step_s)} for a step: the run is stopped, and"
-            f" submitted again with {self.size.max_steps:,} of its {steps:,} steps.{late}"
+            f" submitted again with {self.size.max_steps:,} of its {steps:,} steps, which learn"
+            f" less.{late}"
             f" `llmops demo --max-steps {steps}` makes all of them."
         )
 

@@ -89,9 +89,9 @@ def test_a_workspace_may_have_no_score_config(tmp_path: Path) -> None:
         # A little slower: fewer rows are no reason to begin again.
         (Speed(start_s=10, step_s=0.6, row_s=0.5), 170, 120, 73, False),
         # Two cores with AVX2: fewer steps, and what is left goes to rows.
-        (Speed(start_s=20, step_s=2.0, row_s=0.8), 140, 36, 16, True),
+        (Speed(start_s=20, step_s=2.0, row_s=0.8), 140, 40, 16, True),
         # However slow it is, the least is done.
-        (Speed(start_s=60, step_s=9.0, row_s=5.0), 60, 24, 16, True),
+        (Speed(start_s=60, step_s=9.0, row_s=5.0), 60, 40, 16, True),
     ],
 )
 def test_the_demo_is_sized_to_what_the_first_steps_have_shown(
@@ -139,15 +139,16 @@ def test_the_speed_is_known_after_four_steps_and_without_what_only_the_first_one
 
 
 def test_what_is_cut_is_said_with_its_reason() -> None:
-    seconds = [65.0]
+    seconds = [35.0]
     fit = Fit(until_s=TIME_S, is_free=True, clock=lambda: seconds[0])
     assert not fit.is_too_slow(_view(steps=2))
     assert fit.is_too_slow(_view(steps=4))
     assert fit.size is not None
-    assert fit.size.seconds <= TIME_S - 65
+    assert fit.size.seconds <= TIME_S - 35
     assert fit.steps_words == (
         "This machine takes 2.5 s for a step: the run is stopped, and submitted again with"
-        f" {fit.size.max_steps} of its 120 steps. `llmops demo --max-steps 120` makes all of them."
+        f" {fit.size.max_steps} of its 120 steps, which learn less."
+        " `llmops demo --max-steps 120` makes all of them."
     )
     seconds[0] = TIME_S - 64  # The steps took less than expected: the rows get what is left.
     assert fit.rows() == (
@@ -156,7 +157,7 @@ def test_what_is_cut_is_said_with_its_reason() -> None:
     )
     late = Fit(until_s=TIME_S, is_free=True, clock=lambda: 190.0)
     assert late.is_too_slow(_view(steps=4))
-    assert f"with {LEAST_STEPS} of its 120 steps. It cannot do less, and takes" in late.steps_words
+    assert f"with {LEAST_STEPS} of its 120 steps, which learn less. It cannot" in late.steps_words
     assert late.rows()[0] == LEAST_ROWS
 
 

@@ -27,6 +27,7 @@ _PROGRAMS = (
 )
 _NUMERICS = (
     *("OMP_*", "GOMP_*", "KMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NVPL_*", "NUMEXPR_*"),
+    *("ONEDNN_*", "DNNL_*", "ATEN_*"),
     *("MALLOC_*", "GLIBC_*"),
 )
 _DEVICES = (

@@ -68,6 +68,7 @@ def test_only_what_a_training_uses_is_inherited_and_a_template_names_more(tmp_pa
     secrets = {"JUPYTERHUB_API_TOKEN", "JUPYTER_TOKEN", "CI_JOB_TOKEN", "DATABASE_URL", "MY_KEY"}
     used = {"HOME", "LC_ALL", "HF_TOKEN", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "AWS_PROFILE"}
     used |= {"https_proxy", "NO_PROXY", "WANDB_API_KEY", "SSL_CERT_FILE", "LLMOPS_PEAK_TFLOPS"}
+    used |= {"ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS"}
     user = dict.fromkeys(secrets | used | {"MY_DATA"}, "x")
     env = environment(tmp_path, user)
     assert used <= set(env)
