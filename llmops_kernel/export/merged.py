@@ -18,6 +18,7 @@ from llmops_kernel.export.weights import (
     save,
     write_generation_config,
 )
+from llmops_kernel.models.portable import make_portable, portable_name
 from llmops_kernel.store.export_job import ExportJob
 
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -51,13 +52,12 @@ def write_adapter(job: ExportJob, located: Located, folder: Path, progress: Prog
         if (located.result / name).exists():
             shutil.copyfile(located.result / name, folder / name)
     config = adapter_config(located.result)
-    base = job.source.base or str(config.get("base_model_name_or_path"))
-    # PEFT writes the folder that the base was loaded from, which is of one machine only.
-    config["base_model_name_or_path"] = Path(base).name if Path(base).is_absolute() else base
     (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
     tokenizer = load_tokenizer(located)
     tokenizer.save_pretrained(folder)
     write_generation_config(located, tokenizer, folder)
+    base = job.source.base or str(config.get("base_model_name_or_path"))
+    make_portable(folder, base=portable_name(base, located.base))
     make_readable(folder)
     what = "A PEFT adapter with its tokenizer; it needs the base model."
     (folder / card.NAME).write_text(card.card(job, what=what, notes=(), base_folder=located.base))

@@ -18,6 +18,7 @@ from llmops_kernel.export.answers import Answer, Check, answer_all, compare, def
 from llmops_kernel.export.sources import base_model, local_result
 from llmops_kernel.models import merging
 from llmops_kernel.models.answer_ends import list_ends, set_answer_ends
+from llmops_kernel.models.portable import make_portable
 from llmops_kernel.models.source import pickle_refused
 from llmops_kernel.store.export_job import ExportJob, ModelSource
 
@@ -54,6 +55,8 @@ class Merged:
     """Of the weights to be written."""
     prompts: tuple[str, ...]
     before: list[Answer]
+    base: str = ""
+    """Folder or hub id of the base model that an adapter was merged into; empty: it was none."""
 
 
 def locate(job: ExportJob) -> Located:
@@ -121,7 +124,8 @@ def merge(
         model = merging.merged(model)
     model = model.to(getattr(torch, dtype))
     model.config.dtype = getattr(torch, dtype)
-    return Merged(model, tokenizer, dtype, prompts, before)
+    base = located.base if located.is_adapter else ""
+    return Merged(model, tokenizer, dtype, prompts, before, base)
 
 
 def save(merged: Merged, folder: Path, progress: Progress) -> None:
@@ -130,6 +134,7 @@ def save(merged: Merged, folder: Path, progress: Progress) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     merged.model.save_pretrained(folder)
     merged.tokenizer.save_pretrained(folder)
+    make_portable(folder, source=merged.base)
     make_readable(folder)
 
 

@@ -306,6 +306,12 @@ class OutputEvent(Event):
     """`node`: only on a node of the cluster, and lost with it. Empty: elsewhere, or not known."""
     files: tuple[OutputFile, ...] = ()
     """Its files, if they are small enough that clients copy them."""
+    base: str = ""
+    """Name, folder or hub id of the model that an adapter is of, where the config's model is
+    another adapter; empty: the config's."""
+    base_revision: str | None = None
+    compared: str = ""
+    """How it was compared with the model that was trained, or why it was not."""
     copied_from: str = ""
     """Where the run wrote it, if a client has copied it from there to `path`."""
 

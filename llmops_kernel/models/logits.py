@@ -33,11 +33,10 @@ def probe(rows: Sequence[Sequence[int]], *, vocabulary: int, most: int = 32) -> 
     return [token for token in (*seen, *others) if 0 <= token < vocabulary][:most]
 
 
-def logits_of(model: Any, ids: Sequence[int]) -> Any:
+def logits_of(model: Any, ids: Sequence[int], device: Any) -> Any:
     """Return the logits at each token, float32 on the CPU, as (tokens, vocabulary)."""
     import torch
 
-    device = next(iter(model.parameters())).device
     given = torch.tensor([list(ids)], device=device)
     was_training = model.training
     model.eval()

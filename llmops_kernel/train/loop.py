@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from llmops_kernel.store.files import find
 from llmops_kernel.train.arguments import training_arguments
 from llmops_kernel.train.callbacks import JournalCallback
 from llmops_kernel.train.checkpoints import output
+from llmops_kernel.train.checkpoints.compared import Trained
 from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.checkpoints.store import wait_for_hashes
 from llmops_kernel.train.collectives import barrier, is_group
@@ -42,6 +44,8 @@ from llmops_kernel.train.measure.versions import installed_versions
 from llmops_kernel.train.model import load as model
 from llmops_kernel.train.model.kept import Keeping
 from llmops_kernel.train.model.kept_tokenizer import KeepAfterFirstStep, KeptTokenizer
+from llmops_kernel.train.model.origin import Origin, origin
+from llmops_kernel.train.model.tokenizer import too_large
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import (
@@ -88,19 +92,24 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
         strategy(config).join(arguments)
     _check_stop(context, arguments.device)
     source = model_source(config.model.id, roots=_roots(context), cache=context.cache)
-    kept = KeptTokenizer.of(source, config, context)
-    tokenizer = _from_hub(source, config, context, kept)
+    found = Origin(source, config)
+    if hooks.build_model is None:
+        found = origin(source, config, roots=_roots(context), cache=context.cache)
+    kept = KeptTokenizer.of(found.tokenizer, found.config, context)
+    tokenizer = _from_hub(found, context, kept)
     with context.phase("data") as details:
-        tokenizer = tokenizer or kept.tokenizer(source, config, details.append)
+        tokenizer = tokenizer or kept.tokenizer(found.tokenizer, found.config, details.append)
         data = load_dataset(config, tokenizer=tokenizer, hooks=hooks, context=context)
         details.append(data.detail)
     _check_stop(context, arguments.device)
-    network = _network(source, config, hooks, context)
+    network = _network(found, hooks, context)
     set_answer_ends(network, tokenizer)  # It is saved with each checkpoint and the result.
     _check_stop(context, arguments.device)
     try:
         with own_numbers(is_main=context.is_main, warn=context.emit) as numbers:
-            parts = _Parts(hooks, tokenizer, kept, data, network, arguments, products, numbers)
+            parts = _Parts(
+                hooks, tokenizer, kept, data, network, arguments, products, numbers, found
+            )
             outcome = _fit(config, context, parts)
     finally:
         if data.stream is not None:  # Its thread must not outlive the interpreter.
@@ -110,10 +119,20 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     return outcome
 
 
-def _network(source: str, config: TrainingConfig, hooks: Hooks, context: WorkerContext) -> Any:
+def _network(found: Origin, hooks: Hooks, context: WorkerContext) -> Any:
     with context.phase("model_load") as details:
-        keeping = Keeping.of(source, config, context)
-        return model.load_model(source, config, hooks, keeping=keeping, say=details.append)
+        keeping = Keeping.of(found.weights, found.config, context)
+        if found.adapter is not None:
+            done = "trained further" if found.config.method.saves == "adapter" else "merged into it"
+            details.append(f"base model {found.config.model.id}, its adapter is {done}")
+        return model.load_model(
+            found.weights,
+            found.config,
+            hooks,
+            keeping=keeping,
+            say=details.append,
+            adapter=found.adapter,
+        )
 
 
 def _check_stop(context: WorkerContext, where: torch.device) -> None:
@@ -136,9 +155,11 @@ class _Parts:
     products: str
     """What computes matrix products, and why; empty: PyTorch's own kernels."""
     numbers: OwnNumbers
+    origin: Origin
 
 
 def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outcome:
+    _check_tokens(parts)
     context.emit(PhaseEvent(name="engine", state="begin"))
     timer, flops = StepTimer(), _step_flops(config, context, parts)
     chosen = choose(
@@ -191,6 +212,14 @@ def _repeats(count: int, model_name: str) -> WarningEvent:
     )
 
 
+def _check_tokens(parts: _Parts) -> None:
+    """Raise ModelError for tokens without an embedding; each batch is checked when it is made."""
+    prompts = (*parts.data.prompts, *parts.data.own_prompts)
+    asked = (token for one in prompts for token in one.input_ids)
+    if error := too_large(parts.tokenizer, model.count_embeddings(parts.network), asked):
+        raise error
+
+
 def _follow_rows(config: TrainingConfig, trainer: LoopTrainer, data: Dataset) -> None:
     """Give the steps, the order of the rows and the learning rate to the data, if streamed."""
     if data.stream is None:
@@ -228,7 +257,10 @@ def _trainer(
 
 
 def _collator(parts: _Parts, chosen: Chosen, *, padding_free: bool) -> Collator:
+    vocabulary = model.count_embeddings(parts.network)
     return Collator(
+        too_large=partial(too_large, parts.tokenizer, vocabulary),
+        vocabulary=vocabulary,
         pad_token_id=parts.tokenizer.pad_token_id,
         pad_to_multiple_of=chosen.pad_to_multiple_of,
         label_logits=chosen.label_logits,
@@ -255,9 +287,18 @@ def _save(
         "last training loss": history[-1]["loss"] if history else None,
         **metrics,
     }
-    with context.phase("save"):
-        output.save(
-            trainer, tokenizer=parts.tokenizer, config=config, context=context, figures=figures
+    is_own_model = parts.hooks.build_model is not None
+    with context.phase("save") as details:
+        details += output.save(
+            trainer,
+            tokenizer=parts.tokenizer,
+            config=config,
+            context=context,
+            figures=figures,
+            trained=Trained.of(
+                trainer, parts.data.sample, is_own_model=is_own_model, what=config.method.saves
+            ),
+            origin=parts.origin,
         )
         # No worker may leave (and end the process group) while rank 0 still writes.
         barrier()
@@ -351,15 +392,13 @@ def _start_event(
     )
 
 
-def _from_hub(
-    source: str, config: TrainingConfig, context: WorkerContext, kept: KeptTokenizer
-) -> Any:
+def _from_hub(found: Origin, context: WorkerContext, kept: KeptTokenizer) -> Any:
     """Fetch what is on the hub, which may take minutes to answer: data sets and the tokenizer.
 
     Return the tokenizer; None if the model is on disk.
     """
-    is_local = Path(source).is_dir()
-    data = config.data
+    is_local = Path(found.tokenizer).is_dir()
+    data = found.config.data
     named = [(one.path, one.train_split or data.train_split) for one in data.sources]
     named += [] if data.eval is None else [(data.eval, data.eval_split)]
     remote = [one for one in named if is_hub_id(one[0], _roots(context))]
@@ -368,7 +407,7 @@ def _from_hub(
     with context.phase("hub") as details:
         for name, split in remote:
             fetch(name, split)
-        return None if is_local else kept.tokenizer(source, config, details.append)
+        return None if is_local else kept.tokenizer(found.tokenizer, found.config, details.append)
 
 
 def _roots(context: WorkerContext) -> tuple[Path, ...]:

@@ -317,12 +317,76 @@ def test_a_local_model_needs_a_config_and_weights(tmp_path: Path):
     folder.mkdir()
     (tmp_path / "rows.jsonl").write_text(TEXT)
     assert "has no config.json" in str(only(check(tmp_path, model="mine")))
-    (folder / "adapter_config.json").write_text("{}")
-    assert "adapter without its base model" in str(only(check(tmp_path, model="mine")))
     (folder / "config.json").write_text("{}")
     assert "has no weights" in str(only(check(tmp_path, model="mine")))
     (folder / "model.safetensors").write_bytes(b"")
     assert check(tmp_path, model="mine") == []
+    (folder / "adapter_config.json").write_text("{}")  # Which Transformers takes before the model.
+    assert "both a whole model and an adapter" in str(only(check(tmp_path, model="mine")))
+
+
+ADAPTER = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+SAME = {"type": "lora", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+
+
+@pytest.mark.parametrize(
+    ("files", "method", "says"),
+    [
+        ({}, SAME, ""),
+        ({}, {**SAME, "type": "qlora"}, ""),
+        (
+            {},
+            {**SAME, "target_modules": "all-linear"},
+            "",
+        ),  # The model knows which layers it means.
+        ({}, "full", ""),  # It is merged first.
+        ({}, "lora", "with r=16 (it has 4), lora_alpha=32 (it has 8)"),
+        ({}, {**SAME, "target_modules": ["k_proj"]}, "target_modules=[k_proj] (it has [q_proj])"),
+        ({"use_dora": True}, SAME, "use_dora=false (it has true)"),
+        ({"peft_type": "IA3"}, SAME, "an adapter of type IA3"),
+        ({"base_model_name_or_path": None}, SAME, "does not name the base model"),
+    ],
+)
+def test_the_folder_of_an_adapter_is_trained_further_with_its_own_settings(
+    tmp_path: Path, files: dict[str, object], method: object, says: str
+):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "rows.jsonl").write_text(TEXT)
+    settings = {**ADAPTER, "base_model_name_or_path": "tiny-llama", **files}
+    (tmp_path / "mine" / "adapter_config.json").write_text(json.dumps(settings))
+    assert "cannot be read" in str(only(check(tmp_path, model="mine", method=method)))
+    (tmp_path / "mine" / "adapter_model.safetensors").write_bytes(b"")
+    found = check(tmp_path, model="mine", method=method)
+    assert says in str(only(found)) if says else found == []
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"vocab_size": 10}, ""),
+        ({"vocab_size": 9}, ""),  # Only the token of an image has no embedding.
+        ({"vocab_size": 8}, "<|pad|> is 8, and there are 8 embeddings"),
+        ({"vocab_size": 7}, "<|user|> is 7, <|pad|> is 8, and there are 7 embeddings"),
+        ({"text_config": {"vocab_size": 8}}, "<|pad|> is 8"),
+        ({}, ""),
+    ],
+)
+def test_a_tokenizer_with_more_tokens_than_embeddings(
+    tmp_path: Path, config: dict[str, object], says: str
+):
+    """Training ended with an IndexError at its first step, on a GPU with a device assert."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (tmp_path / "rows.jsonl").write_text(TEXT)
+    tokens = [{"id": 7, "content": "<|user|>"}, {"id": 8, "content": "<|pad|>"}]
+    tokens.append({"id": 9, "content": "<image>"})
+    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": tokens, "model": {}}))
+    (folder / "tokenizer_config.json").write_text('{"pad_token": {"content": "<|pad|>"}}')
+    (folder / "chat_template.jinja").write_text("<|user|>{{ messages }}")
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(b"")
+    found = check(tmp_path, model="mine")
+    assert says in str(only(found)) if says else found == []
 
 
 def test_a_misspelt_catalogue_name_is_no_hub_id(tmp_path: Path):

@@ -11,9 +11,11 @@ from llmops_kernel.config.models.data.sources import TrainSource
 from llmops_kernel.config.models.sections import CATALOGUE, DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import Problem, closest, did_you_mean, listed
+from llmops_kernel.config.reading import adapters
 from llmops_kernel.config.reading.check import overlap
 from llmops_kernel.config.reading.hook_file import check_hooks, defined_hooks
 from llmops_kernel.config.reading.rows import RowRules, check_rows
+from llmops_kernel.config.reading.vocabulary import TOO_LARGE, tokens_without_embedding
 
 _READ = {".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv", ".txt", ".arrow"}
 _FILE_LIKE = {*_READ, ".gz", ".zst", ".xz"}
@@ -127,7 +129,11 @@ def _check_model(config: TrainingConfig, workspace: Path, hooks: Path | None) ->
         return
     path = workspace / Path(source).expanduser()
     if path.is_dir():
-        yield from _check_model_folder(name, source, path)
+        if adapters.is_adapter(path):
+            if found := adapters.conflict(config, path):
+                yield _problem(name, source, *found)
+        else:
+            yield from _check_model_folder(name, source, path)
     elif path.exists():
         yield _problem(name, source, "is a file", f"name the model's folder, {path.parent}")
     elif "/" not in source and (match := closest(source, CATALOGUE, cutoff=0.8)):
@@ -138,10 +144,7 @@ def _check_model(config: TrainingConfig, workspace: Path, hooks: Path | None) ->
 
 
 def _check_model_folder(name: str, source: str, path: Path) -> Iterator[Problem]:
-    if (path / "adapter_config.json").exists() and not (path / "config.json").exists():
-        hint = "name the base model, or a folder written with output.merge_adapter=true"
-        yield _problem(name, source, "the folder contains an adapter without its base model", hint)
-    elif not (path / "config.json").exists():
+    if not (path / "config.json").exists():
         hint = "name a folder written by save_pretrained"
         yield _problem(name, source, "the folder has no config.json", hint)
     elif not any(any(path.glob(pattern)) for pattern in _WEIGHTS):
@@ -149,6 +152,8 @@ def _check_model_folder(name: str, source: str, path: Path) -> Iterator[Problem]
             "copy the .safetensors files into it, or define build_model(config) in the hooks file"
         )
         yield _problem(name, source, "the folder has no weights", hint)
+    elif found := tokens_without_embedding(path):
+        yield _problem(name, source, found, TOO_LARGE)
 
 
 def _problem(path: str, value: Any, message: str, suggestion: str) -> Problem:

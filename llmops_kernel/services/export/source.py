@@ -51,6 +51,9 @@ def find_source(
         problems.add(error.message, error.remedy)
         return None
     model = _section(record.config, "model")
+    written = next((one for one in reversed(view.outputs) if one.base), None)
+    if written is not None:  # The run has trained the adapter further that its config names.
+        model = {**model, "id": written.base, "revision": written.base_revision}
     named = base or str(model.get("id") or "") or _named_by_adapter(location)
     roots = (record.workspace_root,) if record.workspace_root else ()
     source = ModelSource(

@@ -57,7 +57,7 @@ def trained_model(ref: str, store: RunStore) -> TrainedModel:
             f"Run {run_id} has written no model.",
             remedy="name a training run that has finished, as `llmops runs` lists them",
         )
-    base, revision = _base(record)
+    base, revision = (output.base, output.base_revision) if output.base else _base(record)
     check_reported(output.path, record, store.attempts(run_id))
     is_adapter = output.what == "adapter"
     return TrainedModel(

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from llmops_kernel.metrics.events import OutputEvent, OutputFile
 
@@ -48,22 +48,29 @@ def part_bytes(file: OutputFile, number: int) -> int:
 
 
 def announced(
-    folder: Path, *, what: str, size_bytes: int | None, journal: Path | None, kept_at: str = ""
+    folder: Path,
+    *,
+    what: str,
+    size_bytes: int | None,
+    journal: Path | None,
+    kept_at: str = "",
+    **more: Any,
 ) -> OutputEvent:
-    """Return the event of an output; a small one is offered to clients.
+    """Return the event of an output; a small one is offered to clients. `more` are its fields.
 
     `journal` is the folder that the dashboard shows; None for an output that clients have already.
     `kept_at`: path or URL of what outlives the nodes; empty if only this node has the output.
     """
     path = kept_at or str(folder)
     if journal is None:
-        return OutputEvent(path=path, what=what, size_bytes=size_bytes)
+        return OutputEvent(path=path, what=what, size_bytes=size_bytes, **more)
     return OutputEvent(
         path=path,
         what=what,
         size_bytes=size_bytes,
         place="" if kept_at else "node",
         files=offer(folder, journal=journal, limit_bytes=copy_limit_bytes()),
+        **more,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import OutputEvent
 from llmops_kernel.models.answer_ends import save_generation_config
 from llmops_kernel.models.merging import merged
+from llmops_kernel.models.portable import make_portable, portable_name
 from llmops_kernel.store.outputs.parts import announced
 from llmops_kernel.tables.files import open_url
+from llmops_kernel.train.checkpoints.compared import Comparison, Trained
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.model.origin import Origin
 from llmops_kernel.train.parallelism.fsdp import gather_on_save
 
 
@@ -31,39 +35,81 @@ def save(
     config: TrainingConfig,
     context: WorkerContext,
     figures: Mapping[str, Any],
-) -> None:
-    """Write the output. Call it on all workers (ZeRO-3 gathers weights); rank 0 writes."""
+    trained: Trained,
+    origin: Origin,
+) -> list[str]:
+    """Write the output, and return how each part was compared with what was trained.
+
+    Call it on all workers (ZeRO-3 gathers weights); rank 0 writes. Raises TrainingError,
+    StoreError.
+    """
     folder = context.folder / "output"
     if config.parallelism.strategy == "fsdp":
         gather_on_save(trainer)
     # Collective under ZeRO-3 and FSDP, so on every rank.
     trainer.save_model(str(folder))
     if not context.is_main:
-        return
+        return []
     (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle nobody should load
-    tokenizer.save_pretrained(folder)
     save_generation_config(trainer.accelerator.unwrap_model(trainer.model_wrapped), folder)
+    what = config.method.saves
+    written = _Written(trainer, tokenizer, origin, context, trained)
+    compared = [written.finish(folder, what=what)]
     resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
     (folder / "config.train.yaml").write_text(resolved)
-    (folder / "README.md").write_text(model_card(config, figures, run_id=context.run_id))
-    what = config.method.saves
-    _store(folder, config.output.url, context.run_id, what=what, context=context)
+    card = model_card(config, figures, run_id=context.run_id, base=written.base)
+    (folder / "README.md").write_text(card)
+    about = written.about(what, compared[0])
+    _store(folder, config.output.url, context.run_id, about=about, context=context)
     if config.output.merge_adapter and config.method.saves == "adapter":
-        _save_merged(trainer, tokenizer, config, context)
+        merged_folder = context.folder / "output-merged"
+        compared.append(written.merge(merged_folder, adapter=folder))
+        name, about = f"{context.run_id}-merged", written.about("merged_model", compared[1])
+        _store(merged_folder, config.output.url, name, about=about, context=context)
+    return compared
 
 
-def _save_merged(
-    trainer: Any, tokenizer: Any, config: TrainingConfig, context: WorkerContext
+@dataclass(frozen=True)
+class _Written:
+    """What every folder of a result gets: a tokenizer, files for any machine, a comparison."""
+
+    trainer: Any
+    tokenizer: Any
+    origin: Origin
+    context: WorkerContext
+    trained: Trained
+
+    @property
+    def base(self) -> str:
+        """The model's name on any machine."""
+        return portable_name(self.origin.config.model.id, self.origin.weights)
+
+    def finish(self, folder: Path, *, what: str, merged_from: Path | None = None) -> str:
+        self.tokenizer.save_pretrained(folder)
+        make_portable(folder, base=self.base, source=self.origin.weights)
+        accelerator, where = self.trainer.accelerator, self.trainer.args.device
+        comparison = Comparison(
+            self.trained, self.origin, self.context, where, accelerator.autocast
+        )
+        return comparison.check(folder, what=what, merged_from=merged_from)
+
+    def merge(self, folder: Path, *, adapter: Path) -> str:
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
+        merged(model).save_pretrained(folder)
+        return self.finish(folder, what="merged_model", merged_from=adapter)
+
+    def about(self, what: str, compared: str) -> dict[str, Any]:
+        """Return fields of the event that announces it."""
+        fields: dict[str, Any] = {"what": what, "compared": compared}
+        if what == "adapter" and self.origin.adapter is not None:
+            model = self.origin.config.model
+            fields |= {"base": model.id, "base_revision": model.revision}
+        return fields
+
+
+def _store(
+    folder: Path, url: str | None, name: str, *, about: Mapping[str, Any], context: WorkerContext
 ) -> None:
-    folder = context.folder / "output-merged"
-    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
-    merged(model).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    name = f"{context.run_id}-merged"
-    _store(folder, config.output.url, name, what="merged_model", context=context)
-
-
-def _store(folder: Path, url: str | None, name: str, *, what: str, context: WorkerContext) -> None:
     """Copy to the run's bucket, if it has one, and to output.url; announce the final location.
 
     Raises StoreError where one of them refuses it: what there is by then is announced before.
@@ -78,10 +124,10 @@ def _store(folder: Path, url: str | None, name: str, *, what: str, context: Work
             published = _publish(folder, url, name)
     finally:
         context.emit(
-            OutputEvent(path=published, what=what, size_bytes=size)
+            OutputEvent(path=published, size_bytes=size, **about)
             if published
             else announced(
-                folder, what=what, size_bytes=size, journal=context.visible, kept_at=kept_at
+                folder, size_bytes=size, journal=context.visible, kept_at=kept_at, **about
             )
         )
 
@@ -126,10 +172,15 @@ def _not_published(error: Exception, folder: Path, target: str) -> StoreError:
     )
 
 
-def model_card(config: TrainingConfig, figures: Mapping[str, Any], *, run_id: str) -> str:
-    """Return a small model card with the measured figures, in the Hub's format."""
+def model_card(
+    config: TrainingConfig, figures: Mapping[str, Any], *, run_id: str, base: str
+) -> str:
+    """Return a small model card with the measured figures, in the Hub's format.
+
+    `base`: name of the base model on any machine.
+    """
     front = {
-        "base_model": config.model.id,
+        "base_model": base,
         "library_name": "peft" if config.method.saves == "adapter" else "transformers",
         "tags": ["llmops-kernel", config.method.type],
     }
@@ -137,7 +188,7 @@ def model_card(config: TrainingConfig, figures: Mapping[str, Any], *, run_id: st
     optimizer, training = config.optimizer, config.training
     return (
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {config.name}\n\n"
-        f"{config.model.id}, trained with {config.method.type} on {_trained_on(config)}"
+        f"{base}, trained with {config.method.type} on {_trained_on(config)}"
         f" (run `{run_id}`).\n\n"
         f"Learning rate {optimizer.learning_rate:g} ({optimizer.lr_scheduler_type}), global batch"
         f" size {training.global_batch_size}, {config.parallelism.strategy} on"
@@ -149,9 +200,14 @@ def model_card(config: TrainingConfig, figures: Mapping[str, Any], *, run_id: st
 
 def _trained_on(config: TrainingConfig) -> str:
     return ", ".join(
-        f"`{one.path}`" + ("" if one.weight == 1 else f" (weight {one.weight:g})")
+        f"`{_portable_path(one.path)}`" + ("" if one.weight == 1 else f" (weight {one.weight:g})")
         for one in config.data.sources
     )
+
+
+def _portable_path(path: str) -> str:
+    """Return a path inside the workspace, a URL or a hub id as it is; else the file's own name."""
+    return Path(path).name if Path(path).is_absolute() or path.startswith("~") else path
 
 
 def _cell(value: Any) -> str:

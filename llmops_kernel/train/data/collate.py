@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,14 +28,20 @@ class Collator:
         pad_to_multiple_of: int = 8,
         label_logits: bool = False,
         padding_free: bool = False,
+        too_large: Callable[[list[int]], Exception | None] = lambda _: None,
+        vocabulary: int = sys.maxsize,
     ) -> None:
+        """`too_large` returns the error for tokens of `vocabulary` and above."""
         self._pad = pad_token_id
         self._multiple = pad_to_multiple_of
         self._label_logits = label_logits
         self._padding_free = padding_free
+        self._too_large = too_large
+        self._vocabulary = vocabulary
 
     def __call__(self, rows: Sequence[Example | Packed]) -> dict[str, Any]:
         counts = [_counts(row, self._label_logits) for row in rows]
+        self._check(rows)
         if self._padding_free:
             rows = [join(rows)]
         batch = self._padded_batch(rows)
@@ -42,6 +49,14 @@ class Collator:
         if self._label_logits:
             batch["labels"], batch[KEPT] = at_labels(batch["labels"])
         return batch
+
+    def _check(self, rows: Sequence[Example | Packed]) -> None:
+        """Raise before the model looks up an embedding that it does not have."""
+        largest = max(max(row.input_ids, default=0) for row in rows)
+        if largest >= self._vocabulary:
+            found = {one for row in rows for one in row.input_ids if one >= self._vocabulary}
+            if error := self._too_large(sorted(found)):
+                raise error
 
     def _padded_batch(self, rows: Sequence[Example | Packed]) -> dict[str, Any]:
         longest = max(len(row.input_ids) for row in rows)

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.methods import AdapterMethod
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ModelError
+from llmops_kernel.train.model.origin import continue_adapter
 from llmops_kernel.warm.preload import without_bitsandbytes
 
 
-def prepare(model: Any, config: TrainingConfig) -> Any:
-    """Return the model with adapters. Raises ModelError when no layer has a given name."""
+def prepare(model: Any, config: TrainingConfig, *, adapter: Path | None = None) -> Any:
+    """Return the model with adapters: new ones, or those of a folder.
+
+    Raises ModelError when no layer has a given name, or a folder's are others.
+    """
+    with nullcontext() if config.method.needs else without_bitsandbytes():
+        return _new(model, config) if adapter is None else continue_adapter(model, config, adapter)
+
+
+def _new(model: Any, config: TrainingConfig) -> Any:
     from peft import LoraConfig, get_peft_model
 
     method = config.method
@@ -28,8 +38,7 @@ def prepare(model: Any, config: TrainingConfig) -> Any:
         task_type="CAUSAL_LM",
     )
     try:
-        with nullcontext() if method.needs else without_bitsandbytes():
-            return get_peft_model(model, lora)
+        return get_peft_model(model, lora)
     except ValueError as error:
         raise ModelError(
             f"No adapter could be added to {config.model.id}: {error}",

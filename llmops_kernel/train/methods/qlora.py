@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ def loading(config: TrainingConfig) -> dict[str, Any]:
     }
 
 
-def prepare(model: Any, config: TrainingConfig) -> Any:
+def prepare(model: Any, config: TrainingConfig, *, adapter: Path | None = None) -> Any:
     """Return the 4-bit model with adapters; what is not quantised becomes float32, as in QLoRA.
 
     Raises ModelError for a model of 16 or 32 bits, such as one of the hook `build_model`.
@@ -51,4 +52,4 @@ def prepare(model: Any, config: TrainingConfig) -> Any:
             module.support_avx512bf16_for_cpu = False
     # The Trainer turns checkpointing on for all methods alike.
     prepared = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    return lora.prepare(prepared, config)
+    return lora.prepare(prepared, config, adapter=adapter)

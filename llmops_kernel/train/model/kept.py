@@ -101,10 +101,10 @@ class Keeping:
                 move(model, self.device, local_world_size=self.local_world_size)
             return model, MAPPED
         state = torch.get_rng_state()
-        model, info = read()
+        model, _ = read()
         if not self.is_writer:
             return model, problem
-        why = _peculiar(model, info, state)
+        why = _peculiar(model, state)
         if not why and (not stamp or stamp != self._stamp()):
             why = "its files are changing"
         if why := why or self._keep(model, stamp):
@@ -194,13 +194,10 @@ def _why_not(folder: Path | None, config: TrainingConfig) -> str:
     return ""
 
 
-def _peculiar(model: Any, info: dict[str, Any], state: torch.Tensor) -> str:
+def _peculiar(model: Any, state: torch.Tensor) -> str:
     """Return why loading the model again might give another one; empty: it would not."""
     if getattr(model.config, "quantization_config", None) is not None:
         return "its weights are quantised, and the device decides how they are unpacked"
-    missing = sorted(info.get("missing_keys") or ())
-    if missing:
-        return f"{missing[0]} is not in its files and gets random values"
     if not torch.equal(state, torch.get_rng_state()):
         return "loading it draws random numbers"
     return ""

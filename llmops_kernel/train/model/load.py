@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoModelForCausalLM
 
 from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.errors import HookError, LLMOpsError
+from llmops_kernel.errors import HookError, LLMOpsError, ModelError
 from llmops_kernel.models.source import pickle_refused
 from llmops_kernel.train.hooks import Hooks, call
 from llmops_kernel.train.model.kept import Keeping, Loaded
+from llmops_kernel.train.model.library_words import check_weights, listening
+from llmops_kernel.train.model.origin import merge_adapter
 from llmops_kernel.train.model.tokenizer import load_error
 
 
@@ -35,11 +40,12 @@ def load_model(
     *,
     keeping: Keeping | str = "",
     say: Callable[[str], object] = str,
+    adapter: Path | None = None,
 ) -> Any:
     """Return the model in its storage dtype, prepared by the config's method.
 
-    With `keeping` it may be mapped instead of read; `say` gets words on that. Raises ModelError,
-    HookError.
+    With `keeping` it may be mapped instead of read; `say` gets words on that. `adapter` is a folder
+    with one of the model, which the method trains further. Raises ModelError, HookError.
     """
     if hooks.build_model is not None:
         model = call(hooks.build_model, config)
@@ -49,19 +55,25 @@ def load_model(
                 remedy="return a torch.nn.Module, such as a Transformers model",
             )
     else:
-        model = _own(source, config, keeping, say)
+        with listening(config.model.id):
+            model = _own(source, config, keeping, say)
     if hasattr(model, "config"):
         model.config.use_cache = False
-    model = _prepare(model, config)
+    with listening(config.model.id):
+        model = prepare(model, config, adapter)
     if config.method.saves == "adapter" and hooks.build_model is None:
         _skip_frozen_in_ddp(model)
     return model
 
 
-def _prepare(model: Any, config: TrainingConfig) -> Any:
+def prepare(model: Any, config: TrainingConfig, adapter: Path | None = None) -> Any:
     """Mark what the method trains, and add what it adds. Raises ModelError."""
+    if adapter is not None and config.method.saves == "model":
+        model = merge_adapter(model, adapter)
+        adapter = None
     module, _, function = config.method.apply.partition(":")
-    return getattr(import_module(module), function)(model, config)
+    more = {} if adapter is None else {"adapter": adapter}
+    return getattr(import_module(module), function)(model, config, **more)
 
 
 def _loading(config: TrainingConfig) -> dict[str, Any]:
@@ -79,10 +91,18 @@ def _skip_frozen_in_ddp(model: Any) -> None:
 def _own(
     source: str, config: TrainingConfig, keeping: Keeping | str, say: Callable[[str], object]
 ) -> Any:
+    def read() -> Loaded:
+        model, info = _from_pretrained(source, config)
+        if getattr(model, "_hf_peft_config_loaded", False):
+            raise _adapter_of_the_hub(config)
+        if words := check_weights(config.model.id, info):
+            say(words)
+        return model, info
+
     if isinstance(keeping, str):
         say(f"read from its files, not kept: {keeping}" if keeping else "")
-        return _from_pretrained(source, config)[0]
-    model, words = keeping.model(lambda: _from_pretrained(source, config))
+        return read()[0]
+    model, words = keeping.model(read)
     say(words)
     return model
 
@@ -104,8 +124,16 @@ def _from_pretrained(source: str, config: TrainingConfig) -> Loaded:
         raise
     except UnpicklingError as error:
         raise pickle_refused(config.model.id) from error
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise load_error("model", config, error) from error
+
+
+def _adapter_of_the_hub(config: TrainingConfig) -> ModelError:
+    return ModelError(
+        f"{config.model.id} is an adapter, and its base model was loaded with it.",
+        remedy=f"copy it first (`hf download {config.model.id} --local-dir FOLDER`) and set"
+        " model.id=FOLDER to train it further, or name its base model to train a new one",
+    )
 
 
 def _storage_dtype(config: TrainingConfig) -> torch.dtype:
@@ -119,6 +147,38 @@ def _storage_dtype(config: TrainingConfig) -> torch.dtype:
     has_copy = isinstance(config.parallelism, ZeroStrategy)
     plain_full = config.method.saves == "model" and not has_copy
     return torch.float32 if plain_full else torch.bfloat16
+
+
+def load_result(folder: Path, config: TrainingConfig) -> Any:
+    """Return the whole model of a folder that this run has written, in the dtype of its files."""
+    attention = config.model.attention
+    model, info = AutoModelForCausalLM.from_pretrained(
+        str(folder),
+        output_loading_info=True,
+        trust_remote_code=config.model.trust_remote_code,
+        dtype="auto",
+        attn_implementation=None if attention == "auto" else attention,
+    )
+    check_weights(str(folder), info)
+    return model
+
+
+def count_bytes(model: Any) -> int:
+    """Return the memory of all weights, those that are sharded over the workers too."""
+    return sum(
+        getattr(one, "ds_numel", one.numel()) * one.element_size() for one in model.parameters()
+    )
+
+
+def count_embeddings(model: Any) -> int:
+    """Return how many tokens have an embedding; a number above all ids where it is not known."""
+    find = getattr(model, "get_input_embeddings", None)
+    try:
+        layer = find() if find is not None else None
+    except NotImplementedError:
+        layer = None
+    # Not the weight's shape, which is empty where it is sharded.
+    return int(getattr(layer, "num_embeddings", 0) or sys.maxsize)
 
 
 def count_parameters(model: Any) -> ParameterCount:

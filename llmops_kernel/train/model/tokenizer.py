@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.reading.vocabulary import TOO_LARGE
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models import catalogue
 from llmops_kernel.warm.preload import without_collections
@@ -36,6 +38,24 @@ def padded(tokenizer: Any) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def too_large(tokenizer: Any, vocabulary: int, ids: Iterable[int] = ()) -> ModelError | None:
+    """Return the error for tokens that the model has no embedding for; None if there are none.
+
+    Of the tokens for padding and ends, and of `ids`: a tokenizer may well have others that no row
+    has, such as those for images. On a GPU such a token ends the process in a device assert.
+    """
+    special = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id)
+    wrong = sorted({one for one in (*special, *ids) if one is not None and one >= vocabulary})
+    if not wrong or not vocabulary:
+        return None
+    words = ", ".join(f"{tokenizer.convert_ids_to_tokens(one)} is {one:,}" for one in wrong[:3])
+    return ModelError(
+        f"The tokenizer has tokens that the model has no embedding for: {words}, and there are"
+        f" {vocabulary:,} embeddings ({len(tokenizer):,} tokens).",
+        remedy=TOO_LARGE,
+    )
 
 
 def load_error(what: str, config: TrainingConfig, error: Exception) -> ModelError:

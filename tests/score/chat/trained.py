@@ -19,8 +19,12 @@ def add_trained_run(
     model: str = "tiny-llama",
     what: str = "adapter",
     created_s: float = 1.0,
+    **more: str,
 ) -> str:
-    """Add a run that has ended; without an `output` it has written no model."""
+    """Add a run that has ended; without an `output` it has written no model.
+
+    `more` are fields of the output's event.
+    """
     record = RunRecord(
         run_id=run_id,
         name="lora",
@@ -37,7 +41,7 @@ def add_trained_run(
     journal.emit(PhaseEvent(name="driver", state="begin"))
     journal.emit(StepEvent(step=1, loss=2.0))
     if output is not None:
-        journal.emit(OutputEvent(path=str(output), what=what))
+        journal.emit(OutputEvent(path=str(output), what=what, **more))
     journal.emit(EndEvent(state="SUCCEEDED", last_step=1))
     journal.close()
     return run_id

@@ -53,6 +53,13 @@ def test_a_config_gets_the_model_of_its_run(
     assert model.adapter == (str(tmp_path / "out") if is_adapter else "")
 
 
+def test_the_base_of_an_adapter_that_was_trained_further(store: RunStore, tmp_path: Path) -> None:
+    """The config's model is another adapter then."""
+    add_trained_run(store, tmp_path, model="/first/output", base="org/base", base_revision="v2")
+    found = trained_model("last", store)
+    assert (found.base, found.revision) == ("org/base", "v2")
+
+
 def test_a_base_that_only_the_adapter_knows(store: RunStore, tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text(
         json.dumps({"base_model_name_or_path": "owner/base"})

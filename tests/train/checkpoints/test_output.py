@@ -7,16 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from llmops_kernel.metrics.events import Event, OutputEvent
+from llmops_kernel.metrics.events import Event, OutputEvent, WarningEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.outputs.parts import COPY_LIMIT_ENV_VAR
 from llmops_kernel.train.checkpoints import output
+from llmops_kernel.train.checkpoints.compared import Trained
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.model.origin import Origin
 
 
 class Saves:
     """A trainer and a tokenizer that write one small file each."""
+
+    model_wrapped = autocast = None
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.accelerator = self.args = self
+
+    def unwrap_model(self, model: None) -> None:
+        return model
 
     def save_model(self, folder: str) -> None:
         Path(folder).mkdir(parents=True)
@@ -39,8 +51,18 @@ def announced(tmp_path: Path, make_config: Callable[..., Any]) -> Callable[..., 
             say=said.append,
         )
         config = make_config(**{"method": "lora", **sections})
-        output.save(Saves(), tokenizer=Saves(), config=config, context=context, figures={})
-        (event,) = said
+        output.save(
+            Saves(),
+            tokenizer=Saves(),
+            config=config,
+            context=context,
+            figures={},
+            trained=Trained([], None, 0, why_not="it is no model"),
+            origin=Origin("tiny-llama", config),
+        )
+        warning, event = said
+        assert isinstance(warning, WarningEvent)
+        assert "not compared with what was trained: it is no model" in warning.message
         assert isinstance(event, OutputEvent)
         return event
 

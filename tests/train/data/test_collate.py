@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import pytest
 import torch
 
+from llmops_kernel.errors import ModelError
 from llmops_kernel.train.data.collate import COUNTS, Collator
 from llmops_kernel.train.data.examples import IGNORED, Example, pack
+from llmops_kernel.train.model.tokenizer import too_large
 
 
 def test_padding_is_masked_ignored_and_not_counted() -> None:
@@ -43,3 +47,14 @@ def test_a_packed_row_computes_as_if_it_were_alone(tiny_llama: Any) -> None:
             0, :3
         ]
     torch.testing.assert_close(together, single, atol=1e-4, rtol=1e-4)
+
+
+def test_a_token_without_an_embedding_is_an_error_with_its_text(tokenizer: Any) -> None:
+    """The model would raise an IndexError, on a GPU a device assert that ends the process."""
+    check = partial(too_large, tokenizer, 259)
+    collator = Collator(pad_token_id=0, too_large=check, vocabulary=259)
+    assert collator([Example([1, 258], [1, 258])])["input_ids"].shape == (1, 8)
+    with pytest.raises(ModelError, match=r"<\|user\|> is 259, and there are 259 embeddings \(261"):
+        collator([Example([1], [1]), Example([1, 259], [1, 259])])
+    assert too_large(tokenizer, 257)  # Its end of an answer is 257, which each row has.
+    assert too_large(tokenizer, 258) is None

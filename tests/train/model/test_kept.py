@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from llmops_kernel.errors import ModelError
 from llmops_kernel.store.kept.models import KeptModels
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.hooks import Hooks
@@ -188,16 +190,15 @@ def test_a_model_that_may_be_another_one_next_time_is_not_kept(
     assert why.startswith(reason)
 
 
-def test_weights_that_its_files_lack_are_drawn_anew(load: Load, source: Path) -> None:
+def test_weights_that_its_files_lack_are_not_random_ones(load: Load, source: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     weights = load_file(source / "model.safetensors")
     name = next(name for name in weights if "q_proj" in name)
     del weights[name]
     save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
-    words = load()[1]
-    assert words.startswith("read from its files, not kept: ")
-    assert "is not in its files and gets random values" in words
+    with pytest.raises(ModelError, match=rf"random: {re.escape(name)} is not in its files"):
+        load()
 
 
 def test_a_damaged_file_is_read_anew_and_replaced(load: Load, tmp_path: Path) -> None:

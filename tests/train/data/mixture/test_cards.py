@@ -43,5 +43,6 @@ def test_a_single_source_has_no_weight(make_config: Any, train: Any) -> None:
 
 
 def test_the_card_beside_the_weights_names_them_as_well(make_config: Any) -> None:
-    card = model_card(make_config(data={"train": SOURCES}), {"steps": 3}, run_id="r")
-    assert "on `data/a.jsonl` (weight 2), `/mnt/team/b.jsonl` (weight 0.5) (run `r`)" in card
+    card = model_card(make_config(data={"train": SOURCES}), {"steps": 3}, run_id="r", base="m")
+    assert "m, trained with" in card
+    assert "on `data/a.jsonl` (weight 2), `b.jsonl` (weight 0.5) (run `r`)" in card

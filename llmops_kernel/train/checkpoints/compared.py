@@ -1,0 +1,189 @@
+"""Compares a written result with the model that was trained, before the run succeeds.
+
+A few tokens' logits of the model in memory are kept; then what was written is loaded as its reader
+will load it, and has to give the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from safetensors import SafetensorError
+
+from llmops_kernel.driver.checkpoint_folders import latest
+from llmops_kernel.errors import ModelError, TrainingError
+from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.models.logits import difference, logits_of, probe
+from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.hooks import Hooks
+from llmops_kernel.train.model.load import count_bytes, load_model, load_result
+from llmops_kernel.train.model.origin import Origin
+
+_NOT_LOADED = (
+    ModelError,
+    SafetensorError,
+    OSError,
+    ImportError,
+    ValueError,
+    RuntimeError,
+    KeyError,
+)
+_NEEDED = 1.3
+"""Of the model's size, while it is loaded once more."""
+_EXACT, _ROUNDED, _MERGED = 1e-3, 0.03, 0.1
+"""Differences that are allowed: in float32, in bfloat16, and of weights rounded by a merging."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the model in memory says."""
+
+    ids: list[int]
+    logits: Any
+    num_bytes: int
+    why_not: str = ""
+    """Why nothing can be compared; empty: it can."""
+
+    @classmethod
+    def of(cls, trainer: Any, rows: Sequence[Any], *, is_own_model: bool, what: str) -> Trained:
+        """Ask the model. Call it on all workers: a collective where its weights are sharded.
+
+        `is_own_model`: the hook `build_model` made it, which only says what it makes.
+        """
+        model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+        model = getattr(model, "_orig_mod", model)  # Not compiled for this one shape.
+        config = getattr(model, "config", None)
+        is_known = not is_own_model or (
+            what == "model" and type(model).__module__.startswith("transformers.")
+        )
+        if config is None or not is_known:
+            return cls([], None, 0, "the hook build_model made the model")
+        vocabulary = config.get_text_config().vocab_size
+        ids = probe([one.input_ids for one in rows], vocabulary=vocabulary)
+        with trainer.accelerator.autocast():
+            return cls(ids, logits_of(model, ids, trainer.args.device), count_bytes(model))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Compares each written folder with what was trained; on rank 0 only."""
+
+    trained: Trained
+    origin: Origin
+    context: WorkerContext
+    where: torch.device
+    autocast: Any
+    """Returns the context in which the model was asked."""
+
+    def check(self, folder: Path, *, what: str, merged_from: Path | None = None) -> str:
+        """Return words on the comparison. Raises TrainingError where the result is another model.
+
+        `merged_from`: the adapter's folder, of merged weights.
+        """
+        begin = time.perf_counter()
+        place = None if self.trained.why_not else self._place()
+        if place is None:
+            return self._not_compared(what, self.trained.why_not or self._no_memory())
+        try:
+            model = self._loaded(folder, is_adapter=what == "adapter").to(place)
+            with self.autocast():
+                found = difference(self.trained.logits, logits_of(model, self.trained.ids, place))
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            return self._not_compared(what, f"out of memory: {str(error).splitlines()[0]}")
+        except _NOT_LOADED as error:
+            if self.origin.config.model.trust_remote_code:
+                return self._not_compared(
+                    what, f"the model's own code cannot load it here: {error}"
+                )
+            raise self._wrong(folder, f"it cannot be loaded: {error}", merged_from) from error
+        allowed = self._allowed(place, is_merged=merged_from is not None)
+        if found > allowed:
+            raise self._wrong(
+                folder,
+                f"loaded again, its logits are {found:.2%} away from those of the model that was"
+                f" trained, and {allowed:.1%} are allowed for {self.origin.config.model.dtype}",
+                merged_from,
+            )
+        return (
+            f"{what.replace('_', ' ')} compared with what was trained: logits of"
+            f" {len(self.trained.ids)} tokens differ by {found:.1e} of their size"
+            f" ({time.perf_counter() - begin:.2f} s)"
+        )
+
+    def _loaded(self, folder: Path, *, is_adapter: bool) -> Any:
+        with _alone():
+            if not is_adapter:
+                return load_result(folder, self.origin.config)
+            return load_model(self.origin.weights, self.origin.config, Hooks(), adapter=folder)
+
+    def _place(self) -> torch.device | None:
+        """Return where the model fits once more: beside the trained one, or in host memory."""
+        needed = self.trained.num_bytes * _NEEDED
+        if self.where.type == "cuda":
+            torch.cuda.empty_cache()
+            if torch.cuda.mem_get_info(self.where)[0] > needed:
+                return self.where
+            if self.origin.config.method.load:  # 4-bit weights are packed for this device.
+                return None
+        return torch.device("cpu") if psutil.virtual_memory().available > needed else None
+
+    def _no_memory(self) -> str:
+        return f"a second copy of its {self.trained.num_bytes / 1e9:,.1f} GB does not fit in memory"
+
+    def _allowed(self, place: torch.device, *, is_merged: bool) -> float:
+        config = self.origin.config
+        if config.model.dtype != "float32":
+            return _MERGED if is_merged else _ROUNDED
+        is_exact = place == self.where and not config.performance.tf32
+        return _EXACT if is_exact else _ROUNDED
+
+    def _not_compared(self, what: str, why: str) -> str:
+        words = f"{what.replace('_', ' ')} not compared with what was trained: {why}"
+        self.context.emit(
+            WarningEvent(
+                message=f"The {words}.",
+                remedy="score a few rows with it, and compare with the run's evaluation",
+            )
+        )
+        return words
+
+    def _wrong(self, folder: Path, why: str, merged_from: Path | None) -> TrainingError:
+        """Set the folder aside, so that nothing takes it for a result."""
+        aside = folder.with_name(f"{folder.name}-rejected")
+        shutil.rmtree(aside, ignore_errors=True)  # Of an earlier attempt.
+        folder.rename(aside)
+        kept = latest(self.context.folder / "checkpoints")
+        if merged_from is not None:
+            where = f"the adapter in {merged_from} was compared and is as it was trained"
+        elif kept is not None:
+            where = f"the checkpoint {kept.path} is untouched"
+        else:
+            where = "no checkpoint was asked for (checkpoint.every_steps)"
+        return TrainingError(
+            f"The written result is not the model that was trained: {why}. It is in {aside}.",
+            remedy=f"{where}; report it with the model's name and this config",
+        )
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Load on this worker alone: with ZeRO-3's settings `from_pretrained` asks all of them."""
+    from transformers.integrations import deepspeed
+
+    reference = deepspeed._hf_deepspeed_config_weak_ref
+    settings = reference() if reference is not None else None
+    if settings is not None:
+        deepspeed.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if settings is not None:
+            deepspeed.set_hf_deepspeed_config(settings)

@@ -1,0 +1,150 @@
+"""What a run's model is loaded from: a model, or the base model of an adapter and that adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from llmops_kernel.config.models.methods import AdapterMethod
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.reading import adapters
+from llmops_kernel.errors import ModelError
+from llmops_kernel.models import catalogue
+from llmops_kernel.models.merging import merged
+from llmops_kernel.models.source import model_source
+from llmops_kernel.store.files import find
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where weights, tokenizer and, if one is trained further, the adapter are."""
+
+    weights: str
+    """Folder or hub id of a whole model."""
+    config: TrainingConfig
+    """The run's, with the id and the revision of the weights."""
+    adapter: Path | None = None
+
+    @property
+    def tokenizer(self) -> str:
+        """Folder or hub id: an adapter's folder has the one that it was trained with."""
+        has_own = self.adapter is not None and (self.adapter / "tokenizer_config.json").exists()
+        return str(self.adapter) if has_own else self.weights
+
+
+def origin(
+    source: str, config: TrainingConfig, *, roots: tuple[Path, ...], cache: Path | None
+) -> Origin:
+    """Raise ModelError for an adapter that this config cannot train further."""
+    folder = Path(source)
+    if not adapters.is_adapter(folder):
+        return Origin(source, config)
+    if found := adapters.conflict(config, folder):
+        raise ModelError(f"{config.model.id}: {found[0]}.", remedy=found[1])
+    name, revision, weights = _base(folder, roots, cache)
+    model = config.model.model_copy(update={"id": name, "revision": revision})
+    return Origin(weights, config.model_copy(update={"model": model}), folder)
+
+
+def _base(folder: Path, roots: tuple[Path, ...], cache: Path | None) -> tuple[str, str | None, str]:
+    """Return name, revision and place of the base model. Raises ModelError."""
+    names = adapters.base_names(folder)
+    for name, revision in names:
+        if catalogue.is_catalogue_name(name) or find(name, roots) is not None:
+            weights = model_source(name, roots=roots, cache=cache)
+            if not adapters.is_adapter(Path(weights)):
+                return name, revision, weights
+    for name, revision in names:
+        if name.count("/") == 1 and not name.startswith(("/", ".", "~")):  # The form of a hub id.
+            return name, revision, name
+    raise ModelError(
+        f"The adapter in {folder} is of the base model {names[0][0]}, which is not on this node.",
+        remedy=f"write its folder or hub id into base_model_name_or_path of {adapters.CONFIG}",
+    )
+
+
+def continue_adapter(model: Any, config: TrainingConfig, folder: Path) -> Any:
+    """Return the model with the adapter as it was saved, to be trained. Raises ModelError."""
+    from peft import LoraConfig, PeftModel
+
+    method = config.method
+    assert isinstance(method, AdapterMethod)
+    settings = LoraConfig.from_pretrained(str(folder))
+    _check_targets(model, method, settings, folder)
+    settings.lora_dropout = method.lora_dropout  # No weight depends on it.
+    made = PeftModel.from_pretrained(model, str(folder), is_trainable=True, config=settings)
+    _check_loaded(made, folder)
+    return made
+
+
+def merge_adapter(model: Any, folder: Path) -> Any:
+    """Return the model with the adapter merged in, all of it to be trained. Raises ModelError."""
+    from peft import PeftModel
+
+    with_adapter = PeftModel.from_pretrained(model, str(folder))
+    _check_loaded(with_adapter, folder)
+    return merged(with_adapter).requires_grad_(True)
+
+
+def _check_targets(model: Any, method: AdapterMethod, settings: Any, folder: Path) -> None:
+    """Raise ModelError where the config asks for adapters of other layers than there are."""
+    asked, there = (_layers(model, one) for one in (method.target_modules, settings.target_modules))
+    if asked == there:
+        return
+    only = [f"{name} is not asked for" for name in sorted(there - asked)[:2]]
+    only += [f"{name} has none" for name in sorted(asked - there)[:2]]
+    raise ModelError(
+        f"The adapter in {folder} is of other layers than method.target_modules="
+        f"{method.target_modules}: {', '.join(only)}.",
+        remedy=adapters.continued_remedy(settings.to_dict()),
+    )
+
+
+def _layers(model: Any, targets: Any) -> set[str]:
+    """Return the layers that PEFT adapts, by its rules: names, ends of names or `all-linear`."""
+    from peft.tuners.tuners_utils import match_target_against_key
+    from transformers.pytorch_utils import Conv1D
+
+    if targets == "all-linear":
+        last = model.get_output_embeddings()
+        linear = (torch.nn.Linear, Conv1D)
+        found = ((n, one) for n, one in model.named_modules() if isinstance(one, linear))
+        return {name for name, one in found if one is not last}
+    names = (name for name, _ in model.named_modules())
+    if isinstance(targets, str):
+        return {name for name in names if match_target_against_key(targets, name)}
+    ends = tuple(f".{one}" for one in targets)
+    return {name for name in names if name in targets or name.endswith(ends)}
+
+
+def _check_loaded(model: Any, folder: Path) -> None:
+    """Compare the adapter's weights with those in its file. Raises ModelError."""
+    from peft import get_peft_model_state_dict
+    from peft.utils import load_peft_weights
+
+    saved: Mapping[str, Any] = load_peft_weights(str(folder), device="cpu")
+    loaded = get_peft_model_state_dict(model, save_embedding_layers=False)
+    wrong = [f"{name} is not in the file" for name in loaded if name not in saved]
+    # Of an adapter of an embedding PEFT saves the base model's weight too.
+    names = {name.replace(".base_layer", "") for name in model.state_dict()}
+    wrong += [
+        f"{name} has no place in the model"
+        for name in saved
+        if name not in loaded and name.replace(".base_layer", "") not in names
+    ]
+    wrong += [
+        f"{name} differs from the file"
+        for name, value in loaded.items()
+        if name in saved and not torch.equal(value.float().cpu(), saved[name].float())
+    ]
+    if wrong:
+        raise ModelError(
+            f"The adapter in {folder} was not loaded as it was saved: {wrong[0]}"
+            + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else "")
+            + ".",
+            remedy="check that it is an adapter of this base model, and that its files are whole",
+        )
