@@ -73,7 +73,7 @@ def _from_ray_job() -> str:
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return ""
-    metadata = import_module("llmops_kernel.train.script.ray_job").metadata()
+    metadata = import_module("llmops_kernel.driver.ray_job").metadata()
     return str(metadata.get(SPEC_METADATA, ""))
 
 

@@ -195,6 +195,8 @@ def _run(plan: Plan) -> int:
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
+    # As multiprocessing does at import: a spawned child names classes of the program after it.
+    sys.modules["__mp_main__"] = main
     sys.argv = [plan.target, *plan.arguments]
     sys.orig_argv = [sys.executable, *plan.line]
     try:

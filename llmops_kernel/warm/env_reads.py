@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -27,6 +27,19 @@ class EnvReads:
     def has(self, name: str) -> bool:
         """Return True if this variable was read, or may have been."""
         return bool(self.strangers) or name in self.names or name.startswith(self.prefixes)
+
+    def as_report(self) -> dict[str, Any]:
+        """Return it as plain data, for the server's report."""
+        return {key: sorted(value) for key, value in asdict(self).items()}
+
+    @classmethod
+    def of_report(cls, report: dict[str, Any]) -> EnvReads:
+        """Return what `as_report` has written; nothing for a report without it."""
+        return cls(
+            names=frozenset(report.get("names", ())),
+            prefixes=tuple(report.get("prefixes", ())),
+            strangers=tuple(report.get("strangers", ())),
+        )
 
 
 @dataclass

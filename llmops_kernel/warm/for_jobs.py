@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.section import WarmSettings
 from llmops_kernel.warm import kept_tokenizers
+from llmops_kernel.warm.env_reads import EnvReads
+from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import DIR_ENV_VAR, FORKED_ENV_VAR, START_REPORT_ENV_VAR
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
 
@@ -38,6 +41,13 @@ def start_report() -> tuple[bool, str]:
         is_own = os.environ.get(FORKED_ENV_VAR) == str(os.getpid())
         return is_own, "" if is_own else _NOT_ASKED
     return False, text.removeprefix("cold:").strip() or _NOT_ASKED
+
+
+def reads_of_server() -> EnvReads:
+    """Return which variables the libraries of this node's fork server have read."""
+    folder = os.environ.get(DIR_ENV_VAR)
+    report = WarmFolder(Path(folder)).read_report() if folder else {}
+    return EnvReads.of_report(report.get("reads", {}))
 
 
 def kept_tokenizer(wanted: kept_tokenizers.Wanted) -> Any:

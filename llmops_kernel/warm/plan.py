@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 import zipimport
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,10 @@ _MAY_DIFFER = re.compile(
     r"|TORCH_NCCL_|RAY_EXPERIMENTAL_NOSET_|RAY_TRAIN_(?!V2_ENABLED)|RAY_[a-z]|RAY_WARN_BLOCKING"
     r"|LLMOPS_"
 )
+# Read once when a process starts, by its interpreter or C library, not by a library's import.
+_AT_START = re.compile(r"LD_|GLIBC_|MALLOC_|PYTHON|LC_|LANG")
+# Of these, the ones that are applied when a fork is born, and have no effect afterwards.
+_APPLIED_AT_BIRTH = frozenset({"HF_HUB_OFFLINE", "OMP_NUM_THREADS"})
 _TRAIN_V2 = ("RAY_TRAIN_V2_ENABLED", "1")  # Read at import, and the default anyway.
 
 
@@ -241,8 +246,7 @@ def _check_env(env: dict[str, str], base: Base) -> None:
         name
         for name in sorted(env.keys() | base.env.keys())
         if env.get(name) != base.env.get(name)
-        and not _MAY_DIFFER.match(name)
-        and (bool(_NATIVE.match(name)) or base.reads.has(name))
+        and _is_read_at_import(name, base.reads)
         and (base.has_ray or not name.startswith("RAY_"))
         and (name, env.get(name)) != _TRAIN_V2
     ]
@@ -251,25 +255,44 @@ def _check_env(env: dict[str, str], base: Base) -> None:
         raise RefusedError(f"environment set for this job is read when libraries load: {shown}")
 
 
+def _is_read_at_import(name: str, reads: EnvReads) -> bool:
+    return not _MAY_DIFFER.match(name) and (bool(_NATIVE.match(name)) or reads.has(name))
+
+
+def is_too_late(name: str, reads: EnvReads) -> bool:
+    """Return whether a variable has no effect in a fork that gets it after its birth."""
+    return name in _APPLIED_AT_BIRTH or _is_read_at_import(name, reads)
+
+
+def is_of_interpreter(name: str) -> bool:
+    """Return whether it is read when a process starts: a program's own change comes too late."""
+    return bool(_AT_START.match(name))
+
+
 def _check_shadows(made: Plan, base: Base) -> None:
     """Raise RefusedError if a job has its own `transformers/`, for example: it would come first."""
     known = {*base.path, *base.env.get("PYTHONPATH", "").split(os.pathsep)}
     for folder in dict.fromkeys([made.first_path or made.cwd, *python_path(made.env, made.cwd)]):
-        if folder not in known:
-            _check_folder(folder, base)
+        if folder not in known and (why := shadowed_by(folder, base.loaded)):
+            raise RefusedError(why)
 
 
-def _check_folder(folder: str, base: Base) -> None:
+def shadowed_by(folder: str, loaded: Collection[str]) -> str:
+    """Return which file of a folder that comes first on sys.path has no effect in a fork.
+
+    Empty if none. `loaded`: the names of top-level modules that are loaded.
+    """
     try:
-        found = list(os.scandir(folder))
+        found = sorted(os.scandir(folder), key=lambda item: item.name)
     except OSError:
-        return
+        return ""
     for item in found:
         stem, _, ending = item.name.partition(".")
         if stem in ("sitecustomize", "usercustomize"):
-            raise RefusedError(f"{item.name} in {folder} runs when an interpreter starts")
-        if stem not in base.loaded:
+            return f"{item.name} in {folder} runs when an interpreter starts"
+        if stem not in loaded:
             continue
         is_package = not ending and os.path.exists(os.path.join(item.path, "__init__.py"))
         if is_package or ending == "py" or ending.endswith("so"):
-            raise RefusedError(f"the job brings its own {item.name}, which is loaded already")
+            return f"the job brings its own {item.name}, which is loaded already"
+    return ""

@@ -373,9 +373,11 @@ def main(arguments: list[str]) -> int:
         # This build cannot be forked from; everything but Ray still can.
         others = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]
         os.execv(sys.executable, [sys.executable, "-m", _NAME, arguments[0], *others])
-    base = base.after_preload(recording.reads())
+    reads = recording.reads()
+    base = base.after_preload(reads)
     server = Server(folder, base)
-    folder.write_report(loaded | {"pid": os.getpid(), "took_s": time.time() - began_s})
+    about = {"pid": os.getpid(), "took_s": time.time() - began_s, "reads": reads.as_report()}
+    folder.write_report(loaded | about)
     birth = server.serve()
     if birth is None:
         return 0

@@ -117,6 +117,37 @@ def test_rays_documented_trainer_with_transformers(ray_cluster: ClusterInfo) -> 
     assert run.view.total_steps == 4
 
 
+def test_a_script_on_a_warm_process_is_as_a_new_interpreter(
+    ray_cluster: ClusterInfo, tmp_path: Path
+) -> None:
+    cluster = llmops.cluster(ray_cluster.name)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "mine.py").write_text("WHO = 'found'")
+    found = """
+        import os, mine
+        print("PATH", mine.WHO, os.environ.get("RANK"), flush=True)
+    """
+    script = write(tmp_path, found, "path.py")
+    run = succeeded(cluster.submit(script, env={"PYTHONPATH": "more"}))
+    assert "PATH found None" in run.logs()
+    assert run.view.warmth is not None
+    assert run.view.warmth.text == "warm"
+    run = succeeded(cluster.submit(script, env={"PYTHONPATH": "more"}, num_workers=1))
+    assert "PATH found 0" in run.logs()
+    early = """
+        import os
+        os.environ["HF_HOME"] = "mine"
+        import huggingface_hub.constants
+        print("HOME", huggingface_hub.constants.HF_HOME, flush=True)
+    """
+    for workers in (None, 2):
+        run = succeeded(cluster.submit(write(tmp_path, early, "early.py"), num_workers=workers))
+        assert "HOME mine" in run.logs()
+        assert run.view.warmth is not None
+        assert run.view.warmth.warm == 0
+        assert "early.py sets what is read when libraries load: HF_HOME" in run.view.warmth.text
+
+
 def test_all_ranks_stop_at_one_step_and_a_retry_resumes(
     ray_cluster: ClusterInfo, tmp_path: Path
 ) -> None:

@@ -116,6 +116,14 @@ import pickle
 def f(): return 5
 class C: pass
 print(pickle.loads(pickle.dumps(f))(), type(pickle.loads(pickle.dumps(C()))))
+=== spawned pool
+import multiprocessing as mp
+class C:
+    def __init__(self, value): self.value = value
+def f(value): return C(value * value)
+if __name__ == "__main__":
+    with mp.get_context("spawn").Pool(1) as pool:
+        print([one.value for one in pool.map_async(f, [1, 2, 3]).get(timeout=20)])
 === order
 import os, sys
 for i in range(3):

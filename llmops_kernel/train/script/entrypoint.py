@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.driver.ray_job import restart_cold
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.warm.for_jobs import start_report
+from llmops_kernel.warm.for_jobs import reads_of_server, start_report
+from llmops_kernel.warm.plan import is_of_interpreter
 
 
 def main() -> None:
@@ -17,6 +20,8 @@ def main() -> None:
 
 
 def _drive(spec: RunSpec, config: ScriptConfig) -> int:
+    if why := _why_cold(config):
+        restart_cold(spec, why, variables=config.env)
     if config.workers is None:
         # Imports no Ray and starts no thread before it forks.
         from llmops_kernel.train.script.once import OnceDriver
@@ -25,6 +30,16 @@ def _drive(spec: RunSpec, config: ScriptConfig) -> int:
     from llmops_kernel.train.script.workers import WorkersDriver
 
     return WorkersDriver(spec, config).run()
+
+
+def _why_cold(config: ScriptConfig) -> str:
+    """Return why this process cannot run the script as a new interpreter would; mostly empty."""
+    from llmops_kernel.train.script import fresh
+
+    if start_report()[0]:
+        return fresh.why_cold(config, Path.cwd(), reads=reads_of_server)
+    late = [name for name in fresh.changed_by(config.env) if is_of_interpreter(name)]
+    return start_report()[1] if set(late) - {"PYTHONPATH"} else ""
 
 
 if __name__ == "__main__":

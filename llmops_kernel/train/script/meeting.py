@@ -6,7 +6,6 @@ the script, which then connects to it: so the socket can be ours, bound to the l
 
 from __future__ import annotations
 
-import os
 import socket
 from importlib.util import find_spec
 from typing import Any
@@ -45,22 +44,3 @@ def serve(listener: socket.socket) -> bool:
         )
     )
     return True
-
-
-def only_rank() -> dict[str, str]:
-    """Return the environment of the only worker of a process group, whose store is started."""
-    listener = listen()
-    env = {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": loopback.ADDRESS,
-        "MASTER_PORT": str(listener.getsockname()[1]),
-        **loopback.settings(),
-    }
-    if any(name in os.environ for name in ("RANK", "MASTER_ADDR", "MASTER_PORT")):
-        listener.close()  # The user has a process group of their own in mind.
-    elif serve(listener):
-        env[READY_ENV_VAR] = "True"
-    return env

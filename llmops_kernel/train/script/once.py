@@ -13,6 +13,7 @@ from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
 from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.driver.nodes.holds import NodeHolds, only_node
+from llmops_kernel.driver.ray_job import add_metadata
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.store.scratch import scratch_folder
@@ -21,7 +22,6 @@ from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED, FileBoard
 from llmops_kernel.train.script import ends, process
 from llmops_kernel.train.script.cluster import ask
 from llmops_kernel.train.script.patience import Patience
-from llmops_kernel.train.script.ray_job import add_metadata
 
 _POLL_S = 0.02
 _SETTINGS = {

@@ -19,8 +19,7 @@ from typing import NoReturn
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.track.stopping import FileBoard
-from llmops_kernel.train.script import meeting
-from llmops_kernel.train.script.program import run_program, wants_rank
+from llmops_kernel.train.script.program import run_program
 
 FAILURE = "failure"
 """Name on the board under which the script's process leaves its failure."""
@@ -69,9 +68,6 @@ def _unblock() -> None:
 def _run(config: ScriptConfig, board: Path) -> int:
     workspace = Path.cwd()
     link_assets(workspace)
-    if wants_rank((workspace / config.script).read_text(errors="replace")):
-        for name, value in meeting.only_rank().items():
-            os.environ.setdefault(name, value)
     failure = run_program(config, workspace)
     if failure is None:
         return 0

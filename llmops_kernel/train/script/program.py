@@ -8,45 +8,67 @@ import os
 import re
 import sys
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.metrics.events import FailureEvent
+from llmops_kernel.warm.plan import python_path
 
-_RANK_WORDS = re.compile(r"init_process_group|[\"'](LOCAL_)?RANK[\"']|[\"']WORLD_SIZE[\"']")
-_OWN_LAUNCHER = re.compile(
-    r"^\s*(import|from)\s+(lightning|pytorch_lightning|ray)\b|mp\.spawn", re.M
+_NO_RANK = re.compile(
+    r"KeyError: '(?:LOCAL_)?(?:RANK|WORLD_SIZE)'|KeyError: 'MASTER_(?:ADDR|PORT)'"
+    r"|environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected"
+)
+"""What a script that was written for `torchrun` fails with when nothing has set its rank."""
+_AS_TORCHRUN = (
+    "start it as `torchrun` would: `llmops submit SCRIPT --workers 1`, or num_workers in a script"
+    " config; RANK, WORLD_SIZE and MASTER_ADDR are then set"
 )
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _IN_WORKSPACE = re.compile(r"/working_dir_files/_ray_pkg_[0-9a-f]+/(.+)$")
 
 
-def wants_rank(source: str) -> bool:
-    """Return True for a script that expects the environment of `torchrun` and starts no workers."""
-    return bool(_RANK_WORDS.search(source)) and not _OWN_LAUNCHER.search(source)
-
-
 def run_program(config: ScriptConfig, workspace: Path) -> FailureEvent | None:
     """Run the script in this process; return how it failed, None for exit status 0."""
     path = workspace / config.script
-    os.environ.update(config.env)
+    use_environment(config.env, workspace)
     try:
-        _execute(path, config.args)
+        _execute(path, config)
     except SystemExit as end:
         return _exit_failure(end, config, workspace)
     except BaseException as error:
         error = error.with_traceback(_after_own_frames(error.__traceback__))
         sys.excepthook(type(error), error, error.__traceback__)
-        return describe_failure(error, workspace=workspace)
+        failure: FailureEvent = describe_failure(error, workspace=workspace)
+        if config.workers is None and not failure.remedy and _NO_RANK.search(failure.message):
+            return failure.model_copy(update={"remedy": _AS_TORCHRUN})
+        return failure
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
     return None
 
 
-def _execute(path: Path, args: tuple[str, ...]) -> None:
-    """Leaves the module as `__main__`: functions of it may still run in threads and at exit."""
+def use_environment(env: Mapping[str, str], workspace: Path) -> None:
+    """Set a config's variables; folders of PYTHONPATH come where an interpreter puts them.
+
+    Ray's own, in which this package is, stay behind them, also for the script's children.
+    """
+    own = os.environ.get("PYTHONPATH", "")
+    os.environ.update(env)
+    folders = python_path(dict(env), str(workspace))
+    if folders:
+        sys.path[0:0] = [folder for folder in folders if folder not in sys.path]
+        entries = [*folders, *filter(None, own.split(os.pathsep))]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))
+
+
+def _execute(path: Path, config: ScriptConfig) -> None:
+    """Run it as `python SCRIPT ARGS` in the workspace would.
+
+    Leaves the module as `__main__`: functions of it may still run in threads and at exit.
+    """
     main = types.ModuleType("__main__")
     main.__dict__.update(
         __builtins__=builtins,
@@ -55,10 +77,13 @@ def _execute(path: Path, args: tuple[str, ...]) -> None:
         __loader__=importlib.machinery.SourceFileLoader("__main__", str(path)),
         __annotations__={},
     )
-    sys.argv = [str(path), *args]
-    sys.path.insert(0, str(path.parent))
+    sys.argv = [config.script, *config.args]
+    sys.orig_argv = [sys.executable, *sys.argv]
+    sys.path.insert(0, str(path.parent.resolve()))
     code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
     sys.modules["__main__"] = main
+    # As multiprocessing does at import: a spawned child names classes of the script after it.
+    sys.modules["__mp_main__"] = main
     exec(code, main.__dict__)
 
 

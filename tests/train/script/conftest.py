@@ -8,7 +8,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,12 +38,20 @@ class ScriptRun:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
 
-    def start(self, *args: str, script: str = "train.py") -> subprocess.Popen[str]:
+    def start(
+        self,
+        *args: str,
+        script: str = "train.py",
+        python: Sequence[str] = (sys.executable,),
+        node_env: Mapping[str, str] | None = None,
+        **config: Any,
+    ) -> subprocess.Popen[str]:
+        """`python`, `node_env`: of the driver; `config`: more fields of the script config."""
         self.attempt += 1
         spec = RunSpec(
             run_id="script-1",
             attempt=self.attempt,
-            config=ScriptConfig(script=script, args=args).model_dump(mode="json"),
+            config=ScriptConfig(script=script, args=args, **config).model_dump(mode="json"),
             run_root=str(self.folder.root),
             submitted_s=time.time(),
         )
@@ -50,9 +60,9 @@ class ScriptRun:
         waits = {STOP_WAIT_ENV_VAR: "120"}
         job = {JOB_CONFIG_ENV_VAR: json.dumps({"metadata": {DRIVER_METADATA: spec.encode()}})}
         own = {"PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
-        environment = {**waits, **os.environ, **own, **job}
+        environment = {**waits, **(node_env or os.environ | own), **job}
         return subprocess.Popen(
-            [sys.executable, "-m", "llmops_kernel.train.script.entrypoint"],
+            [*python, "-m", "llmops_kernel.train.script.entrypoint"],
             cwd=self.workspace,
             env=environment,
             stdout=subprocess.PIPE,
@@ -64,8 +74,8 @@ class ScriptRun:
         self.output, _ = process.communicate(timeout=120)
         return process.returncode
 
-    def run(self, *args: str, script: str = "train.py") -> int:
-        return self.finish(self.start(*args, script=script))
+    def run(self, *args: str, **options: Any) -> int:
+        return self.finish(self.start(*args, **options))
 
     def events(self, kind: str, attempt: int | None = None) -> list[AnyEvent]:
         """All events of a kind of the newest attempt."""

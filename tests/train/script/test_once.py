@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from llmops_kernel.train.script.patience import STOP_WAIT_ENV_VAR
 from tests.train.script.conftest import ScriptRun
+from tests.warm.programs import programs
 
 STEPS = """
     import sys, time
@@ -214,19 +217,60 @@ def test_the_script_dies_with_its_driver(
     assert list(temp.iterdir()) == []
 
 
-def test_a_process_group_of_one_needs_no_workers(script_run: ScriptRun) -> None:
+def test_a_rank_is_set_only_where_workers_were_asked_for(script_run: ScriptRun) -> None:
     script_run.write(
         """
         import os
         import torch.distributed as dist
 
-        dist.init_process_group("gloo")
-        print("rank", dist.get_rank(), "of", dist.get_world_size(), os.environ["LOCAL_RANK"])
-        dist.destroy_process_group()
+        print("RANK", os.environ.get("RANK"))
+        if int(os.environ.get("LOCAL_RANK", -1)) != -1:
+            dist.init_process_group("nccl")
         """
     )
     assert script_run.run() == 0, script_run.output
-    assert "rank 0 of 1 0" in script_run.output
+    assert "RANK None" in script_run.output
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os.environ['RANK']",
+        "import torch.distributed as d; d.init_process_group('gloo')",
+    ],
+)
+def test_a_script_for_torchrun_is_told_how_it_is_started(script_run: ScriptRun, code: str) -> None:
+    script_run.write(code)
+    assert script_run.run() == 1
+    [failure] = script_run.events("failure")
+    assert "--workers 1" in failure.remedy
+
+
+def test_main_is_what_python_makes_of_it(script_run: ScriptRun, tmp_path: Path) -> None:
+    script_run.write(
+        """
+        import json, os, sys
+        main = sys.modules["__main__"]
+        names = ("__name__", "__spec__", "__package__", "__doc__", "__cached__")
+        print("IS", json.dumps([
+            {name: str(getattr(main, name)) for name in names},
+            os.path.samefile(main.__file__, "parts/train.py"),
+            os.path.samefile(sys.path[0], "parts"), sys.argv, sys.orig_argv[1:],
+        ]))
+        """,
+        "parts/train.py",
+    )
+    assert script_run.run("--lr", "1", script="parts/train.py") == 0, script_run.output
+    words = [sys.executable, "parts/train.py", "--lr", "1"]
+    plain = subprocess.run(words, cwd=script_run.workspace, capture_output=True, text=True)
+    [line] = [line for line in script_run.output.splitlines() if line.startswith("IS")]
+    assert line == plain.stdout.strip()
+
+
+def test_a_spawned_pool_returns_objects_of_the_scripts_own_class(script_run: ScriptRun) -> None:
+    script_run.write(programs()["spawned pool"])
+    assert script_run.run() == 0, script_run.output
+    assert "[1, 4, 9]" in script_run.output
 
 
 def test_exit_handlers_and_threads_run_to_their_end(script_run: ScriptRun) -> None:
