@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import threading
 import traceback
@@ -24,8 +26,27 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.outputs.parts import announced
+from llmops_kernel.store.package.at_home import covers, how
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.warm.for_jobs import start_report
+
+BEGAN_ENV_VAR = "LLMOPS_DRIVER_BEGAN_S"
+"""When the driver's own work began, where something came before it."""
+
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_FILE = re.compile(r"No such file or directory: '([^']+)'")
+_PACKAGE_OF = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu",
+    "flash_attn": "flash-attn",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "yaml": "pyyaml",
+}
+"""Packages that are called otherwise than their module."""
 
 
 class DriverReport:
@@ -59,7 +80,7 @@ class DriverReport:
             self.phase("runtime_env", "end", time_s=parent_s)
             self.phase("supervisor", "begin", time_s=parent_s)
             self.phase("supervisor", "end", time_s=born_s)
-        self.phase("driver", "begin", time_s=born_s)
+        self.phase("driver", "begin", time_s=float(os.environ.get(BEGAN_ENV_VAR) or born_s))
         warm, reason = start_report()
         self.emit(ProcessEvent(role="driver", warm=warm, reason=reason))
 
@@ -76,6 +97,7 @@ class DriverReport:
 
     def failed(self, failures: list[FailureEvent]) -> EndEvent:
         """Journal each failure; return the end that names the first."""
+        failures = [with_remedy(failure, self._spec) for failure in failures]
         for failure in failures:
             self.emit(failure)
         first = failures[0]
@@ -96,6 +118,34 @@ class DriverReport:
         self._journal.close()
         self._recall.join(RECALL_S)
         return 1 if event.state == "FAILED" else 0
+
+
+def with_remedy(failure: FailureEvent, spec: RunSpec) -> FailureEvent:
+    """Return the failure with what to do about a module or a file that is not there."""
+    if failure.remedy:
+        return failure
+    remedy = ""
+    if failure.error in ("ModuleNotFoundError", "HookError") and (
+        found := _NO_MODULE.search(failure.message)
+    ):
+        remedy = _about_module(found[1], spec)
+    elif failure.error == "FileNotFoundError" and (found := _NO_FILE.search(failure.message)):
+        path = os.path.relpath(found[1], Path.cwd()) if os.path.isabs(found[1]) else found[1]
+        if kept := covers(spec.ignored, os.path.normpath(path)):
+            remedy = f"{kept} is in your workspace, but an ignore file kept it at home. {how(path)}"
+    return failure.model_copy(update={"remedy": remedy}) if remedy else failure
+
+
+def _about_module(name: str, spec: RunSpec) -> str:
+    top = name.partition(".")[0]
+    for path in (f"{name.replace('.', '/')}.py", f"{top}.py", top):
+        if kept := covers(spec.ignored, path):
+            return f"{kept} is in your workspace, but an ignore file kept it at home. {how(kept)}"
+    package = _PACKAGE_OF.get(top, top.replace("_", "-"))
+    return (
+        f"give the run the package: `packages: [{package}]` in its config, or"
+        f" `llmops submit ... --package {package}`; a module of your own must be in the workspace"
+    )
 
 
 def failure_of(error: Exception, *, remedy: str) -> FailureEvent:

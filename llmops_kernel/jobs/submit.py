@@ -23,6 +23,7 @@ from llmops_kernel.kinds.request import RunRequest
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.package import at_home
 from llmops_kernel.store.package.packages import Packages, build
 from llmops_kernel.store.package.workspace import Workspace, scan
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, cache
@@ -91,6 +92,7 @@ class Handover:
             user=self.record.user,
             cache_root=str(cache()),
             most_resources=self.cluster.most_resources,
+            ignored=self.record.ignored,
         )
 
     @contextmanager
@@ -154,6 +156,7 @@ def submit_run(
         parent=parent,
         hidden=hidden,
         **_snapshot_fields(snapshot, packages),
+        ignored=_ignored(snapshot, request.config),
         **_surroundings(cluster),
     )
     with submitting(store.root, record.run_id):
@@ -310,6 +313,16 @@ def _snapshot_fields(snapshot: Workspace, packages: Packages) -> dict[str, Any]:
         "files": {name: entry.sha256_16 for name, entry in snapshot.files.items()},
         "left_out": snapshot.left_out,
     }
+
+
+def _ignored(snapshot: Workspace, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what ignore files keep at home, what the run's own code names first."""
+    if not snapshot.ignored:
+        return ()
+    named = at_home.named_by(
+        at_home.sources_of(config, snapshot.root), snapshot.ignored, snapshot.root
+    )
+    return tuple(dict.fromkeys([*named, *snapshot.ignored]))[: at_home.MOST]
 
 
 def _surroundings(cluster: ClusterInfo) -> dict[str, Any]:

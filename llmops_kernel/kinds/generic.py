@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from llmops_kernel.kinds.kind import Column, RunKind
 
-START_PHASES = ("snapshot", "upload", "pending", "runtime_env", "supervisor", "driver")
+START_PHASES = ("snapshot", "upload", "pending", "runtime_env", "supervisor", "packages", "driver")
 START_WORDS = {
     "snapshot": "Packing the workspace",
     "upload": "Uploading code that the cluster does not have yet",
     "pending": "Waiting for Ray to start the job",
     "runtime_env": "Preparing the runtime environment",
     "supervisor": "Starting the job's supervisor",
+    "packages": "Installing the run's packages",
     "driver": "Starting the driver",
     "queue": "Waiting for resources",
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.section import Section
-from llmops_kernel.config.problems import Problem
+from llmops_kernel.config.problems import Problem, no_such_file
 from llmops_kernel.config.reading.yaml_dialect import dump
 from llmops_kernel.kinds.files import file_kind
 from llmops_kernel.kinds.registry import kind_named
@@ -36,11 +36,19 @@ class RunRequest:
 def request_of(config: Section, *, name: str, kind: str = "train") -> RunRequest:
     """Return the request of a validated config, with its kind's check of files."""
     files = file_kind(kind_named(kind)).check_files
+    wanted = getattr(config, "requirements", None)
     values = config.model_dump(mode="json")
     return RunRequest(
         kind=kind,
         name=name,
         config=values,
         config_yaml=dump(values),
-        check=lambda folder: files(config, folder),
+        check=lambda folder: [*files(config, folder), *_check_requirements(wanted, folder)],
     )
+
+
+def _check_requirements(name: str | None, folder: Path) -> list[Problem]:
+    if not name or (folder / name).is_file():
+        return []
+    names = [str(one.relative_to(folder)) for one in sorted(folder.glob("*.txt"))]
+    return [no_such_file("requirements", name, folder, names)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
 from llmops_kernel.kinds.kind import ALL_ACTIONS, Program, RunKind
 from llmops_kernel.kinds.train import COLUMNS, FIGURES, logged_columns, more_figures
-from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.training_view import ScriptView
 from llmops_kernel.store.record.record import RunRecord
 
 _SHOWN_ARGS = 60
@@ -28,7 +28,7 @@ SCRIPT = RunKind(
     entrypoint="python -m llmops_kernel.train.script.entrypoint",
     config_file="llmops_kernel.kinds.script_config:SCRIPT_FILE",
     programs={".py": PYTHON},
-    view=TrainingView,
+    view=ScriptView,
     figures=FIGURES,
     more_figures=more_figures,
     columns=COLUMNS,

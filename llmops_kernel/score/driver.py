@@ -11,6 +11,7 @@ from pathlib import Path
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.folders import ray_logs, run_folder
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
+from llmops_kernel.driver.packages import prepare
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import open_bucket
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
@@ -143,6 +144,7 @@ def _stopped(scored: Scored, what: str) -> EndEvent:
 def main() -> None:
     spec = RunSpec.of_this_job()
     print(f"run {spec.run_id}, attempt {spec.attempt}", flush=True)
+    prepare(spec)
     sys.exit(ScoreDriver(spec).run())
 
 

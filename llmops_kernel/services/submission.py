@@ -20,6 +20,7 @@ from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.check.before import check_before
 from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.store.package import at_home
 from llmops_kernel.store.package.secret_files import left_out_line
 from llmops_kernel.store.package.workspace import Workspace, scan
 from llmops_kernel.store.record.record import RunRecord
@@ -146,9 +147,22 @@ def submit(
         )
     if progress is not None and record.left_out:
         progress(left_out_line(record.left_out))
+    if progress is not None and (line := _about_ignored(record)):
+        progress(line)
     if progress is not None and (about := about_outputs(cluster.provider, cluster.name)):
         progress(about)
     return record
+
+
+def _about_ignored(record: RunRecord) -> str:
+    """Return the sentence about files that the run's own code names and that stayed at home."""
+    if not record.ignored:
+        return ""
+    root = Path(record.workspace_root)
+    sources = at_home.sources_of(record.config, root)
+    named = at_home.named_by(sources, record.ignored, root)
+    what = " and ".join(source.name for source in sources)
+    return at_home.at_home_line(named, what=what)
 
 
 def about_left_out(left_out: Sequence[str]) -> str:
@@ -187,6 +201,16 @@ def changes_in(words: Sequence[str], path: Path) -> Overrides:
     """
     program = program_of(path)
     return words if program is None else {program.arguments: tuple(words)}
+
+
+def packages_of(path: Path) -> tuple[str, ...]:
+    """Return the packages that a config file names itself. Raises ConfigError."""
+    return () if program_of(path) is not None else tuple(getattr(load(path, ()), "packages", ()))
+
+
+def is_program(record: RunRecord) -> bool:
+    """Return whether the run is a program of the user's own, whose output is its result."""
+    return bool(kind_named(record.kind).programs)
 
 
 def as_mapping(overrides: Overrides) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from llmops_kernel.store.journal.chat_view import ChatAnswer
 from llmops_kernel.store.journal.spans import PhaseSpan
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.logs.run_lines import printed_lines
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunSummary
 
@@ -37,4 +38,5 @@ __all__ = [
     "StopWay",
     "TrainingConfig",
     "TrainingView",
+    "printed_lines",
 ]

@@ -1,4 +1,4 @@
-"""Records which environment variables libraries read while the fork server imports them."""
+"""Records what libraries ask for while the fork server imports them: variables, and modules."""
 
 from __future__ import annotations
 
@@ -77,6 +77,28 @@ class Recording:
             prefixes=tuple(_TAKEN[module] for module in known),
             strangers=tuple(sorted(self._seen.iterating - _TAKEN.keys())),
         )
+
+
+class LookedFor:
+    """A context in which it is recorded which top-level modules are looked for and not found.
+
+    Many libraries remember whether an optional one is installed.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def __enter__(self) -> LookedFor:
+        sys.meta_path.append(self)  # After the others: it is asked for what none of them has.
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Note the name, as a finder that finds nothing."""
+        if path is None:
+            self.names.add(name)
 
 
 class _Recorded(dict[bytes, bytes]):

@@ -45,9 +45,17 @@ def start_report() -> tuple[bool, str]:
 
 def reads_of_server() -> EnvReads:
     """Return which variables the libraries of this node's fork server have read."""
+    return EnvReads.of_report(_report().get("reads", {}))
+
+
+def looked_for_by_server() -> list[str]:
+    """Return the modules that its libraries have looked for and not found."""
+    return list(_report().get("looked_for", ()))
+
+
+def _report() -> dict[str, Any]:
     folder = os.environ.get(DIR_ENV_VAR)
-    report = WarmFolder(Path(folder)).read_report() if folder else {}
-    return EnvReads.of_report(report.get("reads", {}))
+    return WarmFolder(Path(folder)).read_report() if folder else {}
 
 
 def kept_tokenizer(wanted: kept_tokenizers.Wanted) -> Any:

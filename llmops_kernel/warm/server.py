@@ -20,7 +20,7 @@ from typing import Any
 
 from llmops_kernel.hardware import priority
 from llmops_kernel.warm import child, files, kept_tokenizers
-from llmops_kernel.warm.env_reads import Recording
+from llmops_kernel.warm.env_reads import LookedFor, Recording
 from llmops_kernel.warm.launcher import GREETING
 from llmops_kernel.warm.plan import Base, Plan, RefusedError, plan
 from llmops_kernel.warm.preload import preload, without_collections
@@ -366,7 +366,7 @@ def main(arguments: list[str]) -> int:
     # their share: the cluster is up a second later, the first submission waits two seconds less.
     niceness = priority.give_way()
     base = Base.of_this_process()
-    with Recording() as recording, without_collections():
+    with Recording() as recording, LookedFor() as looked_for, without_collections():
         loaded = preload(arguments[1:])
     priority.take_share(niceness)  # Forks take their launcher's niceness, mostly 15.
     if "ray" in loaded["missing"] and "ray" in sys.modules:
@@ -377,7 +377,7 @@ def main(arguments: list[str]) -> int:
     base = base.after_preload(reads)
     server = Server(folder, base)
     about = {"pid": os.getpid(), "took_s": time.time() - began_s, "reads": reads.as_report()}
-    folder.write_report(loaded | about)
+    folder.write_report(loaded | about | {"looked_for": sorted(looked_for.names)})
     birth = server.serve()
     if birth is None:
         return 0

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from llmops_kernel.cli.runs.live import follow_in_terminal
-from llmops_kernel.cli.runs.live_parts import screen
+from llmops_kernel.cli.runs.live_parts import own_frames, screen
 from llmops_kernel.errors import ClusterUnreachableError
 from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.store.paths import RunFolder
@@ -41,15 +41,40 @@ def test_ends_with_waterfall_figures_and_outputs(run: Simulation, terminal: bool
     assert "adapter" in text
 
 
-def test_failure_shows_file_line_remedy_and_traceback_once(run: Simulation) -> None:
+@pytest.mark.parametrize("traceback", [True, False])
+def test_failure_shows_file_line_remedy_and_the_traceback_where_asked(
+    run: Simulation, traceback: bool
+) -> None:
     run.start_up("data")
     run.fail()
     to = console(terminal=False)
-    assert follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock) == "FAILED"
+    state = follow_in_terminal(
+        FolderRun(run.folder), console=to, clock=run.clock, traceback=traceback
+    )
+    assert state == "FAILED"
     text = reported(to)
     assert "HookError · menu_hooks.py:31 · ranks 0-1" in text
     assert text.count("Try: check rows whose cuisine is null") == 1
-    assert text.count("Traceback (most recent call last)") == 1
+    assert text.count("Traceback (most recent call last)") == int(traceback)
+    assert ("or --traceback" in text) is not traceback
+
+
+def test_of_a_traceback_the_users_own_lines_are_shown() -> None:
+    folder = "/tmp/s/runtime_resources/working_dir_files/_ray_pkg_0a1b"
+    text = f"""Traceback (most recent call last):
+  File "/site-packages/llmops_kernel/train/loop.py", line 7, in run
+    work()
+  File "{folder}/parts/train.py", line 3, in work
+    load(rows)
+    ^^^^^^^^^^
+  File "/site-packages/torch/nn.py", line 1, in call
+    raise ValueError("no rows")
+ValueError: no rows"""
+    assert own_frames(text) == [
+        '  File "parts/train.py", line 3, in work',
+        "    load(rows)",
+        "    ^^^^^^^^^^",
+    ]
 
 
 def test_screen_ticks_before_the_first_step(run: Simulation) -> None:

@@ -1,10 +1,11 @@
-"""What a driver journals of an output in the run's own folder."""
+"""What a driver journals of an output in the run's own folder, and of what a run lacks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from llmops_kernel.driver.report import DriverReport
+from llmops_kernel.driver.report import DriverReport, with_remedy
+from llmops_kernel.metrics.events import FailureEvent
 from llmops_kernel.store.outputs.copies import output_events
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
@@ -25,3 +26,35 @@ def test_scores_that_only_a_node_has_are_offered_beside_the_journal(tmp_path: Pa
     assert (event.place, event.what, event.path) == ("node", "scores", str(folder))
     assert [(file.name, file.size_bytes) for file in event.files] == [("part-0.parquet", 4)]
     assert [part.read_bytes() for part in (visible / "outputs").iterdir()] == [b"rows"]
+
+
+def _remedy(error: str, message: str, *, ignored: tuple[str, ...] = ()) -> str:
+    spec = RunSpec(
+        run_id="r", attempt=1, config={}, run_root="/no", submitted_s=1.0, ignored=ignored
+    )
+    return with_remedy(FailureEvent(error=error, message=message), spec).remedy
+
+
+def test_a_module_that_is_not_there_has_a_remedy() -> None:
+    def about(name: str, *, ignored: tuple[str, ...] = ()) -> str:
+        message = f"ModuleNotFoundError: No module named '{name}'"
+        return _remedy("ModuleNotFoundError", message, ignored=ignored)
+
+    assert "`packages: [trl]`" in about("trl.trainer")
+    assert "--package pillow`" in about("PIL")
+    assert "local/ is in your workspace" in about("local.util", ignored=("local/",))
+    assert "secrets.py is in your workspace" in about("secrets", ignored=("secrets.py",))
+
+
+def test_a_file_that_stayed_at_home_is_named() -> None:
+    message = "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.bin'"
+    assert _remedy("FileNotFoundError", message) == ""
+    remedy = _remedy("FileNotFoundError", message, ignored=("data/",))
+    assert remedy.startswith("data/ is in your workspace, but an ignore file kept it at home.")
+    assert "!data/train.bin in .llmopsignore" in remedy
+
+
+def test_what_has_a_remedy_keeps_it() -> None:
+    spec = RunSpec(run_id="r", attempt=1, config={}, run_root="/no", submitted_s=1.0)
+    failure = FailureEvent(error="ModuleNotFoundError", message="No module named 'x'", remedy="do")
+    assert with_remedy(failure, spec) is failure

@@ -13,6 +13,7 @@ import llmops_kernel as llmops
 from llmops_kernel.models import catalogue
 from llmops_kernel.providers.protocol import ClusterInfo
 from tests.costs import assert_costs_one_node
+from tests.driver.test_packages import wheel
 from tests.end_to_end.conftest import until
 from tests.end_to_end.script_runs import succeeded, write
 
@@ -146,6 +147,33 @@ def test_a_script_on_a_warm_process_is_as_a_new_interpreter(
         assert run.view.warmth is not None
         assert run.view.warmth.warm == 0
         assert "early.py sets what is read when libraries load: HF_HOME" in run.view.warmth.text
+
+
+def test_a_run_with_packages_of_its_own(ray_cluster: ClusterInfo, tmp_path: Path) -> None:
+    cluster = llmops.cluster(ray_cluster.name)
+    wheel(tmp_path / "wheels", "llmops-extra", "1.0", needs="llmops-deep")
+    wheel(tmp_path / "wheels", "llmops-deep", "2.5")
+    (tmp_path / "more.txt").write_text("--no-index\n--find-links ./wheels\n")
+    code = """
+        import llmops_extra, llmops_deep
+        print("EXTRA", llmops_extra.VERSION, llmops_deep.VERSION, flush=True)
+    """
+    script = write(tmp_path, code)
+    failed = cluster.submit(script)
+    assert failed.wait(120, raise_on_failure=False) == "FAILED"
+    assert "`packages: [llmops-extra]`" in failed.view.remedy
+    wanted = {"packages": ["llmops-extra==1.0"], "requirements": "more.txt"}
+    for workers in (None, 2):
+        run = succeeded(cluster.submit(script, num_workers=workers, **wanted))
+        assert "EXTRA 1.0 2.5" in run.logs()
+        assert run.view.warmth is not None
+        assert run.view.warmth.text == "warm"
+        [span] = [span for span in run.view.phases() if span.name == "packages"]
+        assert "llmops-extra 1.0" in span.detail
+        assert ("already there" in span.detail) is (workers is not None)
+    broken = cluster.submit(script, packages=["llmops-extra==9"], requirements="more.txt")
+    assert broken.wait(120, raise_on_failure=False) == "FAILED"
+    assert "No matching distribution found for llmops-extra==9" in broken.view.message
 
 
 def test_all_ranks_stop_at_one_step_and_a_retry_resumes(

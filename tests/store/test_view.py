@@ -18,7 +18,7 @@ from llmops_kernel.metrics.events import (
     parse_event,
 )
 from llmops_kernel.metrics.mfu import REJECTED_PEAK
-from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.training_view import ScriptView, TrainingView
 from llmops_kernel.store.journal.view import Progress
 from tests.store.events import end, evaluation, phase, restart, start, step, steps
 
@@ -393,3 +393,15 @@ def test_nan_survives_the_journal():
     view = TrainingView([step(1), step(2), parse_event(line)])
     assert math.isnan(view.loss)
     assert view.nan_since == 3
+
+
+@pytest.mark.parametrize(("state", "interrupted"), [("SUCCEEDED", False), ("FAILED", True)])
+def test_a_script_that_reports_no_step_has_no_first_step(state: str, interrupted: bool) -> None:
+    events = [
+        phase("first_step", "begin", 12.0, stream=DRIVER, seq=1),
+        end(state, time_s=15.0, stream=DRIVER, seq=2),
+    ]
+    [span] = ScriptView(events, kind="script").phases()
+    assert (span.name, span.duration_s, span.interrupted) == ("script", 3.0, interrupted)
+    [span] = TrainingView(events, kind="train").phases()
+    assert (span.name, span.interrupted) == ("first_step", True)

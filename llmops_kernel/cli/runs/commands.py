@@ -10,7 +10,14 @@ import typer
 from llmops_kernel.cli.app import RUNS, command
 from llmops_kernel.cli.complete import runs as complete_run
 from llmops_kernel.cli.console import echo
-from llmops_kernel.cli.runs.submit import EXIT_CODES, Overrides, RunRef, RunRefs, follow_run
+from llmops_kernel.cli.runs.submit import (
+    EXIT_CODES,
+    Overrides,
+    RunRef,
+    RunRefs,
+    Traceback,
+    follow_run,
+)
 
 if TYPE_CHECKING:
     from llmops_kernel.api import Run
@@ -31,7 +38,7 @@ Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show its progre
 
 
 @command(RUNS, example="llmops show last --json")
-def show(run: RunRef = "last", as_json: AsJson = False) -> None:
+def show(run: RunRef = "last", as_json: AsJson = False, traceback: Traceback = False) -> None:
     """Show a run: state, figures, start-up phases, evaluations, outputs."""
     from llmops_kernel import api
     from llmops_kernel.cli.console import out, print_json
@@ -42,7 +49,7 @@ def show(run: RunRef = "last", as_json: AsJson = False) -> None:
         record = target.record.model_dump(mode="json")
         print_json({"run_id": target.id, "record": record, **target.view.summary()})
         return
-    print_run(out(), target)
+    print_run(out(), target, traceback=traceback)
 
 
 @command(RUNS, example="llmops compare last~1 last --png compare.png")

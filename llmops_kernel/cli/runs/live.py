@@ -27,6 +27,7 @@ def follow_in_terminal(
     console: Console | None = None,
     timeout_s: float | None = None,
     leave: Callable[[RunView], bool] = lambda _: False,
+    traceback: bool = False,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.time,
 ) -> str:
@@ -45,7 +46,7 @@ def follow_in_terminal(
     if source.is_over:
         from llmops_kernel.cli.runs.live_parts import summary
 
-        console.print(summary(source.view, run.record, now_s=clock()))
+        console.print(summary(source.view, run.record, now_s=clock(), traceback=traceback))
     return source.view.state
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -48,6 +50,9 @@ SHOWN_SAMPLES = 2
 """On the live screen, which must not be taller than a small terminal."""
 _SAMPLE_CHARACTERS = 240
 _ALWAYS_SHOWN = "mfu"
+_FRAME = re.compile(r'\s*File "([^"]+)"(, line \d+.*)')
+_OWN_FILE = re.compile(r"/working_dir_files/_ray_pkg_[0-9a-f]+/(.+)$")
+_MOST_FRAME_LINES = 12
 
 
 def screen(view: RunView, record: RunRecord, *, now_s: float, trouble: str = "") -> RenderableType:
@@ -177,19 +182,44 @@ def notes(view: RunView) -> list[RenderableType]:
     return lines
 
 
-def failure_box(event: FailureEvent, *, traceback: bool = True) -> Panel:
-    """The message, where in the user's file, what to do, and the traceback."""
+def failure_box(event: FailureEvent, *, traceback: bool = False, more: str = "") -> Panel:
+    """The message, where in the user's file, what to do; on request the traceback.
+
+    `more` says where that is, below the lines of it that are in the user's own files.
+    """
     words = failure(event)
     lines = [Text(words["message"])]
     if words["remedy"]:
         lines.append(Text.assemble(("Try: ", "bold"), words["remedy"]))
     if traceback and words["traceback"]:
         lines += [Text(""), Text(words["traceback"], "dim")]
+    elif words["traceback"] and more:
+        lines += [Text(""), *(Text(line, "dim") for line in own_frames(words["traceback"]))]
+        lines.append(Text(more, "dim"))
     title = " · ".join(filter(None, (words["error"], words["where"], words["ranks"])))
     return Panel(Group(*lines), title=Text(title), title_align="left", border_style="red")
 
 
-def summary(view: RunView, record: RunRecord, *, now_s: float) -> RenderableType:
+def own_frames(traceback: str) -> list[str]:
+    """Return the lines of a traceback that are about files of the workspace, paths in it."""
+    found: list[str] = []
+    is_own = False
+    for line in traceback.splitlines():
+        if match := _FRAME.match(line):
+            own = _OWN_FILE.search(match[1])
+            is_own = own is not None
+            if own is not None:
+                found.append(f'  File "{own[1]}"{match[2]}')
+        elif is_own and line.startswith("    "):
+            found.append(line)
+        else:
+            is_own = False
+    return found[-_MOST_FRAME_LINES:]
+
+
+def summary(
+    view: RunView, record: RunRecord, *, now_s: float, traceback: bool = False
+) -> RenderableType:
     """Return what stays in the terminal when the run has ended."""
     parts: list[RenderableType] = [headline(view, record)]
     shown = {event.message for event in view.failures}
@@ -197,7 +227,9 @@ def summary(view: RunView, record: RunRecord, *, now_s: float) -> RenderableType
         parts.append(Text(view.message))
         if view.remedy:
             parts.append(Text.assemble(("Try: ", "bold"), view.remedy))
-    parts += [*notes(view), *map(failure_box, view.failures)]
+    more = f"The whole traceback: llmops logs {record.run_id}, or --traceback"
+    boxes = [failure_box(event, traceback=traceback, more=more) for event in view.failures]
+    parts += [*notes(view), *boxes]
     parts += [waterfall_table(view, now_s=now_s), *processes_line(view)]
     if view.rows:
         parts.append(figure_table(view))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from llmops_kernel.api import Run
 
 _WAITING = re.compile(r"\(\d+ s\)$")
+_LAST_LINES = 10
 EXIT_CODES = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 3}
 RunRef = Annotated[
     str,
@@ -60,6 +61,9 @@ Workspace = Annotated[
     Path | None,
     typer.Option(help="Folder to upload with the run; default: the folder of the config."),
 ]
+Traceback = Annotated[
+    bool, typer.Option("--traceback", help="Show the whole traceback of a failure.")
+]
 Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")]
 
 
@@ -74,9 +78,14 @@ def submit(
         int | None,
         typer.Option(help="Number of workers to start a script on, as with torchrun.", min=1),
     ] = None,
+    package: Annotated[
+        list[str] | None,
+        typer.Option(help="One more package for this run, such as trl==1.16; may be repeated."),
+    ] = None,
     cluster: OnCluster = "local",
     workspace: Workspace = None,
     follow: Follow = False,
+    traceback: Traceback = False,
     dry_run: DryRun = False,
 ) -> None:
     """Submit a run and return at once, or follow it to its end.
@@ -85,9 +94,11 @@ def submit(
     """
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
-    from llmops_kernel.services.submission import changes_in
+    from llmops_kernel.services.submission import changes_in, packages_of
 
     settings: dict[str, Any] = {} if workers is None else {"num_workers": workers}
+    if package:
+        settings["packages"] = [*packages_of(config), *package]
     if dry_run:
         return print_upload(config, overrides, workspace=workspace, settings=settings)
     console = out(stderr=True)
@@ -101,7 +112,7 @@ def submit(
             progress=lines_on(console, line),
             **settings,
         )
-    return submitted(run, cluster=cluster, follow=follow)
+    return submitted(run, cluster=cluster, follow=follow, traceback=traceback)
 
 
 def lines_on(console: Console, line: Status | None = None) -> Callable[[str], None]:
@@ -125,13 +136,13 @@ def lines_on(console: Console, line: Status | None = None) -> Callable[[str], No
     return report
 
 
-def submitted(run: Run, *, cluster: str, follow: bool) -> None:
+def submitted(run: Run, *, cluster: str, follow: bool, traceback: bool = False) -> None:
     """Print advice on the config and what to do next, or follow the run to its end."""
     from llmops_kernel.cli.console import out
 
     print_advice(run.config)
     if follow:
-        follow_run(run)
+        follow_run(run, traceback=traceback)
     else:
         out().print(f"Submitted [bold]{run.id}[/] to cluster {cluster}.")
         out().print(f"Next: llmops wait {run.id}")
@@ -154,6 +165,7 @@ def wait(
     as_json: Annotated[
         bool, typer.Option("--json", help="Only wait, then print the summary as JSON.")
     ] = False,
+    traceback: Traceback = False,
 ) -> None:
     """Show a run live until it ends.
 
@@ -164,7 +176,7 @@ def wait(
 
     target = api.attach(run)
     if not as_json:
-        follow_run(target, timeout_s=timeout_s)
+        follow_run(target, timeout_s=timeout_s, traceback=traceback)
         return
     _wait_quietly(target, timeout_s=timeout_s)
 
@@ -192,19 +204,41 @@ def logs(
         _follow_logs(target, shown=text, all_lines=all_lines)
 
 
-def follow_run(run: Run, *, timeout_s: float | None = None) -> None:
-    """Show the live view in this terminal; exit with the code of the run's final state."""
+def follow_run(run: Run, *, timeout_s: float | None = None, traceback: bool = False) -> None:
+    """Show the live view in this terminal; exit with the code of the run's final state.
+
+    Of a script the last lines that it has printed follow.
+    """
     from llmops_kernel.cli.console import out
     from llmops_kernel.cli.runs.live import follow_in_terminal
+    from llmops_kernel.services.submission import is_program
 
     console = out()
     with detached(run.id):
-        final = str(follow_in_terminal(run, console=console, timeout_s=timeout_s))
+        final = str(
+            follow_in_terminal(run, console=console, timeout_s=timeout_s, traceback=traceback)
+        )
+        if final in EXIT_CODES and is_program(run.record):
+            _print_last_lines(run, console)
     if final not in EXIT_CODES:
         console.print(f"Still {final} after {timeout_s:g} s. Watch it again: llmops wait {run.id}")
         raise typer.Exit(124)
     if EXIT_CODES[final]:
         raise typer.Exit(EXIT_CODES[final])
+
+
+def _print_last_lines(run: Run, console: Console) -> None:
+    from llmops_kernel.errors import LLMOpsError
+    from llmops_kernel.services.types import printed_lines
+
+    try:
+        lines = printed_lines(run.log(), _LAST_LINES)
+    except LLMOpsError:
+        return  # Its cluster does not answer any more; the run's end is shown already.
+    if lines:
+        console.print(f"\nLast lines (all of them: llmops logs {run.id})", style="bold")
+        for line in lines:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

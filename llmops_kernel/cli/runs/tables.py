@@ -44,11 +44,11 @@ def chosen_table(runs: RunTable) -> FittingTable:
     return table(names, rows, right=[*map(plain, runs.numbers)], whole=["run"], split=True)
 
 
-def print_run(console: Console, run: Run) -> None:
+def print_run(console: Console, run: Run, *, traceback: bool = False) -> None:
     """Print one run in full: its figures and phases, then its record and its folder."""
     from llmops_kernel.cli.runs.live_parts import summary
 
-    console.print(summary(run.view, run.record, now_s=time.time()))
+    console.print(summary(run.view, run.record, now_s=time.time(), traceback=traceback))
     console.print("\nRecord", style="bold")
     console.print(facts(_record(run)))
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from llmops_kernel.config.models.packages import Packages
 from llmops_kernel.config.models.section import NAME_PATTERN, Broken, RunConfig, Section
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY", re.I)
@@ -41,6 +42,11 @@ class ScriptConfig(RunConfig):
     """What each worker reserves; only with `num_workers`."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the script. They are kept in the run's record: no secrets here."""
+    packages: Packages = ()
+    """Packages that this run needs besides those of the cluster, as pip takes them: `trl==1.16`.
+    Each node installs them once."""
+    requirements: str | None = None
+    """A requirements file with such packages, relative to the workspace."""
 
     @field_validator("args", mode="before")
     @classmethod

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, SerializeAsAny, field_validator
 
 from llmops_kernel.config.models.methods import LoraMethod, MethodConfig
+from llmops_kernel.config.models.packages import Packages
 from llmops_kernel.config.models.parallelism import DdpStrategy, ParallelismConfig
 from llmops_kernel.config.models.performance import PerformanceConfig
 from llmops_kernel.config.models.section import NAME_PATTERN, RunConfig
@@ -44,6 +45,11 @@ class TrainingFields(RunConfig):
     """Trackers, by Transformers' name: `tensorboard`, `mlflow`, `wandb`, `comet_ml`, `trackio`."""
     training_arguments: dict[str, Any] = Field(default_factory=dict)
     """Other `TrainingArguments` of Transformers by name, for what has no field in this file."""
+    packages: Packages = ()
+    """Packages that this run needs besides those of the cluster, as pip takes them: `trl==1.16`.
+    Each node installs them once."""
+    requirements: str | None = None
+    """A requirements file with such packages, relative to the workspace."""
 
     @property
     def worker_processes(self) -> int:

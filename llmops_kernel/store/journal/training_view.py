@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from statistics import median
@@ -25,6 +26,7 @@ from llmops_kernel.store.journal import history as folding
 from llmops_kernel.store.journal.history import Generation, History, Key
 from llmops_kernel.store.journal.sample_texts import SampleTexts
 from llmops_kernel.store.journal.seen import SeenNumbers
+from llmops_kernel.store.journal.spans import PhaseSpan
 from llmops_kernel.store.journal.thinning import FIELDS, stride_for
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
 
@@ -357,3 +359,21 @@ class TrainingView(RunView):
                 for e in self.evals
             ],
         }
+
+
+class ScriptView(TrainingView):
+    """The view of a script, which may report no step at all."""
+
+    def _phases(self, attempt: int) -> list[PhaseSpan]:
+        """Without a first step where the attempt of a script has ended and reported none."""
+        spans = super()._phases(attempt)
+        if any(step.attempt == attempt for step in self.steps):
+            return spans
+        end = self.end_of(attempt)
+        succeeded = end is not None and end.state == "SUCCEEDED"
+        return [
+            replace(span, name="script", interrupted=not succeeded)
+            if span.name == "first_step" and span.interrupted
+            else span
+            for span in spans
+        ]

@@ -28,8 +28,10 @@ STEP_EVERY_S = 0.2
 _LEFT_OUT = 1000
 """So many more lines are read, of which Ray's own are left out."""
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 _WORKER = r"(?:\([\w.:\- ]*pid=\d+[^)]*\) )?"
 _OWN = re.compile(rf"^{_WORKER}(\[llmops\] .*)", re.DOTALL)
+_DRIVER = re.compile(r"^(?:run \S+, attempt \d+|(?:SUCCEEDED|FAILED|STOPPED)(?:$|: ))")
 _BACKGROUND = re.compile(
     rf"^{_WORKER}(?:\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\s+INFO\s|Running entrypoint for job )"
 )
@@ -61,6 +63,21 @@ def last_lines(log: LogText, lines: int, *, all_lines: bool) -> str:
     text = visible_text(log.tail(lines + _LEFT_OUT))
     kept = text.split("\n")
     return "\n".join(kept[-lines - 1 :] if text.endswith("\n") else kept[-lines:])
+
+
+def printed_lines(log: LogText, lines: int) -> list[str]:
+    """Return the last lines that a run's own code has printed: no line of ours, no blank one."""
+    found = []
+    for line in log.tail(lines + _LEFT_OUT).split("\n"):
+        # Of a progress bar its newest state; and nothing that moves a terminal's cursor.
+        text = _CONTROL.sub("", _ANSI.sub("", line.rstrip("\r").rpartition("\r")[2]))
+        if text.strip() and not _is_ours(text) and visible_line(text) is not None:
+            found.append(text)
+    return found[-lines:]
+
+
+def _is_ours(line: str) -> bool:
+    return bool(_OWN.match(line) or _DRIVER.match(line))
 
 
 class RunLines:

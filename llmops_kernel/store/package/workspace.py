@@ -19,6 +19,7 @@ from pathlib import Path
 from llmops_kernel.errors import WorkspaceError
 from llmops_kernel.store.package.hashes import HashCache
 from llmops_kernel.store.package.ignore import IgnoreRules
+from llmops_kernel.store.package.secret_files import is_secret
 
 MAX_FILES = 20_000
 MAX_BYTES = 1024**3
@@ -42,6 +43,8 @@ class Workspace:
     """The files by path relative to `root`, with `/`, sorted."""
     left_out: tuple[str, ...] = ()
     """Files and folders (with a `/` at the end) that were left out as secrets, sorted."""
+    ignored: tuple[str, ...] = ()
+    """Those that the workspace's own ignore files keep at home."""
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -75,7 +78,7 @@ def scan(root: Path | str, *, cache: Path | None = None) -> Workspace:
             if entry is not None:
                 files[rel] = entry
     _raise_problems(walk.problems, base)
-    return Workspace(base, files, tuple(sorted(walk.secrets)))
+    return Workspace(base, files, tuple(sorted(walk.secrets)), tuple(walk.ignored))
 
 
 def _check_not_home(base: Path) -> None:
@@ -115,13 +118,15 @@ class _Walk:
     found: dict[str, _Found] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
     size_bytes: int = 0
     _secret_inodes: set[tuple[int, int]] = field(default_factory=set)
     """Of secrets that have a second name: hard links."""
 
     def run(self) -> None:
         self.real_root = self.root.resolve()
-        self._folder(self.root, "", IgnoreRules.default(), (self.real_root,))
+        self.usual = IgnoreRules.default()
+        self._folder(self.root, "", self.usual, (self.real_root,))
         for rel, found in list(self.found.items()):
             if (found.info.st_dev, found.info.st_ino) in self._secret_inodes:
                 del self.found[rel]
@@ -134,6 +139,7 @@ class _Walk:
             path = f"{rel}/{entry.name}" if rel else entry.name
             is_folder = entry.is_dir()
             if rules.ignores(path, is_folder=is_folder):
+                self._ignore(path, is_folder=is_folder)
                 continue
             if rules.leaves_out_secret(path, is_folder=is_folder):
                 self.secrets.append(f"{path}/" if is_folder else path)
@@ -151,6 +157,12 @@ class _Walk:
             real = Path(entry.path).resolve() if entry.is_symlink() else above[-1] / entry.name
             if real not in above:  # A link to a folder above it would be followed forever.
                 self._folder(Path(entry.path), path, rules, (*above, real))
+
+    def _ignore(self, path: str, *, is_folder: bool) -> None:
+        """Note it unless it is what nobody would send, or a secret."""
+        is_usual = self.usual.ignores(path, is_folder=is_folder) or is_secret(path)
+        if not is_usual and len(self.ignored) < MAX_FILES:
+            self.ignored.append(f"{path}/" if is_folder else path)
 
     def _entries(self, folder: Path, rel: str) -> list[os.DirEntry[str]]:
         try:

@@ -46,6 +46,9 @@ class RunRecord(BaseModel):
     """Relative path -> content hash (sha256, 16 hex digits) of each workspace file."""
     left_out: tuple[str, ...] = ()
     """Files and folders that were not uploaded because they usually hold secrets."""
+    ignored: tuple[str, ...] = ()
+    """Those that the workspace's ignore files kept at home, the ones that the script names first;
+    not more than 50."""
     git: GitState | None = None
     versions: dict[str, str] = {}
     host: str = ""

@@ -52,6 +52,8 @@ class RunSpec(BaseModel):
     most_resources: dict[str, float] | None = None
     """What Ray's autoscaler could bring the cluster to at `submit`, by Ray's names; None: no
     autoscaler."""
+    ignored: tuple[str, ...] = ()
+    """Files and folders of the workspace that an ignore file kept at home."""
 
     def encode(self) -> str:
         """URL-safe base64 of the compressed JSON: no character a shell would read."""

@@ -14,9 +14,10 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.nodes.holds import NodeHolds
+from llmops_kernel.driver.packages import prepare
 from llmops_kernel.driver.queue.room import Room, room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
-from llmops_kernel.driver.report import DriverReport, print_traceback
+from llmops_kernel.driver.report import DriverReport, print_traceback, with_remedy
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.requirements import check_device, check_packages
@@ -187,7 +188,7 @@ class Driver:
         """Journal each distinct failure once; the end event has the message of the first."""
         from llmops_kernel.train.ray.failure_report import failures
 
-        found = failures(error, self._spec)
+        found = [with_remedy(failure, self._spec) for failure in failures(error, self._spec)]
         for failure in found:
             self._report.emit(failure)
             print_traceback(failure)
@@ -206,6 +207,7 @@ def main() -> None:
     started = time.strftime("%Y-%m-%d %H:%M:%S %z")
     spec = RunSpec.of_this_job()
     print(f"run {spec.run_id}, attempt {spec.attempt}, driver began at {started}", flush=True)
+    prepare(spec)
     sys.exit(Driver(spec).run())
 
 

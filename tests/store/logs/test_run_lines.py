@@ -13,7 +13,13 @@ from llmops_kernel.metrics.events import (
     RestartEvent,
     WarningEvent,
 )
-from llmops_kernel.store.logs.run_lines import RunLines, last_lines, visible_line, visible_text
+from llmops_kernel.store.logs.run_lines import (
+    RunLines,
+    last_lines,
+    printed_lines,
+    visible_line,
+    visible_text,
+)
 from llmops_kernel.store.logs.text import LogText
 from tests.store.events import start, step
 
@@ -87,3 +93,17 @@ def test_the_end_of_a_log_counts_the_lines_that_are_shown() -> None:
     assert last_lines(log, 2, all_lines=True).startswith("Running entrypoint")
     assert last_lines(log, 0, all_lines=False) == ""
     assert last_lines(LogText(b""), 5, all_lines=False) == ""
+
+
+def test_what_a_script_has_printed_last(tmp_path: Path) -> None:
+    path = tmp_path / "driver.log"
+    path.write_text(
+        f"{RAY}run script-1, attempt 1\n[llmops] 10:00:00 driver done in 0.2 s\n"
+        "loss 2.5\n\n 0%|    | 0/2\r100%|####| 2/2\n\x1b[31mred\x1b[0m \x1b]52;c;eA==\x07 end\n"
+        "(ScriptActor pid=12) from a worker\nSUCCEEDED\n"
+    )
+    assert printed_lines(LogText(path), 3) == [
+        "100%|####| 2/2",
+        "red ]52;c;eA== end",
+        "(ScriptActor pid=12) from a worker",
+    ]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
+from llmops_kernel.config.models.packages import Packages
 from llmops_kernel.config.models.score.data import PromptSettings, ScoreInput, ScoreOutput
 from llmops_kernel.config.models.score.evaluation import ScoreEvaluation
 from llmops_kernel.config.models.score.model import EngineSettings, ScoredModel
@@ -49,6 +50,11 @@ class ScoreConfig(RunConfig):
     """Functions of the user's own."""
     output: ScoreOutput = ScoreOutput()
     """Where the scored rows go."""
+    packages: Packages = ()
+    """Packages that this run needs besides those of the cluster, as pip takes them: `trl==1.16`.
+    Each node installs them once."""
+    requirements: str | None = None
+    """A requirements file with such packages, relative to the workspace."""
 
     def broken_rules(self) -> list[Broken]:
         return [*_model(self), *_prompt(self), *_task(self), *_evaluation(self), *_judge(self)]

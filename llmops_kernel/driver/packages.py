@@ -1,0 +1,488 @@
+"""Packages of Python that a run needs besides the environment of the cluster.
+
+Each node installs them once, into a folder of the cluster that is named after their content. It
+comes behind the environment on `sys.path`, so nothing is replaced; where a package needs another
+version of what is installed, that version is in the folder too, which then comes first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import site
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from llmops_kernel.driver.folders import open_journal, ray_logs
+from llmops_kernel.driver.ray_job import add_variables, restart_cold
+from llmops_kernel.driver.report import BEGAN_ENV_VAR, DriverReport, failure_of
+from llmops_kernel.errors import MissingDependencyError
+from llmops_kernel.metrics.events import EndEvent, PhaseEvent
+from llmops_kernel.store.package.assets import link_assets
+from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.warm.for_jobs import looked_for_by_server, start_report
+
+IN_WORKER = f"{__name__}.in_worker"
+"""What Ray calls in each of a job's workers before their first task."""
+WANTED_ENV_VAR = "LLMOPS_PACKAGES"
+HOOK_ENV_VAR = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
+"""Ray's `ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR`, which is read in each worker."""
+_MARK = ".llmops-packages.json"
+_LAST_LINES = 12
+_POLL_S = 0.1
+_NEVER_REPLACED = ("ray", "llmops-kernel")
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+_OPTION = re.compile(
+    r"\s*(-i|-f|-e|-r|-c|--(?:index-url|extra-index-url|find-links|requirement|constraint|editable))"
+    r"[\s=]+(.+)"
+)
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.!+-]*")
+_CONFLICT = re.compile(r"ResolutionImpossible|conflicting dependencies|Cannot install")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a run's config asks for."""
+
+    packages: tuple[str, ...] = ()
+    requirements: str = ""
+    """A file, relative to the workspace."""
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> Wanted | None:
+        """Return what the config names; None for no packages."""
+        packages = tuple(config.get("packages") or ())
+        requirements = str(config.get("requirements") or "")
+        return (
+            cls(packages=packages, requirements=requirements) if packages or requirements else None
+        )
+
+    @property
+    def text(self) -> str:
+        """`trl==1.16, requirements.txt`, without passwords."""
+        return without_secrets(", ".join(filter(None, [*self.packages, self.requirements])))
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Wanted:
+        values = json.loads(text)
+        return cls(packages=tuple(values["packages"]), requirements=values["requirements"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laid:
+    """A folder with the packages of a run."""
+
+    folder: Path
+    installed: tuple[str, ...] = ()
+    """`trl 1.16.0`, each package in the folder."""
+    replaces: tuple[str, ...] = ()
+    """`transformers 5.23.0 by 4.57.1`, for each that the environment has in another version."""
+    is_new: bool = False
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it comes before the environment on sys.path."""
+        return bool(self.replaces)
+
+    def modules(self) -> set[str]:
+        """Return the names of the top-level modules in it."""
+        names = {path.name.partition(".")[0] for path in self.folder.iterdir()}
+        return {name for name in names if name.isidentifier() and not name.startswith("__")}
+
+
+class Stopped(Exception):
+    """The run was stopped while its packages were installed."""
+
+
+def install(
+    wanted: Wanted,
+    root: Path,
+    *,
+    workspace: Path,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Laid:
+    """Install what is wanted below `root`, unless it is there; another process may be at it.
+
+    Raises MissingDependencyError with pip's last lines, and Stopped.
+    """
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    have = _environment()
+    folder = root / _key(wanted, workspace, have)
+    if laid := _laid(folder):
+        return laid
+    with _locked(folder.with_suffix(".lock"), is_stopped):
+        if laid := _laid(folder):
+            return laid
+        with tempfile.TemporaryDirectory(dir=root, prefix="part-") as name:
+            return _Installation(wanted, workspace, Path(name), have, is_stopped).into(folder)
+
+
+def use(laid: Laid) -> None:
+    """Make the packages importable in this process, and in the ones that it starts."""
+    folder = str(laid.folder)
+    site.addsitedir(folder)  # Appends it, and follows the .pth files of packages in it.
+    entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if laid.is_first:
+        sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
+        entries = [folder, *entries]
+    else:
+        entries = [*entries, folder]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))
+    importlib.invalidate_caches()
+
+
+def prepare(spec: RunSpec) -> None:
+    """Install the packages of this run's config and use them, before the driver does anything.
+
+    Returns at once without any. Where a fork cannot have them this driver starts once more as a
+    plain interpreter; where they cannot be installed the run ends, and this process with it.
+    """
+    wanted = Wanted.of_config(spec.config)
+    if wanted is None:
+        return
+    workspace = Path.cwd()
+    link_assets(workspace)  # A requirements file may name wheels of the workspace.
+    if os.environ.get(WANTED_ENV_VAR) == wanted.encode():  # This is the second start.
+        use(install(wanted, cluster_folder(workspace), workspace=workspace))
+        return
+    stop = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        laid = _journaled(wanted, spec, workspace, is_stopped=stop.is_set)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    os.environ[BEGAN_ENV_VAR] = str(time.time())
+    variables = {WANTED_ENV_VAR: wanted.encode(), HOOK_ENV_VAR: IN_WORKER}
+    if start_report()[0] and (why := why_cold(laid, looked_for=looked_for_by_server())):
+        if laid.is_first:
+            variables["PYTHONPATH"] = str(laid.folder)
+        restart_cold(spec, why, variables=variables)
+    add_variables(variables)
+    use(laid)
+
+
+def why_cold(laid: Laid, *, looked_for: Collection[str]) -> str:
+    """Return why a forked process cannot have the packages; empty if it can.
+
+    `looked_for`: modules that libraries have looked for and not found when they were loaded.
+    """
+    brought = laid.modules()
+    if laid.is_first and (
+        loaded := sorted(brought & {name.partition(".")[0] for name in sys.modules})
+    ):
+        return f"the run's packages replace what is loaded ({', '.join(laid.replaces or loaded)})"
+    if missed := sorted(brought & set(looked_for)):
+        return f"libraries that are loaded have looked for {', '.join(missed)} already"
+    return ""
+
+
+def _journaled(
+    wanted: Wanted, spec: RunSpec, workspace: Path, *, is_stopped: Callable[[], bool]
+) -> Laid:
+    """Install them as a phase of the run; a failure or a stop is its end."""
+    journal = open_journal(spec, "packages", logs=ray_logs(workspace))
+    journal.emit(PhaseEvent(name="packages", state="begin", detail=wanted.text))
+    try:
+        laid = install(
+            wanted, cluster_folder(workspace), workspace=workspace, is_stopped=is_stopped
+        )
+    except (MissingDependencyError, Stopped, OSError) as error:
+        report = DriverReport(spec, logs=ray_logs(workspace))
+        report.phases_so_far()
+        if isinstance(error, Stopped):
+            end = EndEvent(state="STOPPED", message="Stopped while its packages were installed.")
+        else:
+            remedy = "`llmops retry` tries it again"
+            end = report.failed([failure_of(error, remedy=remedy)])
+        sys.exit(report.end(end))
+    journal.emit(PhaseEvent(name="packages", state="end", detail=_about(laid)))
+    journal.close()
+    return laid
+
+
+def _about(laid: Laid) -> str:
+    names = ", ".join(laid.installed) or "all are in the environment"
+    how = "" if laid.is_new else " (already there)"
+    return f"{names}{how}" + (f"; replaces {', '.join(laid.replaces)}" if laid.replaces else "")
+
+
+def in_worker() -> None:
+    """Do the same in a worker of Ray, on whichever node it is."""
+    text = os.environ.get(WANTED_ENV_VAR)
+    if text:
+        workspace = Path.cwd()
+        link_assets(workspace)
+        use(install(Wanted.decode(text), cluster_folder(workspace), workspace=workspace))
+
+
+def cluster_folder(workspace: Path) -> Path:
+    """Return where packages are kept on this node; it goes with the cluster's other files."""
+    logs = ray_logs(workspace)
+    if logs is not None:
+        return logs.parents[1] / "packages"
+    return Path(tempfile.gettempdir()) / f"llmops-packages-{os.getuid()}"
+
+
+def without_secrets(text: str) -> str:
+    """Return the text with `***` for user names and passwords in URLs."""
+    return _CREDENTIALS.sub("***@", text)
+
+
+class _Installation:
+    """One run of pip: which packages are missing, and then exactly those into a folder."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        workspace: Path,
+        scratch: Path,
+        have: Mapping[str, str],
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._wanted, self._workspace, self._scratch = wanted, workspace, scratch
+        self._have, self._is_stopped = have, is_stopped
+
+    def into(self, folder: Path) -> Laid:
+        items, replaces = self._missing()
+        if fixed := [one for one in replaces if one.split()[0] in _NEVER_REPLACED]:
+            raise MissingDependencyError(
+                f"{self._wanted.text} would replace {fixed[0]}, with which the cluster runs.",
+                remedy="choose versions that work with it",
+            )
+        target = self._scratch / "packages"
+        target.mkdir()
+        if items:
+            self._install(items, target)
+        names = tuple(f"{item['metadata']['name']} {item['metadata']['version']}" for item in items)
+        mark = {"installed": names, "replaces": replaces}
+        (target / _MARK).write_text(json.dumps(mark))
+        shutil.rmtree(folder, ignore_errors=True)
+        target.rename(folder)
+        return Laid(folder=folder, installed=names, replaces=tuple(replaces), is_new=True)
+
+    def _missing(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return what is not installed, as pip reports it, and what of it replaces another."""
+        constraints = self._scratch / "constraints.txt"
+        fixed = (f"{name}=={version}" for name, version in self._have.items())
+        constraints.write_text("\n".join(fixed))
+        try:
+            return self._resolved("--constraint", str(constraints)), []
+        except _PipError as error:
+            if not _CONFLICT.search(error.output):
+                raise self._failure(error) from None
+        try:
+            items = self._resolved()
+        except _PipError as error:
+            raise self._failure(error) from None
+        replaces = []
+        for item in items:
+            name, version = item["metadata"]["name"], item["metadata"]["version"]
+            if (old := self._have.get(_canonical(name))) is not None:
+                replaces.append(f"{_canonical(name)} {old} by {version}")
+        return items, replaces
+
+    def _resolved(self, *options: str) -> list[dict[str, Any]]:
+        report = self._scratch / "report.json"
+        words = ["--dry-run", "--report", str(report), *options, *self._words()]
+        self._pip(*words)
+        items: list[dict[str, Any]] = json.loads(report.read_text())["install"]
+        return items
+
+    def _words(self) -> list[str]:
+        file = self._wanted.requirements
+        return [*(["--requirement", file] if file else []), "--", *self._wanted.packages]
+
+    def _install(self, items: list[dict[str, Any]], target: Path) -> None:
+        lines = (
+            list(_index_options(self._workspace / self._wanted.requirements))
+            if (self._wanted.requirements)
+            else []
+        )
+        lines += [_exact(item) for item in items]
+        file = self._scratch / "install.txt"
+        file.write_text("\n".join(lines))
+        try:
+            self._pip("--no-deps", "--target", str(target), "--requirement", str(file))
+        except _PipError as error:
+            raise self._failure(error) from None
+
+    def _pip(self, *words: str) -> None:
+        """Run `pip install` in the workspace. Raises _PipError, Stopped."""
+        own = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+        line = [*_pip_command(), "install", *own, *words]
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        log = self._scratch / "pip.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                line,
+                cwd=self._workspace,
+                # An environment that belongs to the system's packages is only read here.
+                env=env | {"PIP_BREAK_SYSTEM_PACKAGES": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                while process.poll() is None:
+                    if self._is_stopped():
+                        raise Stopped
+                    time.sleep(_POLL_S)
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                    process.wait()
+        if process.returncode:
+            raise _PipError(without_secrets(log.read_text(errors="replace")))
+
+    def _failure(self, error: _PipError) -> MissingDependencyError:
+        lines = [line for line in error.output.splitlines() if line.strip()]
+        said = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+        first = said[-1] if said else (lines[-1] if lines else "it printed nothing")
+        print("\n".join(["pip's last lines:", *lines[-_LAST_LINES:]]), file=sys.stderr, flush=True)
+        return MissingDependencyError(
+            f"pip could not install {self._wanted.text}: {first}",
+            remedy="check name and version, and that the nodes reach the package index"
+            " (PIP_INDEX_URL in the cluster's environment names another one); `llmops logs` has"
+            " pip's last lines",
+        )
+
+
+class _PipError(Exception):
+    def __init__(self, output: str) -> None:
+        super().__init__(output)
+        self.output = output
+
+
+def _pip_command() -> list[str]:
+    """Return how pip is run: an environment without it has a copy in the standard library."""
+    if find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    if find_spec("ensurepip") is not None:
+        import ensurepip
+
+        wheels = sorted(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"))
+        if wheels:
+            return [sys.executable, f"{wheels[-1]}/pip"]
+    raise MissingDependencyError(
+        f"The environment of the cluster has no pip, which installs packages ({sys.prefix})",
+        remedy="install pip in it (`python -m ensurepip`), or the packages themselves",
+    )
+
+
+def _exact(item: Mapping[str, Any]) -> str:
+    """Return one reported package as a line of a requirements file."""
+    about = item["metadata"]
+    info = item["download_info"]
+    if item.get("is_direct"):
+        vcs = info.get("vcs_info")
+        if vcs:
+            return f"{about['name']} @ {vcs['vcs']}+{info['url']}@{vcs['commit_id']}"
+        return f"{about['name']} @ {info['url']}"
+    return f"{about['name']}=={about['version']}"
+
+
+def _index_options(file: Path) -> Iterator[str]:
+    """Yield the lines of a requirements file that say where packages come from."""
+    for line in _lines(file):
+        if re.match(
+            r"\s*(-i|-f|--index-url|--extra-index-url|--find-links|--no-index|--pre|"
+            r"--trusted-host|--prefer-binary|--no-binary|--only-binary)\b",
+            line,
+        ):
+            yield line.strip()
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(errors="replace").splitlines()
+    except OSError as error:
+        raise MissingDependencyError(
+            f"The requirements file {file.name} cannot be read: {error.strerror}",
+            remedy="name a file of the workspace in `requirements`; one that .gitignore names"
+            " does not travel",
+        ) from None
+
+
+def _key(wanted: Wanted, workspace: Path, have: Mapping[str, str]) -> str:
+    """Return a name of the content: the lines, the interpreter, the platform, the environment."""
+    parts = [
+        *sorted(wanted.packages),
+        *sorted(_contents(workspace / wanted.requirements) if wanted.requirements else ()),
+        sys.version,
+        platform.platform(),
+        sys.prefix,
+        *(f"{name}=={version}" for name, version in sorted(have.items())),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _contents(file: Path, depth: int = 5) -> Iterator[str]:
+    """Yield the lines of a requirements file and of those that it includes."""
+    for line in _lines(file):
+        text = line.partition(" #")[0].strip()
+        if text and not text.startswith("#"):
+            yield text
+        found = _OPTION.match(text)
+        if found and found[1] in ("-r", "-c", "--requirement", "--constraint") and depth:
+            yield from _contents(file.parent / found[2].strip(), depth - 1)
+
+
+def _environment() -> dict[str, str]:
+    """Return name and version of each package that is installed for this interpreter."""
+    # Ray and the run add folders of their own; a constraint must be a version that pip reads.
+    paths = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+    found: dict[str, str] = {}
+    for one in metadata.distributions(path=paths):
+        with suppress(KeyError, TypeError, AttributeError):
+            if _VERSION.fullmatch(one.version):
+                found.setdefault(_canonical(one.metadata["Name"]), one.version)
+    return found
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _laid(folder: Path) -> Laid | None:
+    try:
+        mark = json.loads((folder / _MARK).read_text())
+    except (OSError, ValueError):
+        return None
+    return Laid(folder=folder, installed=tuple(mark["installed"]), replaces=tuple(mark["replaces"]))
+
+
+@contextmanager
+def _locked(path: Path, is_stopped: Callable[[], bool]) -> Iterator[None]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if is_stopped():
+                    raise Stopped from None
+                time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(fd)
