@@ -156,7 +156,7 @@ def test_a_stop_ends_the_wait() -> None:
     cluster = Cluster(CPU=2.0)
     cluster.free["CPU"] = 0.0
     cluster.turn("first", CPU=2)
-    watch, events = waiting(cluster, "second")
+    watch, _ = waiting(cluster, "second")
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()
     assert not watch.begin({"CPU": 1.0}, stop=stop)
