@@ -132,6 +132,8 @@ def _body(located: LocatedCluster, manifest: Manifest) -> Raw:
         if name in own:
             body["metadata"]["annotations"][name] = own[name]
     _keep_elastic(body, located.raycluster)
+    if status.is_elastic(now):
+        _gate_new_groups(body, now)
     if body["spec"].get("enableInTreeAutoscaling"):
         live = {group.get("groupName"): group for group in worker_groups(now)}
         for group in body["spec"]["workerGroupSpecs"]:
@@ -139,6 +141,18 @@ def _body(located: LocatedCluster, manifest: Manifest) -> Raw:
                 # The list is replaced as a whole: if left out, the value would become 0.
                 group["replicas"] = live[group["groupName"]].get("replicas") or 0
     return body
+
+
+def _gate_new_groups(body: Raw, live: Mapping[str, Any]) -> None:
+    """Put Kueue's gate on groups that come: its webhook writes it at the creation only, and refuses
+    a change of an elastic job without it.
+    """
+    there = {text(group, "groupName") for group in worker_groups(live)}
+    for group in body["spec"]["workerGroupSpecs"]:
+        if group["groupName"] not in there:
+            gates = group["template"]["spec"].setdefault("schedulingGates", [])
+            if not any(gate.get("name") == names.ELASTIC_GATE for gate in gates):
+                gates.append({"name": names.ELASTIC_GATE})
 
 
 def _keep_elastic(body: Raw, live: Mapping[str, Any]) -> None:

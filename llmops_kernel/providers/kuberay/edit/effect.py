@@ -14,6 +14,7 @@ from llmops_kernel.providers.kuberay.resource import names
 from llmops_kernel.providers.kuberay.resource.objects import text
 from llmops_kernel.providers.kuberay.resource.status import (
     is_autoscaled,
+    is_elastic,
     is_replaced_when_resized,
 )
 from llmops_kernel.providers.kuberay.resource.worker_groups import (
@@ -31,6 +32,7 @@ _SIZES: Final = (("replicas",), ("minReplicas",), ("maxReplicas",))
 """Fields that set the number of pods of a group."""
 _IMMUTABLE: Final = (("managedBy",), ("gcsFaultToleranceOptions", "backend"))
 _HEAD_SERVICE: Final = ("serviceType", "headService", "enableIngress", "ingressOptions")
+_NONE: Final = "none"
 _WAIT: Final = "wait until no job runs, then apply"
 _SUSPEND: Final = (
     "stop the runs (each saves a checkpoint), suspend, apply, resume, then retry the runs"
@@ -90,6 +92,8 @@ class _Edit:
         if refused := [change for change in self.spec if _is_immutable(change)]:
             fields = " and ".join(".".join(change.path) for change in refused)
             return self._made(EditKind.REPLACE, f"{fields} cannot be changed")
+        if self.labels.get(names.QUEUE_PRIORITY_LABEL, ("", ""))[1] == _NONE:
+            return self._made(EditKind.REPLACE, "Kueue refuses to remove queue_priority")
         if not self.spec and not self.labels:
             return EditEffect(
                 kind=EditKind.NOTHING,
@@ -116,6 +120,13 @@ class _Edit:
         queue = names.QUEUE_LABEL
         if queue in self.labels:
             return "Kueue accepts another queue only while the cluster is suspended"
+        if self._gets_priority():
+            return "Kueue accepts a first queue_priority only while the cluster is suspended"
+        if self._changes_slices():
+            return (
+                "Kueue resizes the worker groups that an elastic cluster has; for another group it"
+                " admits the whole cluster again, without pods meanwhile"
+            )
         held = is_replaced_when_resized(self.live)
         if held and any(_is_counted_by_kueue(change) for change in self.spec):
             return "Kueue must admit the changed pods again and suspends the cluster for that"
@@ -127,6 +138,15 @@ class _Edit:
         return (
             "upgradeStrategy Recreate replaces all pods" if any(map(_is_hashed, self.spec)) else ""
         )
+
+    def _gets_priority(self) -> bool:
+        old, _ = self.labels.get(names.QUEUE_PRIORITY_LABEL, ("", ""))
+        return old == _NONE and (self.live.get("spec") or {}).get("suspend") is False
+
+    def _changes_slices(self) -> bool:
+        """Return whether a worker group comes or goes: Kueue's slices change counts only."""
+        is_queued = names.QUEUE_LABEL in _labels(self.live) and is_elastic(dict(self.live))
+        return is_queued and any(_comes(one) or _is_terminating(one) for one in self.spec)
 
     def _stale(self) -> list[Change]:
         """Return the changes that running pods do not get."""
@@ -270,10 +290,11 @@ def _label_changes(live: Raw, rendered: Raw) -> dict[str, tuple[str, str]]:
     """Return changed labels of the RayCluster, and what the template sets in annotations."""
     old, new = _labels(live), _labels(rendered)
     found = {
-        key: (old.get(key, "none"), value) for key, value in new.items() if old.get(key) != value
+        key: (old.get(key, _NONE), value) for key, value in new.items() if old.get(key) != value
     }
-    if names.QUEUE_LABEL in old and names.QUEUE_LABEL not in new:
-        found[names.QUEUE_LABEL] = (old[names.QUEUE_LABEL], "none")
+    for key in (names.QUEUE_LABEL, names.QUEUE_PRIORITY_LABEL):
+        if key in old and key not in new:
+            found[key] = (old[key], _NONE)
     notes = {
         o: (x.get("metadata") or {}).get("annotations") or {}
         for o, x in (("old", live), ("new", rendered))
@@ -281,7 +302,7 @@ def _label_changes(live: Raw, rendered: Raw) -> dict[str, tuple[str, str]]:
     for key in (names.IDLE, names.ACCESS):
         before, after = notes["old"].get(key), notes["new"].get(key)
         if names.TEMPLATE in notes["old"] and before != after:
-            found[key] = (before or "none", after or "none")
+            found[key] = (before or _NONE, after or _NONE)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from tests.k8s.standin.api.auth import ADMINS, Auth, User
 from tests.k8s.standin.api.faults import Faults
 from tests.k8s.standin.api.watches import Watch
+from tests.k8s.standin.kueue.webhook import validate_update
 from tests.k8s.standin.objects.deletes import Deletes
 from tests.k8s.standin.objects.kinds import (
     CRD,
@@ -66,6 +67,7 @@ class State:
         self.quotas = Quotas(self.store, self.registry)
         if self.controllers:
             self.writes.admissions.append(self.quotas.admit)
+            self.writes.update_admissions.append(validate_update)
         self.auth.add(ADMIN_TOKEN, User("admin", (ADMINS,)))
         self.auth.add(USER_TOKEN, User("alice"))
         for name in NAMESPACES:

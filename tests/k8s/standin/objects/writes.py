@@ -56,6 +56,7 @@ class Request:
 
 
 Admission = Callable[[Request, Body], None]
+UpdateAdmission = Callable[[Request, Snapshot, Body], None]
 
 
 class Writes:
@@ -64,6 +65,7 @@ class Writes:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.admissions: list[Admission] = []
+        self.update_admissions: list[UpdateAdmission] = []
         self.release: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
         """Deletes an object that only waited for its last finalizer."""
 
@@ -160,6 +162,8 @@ class Writes:
         meta = self._metadata(request, old, given)
         body = self._parts(request, old, {**body, "metadata": meta})
         body = self._checked(request, body, old, metadata.check(kind, meta))
+        for admit in self.update_admissions:
+            admit(request, old, body)
         if kind.counted and any(
             body.get(key) != old.body.get(key)
             for key in body.keys() | old.body.keys()

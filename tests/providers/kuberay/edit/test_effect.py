@@ -198,6 +198,42 @@ def test_kueue_resizes_an_elastic_cluster_while_it_runs():
     assert effect(new, old).kind is EditKind.LIVE
 
 
+def elastic(**changes: Any) -> dict[str, Any]:
+    old = live(queue="team-a", **changes)
+    for group in (old["spec"]["headGroupSpec"], *old["spec"]["workerGroupSpecs"]):
+        group["template"]["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/elastic-job"}]
+    return old
+
+
+@pytest.mark.parametrize(
+    "worker_groups",
+    [
+        BASE["worker_groups"][:1],
+        [*BASE["worker_groups"], {"name": "more", "cpus": 2, "memory": "4Gi", "replicas": 1}],
+    ],
+    ids=["a group goes", "a group comes"],
+)
+def test_another_worker_group_of_an_elastic_cluster_replaces_every_pod(
+    worker_groups: list[dict[str, Any]],
+) -> None:
+    found = effect(rendered(queue="team-a", worker_groups=worker_groups), elastic())
+    assert found.kind is EditKind.RESTART
+    assert "the head" in found.stops
+    assert "admits the whole cluster again" in found.sentence
+    assert found.safe_way
+
+
+def test_kueue_takes_a_first_priority_only_while_suspended_and_never_gives_one_back() -> None:
+    first = effect(rendered(queue="team-a", queue_priority="high"), elastic())
+    assert first.kind is EditKind.RESTART
+    assert "only while the cluster is suspended" in first.sentence
+    removed = effect(rendered(queue="team-a"), elastic(queue_priority="high"))
+    assert removed.kind is EditKind.REPLACE
+    assert "queue_priority" in removed.sentence
+    other = effect(rendered(queue="team-a", queue_priority="low"), elastic(queue_priority="high"))
+    assert other.kind not in (EditKind.RESTART, EditKind.REPLACE)
+
+
 def test_another_queue_needs_a_suspended_cluster():
     found = effect(rendered(queue="team-b"), live(queue="team-a"))
     assert found.kind is EditKind.RESTART

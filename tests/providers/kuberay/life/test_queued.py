@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.providers.capabilities import EditKind
 from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.protocol import ClusterAction
 from tests.providers.kuberay.api.test_cache import until
@@ -106,3 +107,34 @@ def test_what_somebody_else_changed_is_not_taken_over(cloud: Cloud) -> None:
     until(lambda: _seen(cloud) == cloud.live()["metadata"]["resourceVersion"])
     with pytest.raises(KubeError, match="kubectl-edit"):
         cloud.provider.apply(cloud.template(queue="team-a", env={"NCCL_DEBUG": "INFO"}))
+
+
+_GROUP = {"name": "w", "cpus": "1", "memory": "2Gi", "replicas": 2, "max_replicas": 4}
+
+
+def test_a_new_group_of_an_elastic_cluster_has_kueues_gate(cloud: Cloud) -> None:
+    admitted(cloud, elastic=True)
+    body = cloud.live()
+    new = {**body["spec"]["workerGroupSpecs"][0], "groupName": "more"}
+    new["template"] = {**new["template"], "spec": {**new["template"]["spec"]}}
+    del new["template"]["spec"]["schedulingGates"]
+    groups = [*body["spec"]["workerGroupSpecs"], new]
+    with pytest.raises(AssertionError, match="must have the ElasticJobSchedulingGate"):
+        cloud.patch("one", {"spec": {"workerGroupSpecs": groups}}, manager="kubectl")
+    wanted = cloud.template(queue="team-a", worker_groups=[_GROUP, {**_GROUP, "name": "more"}])
+    effect = cloud.provider.effect(wanted)
+    assert effect.kind is EditKind.RESTART
+    assert "admits the whole cluster again" in effect.sentence
+    cloud.provider.apply(wanted, force=True)
+    groups = cloud.live()["spec"]["workerGroupSpecs"]
+    assert [group["groupName"] for group in groups] == ["w", "more"]
+    for group in groups:
+        assert group["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+def test_kueue_refuses_another_priority_as_the_preview_says(cloud: Cloud) -> None:
+    admitted(cloud, elastic=True)
+    wanted = cloud.template(queue="team-a", queue_priority="high")
+    assert "only while the cluster is suspended" in cloud.provider.effect(wanted).sentence
+    with pytest.raises(KubeError, match="cannot be added to a non-suspended workload"):
+        cloud.provider.apply(wanted, force=True)
