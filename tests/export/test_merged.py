@@ -164,7 +164,8 @@ def test_weights_are_rounded_on_request_and_the_card_says_so(
 
 
 def test_a_result_at_a_url_is_downloaded(store: Store, adapter: Path, tmp_path: Path) -> None:
-    run = store.add("adding-1", f"file://{adapter}")
+    url = f"file://{adapter}"
+    run = store.add("adding-1", url, output={"url": url})
     done = store.export(run, tmp_path / "merged")
     assert not any(name.startswith(".result") for name in done.files)
     assert greedy(tmp_path / "merged", [PROMPT]) == greedy(
