@@ -493,6 +493,8 @@ export interface RunRow {
   /** Fraction done, 0..1; null while the total is unknown. */
   fraction: number | null;
   eta_s: number | null;
+  /** Whether it takes longer still: what is to come was not measured yet. */
+  eta_is_least: boolean;
   /** The figures of its kind, the most important first; an unknown one has a dash as text. */
   figures: FigureValue[];
   /** Values of the kind's main curve from the first to the last row, evenly spread. */

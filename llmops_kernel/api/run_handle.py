@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 LOG_LINES = 5_000
 TERMINAL_LINE_EVERY_S = 1.0
-_NOT_SHOWN = {"kind", "stream", "seq", "values"}
+_NOT_SHOWN = {"kind", "stream", "seq", "values", "stands_for"}
 
 
 class Run:

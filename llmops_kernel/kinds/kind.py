@@ -40,7 +40,12 @@ class Figure:
 
     @classmethod
     def rate(
-        cls, key: str, label: str, hint: str, value: Callable[[Any], float | None], **more: Any
+        cls,
+        key: str,
+        label: str,
+        hint: str | Callable[[Any], str],
+        value: Callable[[Any], float | None],
+        **more: Any,
     ) -> Figure:
         """A number a second, of which more is better."""
         return cls(

@@ -13,7 +13,7 @@ from llmops_kernel.kinds.generic import START_WORDS
 from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Figure, RunKind
 from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import PHASES
-from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.training_view import RECENT_STEPS, TrainingView
 from llmops_kernel.store.record.record import RunRecord
 
 WORDS = {
@@ -57,7 +57,20 @@ def _mfu_hint(view: TrainingView) -> str:
         return f"model FLOPs utilization; the device's peak is not known{why}"
     size, unit = (1e12, "TFLOPS") if start.peak_flops >= 1e12 else (1e9, "GFLOPS")
     peak = f"{start.peak_flops / size:,.3g} {unit}"
-    return f"model FLOPs utilization of {peak} a worker, {start.peak_source}{_other_mfus(view)}"
+    return (
+        f"model FLOPs utilization of {peak} a worker, {start.peak_source}; {_of_steps(view)}"
+        f"{_other_mfus(view)}"
+    )
+
+
+def _of_steps(view: TrainingView, *, ended: str = "totals") -> str:
+    """Which steps a speed is of, and which time counts."""
+    whole = view.whole
+    if whole is None:
+        return f"median of the last {RECENT_STEPS} steps"
+    return (
+        f"{ended} of {whole.steps:,} steps, without the first of each start, evaluations and saves"
+    )
 
 
 def _other_mfus(view: TrainingView) -> str:
@@ -143,7 +156,7 @@ FIGURES = (
     Figure.rate(
         "tokens_per_second",
         "tokens/s",
-        "all workers together, without padding",
+        lambda view: f"all workers together, without padding; {_of_steps(view)}",
         attrgetter("tokens_per_second"),
         listed=True,
     ),
@@ -152,7 +165,7 @@ FIGURES = (
         label="step time",
         unit="seconds",
         better="lower",
-        hint="median of the last steps",
+        hint=lambda view: _of_steps(view, ended="mean"),
         value=attrgetter("step_time_s"),
     ),
     Figure(

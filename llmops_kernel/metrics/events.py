@@ -110,6 +110,12 @@ class StartEvent(Event):
     node_ids: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     versions: dict[str, str] = {}
+    evaluate_every: int | None = None
+    """Steps between two evaluations, 0 for none; None while unknown, as of a script. So the next
+    two."""
+    evaluates_at_end: bool | None = None
+    save_every: int | None = None
+    """Steps between two checkpoints. Also tells that an output is saved at the end."""
     engine: str = ""
     """Class of the wrapped model: `DeepSpeedEngine` or `DistributedDataParallel` ..."""
     performance: str = ""
@@ -117,6 +123,27 @@ class StartEvent(Event):
     verified: dict[str, str] = {}
     """What was found to run, and is what the config asks for: engine, attention, weights, optimizer
     states, trained, packing. Empty for a script."""
+
+
+class StepSums(BaseModel):
+    """Sums over some steps, from which the figures of a whole run are made.
+
+    Each number is added up beside the seconds of those steps that have it (`_s`): a step may lack
+    any. Utilizations are multiplied by their step's seconds.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    steps: int = 0
+    time_s: float = 0.0
+    tokens: float = 0.0
+    tokens_s: float = 0.0
+    mfu: float = 0.0
+    mfu_s: float = 0.0
+    mfu_palm: float = 0.0
+    mfu_palm_s: float = 0.0
+    hfu: float = 0.0
+    hfu_s: float = 0.0
 
 
 class StepEvent(Event):
@@ -149,6 +176,8 @@ class StepEvent(Event):
     values: dict[str, float] | None = None
     """Further numbers: what a script has reported with `track.log`, and of a mixture of experts how
     its tokens are spread (`metrics.expert_load`)."""
+    stands_for: StepSums | None = None
+    """Sums over itself and the steps that a view has left out beside it; not in journals."""
 
 
 class ProgressEvent(Event):

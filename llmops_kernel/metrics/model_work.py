@@ -49,9 +49,9 @@ class ModelWork:
     head_backward: float
     attention: tuple[AttentionWork, ...]
     recomputed: float = 0.0
-    """Weights that multiply a token once more under activation checkpointing."""
+    """Weights that multiply a token in addition under activation checkpointing."""
     recomputed_attention: float = 0.0
-    """How often the forward products of attention are computed once more: 0 or 1."""
+    """How much of the forward products of attention is computed in addition: about 0 or 1."""
 
 
 def required_flops(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from llmops_kernel.store.files import private_folder
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs_v2 (
+CREATE TABLE IF NOT EXISTS runs_v3 (
     run_id TEXT PRIMARY KEY,
     created_s REAL NOT NULL,
     name TEXT NOT NULL,
@@ -66,7 +66,7 @@ class RunIndex:
         shown = [name if summaries or name != "summary" else "''" for name in _COLUMNS]
 
         def read(db: sqlite3.Connection) -> dict[str, IndexRow]:
-            rows = db.execute(f"SELECT {', '.join(shown)} FROM runs_v2")
+            rows = db.execute(f"SELECT {', '.join(shown)} FROM runs_v3")
             named = (dict(zip(_COLUMNS, values, strict=True)) for values in rows)
             return {values["run_id"]: _row(values) for values in named}
 
@@ -75,17 +75,17 @@ class RunIndex:
     def summaries(self) -> list[tuple[str, str, str]]:
         """Return (run id, fingerprint, summary) of all rows, faster than `rows`."""
         columns = "run_id, fingerprint, summary"
-        return self._with_db(lambda db: list(db.execute(f"SELECT {columns} FROM runs_v2")), [])
+        return self._with_db(lambda db: list(db.execute(f"SELECT {columns} FROM runs_v3")), [])
 
     def put(self, rows: Iterable[IndexRow]) -> None:
         values = [tuple(getattr(row, name) for name in _COLUMNS) for row in rows]
         marks = ", ".join("?" for _ in _COLUMNS)
         columns = ", ".join(_COLUMNS)
-        self._change(f"INSERT OR REPLACE INTO runs_v2 ({columns}) VALUES ({marks})", values)
+        self._change(f"INSERT OR REPLACE INTO runs_v3 ({columns}) VALUES ({marks})", values)
 
     def remove(self, run_ids: Iterable[str]) -> None:
         gone = [(run_id,) for run_id in run_ids]
-        self._change("DELETE FROM runs_v2 WHERE run_id = ?", gone)
+        self._change("DELETE FROM runs_v3 WHERE run_id = ?", gone)
         self._change("DELETE FROM records_v1 WHERE run_id = ?", gone)
 
     def texts(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ MAX_NAMES = 50
 """Each name is a chart; more of them are a mistake, such as a name with the step in it."""
 OF_STEP = frozenset({"loss", "learning_rate", "grad_norm", "epoch", "data_wait_s"})
 """Names that a step has itself: `track.log(loss=...)` is `track.step(loss=...)`."""
-_RESERVED = frozenset(StepEvent.model_fields) - OF_STEP
+_RESERVED = frozenset(StepEvent.model_fields) - OF_STEP - {"stands_for"}
 _NOT_IN_NAMES = re.compile(r"[^\w ./()%@:-]+", re.ASCII)
 
 

@@ -226,6 +226,16 @@ class JournalCallback(TrainerCallback):
             forget_cpu_peak(self._start.dtype, self._context.cache)
         self._restart({"peak_flops": None, "peak_source": REJECTED_PEAK})
 
+    def take_peak(self, peak_flops: float | None) -> None:
+        """Take the CPU's peak as it is known after the training, where it is higher than before.
+
+        All utilizations of the run are of this one.
+        """
+        before = self._start.peak_flops
+        is_measured = self._start.peak_source.startswith("measured")
+        if is_measured and before is not None and peak_flops is not None and peak_flops > before:
+            self._restart({"peak_flops": peak_flops})
+
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the ledger of the last steps."""
         if self._stream is not None:

@@ -114,8 +114,6 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     finally:
         if data.stream is not None:  # Its thread must not outlive the interpreter.
             data.stream.rows.close()
-    if context.is_main and not context.use_gpu:
-        device.raise_cpu_peak(config.model.dtype, context.cache)
     return outcome
 
 
@@ -199,6 +197,8 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
         guard.check_end(step)
         _save(config, context, parts, trainer, metrics)
     wait_for_hashes()
+    if context.is_main and not context.use_gpu:
+        journal.take_peak(device.raise_cpu_peak(config.model.dtype, context.cache))
     return Outcome(last_step=step, stopped=journal.stopped)
 
 
@@ -304,10 +304,14 @@ def _save(
         barrier()
 
 
+def _evaluates(parts: _Parts) -> bool:
+    return bool(parts.data.eval or parts.data.own_prompts)
+
+
 def _evaluator(
     config: TrainingConfig, context: WorkerContext, parts: _Parts, collator: Collator
 ) -> Evaluator | None:
-    if not (parts.data.eval or parts.data.own_prompts):
+    if not _evaluates(parts):
         return None
     return Evaluator(
         examples=parts.data.eval,
@@ -382,6 +386,9 @@ def _start_event(
         peak_source=measured.peak_source if measured else "",
         num_params=counted.total,
         num_trainable=counted.trainable,
+        evaluate_every=(config.evaluation.every_steps or 0) if _evaluates(parts) else 0,
+        evaluates_at_end=config.evaluation.at_end and _evaluates(parts),
+        save_every=config.checkpoint.every_steps or 0,
         num_rows=parts.data.num_rows or 0,
         num_eval_rows=len(parts.data.eval),
         num_tokens=parts.data.num_tokens or 0,

@@ -8,6 +8,7 @@ from typing import Any
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import EvalEvent, FailureEvent
 from llmops_kernel.store.journal.spans import PhaseSpan
+from llmops_kernel.store.journal.time_left import TimeLeft
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import STOP_PHASE, Progress, RunView
 from llmops_kernel.store.record.record import RunRecord
@@ -97,8 +98,14 @@ def eta_text(view: RunView, *, now_s: float) -> str:
     if view.is_terminal:
         took_s = elapsed_s(view)
         return "" if took_s is None else f"duration {fmt.seconds(took_s)}"
-    left_s = view.eta_s(now_s)
-    return "" if left_s is None else f"about {fmt.seconds(max(left_s, 0.0))} left"
+    return left_text(view.time_left(now_s))
+
+
+def left_text(left: TimeLeft | None) -> str:
+    """`about 2 min left`; `at least` while something is to come that was not measured yet."""
+    if left is None:
+        return ""
+    return f"{'at least' if left.is_least else 'about'} {fmt.seconds(left.seconds)} left"
 
 
 def waiting_text(view: RunView) -> str:

@@ -30,6 +30,7 @@ from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.snapshot import (
     elapsed_s,
     eval_points,
+    left_text,
     processes_text,
     progress_text,
     span_text,
@@ -310,9 +311,9 @@ def one_line(view: RunView, *, now_s: float | None = None) -> str:
     elif view.rows:
         parts += [progress_text(view)]
         parts += [_short(figure) for figure in figures(view) if _is_known_and_short(figure)]
-        left_s = view.eta_s(now_s)
-        if left_s is not None:
-            parts.append(f"about {fmt.seconds(left_s)} left")
+        left = left_text(view.time_left(now_s))
+        if left:
+            parts.append(left)
         elif (phase := open_phase(view)) is not None:
             parts.append(f"now: {phase}")
     elif waiting_text(view):

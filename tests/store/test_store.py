@@ -180,7 +180,7 @@ def test_a_broken_index_is_renamed(store, damage):
     renamed = [path for path in store.root.iterdir() if ".broken-" in path.name]
     assert damage in [path.read_bytes() for path in renamed]
     with sqlite3.connect(store.root / "runs.sqlite") as db:
-        assert db.execute("SELECT run_id FROM runs_v2").fetchall() == [("menu-1",)]
+        assert db.execute("SELECT run_id FROM runs_v3").fetchall() == [("menu-1",)]
     db.close()
 
 

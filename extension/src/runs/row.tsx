@@ -187,7 +187,10 @@ export function when(
     return age === 'now' ? trans.__('just now') : trans.__('%1 ago', age);
   }
   if (run.eta_s !== null) {
-    return trans.__('%1 left', fmt.duration(run.eta_s));
+    const left = fmt.duration(run.eta_s);
+    return run.eta_is_least
+      ? trans.__('> %1 left', left)
+      : trans.__('%1 left', left);
   }
   return age === 'now' ? '' : trans.__('%1 so far', age);
 }

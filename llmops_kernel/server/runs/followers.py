@@ -16,6 +16,7 @@ from llmops_kernel.server.runs.kept_panels import MIN_ROWS, KeptPanel, keep, rea
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.journal.long_journal import MAX_CELLS
 from llmops_kernel.store.journal.summary import RunSummary
+from llmops_kernel.store.journal.time_left import TimeLeft
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.columns import PackedRows, column_names, row_bytes
@@ -89,8 +90,8 @@ class Watched:
             return self._kept.summary
         return summarise(self.run.record, self.view, self.run.attempts)
 
-    def eta_s(self, now_s: float) -> float | None:
-        return None if self._kept is not None else self.view.eta_s(now_s)
+    def time_left(self, now_s: float) -> TimeLeft | None:
+        return None if self._kept is not None else self.view.time_left(now_s)
 
     def panel(self, now_s: float) -> Json:
         """What the notebook's panel shows."""

@@ -16,6 +16,7 @@ from llmops_kernel.server.runs.kept_panels import forget
 from llmops_kernel.server.wire.runs import RunProgress, RunRow
 from llmops_kernel.services.run_table.names import FamilyNames
 from llmops_kernel.store.journal.summary import RunSummary
+from llmops_kernel.store.journal.time_left import TimeLeft
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.notes import RunNotes
 from llmops_kernel.store.store import RunStore
@@ -201,10 +202,10 @@ class RunRows:
 
 def read_row(watched: Watched, store: RunStore) -> RunRow:
     """Return the row of a run that has been polled."""
-    return row_of(watched.summary(), store, eta_s=watched.eta_s(time.time()))
+    return row_of(watched.summary(), store, left=watched.time_left(time.time()))
 
 
-def row_of(summary: RunSummary, store: RunStore, *, eta_s: float | None = None) -> RunRow:
+def row_of(summary: RunSummary, store: RunStore, *, left: TimeLeft | None = None) -> RunRow:
     run_id = summary.run_id
     attempts = store.attempts(run_id)
     shared = {"run_id", "kind", "name", "cluster", "created_s", "hidden", "state", "attempt"}
@@ -217,7 +218,8 @@ def row_of(summary: RunSummary, store: RunStore, *, eta_s: float | None = None) 
         differs="",
         progress=RunProgress(**asdict(progress)) if progress else None,
         fraction=progress.fraction if progress else None,
-        eta_s=eta_s,
+        eta_s=None if left is None else left.seconds,
+        eta_is_least=left is not None and left.is_least,
         curve_label="" if column is None else column.label,
         actions=actions_now(kind, summary.state),
         submission_id=attempts[-1].submission_id if attempts else None,

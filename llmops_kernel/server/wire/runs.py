@@ -59,6 +59,8 @@ class RunRow(Wire):
     fraction: float | None
     """Fraction done, 0..1; null while the total is unknown."""
     eta_s: float | None
+    eta_is_least: bool
+    """Whether it takes longer still: what is to come was not measured yet."""
     figures: list[FigureValue]
     """The figures of its kind, the most important first; an unknown one has a dash as text."""
     curve: list[float | None]

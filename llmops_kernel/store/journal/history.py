@@ -16,7 +16,8 @@ from llmops_kernel.metrics.events import (
     StartEvent,
     StepEvent,
 )
-from llmops_kernel.store.journal import thinning
+from llmops_kernel.store.journal import thinning, whole_run
+from llmops_kernel.store.journal.whole_run import WholeRun
 
 Key = tuple[int, int]
 """(attempt, worker group)."""
@@ -65,6 +66,14 @@ class Generation:
         kept = thinning.thin(ordered, stride=stride, edges=edges)
         self.steps = {event.step: event for event in kept}
 
+    def at_peak(self, peak_flops: float | None) -> Iterable[StepEvent]:
+        """Return the steps, with utilizations of this peak instead of the one known before them."""
+        before = min(self.starts, key=_order, default=None)
+        if peak_flops is None or before is None or not before.peak_flops:
+            return self.steps.values()
+        ratio = peak_flops / before.peak_flops
+        return self.steps.values() if ratio == 1 else whole_run.at_peak(self.steps.values(), ratio)
+
     @property
     def start(self) -> StartEvent | None:
         return max(self.starts, key=_order, default=None)
@@ -92,6 +101,8 @@ class History:
     peak_memory_bytes: int | None = None
     logged: dict[str, None] = field(default_factory=dict)
     """Names of the further numbers of all steps, in order of appearance."""
+    whole: WholeRun | None = None
+    """What the steps come to, once it was asked for."""
     is_outdated: bool = False
     """True while all steps have to be made again and none has been so far: these are the last
     known ones."""
@@ -109,6 +120,7 @@ class History:
     def extend(self, events: Sequence[StepEvent]) -> None:
         """Add steps that follow those that are here."""
         self.steps += events
+        self.whole = None
         self.add_up(events)
 
     def add_up(self, events: Sequence[StepEvent]) -> None:
@@ -146,7 +158,8 @@ def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) ->
             history.checkpoints = [event for event in history.checkpoints if event.step < first]
         redone = {event.step for event in generation.evals}
         history.evals = [event for event in history.evals if event.step not in redone]
-        history.steps += _standing(generation.steps.values(), restarts)
+        peak = _highest_peak(generation, generations)
+        history.steps += _standing(generation.at_peak(peak), restarts)
         history.evals += _standing(generation.evals, restarts)
         history.checkpoints += _standing(generation.checkpoints, restarts)
         if generation.first_done is not None:
@@ -157,6 +170,40 @@ def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) ->
         history.is_outdated = bool(history.steps)
     history.add_up(history.steps)
     return history
+
+
+def _highest_peak(generation: Generation, generations: Sequence[Generation]) -> float | None:
+    """Return the highest peak that the group or a later one knows of the same device.
+
+    One of a CPU is measured and rises when the machine is less busy: all steps of a run are of the
+    same one.
+    """
+    own = generation.start
+    if own is None or own.peak_flops is None:
+        return None
+    known = [one.start for one in generations if one.key >= generation.key]
+    return max(
+        start.peak_flops
+        for start in known
+        if start is not None
+        and start.peak_flops is not None
+        and (start.device, start.dtype) == (own.device, own.dtype)
+    )
+
+
+def whole(history: History, generations: Iterable[Generation]) -> WholeRun:
+    """Return what the steps come to, without the first of each worker group."""
+    parts: dict[str, list[StepEvent]] = {}
+    for event in history.steps:
+        if (event.stream, event.step) not in history.warmups:
+            parts.setdefault(event.stream, []).append(event)
+    groups = list(generations)
+    rates = {
+        one.start.stream: peak * one.start.num_workers
+        for one in groups
+        if one.start is not None and (peak := _highest_peak(one, groups)) is not None
+    }
+    return WholeRun(parts, rates=rates)
 
 
 def _last_known_steps(generations: Iterable[Generation]) -> list[StepEvent]:

@@ -30,7 +30,7 @@ FEW_CELLS = 5_000
 PART_BYTES = 16 * 2**20
 KEEP_BYTES = 64 * 2**20
 """After so much of a journal, what the view holds is kept; reading as much takes about a second."""
-_FORMAT = f"1 {VERSION}"
+_FORMAT = f"2 {VERSION}"
 _MARK_BYTES = 256
 
 

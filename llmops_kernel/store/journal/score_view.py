@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llmops_kernel.metrics.events import AnyEvent, ProgressEvent
+from llmops_kernel.store.journal.time_left import TimeLeft
 from llmops_kernel.store.journal.view import RunView
 
 _PACE_EVENTS = 10
@@ -46,8 +47,8 @@ class ScoreView(RunView):
         begins = [span.begin_s for span in self.phases()]
         return max(0.0, min(ends) - min(begins)) if ends else None
 
-    def eta_s(self, now_s: float) -> float | None:
-        """Seconds until the last row at the recent pace; None where the pace is unknown."""
+    def time_left(self, now_s: float) -> TimeLeft | None:
+        """Until the last row at the recent pace; None where the pace is unknown."""
         del now_s
         reported = [e for e in self._of(ProgressEvent) if e.attempt == self.attempt]
         if self.is_terminal or len(reported) < 2:
@@ -56,4 +57,4 @@ class ScoreView(RunView):
         rows, seconds = last.done - first.done, last.time_s - first.time_s
         if rows <= 0 or seconds <= 0 or last.total is None:
             return None
-        return (last.total - last.done) * seconds / rows
+        return TimeLeft((last.total - last.done) * seconds / rows)

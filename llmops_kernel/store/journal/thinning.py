@@ -10,13 +10,14 @@ from operator import attrgetter
 from typing import Any
 
 from llmops_kernel.metrics.events import StepEvent
+from llmops_kernel.store.journal.whole_run import with_sums
 
 TAIL = 64
 """So many of a worker group's last steps stay as they are: figures are read from them."""
 FIELDS = tuple(
     name
     for name in StepEvent.model_fields
-    if name not in ("stream", "seq", "time_s", "attempt", "kind", "step", "values")
+    if name not in ("stream", "seq", "time_s", "attempt", "kind", "step", "values", "stands_for")
 )
 _READ = attrgetter(*FIELDS)
 _AT_LOSS = FIELDS.index("loss")
@@ -39,7 +40,8 @@ def thin(steps: Sequence[StepEvent], *, stride: int, edges: Sequence[int] = ()) 
 
     The first step and the last `TAIL` stay. Of each stretch of `stride` steps there remain two,
     its first and its last, with the lowest and the highest value of each number in the order in
-    which they came; and the first step whose loss is not finite. No stretch goes over one of
+    which they came; and the first step whose loss is not finite. The first also has the sums over
+    the stretch. No stretch goes over one of
     `edges`, steps in rising order that begin something new.
     """
     if len(steps) <= TAIL + 2:
@@ -49,7 +51,8 @@ def thin(steps: Sequence[StepEvent], *, stride: int, edges: Sequence[int] = ()) 
     for _, group in groupby(
         inner, lambda one: ((one.step - 1) // stride, bisect_right(edges, one.step))
     ):
-        kept += _ends(list(group))
+        stretch = list(group)
+        kept += with_sums(_ends(stretch), stretch)
     return kept + list(steps[-TAIL:])
 
 

@@ -21,19 +21,22 @@ from llmops_kernel.metrics.events import (
     StartEvent,
     StepEvent,
 )
-from llmops_kernel.metrics.mfu import REJECTED_PEAK
+from llmops_kernel.metrics.mfu import REJECTED_PEAK, possible
 from llmops_kernel.store.journal import history as folding
 from llmops_kernel.store.journal.history import Generation, History, Key
 from llmops_kernel.store.journal.sample_texts import SampleTexts
 from llmops_kernel.store.journal.seen import SeenNumbers
 from llmops_kernel.store.journal.spans import PhaseSpan
 from llmops_kernel.store.journal.thinning import FIELDS, stride_for
+from llmops_kernel.store.journal.time_left import TimeLeft, evaluations, saves
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
+from llmops_kernel.store.journal.whole_run import WholeRun
 
 RECENT_STEPS = 10
 MIN_ROWS = 300
 """So many steps are kept whatever they hold."""
 
+_STEP_TIME = attrgetter("step_time_s")
 B = TypeVar("B", EvalEvent, CheckpointEvent)
 
 
@@ -245,17 +248,32 @@ class TrainingView(RunView):
     def is_outdated(self) -> bool:
         return self._folded().is_outdated or super().is_outdated
 
-    def eta_s(self, now_s: float) -> float | None:
-        """Seconds until the last step at the recent pace; None unless steps are being made."""
-        total, step_time_s = self.total_steps, self.step_time_s
-        if self.state != "RUNNING" or total is None or step_time_s is None or self.is_outdated:
+    def time_left(self, now_s: float) -> TimeLeft | None:
+        """Steps at the recent pace, evaluations and saves as long as they took so far.
+
+        None unless steps are being made.
+        """
+        start, total, pace_s = self.start, self.total_steps, self._recent(_STEP_TIME)
+        if self.state != "RUNNING" or self.is_outdated or pace_s is None or not total or not start:
             return None
-        last = self.steps[-1]
-        if last.step >= total:
-            return None  # The rest (evaluation, saving) has no steps to measure a pace by.
-        # At most one step is credited: a stalled run does not count down to zero.
-        under_way_s = min(max(0.0, now_s - last.time_s), step_time_s)
-        return max(0.0, (total - last.step) * step_time_s - under_way_s)
+        last = self.last_step or 0
+        spans = self.phases()
+        evaluated, saved = evaluations(start, self.evals), saves(start, self.checkpoints, spans)
+        left = TimeLeft(max(0, total - last) * pace_s)
+        left = left.plus(evaluated.left(last, total)).plus(saved.left(last, total))
+        if last >= total and not left.seconds:
+            return None  # What is to come was never measured.
+        open_phase = {span.name: span.begin_s for span in spans if span.end_s is None}
+        if "evaluate" in open_phase:
+            begun_s, most_s = open_phase["evaluate"], evaluated.usual_s or 0.0
+        elif "save" in open_phase:
+            begun_s, most_s = open_phase["save"], saved.usual_s or 0.0
+        else:
+            done = [self.steps[-1], *self.evals[-1:], *self.checkpoints[-1:]]
+            begun_s, most_s = max(one.time_s for one in done), pace_s if last < total else 0.0
+        # At most what is under way is credited: a stalled run does not count down to zero.
+        under_way_s = min(max(0.0, now_s - begun_s), most_s)
+        return replace(left, seconds=max(0.0, left.seconds - under_way_s))
 
     def _recent(self, value: Callable[[StepEvent], float | None]) -> float | None:
         history = self._folded()
@@ -265,12 +283,31 @@ class TrainingView(RunView):
         return median(values[-RECENT_STEPS:]) if values else None
 
     @property
+    def whole(self) -> WholeRun | None:
+        """What all steps of a run that has ended come to; None while it runs.
+
+        The first step of each worker group is left out, as it is of the figures of a run that is
+        under way: it pays for allocation and kernels.
+        """
+        if not self.is_terminal:
+            return None
+        history = self._folded()
+        if history.whole is None:
+            history.whole = folding.whole(history, self._generations.values())
+        return history.whole
+
+    @property
     def step_time_s(self) -> float | None:
-        """Median of the last 10 steps without a worker group's first; so are the next two."""
-        return self._recent(lambda event: event.step_time_s)
+        """Median of the last 10 steps without a worker group's first; at the end the mean of all.
+
+        So are rates and utilizations, at the end by the totals of the run.
+        """
+        return self._recent(_STEP_TIME) if self.whole is None else self.whole.step_time_s
 
     @property
     def tokens_per_second(self) -> float | None:
+        if self.whole is not None:
+            return self.whole.tokens_per_second
         return self._recent(lambda event: event.tokens_per_second)
 
     @property
@@ -279,22 +316,24 @@ class TrainingView(RunView):
 
         None also if a step was faster than the peak, which proves the peak wrong.
         """
-        return self._utilization(lambda event: event.mfu)
+        return self._utilization("mfu")
 
     @property
     def mfu_palm(self) -> float | None:
         """Return the MFU as other tools give it for the same steps."""
-        return self._utilization(lambda event: event.mfu_palm)
+        return self._utilization("mfu_palm")
 
     @property
     def hfu(self) -> float | None:
         """Return the share of the peak that all FLOPs took that were computed, needed or not."""
-        return self._utilization(lambda event: event.hfu)
+        return self._utilization("hfu")
 
-    def _utilization(self, value: Callable[[StepEvent], float | None]) -> float | None:
+    def _utilization(self, name: str) -> float | None:
         if self.start is not None and self.start.peak_source == REJECTED_PEAK:
             return None
-        return self._recent(value)
+        if self.whole is not None:
+            return possible(self.whole.utilization(name))
+        return self._recent(attrgetter(name))
 
     @property
     def loss(self) -> float | None:

@@ -32,6 +32,7 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.store.journal.seen import SeenNumbers
 from llmops_kernel.store.journal.spans import PhaseSpan, phase_spans, when
+from llmops_kernel.store.journal.time_left import TimeLeft
 from llmops_kernel.store.journal.warmth import Warmth, warmth
 
 STOP_PHASE = "stop"
@@ -314,9 +315,14 @@ class RunView:
         reported_by = self.reported_by
         return reported_by is not None and reported_by < self.attempt
 
-    def eta_s(self, now_s: float) -> float | None:
-        """Seconds until the end at the recent pace; None where the pace is unknown."""
+    def time_left(self, now_s: float) -> TimeLeft | None:
+        """How long the run still takes at the recent pace; None where the pace is unknown."""
         return None
+
+    def eta_s(self, now_s: float) -> float | None:
+        """Seconds of `time_left`, whether or not they are all."""
+        left = self.time_left(now_s)
+        return None if left is None else left.seconds
 
     @property
     def submit_to_first_step_s(self) -> float | None:

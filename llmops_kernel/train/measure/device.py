@@ -95,14 +95,17 @@ def measured_cpu_peak(name: str, dtype: str, root: Path | None) -> tuple[float |
     return peak, f"measured: best of {dtype} matrix products on this node, {threads} threads"
 
 
-def raise_cpu_peak(dtype: str, root: Path | None) -> None:
-    """Measure again after a run, until the peak was measured often enough; the highest is kept."""
+def raise_cpu_peak(dtype: str, root: Path | None) -> float | None:
+    """Measure again after a run, until the peak was measured often enough; the highest is kept.
+
+    Returns what is kept now, also by other runs since; None without any.
+    """
     kept, key = cpu_peak.PeakFile(root), cpu_peak.peak_key(cpu_name(), dtype)
-    if kept.is_settled(key):
-        return
-    measured = cpu_peak.measure(getattr(torch, dtype), budget_s=cpu_peak.RAISE_BUDGET_S)
-    if measured is not None:
-        kept.add(key, measured)
+    if not kept.is_settled(key):
+        measured = cpu_peak.measure(getattr(torch, dtype), budget_s=cpu_peak.RAISE_BUDGET_S)
+        if measured is not None:
+            return kept.add(key, measured)
+    return kept.get(key)
 
 
 def forget_cpu_peak(dtype: str, root: Path | None) -> None:

@@ -58,7 +58,7 @@ def count_work(twin: Twin, *, checkpointing: bool = False) -> Count:
         head,
     )
     if checkpointing:
-        weighted = _with_recomputation(twin.module, own, weighted, (short, long))
+        weighted = _with_recomputation(twin, weighted, (short, long))
     counted, executed = _worst(own, uses, short, long)
     return Count(weighted, counted, executed)
 
@@ -145,25 +145,40 @@ def _worst(own: ModelWork, uses: list[Use], short: _Pass, long: _Pass) -> tuple[
     return max(pairs, key=lambda pair: abs(pair[0] - pair[1]) / max(pair[1], 1.0))
 
 
-def _with_recomputation(
-    model: Any, own: ModelWork, weighted: ModelWork, plain: tuple[_Pass, _Pass]
-) -> ModelWork:
-    """Add what checkpointing repeats: what the counter sees more of with it, by token and by pair.
+def _with_recomputation(twin: Twin, weighted: ModelWork, plain: tuple[_Pass, _Pass]) -> ModelWork:
+    """Add what checkpointing makes a model compute: what the counter sees more of with it.
 
-    PyTorch ends the repetition of a block early, so it is a little less than its forward pass.
+    PyTorch ends the repetition of a block early, so it is a little less than its forward pass. And
+    checkpointing needs gradients of the first block's input, which LoRA does without: that is more
+    once, not once a layer. So each kind of layer is counted by what one more of it adds.
     """
-    enable = getattr(model, "activation_checkpointing_enable", None)
+    enable = getattr(twin.module, "activation_checkpointing_enable", None)
     if enable is None:
         return weighted
+    before = [one.executed + _of_the_rest(twin, one) for one in plain]
     enable({"use_reentrant": False})
-    more = [_run(model, one.length).executed - one.executed for one in plain]
+    again = [_run(twin.module, one.length) for one in plain]
+    after = [one.executed + _of_the_rest(twin, one) for one in again]
+    more = [with_it - without for with_it, without in zip(after, before, strict=True)]
     short, long = (one.length for one in plain)
     by_pair = (more[1] / long - more[0] / short) / (long - short)
     by_token = more[0] / short - by_pair * short
-    pairs = 2.0 * sum(one.forward for one in own.attention)
-    share = weighted.forward / own.forward if own.forward else 0.0
+    pairs = 2.0 * sum(one.forward for one in weighted.attention)
     return replace(
         weighted,
-        recomputed=by_token / 2 * share,
+        recomputed=by_token / 2,
         recomputed_attention=by_pair / pairs if pairs else 0.0,
     )
+
+
+def _of_the_rest(twin: Twin, known: _Pass) -> float:
+    """Return what the layers would execute that the twin has not: of each kind one more is run."""
+    found = 0.0
+    for index, alike in enumerate(twin.represents):
+        if len(alike) > 1:
+            layers: Any = twin.module.get_submodule(twin.layer_path)
+            layers.insert(index, layers[index])
+            more = _run(twin.module, known.length).executed - known.executed
+            del layers[index]
+            found += (len(alike) - 1) * more
+    return found

@@ -16,7 +16,7 @@ from llmops_kernel.store.paths import cache
 from llmops_kernel.train.measure.twin import shape_of
 from llmops_kernel.train.measure.versions import installed_versions
 
-FORMAT = 2
+FORMAT = 3
 """Raise it when the same modules are counted otherwise."""
 
 

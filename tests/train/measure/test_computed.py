@@ -62,6 +62,33 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.mark.parametrize(
+    ("name", "method", "layers"),
+    [
+        *(("llama", "full", layers) for layers in (2, 4, 16)),
+        *(("llama", "lora", layers) for layers in (2, 4, 16)),
+        ("llama", "every other layer", 7),
+        ("deepseek_v3", "lora", 5),
+        ("gpt2", "lora", 5),
+    ],
+)
+def test_checkpointing_costs_what_pytorch_counts_at_any_depth(
+    name: str, method: str, layers: int, tmp_path: Path
+) -> None:
+    """Counted of few layers; a real step is of all, which do not need the same."""
+    depth = {"n_layer": layers} if name == "gpt2" else {"num_hidden_layers": layers}
+    model = build(name, device="cpu", **depth)
+    if method == "lora":
+        model = with_lora(model)
+    elif method != "full":
+        model = with_lora(model, [f"{n}.self_attn.q_proj" for n in range(1, layers, 2)])
+    flops = StepFlops(model, checkpointing=True, kernels=EAGER, cache=tmp_path)
+    assert flops.check() is None
+    model.activation_checkpointing_enable({"use_reentrant": False})
+    counts, batch = counted(batch_of((40, 40)))
+    assert flops(counts).executed == pytest.approx(pytorchs_count(model, batch), rel=0.001)
+
+
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["stored", "checkpointing"])
 @pytest.mark.parametrize("adapt", [lambda model: model, with_lora], ids=["full", "lora"])
 def test_eager_attention_executes_what_pytorch_counts(

@@ -174,6 +174,8 @@ describe('the list', () => {
   it('tells the time that matters', () => {
     expect(when(row('a'), 160, trans)).toBe('60 s so far');
     expect(when(row('a', { eta_s: 7 }), 160, trans)).toBe('7.0 s left');
+    const least = row('a', { eta_s: 7, eta_is_least: true });
+    expect(when(least, 160, trans)).toBe('> 7.0 s left');
     expect(when(row('a', { state: 'FAILED' }), 160, trans)).toBe('60 s ago');
     expect(when(row('a', { state: 'FAILED' }), 101, trans)).toBe('just now');
   });

@@ -17,6 +17,7 @@ export function row(run_id: string, more: Partial<RunRow> = {}): RunRow {
     progress: null,
     fraction: null,
     eta_s: null,
+    eta_is_least: false,
     figures: [],
     curve: [],
     curve_label: '',
