@@ -28,7 +28,7 @@ from llmops_kernel.train.collectives import barrier, is_group
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
-from llmops_kernel.train.data.identity import DataIdentity
+from llmops_kernel.train.data.identity import DataIdentity, division_of
 from llmops_kernel.train.data.sources import fetch, is_hub_id
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.deepspeed_ops import compile_for
@@ -91,15 +91,19 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
         _ = arguments.device
         strategy(config).join(arguments)
     _check_stop(context, arguments.device)
-    source = model_source(config.model.id, roots=_roots(context), cache=context.cache)
-    found = Origin(source, config)
-    if hooks.build_model is None:
-        found = origin(source, config, roots=_roots(context), cache=context.cache)
+    resume = resume_path(context)  # Before the data, which is divided as it was then.
+    found = _origin(config, hooks, context)
     kept = KeptTokenizer.of(found.tokenizer, found.config, context)
     tokenizer = _from_hub(found, context, kept)
     with context.phase("data") as details:
         tokenizer = tokenizer or kept.tokenizer(found.tokenizer, found.config, details.append)
-        data = load_dataset(config, tokenizer=tokenizer, hooks=hooks, context=context)
+        data = load_dataset(
+            config,
+            tokenizer=tokenizer,
+            hooks=hooks,
+            context=context,
+            division=division_of(resume),
+        )
         details.append(data.detail)
     _check_stop(context, arguments.device)
     network = _network(found, hooks, context)
@@ -110,11 +114,19 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
             parts = _Parts(
                 hooks, tokenizer, kept, data, network, arguments, products, numbers, found
             )
-            outcome = _fit(config, context, parts)
+            outcome = _fit(config, context, parts, resume)
     finally:
         if data.stream is not None:  # Its thread must not outlive the interpreter.
             data.stream.rows.close()
     return outcome
+
+
+def _origin(config: TrainingConfig, hooks: Hooks, context: WorkerContext) -> Origin:
+    roots = _roots(context)
+    source = model_source(config.model.id, roots=roots, cache=context.cache)
+    if hooks.build_model is not None:
+        return Origin(source, config)
+    return origin(source, config, roots=roots, cache=context.cache)
 
 
 def _network(found: Origin, hooks: Hooks, context: WorkerContext) -> Any:
@@ -156,7 +168,9 @@ class _Parts:
     origin: Origin
 
 
-def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outcome:
+def _fit(
+    config: TrainingConfig, context: WorkerContext, parts: _Parts, resume: Path | None
+) -> Outcome:
     _check_tokens(parts)
     context.emit(PhaseEvent(name="engine", state="begin"))
     timer, flops = StepTimer(), _step_flops(config, context, parts)
@@ -179,7 +193,6 @@ def _fit(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> Outco
     _connect(journal, trainer, config, parts)
     if evaluator is not None:
         evaluator.accelerator = trainer.accelerator
-    resume = resume_path(context)
     if resume is not None:
         identity.check(resume, context)
         if parts.data.stream is not None:

@@ -79,13 +79,21 @@ class Dataset:
 
 
 def load_dataset(
-    config: TrainingConfig, *, tokenizer: Any, hooks: Hooks, context: WorkerContext
+    config: TrainingConfig,
+    *,
+    tokenizer: Any,
+    hooks: Hooks,
+    context: WorkerContext,
+    division: int | None = None,
 ) -> Dataset:
-    """Load the data. Raises `DataError` and `HookError`, each with the row."""
+    """Load the data. Raises `DataError` and `HookError`, each with the row.
+
+    `division`: how streamed files were divided for the checkpoint that is resumed from.
+    """
     data = config.data
     roots = (context.workspace, *context.fallback_workspaces)
     if is_streamed(data, roots):
-        return _streamed(config, tokenizer, hooks, context)
+        return _streamed(config, tokenizer, hooks, context, division)
     found = [_source_rows(one, config, roots, tokenizer, hooks, context) for one in data.sources]
     if any(one.tokenised.num_chats for one in found):
         num_apart = sum(one.tokenised.num_apart for one in found)
@@ -198,11 +206,17 @@ def _tokenised(
 
 
 def _streamed(
-    config: TrainingConfig, tokenizer: Any, hooks: Hooks, context: WorkerContext
+    config: TrainingConfig,
+    tokenizer: Any,
+    hooks: Hooks,
+    context: WorkerContext,
+    division: int | None,
 ) -> Dataset:
     from llmops_kernel.train.data.stream.open import open_stream
 
-    stream = open_stream(config, tokenizer=tokenizer, hooks=hooks, context=context)
+    stream = open_stream(
+        config, tokenizer=tokenizer, hooks=hooks, context=context, division=division
+    )
     if stream.has_chats:
         _warn_of_template(tokenizer, context)
     data = config.data

@@ -83,7 +83,8 @@ def identity(data: Dataset, *, is_formatted: bool = False) -> dict[str, Any]:
     """
     if data.stream is not None:
         walk: Any = data.stream.rows.walk
-        return {"files": _files([one.plan for one in getattr(walk, "walks", (walk,))])}
+        plans = [one.plan for one in getattr(walk, "walks", (walk,))]
+        return {"files": _files(plans), "division": plans[0].division}
     if is_formatted:
         return {"num_rows": data.num_rows}
     rows: Sequence[Any] = data.train  # type: ignore[assignment]
@@ -96,6 +97,15 @@ def identity(data: Dataset, *, is_formatted: bool = False) -> dict[str, Any]:
         digest.update(np.asarray([row.input_ids, row.labels], dtype=np.int32).tobytes())
         digest.update(b"|")
     return {"rows": len(rows), "tokens": tokens, "digest": digest.hexdigest()}
+
+
+def division_of(checkpoint: Path | None) -> int | None:
+    """Return how the files of streamed data were divided for a checkpoint; None without one."""
+    if checkpoint is None:
+        return None
+    with suppress(OSError, ValueError, AttributeError):
+        return int(json.loads((checkpoint / FILE).read_text()).get("division", 1))
+    return 1
 
 
 def _files(plans: Sequence[StreamPlan]) -> dict[str, dict[str, Any]]:

@@ -21,7 +21,12 @@ from llmops_kernel.train.data.mixture.mix import Mix, source_seed, window_bytes
 from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.stream.broken import check_rows
 from llmops_kernel.train.data.stream.dataset import StreamedRows, Tokenise
-from llmops_kernel.train.data.stream.plan import StreamPlan, load_counts, plan_stream
+from llmops_kernel.train.data.stream.plan import (
+    DIVISION,
+    StreamPlan,
+    load_counts,
+    plan_stream,
+)
 from llmops_kernel.train.data.stream.progress import StreamProgress
 from llmops_kernel.train.data.stream.reader import Row
 from llmops_kernel.train.data.stream.totals import rows_per_step, totals, whole_epochs
@@ -50,11 +55,17 @@ class Stream:
 
 
 def open_stream(
-    config: TrainingConfig, *, tokenizer: Any, hooks: Hooks, context: WorkerContext
+    config: TrainingConfig,
+    *,
+    tokenizer: Any,
+    hooks: Hooks,
+    context: WorkerContext,
+    division: int | None = None,
 ) -> Stream:
     """Open the training rows. Reads a few parts of them at most, unless all are to be checked.
 
-    Raises `DataError`, and `ConfigError` for an argument that no stream can follow.
+    `division`: that of the checkpoint that is resumed from. Raises `DataError`, and `ConfigError`
+    for an argument that no stream can follow.
     """
     data = config.data
     _check_arguments(config)
@@ -102,6 +113,7 @@ def _plans(data: DataConfig, roots: Sequence[Path], cache: Path) -> list[StreamP
             split=one.train_split or "train",
             cache=cache,
             counted=data.is_mixture,
+            division=division or DIVISION,
         )
         for one in data.sources
     ]

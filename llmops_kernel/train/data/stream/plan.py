@@ -20,10 +20,18 @@ from llmops_kernel.train.data.splits import split_files
 from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.reader import LINES, can_stream, read
 
-_MOST_PART_BYTES = 4 << 20
+DIVISION = 2
+"""How files are divided into parts. A run that resumes keeps the division of its checkpoint: the
+same rows are other parts in another one. In the first one parts had up to 4 MiB."""
+_MOST_PART_BYTES = 512 << 10
+"""A window of 32 MiB is of 64 parts from all over the data: where the files are sorted by class, it
+has rows of all of ten classes."""
+_LARGEST_PART_BYTES = 4 << 20
+_MOST_PARTS = 1 << 18
+"""Each worker holds all of them in memory: parts of more than 128 GiB are larger."""
 _LEAST_PART_BYTES = 1 << 10
 _PARTS_OF_SMALL_DATA = 256
-"""Parts of data of less than 1 GB: so many that they can be dealt evenly to a few workers."""
+"""Parts of data of less than 128 MiB: so many that they can be dealt evenly to a few workers."""
 _COUNTED_BYTES = 4 << 20
 """Of several sources each this small is read as a whole: a part of it would be much of it."""
 _SAMPLES = 16
@@ -40,7 +48,8 @@ class StreamPlan:
     files: tuple[TableFile, ...]
     parts: tuple[StreamPart, ...]
     fingerprint: str
-    """Of names and versions of the files."""
+    """Of names and versions of the files, and of the division."""
+    division: int = DIVISION
 
 
 def plan_stream(
@@ -50,11 +59,13 @@ def plan_stream(
     split: str = "train",
     cache: Path | None = None,
     counted: bool = False,
+    division: int = DIVISION,
 ) -> StreamPlan:
     """Return the parts of a source. Reads the footers of Parquet files, and nothing of texts.
 
     `split`: of a folder whose files are named after splits. `counted`: also count the lines of
-    texts of a few MiB, so that each of their rows can be dealt. Raises DataError.
+    texts of a few MiB, so that each of their rows can be dealt. `division`: of the checkpoint that
+    a run resumes from. Raises DataError.
     """
     files = tuple(split_files(source, split, roots=roots))
     for file in files:
@@ -65,18 +76,18 @@ def plan_stream(
                 remedy="write it as Parquet, or set data.streaming=false",
             )
     known = [[file.name, file.format, file.version] for file in files]
-    mark = hashlib.sha256(json.dumps([1, known]).encode()).hexdigest()[:16]
+    mark = hashlib.sha256(json.dumps([division, known]).encode()).hexdigest()[:16]
     groups = _load(cache, mark, "groups") if cache else None
     if groups is None:
-        groups = _footers(files)
+        groups = _footers(files, division)
         if cache and groups:
             _save(cache, mark, "groups", groups)
-    parts = tuple(_parts(files, groups))
+    parts = tuple(parts_of(files, groups, division=division))
     if counted and sum(file.size_bytes for file in files) <= _COUNTED_BYTES:
         parts = tuple(_counted(files, parts))
     if not parts:
         raise DataError(f"{source} has no rows.", remedy="check data.train in the config")
-    return StreamPlan(source, files, parts, mark)
+    return StreamPlan(source, files, parts, mark, division)
 
 
 def _counted(files: Sequence[TableFile], parts: Sequence[StreamPart]) -> Iterator[StreamPart]:
@@ -85,12 +96,12 @@ def _counted(files: Sequence[TableFile], parts: Sequence[StreamPart]) -> Iterato
         yield part if rows is not None else replace(part, num_rows=len(read(files, part)))
 
 
-def _footers(files: Sequence[TableFile]) -> dict[str, list[list[int]]]:
+def _footers(files: Sequence[TableFile], division: int) -> dict[str, list[list[int]]]:
     """Return rows and bytes of each row group, by the number of the file, which has no lines."""
     tables = [number for number, file in enumerate(files) if file.format not in LINES]
     if not tables:
         return {}
-    size = part_bytes(sum(files[number].size_bytes for number in tables))
+    size = part_bytes(sum(files[number].size_bytes for number in tables), division=division)
     with ThreadPoolExecutor(_READERS) as pool:
         found = pool.map(lambda number: _row_groups(files[number], size), tables)
         return {str(number): groups for number, groups in zip(tables, found, strict=True)}
@@ -116,8 +127,12 @@ def _row_groups(file: TableFile, size: int) -> list[list[int]]:
     return [[group.num_rows, group.total_byte_size] for group in groups]
 
 
-def _parts(files: Sequence[TableFile], groups: Mapping[str, Any]) -> Iterator[StreamPart]:
-    size = part_bytes(sum(file.size_bytes for file in files if file.format in LINES))
+def parts_of(
+    files: Sequence[TableFile], groups: Mapping[str, Any], *, division: int = DIVISION
+) -> Iterator[StreamPart]:
+    """Divide files into parts: those of lines by their sizes alone, others by their `groups`."""
+    lines = sum(file.size_bytes for file in files if file.format in LINES)
+    size = part_bytes(lines, division=division)
     index = 0
     for number, file in enumerate(files):
         first_row = 0
@@ -133,9 +148,12 @@ def _parts(files: Sequence[TableFile], groups: Mapping[str, Any]) -> Iterator[St
             index += 1
 
 
-def part_bytes(total: int) -> int:
+def part_bytes(total: int, *, division: int = DIVISION) -> int:
     """Return the size of the parts of files of `total` bytes that have no row groups."""
-    return min(_MOST_PART_BYTES, max(_LEAST_PART_BYTES, total // _PARTS_OF_SMALL_DATA))
+    wanted = max(_LEAST_PART_BYTES, total // _PARTS_OF_SMALL_DATA)
+    if division == 1:
+        return min(_LARGEST_PART_BYTES, wanted)
+    return min(_LARGEST_PART_BYTES, max(-(-total // _MOST_PARTS), min(_MOST_PART_BYTES, wanted)))
 
 
 def load_counts(plan: StreamPlan, cache: Path) -> dict[int, int]:

@@ -215,6 +215,8 @@ def test_rows_are_estimated_from_parts_all_over_the_data(tmp_path: Path) -> None
 
 
 def test_the_parts_of_large_data_have_a_size_of_their_own() -> None:
-    assert planning.part_bytes(20 << 30) == 4 << 20
+    assert planning.part_bytes(20 << 30) == 512 << 10
+    assert planning.part_bytes(20 << 30, division=1) == 4 << 20
+    assert planning.part_bytes(512 << 30) == 2 << 20  # No more parts than memory is for.
     assert planning.part_bytes(1 << 20) == 4 << 10
     assert planning.part_bytes(100) == 1 << 10
