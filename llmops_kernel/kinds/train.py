@@ -27,6 +27,8 @@ WORDS = {
     "model_load": "Loading the model",
     "engine": "Building optimizer and engine",
     "first_step": "Running the first step",
+    "evaluate": "Evaluating",
+    "save": "Saving the result",
 }
 
 

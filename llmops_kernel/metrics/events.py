@@ -181,7 +181,9 @@ class StepEvent(Event):
 
 
 class ProgressEvent(Event):
-    """How far a run without training steps is, with the numbers that its kind shows."""
+    """How far a run without training steps is, with the numbers that its kind shows; of a training
+    how far an evaluation is.
+    """
 
     kind: Literal["progress"] = "progress"
     done: int

@@ -29,7 +29,11 @@ class LiveReport:
         total: int,
         nodes: LiveNodes,
         unit: str = "rows",
+        caller: str = "",
     ) -> None:
+        """`caller`: by which engines know the calls of this run."""
+        self._caller = caller
+        self._done = 0
         self._report, self._ledger, self._nodes = report, ledger, nodes
         self._total, self._unit = total, unit
         self._rates = Rates()
@@ -98,9 +102,12 @@ class LiveReport:
     ) -> None:
         self._written_s = now_s
         self._nodes.seen(facts, progress)
+        progress = with_under_way(progress, facts, self._caller)
         finished = self._ledger.finished
         open_rows = sum(one["rows"] for one in progress.values())
-        done = min(self._total, sum(one.rows for one in finished) + open_rows)
+        # Answers on their way from the engine to a scorer are in neither's counts for a moment.
+        done = max(self._done, min(self._total, sum(one.rows for one in finished) + open_rows))
+        self._done = done
         counts = {"rows": float(done - self._before)}
         for name in COUNTS[1:]:
             if progress:
@@ -145,6 +152,23 @@ class LiveReport:
     def evaluation(report: DriverReport, metrics: dict[str, float], *, rows: int) -> None:
         """Journal the metrics of the whole table."""
         report.emit(EvalEvent(step=rows, metrics=metrics, num_rows=rows))
+
+
+def with_under_way(
+    progress: dict[int, dict[str, Any]], facts: dict[int, dict[str, Any]], caller: str
+) -> dict[int, dict[str, Any]]:
+    """Add to what the scorers have the answers of calls that the engines have not finished."""
+    found = {}
+    for index, one in progress.items():
+        rows, *tokens = facts.get(index, {}).get("under_way", {}).get(caller, (0, 0, 0))
+        more = {name: one[name] + n for name, n in zip(COUNTS[1:], tokens, strict=True)}
+        found[index] = {
+            **one,
+            **more,
+            "rows": one["rows"] + rows,
+            "answered": one["answered"] + rows,
+        }
+    return found
 
 
 def _speeds(rates: Rates) -> dict[str, float]:

@@ -104,7 +104,12 @@ class Scoring:
 
     def _score_all(self, ledger: Ledger, setup: ScorerSetup, rows: int) -> None:
         live = LiveReport(
-            self._report, ledger, total=rows, unit=self._unit, nodes=LiveNodes(self._holds)
+            self._report,
+            ledger,
+            total=rows,
+            unit=self._unit,
+            nodes=LiveNodes(self._holds),
+            caller=setup.caller,
         )
         self._fleet = self._start(setup)
         try:

@@ -30,7 +30,8 @@ class LogLines:
         if now_s - self._last_s < self._every_s:
             return ""
         done = None if view.progress is None else view.progress.done
-        news = (view.state, view.attempt, open_phase(view), done)
+        counted = None if view.counted is None else view.counted.done
+        news = (view.state, view.attempt, open_phase(view), done, counted)
         if self._only_news and news == self._last:
             return ""
         self._last_s, self._last = now_s, news

@@ -20,6 +20,16 @@ from llmops_kernel.views.run_text.outputs import shown_outputs
 from llmops_kernel.views.run_text.state_text import state_text
 
 Json = dict[str, Any]
+_LONG_S = 10.0
+_WHY = {
+    "runtime_env": "the node gets the run's files and starts its process; `llmops status` says"
+    " whether the fork server is ready for it",
+    "supervisor": "the node starts the run's process; `llmops status` says whether it is busy",
+    "workers": "each process loads PyTorch where no fork server is ready: see `llmops status`",
+    "hub": "the model or data set is not on this machine",
+    "compile": "later runs on this machine do without",
+}
+"""Why a phase may take long, by its name."""
 
 
 def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
@@ -40,7 +50,7 @@ def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
         "progress": view.progress.fraction if view.progress else None,
         "progress_text": progress_text(view),
         "eta_text": eta_text(view, now_s=now_s),
-        "waiting_text": waiting_text(view),
+        "waiting_text": waiting_text(view, now_s=now_s),
         "figures": [
             {"label": f.label, "value": f.text, "hint": f.hint} for f in live_figures(view)
         ],
@@ -108,8 +118,8 @@ def left_text(left: TimeLeft | None) -> str:
     return f"{'at least' if left.is_least else 'about'} {fmt.seconds(left.seconds)} left"
 
 
-def waiting_text(view: RunView) -> str:
-    """Return what the run does while there is no curve yet."""
+def waiting_text(view: RunView, *, now_s: float | None = None) -> str:
+    """Return what the run does while there is no curve yet; after 10 seconds also since when."""
     if view.rows and not view.is_outdated:
         return ""
     if view.is_terminal:
@@ -121,7 +131,12 @@ def waiting_text(view: RunView) -> str:
     running = [span for span in view.phases() if span.end_s is None]
     if not running:
         return "Waiting for the first event of this run…"
-    return f"{phase_words(view, running[-1].name)}…"
+    words = f"{phase_words(view, running[-1].name)}…"
+    if now_s is None or now_s - running[-1].begin_s < _LONG_S:
+        return words
+    so_far = f"{fmt.seconds(now_s - running[-1].begin_s)} so far"
+    why = "; ".join(filter(None, [so_far, running[-1].detail, _WHY.get(running[-1].name, "")]))
+    return f"{words} ({why})"
 
 
 def phase_words(view: RunView, name: str) -> str:

@@ -314,10 +314,10 @@ def one_line(view: RunView, *, now_s: float | None = None) -> str:
         left = left_text(view.time_left(now_s))
         if left:
             parts.append(left)
-        elif (phase := open_phase(view)) is not None:
-            parts.append(f"now: {phase}")
+        if state_text(view):
+            parts.append(state_text(view))
     elif waiting_text(view):
-        parts.append(waiting_text(view))
+        parts += [waiting_text(view, now_s=now_s), *filter(None, [state_text(view)])]
     return ", ".join(parts)
 
 

@@ -204,6 +204,13 @@ def test_evaluation_is_weighted_by_tokens_and_calls_the_users_measure(
     # An untrained model knows nothing: its loss is close to that of a guess among all tokens.
     assert evals[0].metrics["eval_loss"] == pytest.approx(math.log(261), rel=0.05)
     assert evals[2].metrics["eval_loss"] < evals[0].metrics["eval_loss"]
+    # Each says from its first moment how many rows and answers it is of.
+    counted = [
+        (event.done, event.total, event.unit) for event in of(events, "progress") if not event.done
+    ]
+    assert counted == [(0, 7, "rows"), (0, 7, "answers")] * 3
+    (start,) = of(events, "start")
+    assert (start.evaluate_every, start.evaluates_at_end, start.save_every) == (3, True, 0)
 
 
 def test_own_prompts_and_the_same_rows_are_answered_at_each_evaluation(

@@ -63,7 +63,7 @@ def screen(view: RunView, record: RunRecord, *, now_s: float, trouble: str = "")
         parts += [last_eval(event) for event in evals_of(view)[-1:]]
         parts += [*member_lines(view), *samples(view, shown=SHOWN_SAMPLES)]
     if not view.rows or view.is_outdated:
-        parts += [phase_list(view, now_s=now_s), Text(waiting_text(view), style="dim")]
+        parts += [phase_list(view, now_s=now_s), Text(waiting_text(view, now_s=now_s), style="dim")]
     if not view.is_terminal and state_text(view):
         parts.append(Text(state_text(view), style="yellow"))
     parts += processes_line(view)

@@ -26,6 +26,8 @@ class _Batch:
     rows: Sequence[int]
     answers: list[Answer | None] = field(default_factory=list)
     left: int = 0
+    counts: list[int] = field(default_factory=lambda: [0, 0, 0])
+    """Rows that have an answer, their prompt tokens and output tokens."""
     done: threading.Event = field(default_factory=threading.Event)
     parts: SimpleQueue[Answer | None] | None = None
     """Of a streamed call: partial answers, then None."""
@@ -233,6 +235,8 @@ class EngineLoop:
         self.prompt_tokens += answer.prompt_tokens
         self.output_tokens += answer.output_tokens
         batch.answers[answer.id] = answer
+        for n, more in enumerate((1, answer.prompt_tokens, answer.output_tokens)):
+            batch.counts[n] += more
         batch.left -= 1
         if not batch.left:
             batch.finish()
@@ -257,4 +261,15 @@ class EngineLoop:
             "kv_cache": stats.kv_cache,
             "prefix_hits": stats.prefix_hits,
             "idle_s": self.idle_s,
+            "under_way": self._under_way(),
         }
+
+    def _under_way(self) -> dict[str, list[int]]:
+        """Return by caller the counts of its calls that have no result yet: some answers may be
+        there for minutes before the last.
+        """
+        found: dict[str, list[int]] = {}
+        for batch in {id(one): one for one in list(self._batches.values())}.values():
+            before = found.get(batch.caller, [0, 0, 0])
+            found[batch.caller] = [a + b for a, b in zip(before, batch.counts, strict=True)]
+        return found

@@ -16,6 +16,7 @@ from llmops_kernel.metrics.events import (
     CheckpointEvent,
     EvalEvent,
     Event,
+    ProgressEvent,
     RestartEvent,
     RowsEvent,
     StartEvent,
@@ -27,6 +28,7 @@ from llmops_kernel.store.journal.history import Generation, History, Key
 from llmops_kernel.store.journal.sample_texts import SampleTexts
 from llmops_kernel.store.journal.seen import SeenNumbers
 from llmops_kernel.store.journal.spans import PhaseSpan
+from llmops_kernel.store.journal.spans import when
 from llmops_kernel.store.journal.thinning import FIELDS, stride_for
 from llmops_kernel.store.journal.time_left import TimeLeft, evaluations, saves
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
@@ -49,6 +51,7 @@ class TrainingView(RunView):
         self._history: History | None = None
         self._stride = 1
         self._texts = SampleTexts()
+        self._counted: ProgressEvent | None = None
         super().__init__(events, kind=kind)
 
     def _take(self, events: Sequence[AnyEvent]) -> None:
@@ -70,6 +73,9 @@ class TrainingView(RunView):
             self._add_beside(event, among=self._generation(event).evals)
         elif isinstance(event, CheckpointEvent):
             self._add_beside(event, among=self._generation(event).checkpoints)
+        elif isinstance(event, ProgressEvent):
+            if self._counted is None or when(self._counted) < when(event):
+                self._counted = event
         else:
             super()._add(event)
         if isinstance(event, StartEvent | RestartEvent):
@@ -133,6 +139,7 @@ class TrainingView(RunView):
     @property
     def events(self) -> list[Event]:
         held = super().events
+        held += [] if self._counted is None else [self._counted]
         for one in self._generations.values():
             held += [*one.starts, *one.evals, *one.checkpoints, *one.steps.values()]
         return held
@@ -223,6 +230,13 @@ class TrainingView(RunView):
             if time_s is not None
         ]
         return mine[-1] if max(reported, default=0.0) <= mine[-1].time_s else None
+
+    @property
+    def counted(self) -> ProgressEvent | None:
+        newest = self._counted
+        begun_s = [one.begin_s for one in self.phases() if one.name == "evaluate" and not one.end_s]
+        is_of_it = newest is not None and begun_s and newest.time_s >= begun_s[-1]
+        return newest if is_of_it and newest and newest.attempt == self.attempt else None
 
     @property
     def last_step(self) -> int | None:

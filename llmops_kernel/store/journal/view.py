@@ -299,6 +299,11 @@ class RunView:
         return Progress(reported[-1].done, reported[-1].total, reported[-1].unit)
 
     @property
+    def counted(self) -> ProgressEvent | None:
+        """What the phase under way has counted, where that is not the run's own progress."""
+        return None
+
+    @property
     def last_step(self) -> int | None:
         """How many steps (or other units of work) are done; None before the first report."""
         return self.progress.done if self.progress else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError
-from llmops_kernel.metrics.events import EvalEvent, PhaseEvent
+from llmops_kernel.metrics.events import EvalEvent, PhaseEvent, ProgressEvent
 from llmops_kernel.models.answer_ends import (
     answer_ends,
     greedy,
@@ -28,6 +28,42 @@ from llmops_kernel.train.data.collate import COUNTS, KEPT, Collator
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed, Prompt
 from llmops_kernel.train.evaluation.samples import kept_samples, spread
 from llmops_kernel.train.hooks import Hooks, call
+
+_COUNT_EVERY_S = 2.0
+
+
+class RowCount:
+    """Journals how many rows of an evaluation are done: at most a line each two seconds."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        *,
+        total: int,
+        unit: str,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`total`: rows of this worker; all workers have about as many."""
+        if context.world_size > 1:
+            unit = f"{unit} of the first of {context.world_size} workers"
+        self._context, self._total, self._unit = context, total, unit
+        self._done, self._clock = 0, clock
+        self._begun_s = self._told_s = clock()
+        self._tell(self._begun_s)
+
+    def add(self, rows: int) -> None:
+        self._done += rows
+        now_s = self._clock()
+        if now_s - self._told_s >= _COUNT_EVERY_S:
+            self._tell(now_s)
+
+    def _tell(self, now_s: float) -> None:
+        self._told_s = now_s
+        seconds = now_s - self._begun_s
+        rate = {"per_second": self._done / seconds} if self._done and seconds > 0 else {}
+        self._context.emit(
+            ProgressEvent(done=self._done, total=self._total, unit=self._unit, values=rate)
+        )
 
 
 @dataclass(kw_only=True)
@@ -79,16 +115,19 @@ class Evaluator:
     def _loss(self, model: Any) -> float | None:
         """Return the mean loss of a token; None if no token counts. NaN means a broken model."""
         totals = torch.zeros(2, dtype=torch.float64, device=self.accelerator.device)
-        for rows in self._share(self.examples):
+        shares = self._share(self.examples)
+        counted = RowCount(self.context, total=sum(map(len, shares)), unit="rows")
+        for rows in shares:
             batch = {
                 name: value.to(self.accelerator.device)
                 for name, value in self.collator(rows or self.examples[:1]).items()
                 if name != COUNTS
             }
-            loss, count = summed_loss(model, batch, labels=batch.pop("labels"))
+            loss, labelled = summed_loss(model, batch, labels=batch.pop("labels"))
             if rows:
                 totals[0] += loss
-                totals[1] += count
+                totals[1] += labelled
+            counted.add(len(rows))
         if _distributed():
             dist.all_reduce(totals)
         return float(totals[0] / totals[1]) if totals[1] > 0 else None
@@ -109,9 +148,12 @@ class Evaluator:
         # Longest first: rows of a batch are of like length, so little is padding.
         order = sorted(range(len(asked)), key=lambda i: -len(asked[i].input_ids))
         mine: list[tuple[int, str]] = []
-        for indices in self._share(order):
+        shares = self._share(order)
+        counted = RowCount(self.context, total=sum(map(len, shares)), unit="answers")
+        for indices in shares:
             texts = self._answers(model, [asked[i] for i in indices or order[:1]])
             mine += list(zip(indices, texts, strict=False))
+            counted.add(len(indices))
         if not _distributed():
             return sorted(mine)
         gathered: list[Any] = [None] * self.context.world_size

@@ -145,3 +145,20 @@ def test_it_is_idle_only_without_work() -> None:
     assert loop.idle_s == pytest.approx(0.05, abs=0.5)
     assert loop.idle_s > 0
     loop.close()
+
+
+def test_answers_of_a_call_that_is_not_finished_are_counted_by_caller() -> None:
+    """A call has up to 512 rows: with long answers its first rows are there minutes before."""
+    loop = _loop()
+    with ThreadPoolExecutor(2) as pool:
+        calls = [
+            pool.submit(loop.generate, Job(), ["one two", "three", "[hang]"], caller="run a"),
+            pool.submit(loop.generate, Job(), ["[hang]", "four"], caller="run b"),
+        ]
+        until(lambda: loop.engine.stats().running == 2 and loop.requests == 3)
+        assert loop.facts()["under_way"] == {"run a": [2, 3, 3], "run b": [1, 1, 1]}
+        loop.drop("run a")
+        loop.drop("run b")
+        assert [len(call.result(10)) for call in calls] == [2, 1]
+    assert loop.facts()["under_way"] == {}
+    loop.close()

@@ -9,8 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from llmops_kernel.metrics.events import Event, ProgressEvent
+from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.examples import IGNORED
-from llmops_kernel.train.evaluation.evaluate import summed_loss
+from llmops_kernel.train.evaluation.evaluate import RowCount, summed_loss
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +61,32 @@ def test_logits_before_the_first_label_are_not_computed(model: Any) -> None:
         summed_loss(model, {"input_ids": ids}, labels=labels)
     hook.remove()
     assert sizes == [32 - 23]
+
+
+class Journal:
+    """Keeps what is emitted."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+
+@pytest.mark.parametrize(("world", "unit"), [(1, "rows"), (2, "rows of the first of 2 workers")])
+def test_rows_of_an_evaluation_are_counted_and_few_events_are_written(
+    world: int, unit: str, tmp_path: Path
+) -> None:
+    journal, now_s = Journal(), [0.0]
+    context = WorkerContext(
+        run_id="r", folder=tmp_path, workspace=tmp_path, world_size=world, journal=journal
+    )
+    count = RowCount(context, total=1000, unit="rows", clock=lambda: now_s[0])
+    for _ in range(1000):  # 100 rows a second
+        now_s[0] += 0.01
+        count.add(1)
+    found = [event for event in journal.events if isinstance(event, ProgressEvent)]
+    assert [event.done for event in found] == pytest.approx([0, 200, 400, 600, 800], abs=5)
+    assert {(event.total, event.unit) for event in found} == {(1000, unit)}
+    assert found[0].values == {}
+    assert found[-1].values["per_second"] == pytest.approx(100, rel=0.02)

@@ -71,7 +71,7 @@ def open_stream(
     _check_arguments(config)
     cache = context.cache or paths.cache()
     roots = (context.workspace, *context.fallback_workspaces)
-    plans = _plans(data, roots, cache)
+    plans = _plans(data, roots, cache, division or DIVISION)
     mix = _mix(config, plans, context, cache)
     formats: set[str] = set()
     rows = _rows(config, mix, tokenizer, hooks, formats)
@@ -105,7 +105,7 @@ def open_stream(
     return Stream(rows, progress, sample, total_steps, num_rows, is_estimate, columns, chats)
 
 
-def _plans(data: DataConfig, roots: Sequence[Path], cache: Path) -> list[StreamPlan]:
+def _plans(data: DataConfig, roots: Sequence[Path], cache: Path, division: int) -> list[StreamPlan]:
     return [
         plan_stream(
             one.path,
@@ -113,7 +113,7 @@ def _plans(data: DataConfig, roots: Sequence[Path], cache: Path) -> list[StreamP
             split=one.train_split or "train",
             cache=cache,
             counted=data.is_mixture,
-            division=division or DIVISION,
+            division=division,
         )
         for one in data.sources
     ]
