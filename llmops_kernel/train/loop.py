@@ -97,13 +97,8 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     tokenizer = _from_hub(found, context, kept)
     with context.phase("data") as details:
         tokenizer = tokenizer or kept.tokenizer(found.tokenizer, found.config, details.append)
-        data = load_dataset(
-            config,
-            tokenizer=tokenizer,
-            hooks=hooks,
-            context=context,
-            division=division_of(resume),
-        )
+        given = {"tokenizer": tokenizer, "division": division_of(resume)}
+        data = load_dataset(config, hooks=hooks, context=context, **given)
         details.append(data.detail)
     _check_stop(context, arguments.device)
     network = _network(found, hooks, context)

@@ -27,8 +27,7 @@ from llmops_kernel.store.journal import history as folding
 from llmops_kernel.store.journal.history import Generation, History, Key
 from llmops_kernel.store.journal.sample_texts import SampleTexts
 from llmops_kernel.store.journal.seen import SeenNumbers
-from llmops_kernel.store.journal.spans import PhaseSpan
-from llmops_kernel.store.journal.spans import when
+from llmops_kernel.store.journal.spans import PhaseSpan, when
 from llmops_kernel.store.journal.thinning import FIELDS, stride_for
 from llmops_kernel.store.journal.time_left import TimeLeft, evaluations, saves
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
