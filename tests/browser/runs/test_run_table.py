@@ -136,3 +136,37 @@ def test_several_runs_are_tagged_and_deleted(tab: LabPage, store: RunStore) -> N
         page.wait_for_timeout(100)
     assert set(ids) & set(store.ids()) == set()
     assert [error for error in tab.errors if "422" not in error] == []
+
+
+_FOCUS = """() => {
+  const { activeElement: focused } = document;
+  return [focused.className, focused.closest('.llmops-runs-row')?.dataset.runId ?? ''];
+}"""
+
+
+def test_the_list_of_runs_is_one_place_for_tab(tab: LabPage, store: RunStore) -> None:
+    page = tab.page
+    tab.command("llmops:show-runs")
+    rows = page.locator(".llmops-runs-row")
+    rows.nth(30).wait_for(timeout=15_000)
+    first, second = (rows.nth(number).get_attribute("data-run-id") for number in (0, 1))
+    page.locator(".llmops-runs-filter input").focus()
+    passed = []
+    while not passed or passed[-1][1] != first:
+        page.keyboard.press("Tab")
+        passed.append(page.evaluate(_FOCUS))
+        assert len(passed) < 8, passed
+    while passed[-1][1] == first:
+        page.keyboard.press("Tab")
+        passed.append(page.evaluate(_FOCUS))
+        assert len(passed) < 16, passed
+    # Behind that one row Tab leaves its group; the arrows go through the rows.
+    assert passed[-1][1] == ""
+    rows.first.locator(".llmops-runs-open").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(_FOCUS)[1] == second
+    page.keyboard.press("Space")
+    page.locator(f".llmops-runs-row[data-run-id='{second}'] input:checked").wait_for()
+    page.keyboard.press("Space")
+    page.keyboard.press("End")
+    assert page.evaluate(_FOCUS)[1] not in (first, second)

@@ -19,6 +19,8 @@ interface IProps {
   trans: TranslationBundle;
   /** Opens a run. */
   open: (runId: string) => void;
+  /** The run that was chosen as the baseline; its comparison may still be on its way. */
+  base?: string;
   /** Compares with another run from now on. */
   setBase: (runId: string) => void;
 }
@@ -122,7 +124,8 @@ function Run(
 ): JSX.Element {
   const { comparison, index, name, trans } = props;
   const run = comparison.runs[index];
-  const isBase = comparison.base === index;
+  const chosen = props.base ?? comparison.runs[comparison.base].run_id;
+  const isBase = run.run_id === chosen;
   return (
     <span className="llmops-matrix-run">
       <input

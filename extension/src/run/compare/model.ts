@@ -57,9 +57,15 @@ export class CompareModel {
     return this._changed;
   }
 
+  /** The run that was chosen to compare with; undefined before. */
+  get base(): string | undefined {
+    return this._base;
+  }
+
   /** Compare the others with this run from now on. */
   async setBase(runId: string): Promise<void> {
     this._base = runId;
+    this._changed.emit(); // The choice is shown before its answer comes.
     await this.refresh();
   }
 

@@ -45,6 +45,7 @@ export function CompareView(props: IProps): JSX.Element {
             <Matrix
               {...props}
               comparison={comparison}
+              base={model.base}
               setBase={runId => void model.setBase(runId)}
             />
           )}
