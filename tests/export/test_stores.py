@@ -28,7 +28,8 @@ def test_a_result_in_a_store_is_served_from_a_folder_and_from_the_store(
         monkeypatch.setenv(name, value)
     for file in adapter.iterdir():
         url = server.put(f"runs/first/output/{file.name}", file.read_bytes())
-    run = store.add("first", url.rpartition("/")[0])
+    result = url.rpartition("/")[0]
+    run = store.add("first", result, output={"url": result})
     store.export(run, tmp_path / "served", check=0)
     expected = greedy(prepare("tiny-llama"), [PROMPT], adapter=adapter)
     assert greedy(tmp_path / "served", [PROMPT]) == expected
@@ -54,5 +55,5 @@ def test_a_result_that_is_not_in_the_store_any_more_is_named(
         monkeypatch.setenv(name, value)
     url = f"{server.scheme}://bucket/gone/output"
     with pytest.raises(ExportError, match="there is nothing at") as refused:
-        store.export(store.add("first", url), tmp_path / "served", check=0)
+        store.export(store.add("first", url, output={"url": url}), tmp_path / "served", check=0)
     assert url in refused.value.message

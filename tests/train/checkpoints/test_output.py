@@ -38,9 +38,22 @@ class Saves:
         (folder / "tokenizer.json").write_text("{}")
 
 
+def save(context: WorkerContext, config: Any) -> None:
+    """As at the end of a training, of something that cannot be compared."""
+    output.save(
+        Saves(),
+        tokenizer=Saves(),
+        config=config,
+        context=context,
+        figures={},
+        trained=Trained([], None, 0, why_not="it is no model"),
+        origin=Origin("tiny-llama", config),
+    )
+
+
 @pytest.fixture
 def announced(tmp_path: Path, make_config: Callable[..., Any]) -> Callable[..., OutputEvent]:
-    def save(visible: Path | None, **sections: Any) -> OutputEvent:
+    def saved(visible: Path | None, **sections: Any) -> OutputEvent:
         said: list[Event] = []
         context = WorkerContext(
             run_id="r",
@@ -50,23 +63,14 @@ def announced(tmp_path: Path, make_config: Callable[..., Any]) -> Callable[..., 
             journal=JournalWriter([tmp_path / "journal"], stream="1-worker-0", attempt=1),
             say=said.append,
         )
-        config = make_config(**{"method": "lora", **sections})
-        output.save(
-            Saves(),
-            tokenizer=Saves(),
-            config=config,
-            context=context,
-            figures={},
-            trained=Trained([], None, 0, why_not="it is no model"),
-            origin=Origin("tiny-llama", config),
-        )
+        save(context, make_config(**{"method": "lora", **sections}))
         warning, event = said
         assert isinstance(warning, WarningEvent)
         assert "not compared with what was trained: it is no model" in warning.message
         assert isinstance(event, OutputEvent)
         return event
 
-    return save
+    return saved
 
 
 def test_an_adapter_that_only_this_node_has_is_offered(
