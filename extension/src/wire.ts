@@ -164,11 +164,15 @@ export interface ClusterInfo {
   log_tail: string;
 }
 
-/** One worker group: how many replicas there are and may be. */
+/** One worker group: how many replicas there are and may be, and their pods. */
 export interface GroupInfo {
   name: string;
-  /** As requested. */
+  /** As requested; `scale` and the bounds count these. */
   replicas: number;
+  /** Pods of one replica (`numOfHosts` of a RayCluster). */
+  hosts: number;
+  /** Pods of all replicas. */
+  pods: number;
   /** Pods that are ready. */
   ready: number | null;
   min_replicas: number | null;

@@ -83,13 +83,17 @@ class Waiting(BaseModel):
 
 
 class GroupInfo(BaseModel):
-    """One worker group: how many replicas there are and may be."""
+    """One worker group: how many replicas there are and may be, and their pods."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     name: str
     replicas: int
-    """As requested."""
+    """As requested; `scale` and the bounds count these."""
+    hosts: int = 1
+    """Pods of one replica (`numOfHosts` of a RayCluster)."""
+    pods: int
+    """Pods of all replicas."""
     ready: int | None = None
     """Pods that are ready."""
     min_replicas: int | None = None

@@ -105,15 +105,21 @@ function Groups(props: {
           <tr key={group.name}>
             <td>{group.name}</td>
             <td>{fmt.count(group.ready)}</td>
-            <td>{fmt.count(group.replicas)}</td>
-            <td>
-              {`${fmt.count(group.min_replicas)}–${fmt.count(group.max_replicas)}`}
-            </td>
+            <td>{fmt.count(group.pods)}</td>
+            <td>{bounds(group, trans)}</td>
           </tr>
         ))}
       </tbody>
     </table>
   );
+}
+
+/** How many replicas there may be, and of how many pods each is where that is not one. */
+function bounds(group: GroupInfo, trans: TranslationBundle): string {
+  const text = `${fmt.count(group.min_replicas)}–${fmt.count(group.max_replicas)}`;
+  return group.hosts > 1
+    ? trans.__('%1 × %2 pods', text, fmt.count(group.hosts))
+    : text;
 }
 
 function Pages(props: {

@@ -76,7 +76,7 @@ def workers(info: ClusterInfo) -> str:
     if info.workers_wanted is None:
         return ""
     groups = ", ".join(
-        f"{group.name} {group.replicas if group.ready is None else group.ready} of {group.replicas}"
+        f"{group.name} {group.pods if group.ready is None else group.ready} of {group.pods}"
         for group in info.groups
     )
     by_group = f" ({groups})" if len(info.groups) > 1 else ""

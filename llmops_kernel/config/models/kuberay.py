@@ -40,15 +40,18 @@ def _where(template: KubeRayFields) -> str:
 
 def _group(group: WorkerGroup) -> str:
     """`h100: 2 pods, at most 4, each with 191 CPUs, 1722Gi and 8 GPUs on a3-highgpu-8g`."""
-    pods = counted(group.replicas, "pod")
+    pods = counted(group.replicas * group.num_hosts, "pod")
     cpus = f"{group.pod_cpus} CPU{'' if group.pod_cpus == '1' else 's'}"
-    most = f", at most {group.highest}" if group.highest != group.replicas else ""
+    highest = group.highest * group.num_hosts
+    most = f", at most {highest}" if group.highest != group.replicas else ""
+    hosts = f" ({group.num_hosts} a replica)" if group.num_hosts > 1 else ""
     gpus = f" and {counted(group.pod_gpus, 'GPU')}" if group.pod_gpus else ""
     host = f" on {group.host_type}" if group.host_type else ""
     spot = ", on spot machines" if group.spot else ""
     price = f", {group.price.words} each" if group.price.words else ""
     return (
-        f"{group.name}: {pods}{most}, each with {cpus}, {group.pod_memory}{gpus}{host}{spot}{price}"
+        f"{group.name}: {pods}{most}{hosts}, each with {cpus}, {group.pod_memory}{gpus}{host}"
+        f"{spot}{price}"
     )
 
 

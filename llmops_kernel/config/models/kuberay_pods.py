@@ -136,11 +136,11 @@ class WorkerGroup(PodSettings):
     gpu_resource: str = "nvidia.com/gpu"
     """Kubernetes' name of the accelerator."""
     replicas: int = Field(default=1, ge=0)
-    """Pods at the start."""
+    """Replicas at the start: a pod each, or `num_hosts` pods each."""
     min_replicas: int = Field(default=0, ge=0)
-    """Lowest number of pods for the autoscaler."""
+    """Lowest number of replicas for the autoscaler."""
     max_replicas: int | None = Field(default=None, ge=0)
-    """Highest number of pods for the autoscaler and `scale`; `null`: `replicas`."""
+    """Highest number of replicas for the autoscaler and `scale`; `null`: `replicas`."""
     num_hosts: int = Field(default=1, ge=1)
     """Pods that make one replica (multi-host accelerators)."""
     num_cpus: int | None = Field(default=None, ge=0)

@@ -93,6 +93,14 @@ def test_what_a_template_works_out_to() -> None:
     assert "Always suspended 3 days after its start, even while runs are active." in lines
 
 
+def test_a_replica_of_several_hosts_is_several_pods() -> None:
+    template = load_cluster_template("gcp-h100")
+    (first, *others) = template.worker_groups
+    groups = (first.model_copy(update={"num_hosts": 4}), *others)
+    lines = CLUSTER.effect(template.model_copy(update={"worker_groups": groups}))
+    assert any("h100: 8 pods, at most 16 (4 a replica), each with 191" in line for line in lines)
+
+
 def test_the_form_of_each_provider() -> None:
     local, kuberay = form_schema(CLUSTER), form_schema(CLUSTER, provider="kuberay")
     assert "num_cpus" in local["properties"]

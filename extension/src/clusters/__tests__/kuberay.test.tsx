@@ -54,6 +54,8 @@ describe('numbers that can be changed', () => {
   const group = {
     name: 'h100',
     replicas: 2,
+    hosts: 1,
+    pods: 2,
     ready: 1,
     min_replicas: 0,
     max_replicas: 4

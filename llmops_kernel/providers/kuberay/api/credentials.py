@@ -27,6 +27,7 @@ from llmops_kernel.providers.kuberay.api.plugin import (
     Patience,
     Plugin,
     PluginError,
+    PluginMissing,
     PluginTimeout,
     within_limit,
 )
@@ -194,8 +195,8 @@ class Credentials:
         self._since_s = time.monotonic()
         try:
             status = plugin.run()
-        except FileNotFoundError:
-            raise self._plugin_failed("is not installed (not on PATH)") from None
+        except PluginMissing as error:
+            raise self._plugin_failed(str(error), remedy=error.remedy) from None
         except PluginError as error:
             is_timeout = isinstance(error, PluginTimeout)
             raise self._plugin_failed(str(error), is_timeout=is_timeout) from None
@@ -219,8 +220,10 @@ class Credentials:
         except PluginTimeout as error:
             raise self._plugin_failed(str(error), is_timeout=True) from None
 
-    def _plugin_failed(self, how: str, *, is_timeout: bool = False) -> KubeError:
-        remedy = self.sign_in
+    def _plugin_failed(
+        self, how: str, *, is_timeout: bool = False, remedy: str = ""
+    ) -> KubeError:
+        remedy = remedy or self.sign_in
         if is_timeout:
             remedy += f"; {LIMIT_ENV_VAR}=SECONDS gives it more time"
         error = KubeError(f"{self._described()} {how}", reason="Unauthorized", remedy=remedy)

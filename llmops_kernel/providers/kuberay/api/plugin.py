@@ -15,9 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from llmops_kernel.providers.kuberay.resource.objects import one_line
+
 LIMIT_ENV_VAR: Final = "LLMOPS_CREDENTIALS_TIMEOUT_S"
 _LIMIT_S: Final = 30.0
 _MAX_TEXT: Final = 500
+_NO_SUBCOMMAND: Final = 'for "kubectl"'
+"""Part of kubectl's complaint about a plug-in of its own that it does not find."""
+_INSTALL: Final = {
+    "gke-gcloud-auth-plugin": "`gcloud components install gke-gcloud-auth-plugin`",
+    "kubelogin": "`az aks install-cli`",
+    "aws": "install the AWS CLI (`pip install awscli`, or the package of your system)",
+}
+"""Where a kubeconfig has no `installHint`."""
 T = TypeVar("T")
 
 
@@ -27,6 +37,14 @@ class PluginError(Exception):
 
 class PluginTimeout(PluginError):
     """It was ended because it did not answer."""
+
+
+class PluginMissing(PluginError):
+    """It could not be started; `remedy` says how to install it."""
+
+    def __init__(self, how: str, *, remedy: str) -> None:
+        super().__init__(how)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True)
@@ -39,8 +57,15 @@ class Plugin:
     cluster: Any
 
     @property
+    def command(self) -> str:
+        return str(self.section["command"])
+
+    @property
     def name(self) -> str:
-        return Path(str(self.section["command"])).name
+        """Return what people call it: of `kubectl oidc-login` both words, as kubectl runs it."""
+        name = Path(self.command).name
+        words = self.section.safe_get("args") or ()
+        return f"{name} {words[0]}" if name == "kubectl" and words else name
 
     def run(self) -> dict[str, Any]:
         """Return the `status` of its answer. Raises PluginError.
@@ -56,8 +81,40 @@ class Plugin:
             spec["cluster"] = _cluster_info(dict(asked.cluster.value))
         info = {"apiVersion": asked.api_version, "kind": "ExecCredential", "spec": spec}
         env = {**asked.env, "KUBERNETES_EXEC_INFO": json.dumps(info)}
-        said = _output(asked.args, cwd=asked.cwd, env=env)
+        try:
+            said = _output(asked.args, cwd=asked.cwd, env=env)
+        except OSError as error:
+            raise self._not_started(error) from None
+        except PluginError as error:
+            if _NO_SUBCOMMAND not in str(error):
+                raise
+            raise PluginMissing(f"is not installed: {error}", remedy=self._install()) from None
         return _status(said, api_version=asked.api_version)
+
+    def _not_started(self, error: OSError) -> PluginMissing:
+        command = one_line(self.command)
+        if os.path.dirname(self.command):
+            path = os.path.join(self.folder, self.command)
+            is_there = os.path.exists(path)
+            why = f"cannot be started: {path}: {error.strerror}"
+            how = why if is_there else f"is not installed: there is no file {path}"
+        elif isinstance(error, FileNotFoundError):
+            how = f"is not installed: there is no command `{command}` on PATH"
+        else:
+            how = f"cannot be started: `{command}`: {error.strerror}"
+        return PluginMissing(how, remedy=self._install())
+
+    def _install(self) -> str:
+        """Return how to install it: the kubeconfig's own words, as kubectl prints them."""
+        hint = one_line(str(self.section.safe_get("installHint") or ""), limit=_MAX_TEXT)
+        how = f"its kubeconfig says: {hint}" if hint else _INSTALL.get(self.name, "")
+        if not how and self.name.startswith("kubectl "):
+            how = f"`kubectl krew install {self.name.removeprefix('kubectl ')}`"
+        how = how or f"install {self.name}, or correct `command` of the user in the kubeconfig"
+        return (
+            f"{how}; if your shell finds it, start this program (or the Jupyter server) from there:"
+            " its PATH may be another"
+        )
 
 
 def limit_s() -> float:

@@ -15,7 +15,9 @@ from llmops_kernel.config.models.section import WITHOUT_RULES
 from llmops_kernel.providers.kuberay.resource import names
 from llmops_kernel.providers.kuberay.resource.objects import Obj, dig, fields, labels, objects, text
 from llmops_kernel.providers.kuberay.resource.worker_groups import (
+    expected_pods,
     expected_replicas,
+    hosts_per_replica,
     max_replicas,
     min_replicas,
     total_expected_pods,
@@ -161,6 +163,8 @@ def group_infos(raycluster: Obj, pods: Sequence[Obj] | None) -> tuple[GroupInfo,
         GroupInfo(
             name=text(group, "groupName"),
             replicas=expected_replicas(group),
+            hosts=hosts_per_replica(group),
+            pods=expected_pods(group),
             ready=None if pods is None else ready[text(group, "groupName")],
             min_replicas=min_replicas(group),
             max_replicas=max_replicas(group),

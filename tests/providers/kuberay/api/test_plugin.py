@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,7 +18,7 @@ from llmops_kernel.providers.kuberay.api.credentials import Credentials
 from llmops_kernel.providers.kuberay.api.errors import KubeError
 from llmops_kernel.providers.kuberay.api.plugin import LIMIT_ENV_VAR, PluginTimeout, within_limit
 
-Open = Callable[[str], Credentials]
+Open = Callable[..., Credentials]
 ANSWER = """echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
  "status": {"token": "'"$token"'"}}'"""
 
@@ -26,11 +27,12 @@ ANSWER = """echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     """Credentials of a context whose plug-in is a shell script."""
 
-    def opened(script: str) -> Credentials:
+    def opened(script: str, **section: Any) -> Credentials:
         plugin, config = tmp_path / "tsh", tmp_path / "kubeconfig"
         plugin.write_text(f"#!/bin/sh\n{script}\n")
         plugin.chmod(0o755)
         command = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}
+        command |= section
         named = {"cluster": "far", "user": "far"}
         config.write_text(
             yaml.safe_dump(
@@ -100,6 +102,57 @@ def test_wrong_answers_are_quoted(opened: Open, script: str, said: str) -> None:
     with pytest.raises(KubeError, match=said) as caught:
         opened(script).header()
     assert "tsh login" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("section", "said", "remedy"),
+    [
+        (
+            {"command": "corp-login", "installHint": "See the wiki:\n  apt install corp-login"},
+            "plug-in corp-login of context far is not installed: there is no command `corp-login`"
+            " on PATH",
+            "its kubeconfig says: See the wiki: apt install corp-login",
+        ),
+        (
+            {"command": "gke-gcloud-auth-plugin"},
+            "there is no command `gke-gcloud-auth-plugin` on PATH",
+            "`gcloud components install gke-gcloud-auth-plugin`",
+        ),
+        (
+            {"command": "./bin/own"},
+            "plug-in own of context far is not installed: there is no file",
+            "install own, or correct `command` of the user in the kubeconfig",
+        ),
+        ({"command": "./kubeconfig"}, "cannot be started", "install kubeconfig, or correct"),
+    ],
+    ids=["with a hint", "a known one", "a path", "no program"],
+)
+def test_a_missing_one_is_named_with_how_to_install_it(
+    opened: Open,
+    section: dict[str, str],
+    said: str,
+    remedy: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not with how to sign in, which needs it."""
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(KubeError) as caught:
+        opened("", **section).header()
+    assert said in caught.value.message
+    assert caught.value.remedy.startswith(remedy)
+    assert "PATH" in caught.value.remedy
+
+
+def test_a_plugin_of_kubectl_is_called_by_both_words(opened: Open, tmp_path: Path) -> None:
+    said = 'echo "error: unknown command \\"oidc-login\\" for \\"kubectl\\"" >&2; exit 1'
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f"#!/bin/sh\n{said}\n")
+    kubectl.chmod(0o755)
+    with pytest.raises(KubeError, match="plug-in kubectl oidc-login of context far") as caught:
+        opened("", command=str(kubectl), args=["oidc-login", "get-token"]).header()
+    assert "is not installed: failed: exit status 1: error: unknown command" in caught.value.message
+    assert caught.value.remedy.startswith("`kubectl krew install oidc-login`")
 
 
 def test_code_of_others_is_waited_for_no_longer_than_the_limit(

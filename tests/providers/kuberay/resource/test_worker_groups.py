@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmops_kernel.cli.clusters.details import workers
 from llmops_kernel.providers.capabilities import EditKind
 from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
 from llmops_kernel.providers.kuberay.fit.capacity import podsets_of
@@ -20,6 +21,7 @@ from llmops_kernel.providers.kuberay.resource.worker_groups import (
     total_expected_pods,
 )
 from llmops_kernel.providers.kuberay.waiting.reasons import waiting
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 from tests.providers.kuberay.observations import head, observation, pod, raycluster
 
 Group = dict[str, Any]
@@ -175,3 +177,21 @@ def test_a_suspended_group_does_not_keep_the_operator_behind() -> None:
     cluster = raycluster(groups=groups, status={"observedGeneration": 1, "state": "ready"})
     cluster["metadata"]["generation"] = 2
     assert not status.is_behind(cluster)
+
+
+def test_a_group_is_shown_in_pods_where_its_ready_pods_are() -> None:
+    """Two slices of four hosts: `7 of 8` and not `7 of 2`."""
+    cluster = raycluster(replicas=2)
+    cluster["spec"]["workerGroupSpecs"][0]["numOfHosts"] = 4
+    pods = [pod(f"w{number}", ready=number < 7) for number in range(8)]
+    (info,) = status.group_infos(cluster, pods)
+    assert (info.replicas, info.hosts, info.pods, info.ready) == (2, 4, 8, 7)
+    shown = ClusterInfo(
+        name="one",
+        provider="kuberay",
+        state=ClusterState.STARTING,
+        workers_ready=7,
+        workers_wanted=8,
+        groups=(info, info),
+    )
+    assert workers(shown) == "7 of 8 ready (gpu 7 of 8, gpu 7 of 8)"
