@@ -254,6 +254,8 @@ class Survey:
 
     infos: tuple[ClusterInfo, ...]
     errors: tuple[LLMOpsError, ...] = ()
+    silent: tuple[str, ...] = ()
+    """Providers of which nothing at all could be listed, so that the list says nothing of them."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def provider_for_name(name: str, *, among: Providers | None = None) -> ClusterPr
     """
     known: list[str] = []
     error: LLMOpsError | None = None
-    for opened in _openers(among):
+    for _, opened in _openers(among):
         provider = opened()
         try:
             names = provider.names()
@@ -140,21 +140,23 @@ def survey(*, among: Providers | None = None) -> Survey:
     """Return the clusters of all providers; one provider's error hides no other's clusters."""
     infos: list[ClusterInfo] = []
     errors: list[LLMOpsError] = []
-    for opened in _openers(among):
+    silent: list[str] = []
+    for name, opened in _openers(among):
         try:
             seen = opened().survey()
         except LLMOpsError as error:
-            seen = Survey((), (error,))
+            seen = Survey((), (error,), (name,))
         infos += seen.infos
         errors += seen.errors
-    return Survey(tuple(infos), tuple(errors))
+        silent += seen.silent
+    return Survey(tuple(infos), tuple(errors), tuple(silent))
 
 
-def _openers(among: Providers | None) -> list[Callable[[], ClusterProvider]]:
-    """Return one function a provider: a provider that cannot be loaded must not hide others."""
+def _openers(among: Providers | None) -> list[tuple[str, Callable[[], ClusterProvider]]]:
+    """Return each provider's name with a function: one that cannot be loaded hides no others."""
     if among is None:
-        return [partial(provider_named, name) for name in provider_names()]
-    return [partial(_itself, provider) for provider in among()]
+        return [(name, partial(provider_named, name)) for name in provider_names()]
+    return [(provider.name, partial(_itself, provider)) for provider in among()]
 
 
 def _itself(provider: ClusterProvider) -> ClusterProvider:

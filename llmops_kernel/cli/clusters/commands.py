@@ -92,13 +92,17 @@ def down(
 
 @command(CLUSTERS, example="llmops ls --json")
 def ls(as_json: AsJson = False) -> None:
-    """List all clusters, also dead ones."""
+    """List all clusters, also dead ones.
+
+    What does not answer is named on stderr; exit code 1 if no cluster on Kubernetes can be listed
+    for that.
+    """
     from llmops_kernel.cli.console import out, plain, print_json
     from llmops_kernel.services.backend import current
 
     survey = current().survey()
     for error in survey.errors:
-        # On stderr, and no failure: the other clusters are listed all the same.
+        # On stderr: the other clusters are listed all the same.
         out(stderr=True).print(f"[yellow]{plain(str(error))}[/]", soft_wrap=True)
     if as_json:
         print_json([info.model_dump(mode="json") for info in survey.infos])
@@ -107,6 +111,8 @@ def ls(as_json: AsJson = False) -> None:
     elif not survey.errors:
         # A context that does not answer may have clusters.
         out().print("No cluster. Start one: llmops up")
+    if survey.silent:
+        raise typer.Exit(1)
 
 
 def _print_list(infos: Sequence[ClusterInfo]) -> None:

@@ -131,7 +131,8 @@ class KubeRayProvider(ClusterProvider):
         from llmops_kernel.providers.kuberay.state.info import infos_of
 
         looked = survey(self._home, taken=self._taken())
-        return Survey(tuple(infos_of(looked.found)), looked.troubles)
+        silent = (self.name,) if looked.is_silent else ()
+        return Survey(tuple(infos_of(looked.found)), looked.troubles, silent)
 
     def down(self, name: str) -> None:
         """Suspend a cluster; no effect if it is suspended.

@@ -13,9 +13,11 @@ import yaml
 import llmops_kernel as llmops_api
 from llmops_kernel.cli.main import main
 from llmops_kernel.errors import ClusterStartError
+from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.providers.protocol import ClusterState
 from tests.k8s.standin.farm import Farm
 from tests.providers.kuberay.conftest import Cloud
+from tests.providers.local.test_actions import FULL, defined
 
 Run = Callable[..., tuple[int, str, str]]
 pytestmark = pytest.mark.usefixtures("farm")
@@ -92,15 +94,22 @@ def test_scale_ls_and_delete(run: Run, template: Path, cloud: Cloud) -> None:
 
 
 def test_an_api_server_that_is_away_is_reported_beside_the_list(
-    run: Run, cloud: Cloud, template: Path
+    run: Run, cloud: Cloud, template: Path, tmp_path: Path
 ) -> None:
+    """Local clusters are listed, and a script sees that the list is not whole."""
     assert run("up", str(template), "--no-wait")[0] == 0
     text = cloud.kubeconfig.read_text().replace(cloud.standin.url, "https://127.0.0.1:1")
     cloud.kubeconfig.write_text(text)
     code, out, err = run("ls")
-    assert code == 0
+    assert code == 1
     assert "cannot be reached" in err
     assert out == ""  # Nobody knows whether there is none.
+    folder = cluster_folder(cloud.home, "lab")
+    folder.create()
+    folder.write(defined(tmp_path / "gone", FULL).model_copy(update={"stopped_s": 1.0}))
+    code, out, err = run("ls", "--json")
+    assert (code, [info["name"] for info in json.loads(out)]) == (1, ["lab"])
+    assert "cannot be reached" in err
 
 
 def test_in_python_up_returns_at_once_and_the_handle_waits(

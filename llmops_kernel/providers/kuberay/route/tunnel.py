@@ -197,6 +197,7 @@ class _Routes:
         denied: KubeDenied | None = None
         good_until_s = _FOREVER
         for name, make in self._candidates():
+            found: _Open | None = None
             try:
                 found = make()
                 _probe(found.connection)
@@ -211,6 +212,7 @@ class _Routes:
             else:
                 found.good_until_s = good_until_s
                 return found
+            self._give_up(found)
         if denied is not None:
             # The other routes are substitutes for the one that only lacks a right.
             raise denied
@@ -220,6 +222,11 @@ class _Routes:
             remedy="the head pod may still be starting (`llmops status`); else allow"
             " services/proxy (get, create, update, delete), or set `access` in the template",
         )
+
+    def _give_up(self, failed: _Open | None) -> None:
+        """Close a port-forward that was opened for this try only: the next one opens another."""
+        if failed is not None and failed.forward not in (None, self._forward):
+            failed.forward.close()
 
     def _candidates(self) -> Iterator[tuple[str, Callable[[], _Open]]]:
         target = self._target

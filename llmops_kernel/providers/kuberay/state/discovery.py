@@ -64,6 +64,8 @@ class Survey:
 
     found: tuple[LocatedCluster, ...]
     troubles: tuple[LLMOpsError, ...] = ()
+    is_silent: bool = False
+    """No namespace could be listed, and not because there is none."""
 
     def named(self, name: str) -> list[LocatedCluster]:
         exact = [one for one in self.found if one.name == name]
@@ -92,7 +94,8 @@ def survey(home: Path, *, taken: Collection[str] = (), patience_s: float = _PATI
             # A user whose kubeconfig is for other things need not see errors about KubeRay.
             if error.reason != "ApiNotFound" or is_remembered(home, scope):
                 troubles.append(error)
-    return Survey(_named(seen, taken, home), (*troubles, *joined(denied)))
+    errors = (*troubles, *joined(denied))
+    return Survey(_named(seen, taken, home), errors, is_silent=bool(errors) and not seen)
 
 
 def joined(denied: Sequence[tuple[KubeScope, KubeDenied]]) -> list[KubeDenied]:

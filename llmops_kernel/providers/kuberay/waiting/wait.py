@@ -9,12 +9,17 @@ from typing import Final
 
 from llmops_kernel.errors import ClusterDeadError, ClusterStartError
 from llmops_kernel.providers.kuberay.api.cache import Cache
+from llmops_kernel.providers.kuberay.resource.objects import one_line
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Progress, Waiting
 
 STUCK_S: Final = 60.0
 """How long to wait on a hopeless reason: a node, a quota or an image may still appear."""
 DENIED_S: Final = 3.0
 """The same for a right that is missing: only an API server that starts grants it by itself."""
+_LONG: Final = 200
+"""Characters of a line of progress; the error at the end, and `llmops status`, have the rest."""
+_CHANGES: Final = re.compile(r":\d{2,5}\b|\b\d+(?:\.\d+)? ?(?:ms|s|min|h)\b")
+"""Ports and times: a sentence in which only these are new says nothing new."""
 _COUNTS: Final = re.compile(r"\d of \d+ workers?\b")
 _EVERY_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -61,24 +66,27 @@ class _ProgressReporter:
     def __init__(self, report: Progress, began_s: float) -> None:
         self._report = report
         self._began_s = began_s
-        self._text = ""
+        self._told = ""
         self._reported_s = 0.0
 
     def look(self, info: ClusterInfo) -> None:
         sentence = sentence_of(info)
-        now_s = time.monotonic()
-        if sentence == self._text and now_s - self._reported_s < _EVERY_S:
+        now_s, told = time.monotonic(), _CHANGES.sub("", sentence)
+        if told == self._told and now_s - self._reported_s < _EVERY_S:
             return
-        self._text, self._reported_s = sentence, now_s
+        self._told, self._reported_s = told, now_s
         self._report(f"{sentence} ({now_s - self._began_s:.0f} s)")
 
 
 def sentence_of(info: ClusterInfo) -> str:
-    """Return why it is not ready, in one line."""
+    """Return why it is not ready, in one short line."""
     counted = ""
     if info.workers_wanted and info.state is ClusterState.STARTING:
         counted = f"{info.workers_ready or 0} of {info.workers_wanted} workers are ready"
     message = info.message
+    if len(message) > _LONG and info.waiting:
+        message = info.waiting[0].message  # Without the routes that were tried.
+    message = one_line(message, limit=_LONG)
     if counted and not _COUNTS.search(message):
         return f"{counted}; {message[:1].lower()}{message[1:]}" if message else counted
     return message or f"It is {info.state}"
@@ -94,7 +102,9 @@ def _is_denied(info: ClusterInfo) -> bool:
 
 def _given_up(info: ClusterInfo, how: str) -> ClusterStartError:
     reasons = info.waiting or (Waiting(message=info.message or str(info.state)),)
-    lines = "".join(f"\n  {reason.message}" for reason in reasons)
+    first, *others = (reason.message for reason in reasons)
+    first = info.message if info.message.startswith(first) else first
+    lines = "".join(f"\n  {line}" for line in (first, *others))
     remedies = dict.fromkeys(reason.remedy for reason in reasons if reason.remedy)
     return ClusterStartError(
         f"Cluster {info.name!r} is not ready {how}:{lines}",
