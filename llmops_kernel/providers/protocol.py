@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -65,6 +65,10 @@ class ActionPreview(BaseModel):
     """What is kept."""
     needs_confirmation: bool = False
     """True when work or files are lost, or when that cannot be known."""
+
+
+UNASKED: Final = "unasked"
+"""Kind of a reason that only says that the real ones were not answered in time: look again."""
 
 
 class Waiting(BaseModel):
@@ -221,6 +225,11 @@ class ClusterInfo(BaseModel):
     @property
     def is_ready(self) -> bool:
         return self.state is ClusterState.READY
+
+    @property
+    def is_unasked(self) -> bool:
+        """Return whether why it waits was not answered in time."""
+        return bool(self.waiting) and self.waiting[0].kind == UNASKED
 
     @property
     def is_gone(self) -> bool:

@@ -15,6 +15,7 @@ from llmops_kernel.cli.complete import templates as complete_template
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from llmops_kernel.services.clusters import ClusterAccess
     from llmops_kernel.services.types import ClusterInfo
 
 ClusterName = Annotated[
@@ -26,6 +27,9 @@ Force = Annotated[
     typer.Option("--force", help="Continue when the history of its runs cannot be archived."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_STATUS_S = 15.0
+"""How long `status` waits on a busy machine for why a cluster is not ready."""
+_AGAIN_S = 0.1
 
 
 @command(CLUSTERS, example="llmops up gcp-h100 --no-wait")
@@ -131,7 +135,7 @@ def status(name: ClusterName = "local", as_json: AsJson = False) -> None:
     from llmops_kernel.cli.console import out, plain, print_json
     from llmops_kernel.services.clusters import find
 
-    info = find(name).info
+    info = _asked(find(name))
     if as_json:
         print_json(info.model_dump(mode="json"))
     else:
@@ -142,3 +146,13 @@ def status(name: ClusterName = "local", as_json: AsJson = False) -> None:
             console.print(plain(info.log_tail), soft_wrap=True)
     if not info.is_ready:
         raise typer.Exit(1)
+
+
+def _asked(cluster: ClusterAccess) -> ClusterInfo:
+    """Return its info with the reasons of a wait: nobody looks again by himself, as a list does."""
+    deadline_s = time.monotonic() + _STATUS_S
+    while True:
+        info = cluster.info
+        if not info.is_unasked or time.monotonic() > deadline_s:
+            return info
+        time.sleep(_AGAIN_S)

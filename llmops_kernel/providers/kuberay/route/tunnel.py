@@ -225,8 +225,9 @@ class _Routes:
 
     def _give_up(self, failed: _Open | None) -> None:
         """Close a port-forward that was opened for this try only: the next one opens another."""
-        if failed is not None and failed.forward not in (None, self._forward):
-            failed.forward.close()
+        forward = failed.forward if failed is not None else None
+        if forward is not None and forward is not self._forward:
+            forward.close()
 
     def _candidates(self) -> Iterator[tuple[str, Callable[[], _Open]]]:
         target = self._target

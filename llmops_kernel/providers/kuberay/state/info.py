@@ -21,7 +21,13 @@ from llmops_kernel.providers.kuberay.resource.worker_groups import total_expecte
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
 from llmops_kernel.providers.kuberay.state.idle_policy import guard_times
 from llmops_kernel.providers.kuberay.state.ray_probe import RayAnswer, ask_ray, is_known
-from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterState, Waiting
+from llmops_kernel.providers.protocol import (
+    UNASKED,
+    ClusterAction,
+    ClusterInfo,
+    ClusterState,
+    Waiting,
+)
 
 PROVIDER: Final = "kuberay"
 _GET_S: Final = 0.9
@@ -84,7 +90,9 @@ def info_of(
     phase = status.phase_of(raycluster)
     answer = ask_ray(located, until_s=until_s) if phase.has_ray and asks else None
     phase = _with_ray(phase, answer, is_away=located.error is not None, in_list=in_list)
-    reasons = _with_denial(located, phase, answer, until_s=until_s) if asks else ()
+    reasons: tuple[Waiting, ...] = ()
+    if asks:
+        reasons = _with_denial(located, phase, answer, until_s=until_s, in_list=in_list)
     ready, wanted = status.workers_ready(raycluster), total_expected_pods(raycluster)
     message, remedy = _words(located, phase, reasons)
     is_incomplete = asks and ready != wanted and phase.state is not ClusterState.STOPPED
@@ -186,8 +194,9 @@ def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list:
     # Ray is reached through the same API server: if that is silent, it says nothing about Ray.
     if is_away or (answer is not None and answer.lives):
         return Phase(ClusterState.READY)
-    if in_list and answer is not None and answer.denied is not None:
-        return Phase(ClusterState.READY, "Ray's API may not be asked", asks_ray=True)
+    if answer is not None and answer.denied is not None:
+        why = "Ray's API may not be asked" if in_list else answer.why
+        return Phase(ClusterState.READY, why, asks_ray=True)
     if answer is not None:
         return Phase(ClusterState.STARTING, answer.why, asks_ray=True)
     if in_list:
@@ -196,24 +205,51 @@ def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list:
 
 
 def _with_denial(
-    located: LocatedCluster, phase: Phase, answer: RayAnswer | None, *, until_s: float | None
+    located: LocatedCluster,
+    phase: Phase,
+    answer: RayAnswer | None,
+    *,
+    until_s: float | None,
+    in_list: bool,
 ) -> tuple[Waiting, ...]:
     """Return the reasons; a missing right to ask Ray comes first, and says nothing about Ray."""
     reasons = _reasons_for(located, phase, answer, until_s=until_s)
-    if answer is None or answer.denied is None or not phase.asks_ray:
-        return reasons
-    return (answer.denied, *(one for one in reasons if one.kind != "ray"))
+    if reasons is None:
+        # A list asks about more clusters at each look; whoever asks about one gets an answer.
+        reasons = () if in_list else (_unasked(located),)
+    if phase.asks_ray and answer is not None and answer.denied is not None:
+        return (answer.denied, *(one for one in reasons if one.kind != "ray"))
+    if phase.asks_ray and answer is None and not reasons and not in_list and _waits(phase):
+        return (_unasked(located, message=phase.message),)
+    if reasons and reasons[0].kind == UNASKED and phase.message:
+        first, *others = reasons
+        said = f"{phase.message}; {first.message[:1].lower()}{first.message[1:]}"
+        return (first.model_copy(update={"message": said}), *others)
+    return reasons
+
+
+def _unasked(
+    located: LocatedCluster, *, message: str = "what it waits for was not answered in time"
+) -> Waiting:
+    return Waiting(
+        message=message, remedy=f"ask again: `llmops status {located.name}`", kind=UNASKED
+    )
+
+
+def _waits(phase: Phase) -> bool:
+    return phase.state in (ClusterState.STARTING, ClusterState.STOPPING)
 
 
 def _reasons_for(
     located: LocatedCluster, phase: Phase, answer: RayAnswer | None, *, until_s: float | None
-) -> tuple[Waiting, ...]:
+) -> tuple[Waiting, ...] | None:
+    """Return the reasons; None if they were not answered in time."""
     raycluster = located.raycluster
     short = status.workers_ready(raycluster) < total_expected_pods(raycluster)
     # A change that breaks the operator's own rules shows up only in an event.
     short = short or status.generation_behind(raycluster)
-    waits = phase.state in (ClusterState.STARTING, ClusterState.STOPPING)
-    if located.error is not None or not (waits or (short and phase.state is ClusterState.READY)):
+    is_short = short and phase.state is ClusterState.READY
+    if located.error is not None or not (_waits(phase) or is_short):
         return ()
     lives = None if answer is None or answer.denied else answer.lives
     # Another phase has other reasons; another count of the same reasons may wait a moment.
@@ -226,7 +262,7 @@ def _reasons_for(
         key, lambda: _find_reasons(located, lives), until_s=until_s, patience_s=patience_s
     )
     if reasons is None:
-        return ()
+        return None if _waits(phase) else ()
     if len(_explained) > _MAX_EXPLAINED:
         _explained.clear()
     _explained.add(_seen_by(located))

@@ -18,7 +18,7 @@ from llmops_kernel.providers.kuberay.waiting.pods import (
     ready_counts,
 )
 from llmops_kernel.providers.kuberay.waiting.queue import queue_reasons
-from llmops_kernel.providers.protocol import Waiting
+from llmops_kernel.providers.protocol import UNASKED, Waiting
 
 _MAX = 6
 CLUSTER_WIDE = {
@@ -55,7 +55,8 @@ def waiting(observation: ClusterObservation) -> tuple[Waiting, ...]:
                 *_demand_reasons(observation),
             ]
     reasons = [reason.model_copy(update={"message": _sentence(reason.message)}) for reason in found]
-    return tuple([*_once(reasons)[:_MAX], *(_unknowns(observation, reasons) if reasons else [])])
+    unknowns = _unknowns(observation, reasons) if reasons else _silences(observation)
+    return tuple([*_once(reasons)[:_MAX], *unknowns])
 
 
 def _once(reasons: Iterable[Waiting]) -> list[Waiting]:
@@ -131,12 +132,12 @@ def _unknowns(observation: ClusterObservation, reasons: Iterable[Waiting]) -> li
                 kind="permission",
             )
         )
-    if observation.silent:
-        found.append(
-            Waiting(
-                message=f"Did not answer in time: {', '.join(observation.silent)}",
-                remedy="try again",
-                kind="permission",
-            )
-        )
-    return found
+    return [*found, *_silences(observation)]
+
+
+def _silences(observation: ClusterObservation) -> list[Waiting]:
+    """Return what was asked for and not answered: without it the other reasons may be missing."""
+    if not observation.silent:
+        return []
+    message = f"Did not answer in time: {', '.join(observation.silent)}"
+    return [Waiting(message=message, remedy="try again", kind=UNASKED)]

@@ -43,7 +43,7 @@ def wait_until_ready(
     while True:
         info = ask()
         now_s = time.monotonic()
-        if info.is_ready:
+        if info.is_ready and not _may_not_use(info):
             return info
         if info.state in (ClusterState.STOPPED, ClusterState.DEAD):
             raise ClusterDeadError(
@@ -100,13 +100,19 @@ def _is_denied(info: ClusterInfo) -> bool:
     return any(reason.is_stuck and reason.kind == "permission" for reason in info.waiting)
 
 
+def _may_not_use(info: ClusterInfo) -> bool:
+    """Return whether the operator reports it as ready, and this user may not ask its Ray."""
+    return info.is_ready and info.dashboard_url is None and _is_denied(info)
+
+
 def _given_up(info: ClusterInfo, how: str) -> ClusterStartError:
     reasons = info.waiting or (Waiting(message=info.message or str(info.state)),)
+    what = "is ready, but you may not use it" if info.is_ready else f"is not ready {how}"
     first, *others = (reason.message for reason in reasons)
     first = info.message if info.message.startswith(first) else first
     lines = "".join(f"\n  {line}" for line in (first, *others))
     remedies = dict.fromkeys(reason.remedy for reason in reasons if reason.remedy)
     return ClusterStartError(
-        f"Cluster {info.name!r} is not ready {how}:{lines}",
+        f"Cluster {info.name!r} {what}:{lines}",
         remedy="; ".join(remedies) or f"`llmops status {info.name}` shows its state",
     )

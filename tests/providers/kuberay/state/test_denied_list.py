@@ -24,15 +24,20 @@ __all__ = ["silent_port"]
 
 @pytest.mark.usefixtures("farm")
 @pytest.mark.parametrize(("verb", "resource"), [("get", "secrets"), ("get", "services/proxy")])
-def test_a_list_shows_a_ready_cluster_as_ready_though_its_ray_may_not_be_asked(
+def test_a_ready_cluster_is_shown_as_ready_though_its_ray_may_not_be_asked(
     cloud: Cloud, verb: str, resource: str
 ) -> None:
     provider = as_user_without(cloud, verb, resource)
     (info,) = until(lambda: _denied(provider))
     assert info.state is ClusterState.READY
     assert f"not allowed to {verb} {resource}" in info.message
+    info = provider.get("one")
+    assert info.state is ClusterState.READY
+    assert f"not allowed to {verb} {resource}" in info.waiting[0].message
     # Whoever wants to use it cannot: that is said at once.
-    assert provider.get("one").state is ClusterState.STARTING
+    with pytest.raises(ClusterStartError, match="is ready, but you may not use it") as caught:
+        provider.wait("one")
+    assert f"not allowed to {verb} {resource}" in caught.value.message
 
 
 def _denied(provider: KubeRayProvider) -> list[object] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from llmops_kernel.cli.main import main
 from llmops_kernel.providers.kuberay.api.cache import close_caches
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.render.manifest import render
@@ -49,3 +50,28 @@ def test_one_look_from_far_away_knows_why_a_cluster_waits(cloud: Cloud) -> None:
     with cloud.standin.faulty("slow", seconds=0.3):
         info = fresh(cloud).get("one")
     assert any("cpu" in reason.message.lower() for reason in info.waiting), info.message
+
+
+@pytest.mark.usefixtures("farm")
+def test_one_look_at_a_slow_server_says_that_it_does_not_know_why(
+    cloud: Cloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Never a wait without a word; and the command, whose user does not look again, is patient."""
+    group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
+    template = cloud.template(worker_groups=[group], warm={"enabled": False})
+    cloud.create(render(template, namespace=cloud.namespace).raycluster)
+    until(lambda: _is_unschedulable(cloud))
+    with cloud.standin.faulty("slow", seconds=1.5, path="resourcequotas"):
+        info = fresh(cloud).get("one")
+        (reason,) = info.waiting
+        assert (reason.kind, info.is_unasked) == ("unasked", True)
+        assert reason.message == info.message
+        assert reason.message.endswith("; what it waits for was not answered in time")
+        assert reason.message.startswith(("The head pod", "0 of 1 workers"))
+        assert reason.remedy == "ask again: `llmops status one`"
+        fresh(cloud)
+        with pytest.raises(SystemExit, match="1"):
+            main(["status", "one"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "no node has 5000 cpu" in printed
+    assert "not answered in time" not in printed

@@ -63,7 +63,7 @@ def test_the_group_is_named_when_there_are_several() -> None:
 
 def test_what_could_not_be_looked_at_is_reported_last() -> None:
     found = waiting(one(unscheduled(), denied=("nodes", "events"), silent=("resourcequotas",)))
-    assert [reason.kind for reason in found] == ["capacity", *["permission"] * 3]
+    assert [reason.kind for reason in found] == ["capacity", *["permission"] * 2, "unasked"]
     assert found[1].message == "Missing permission to list events (rule 5)"
     assert "rbac.yaml" in found[1].remedy
     # No Role of a namespace can grant it.
@@ -153,3 +153,9 @@ def test_the_schedulers_words_about_other_pods_are_left_out() -> None:
         )
     )
     assert first.message.endswith("0/1 nodes are available: 1 Insufficient cpu.")
+
+
+def test_what_was_not_answered_is_said_also_where_no_reason_was_found() -> None:
+    pods = (head(ready=True), pod("w0", ready=True), pod("w1", ready=True))
+    (reason,) = waiting(observation(raycluster(), pods=pods, silent=("events", "nodes")))
+    assert (reason.message, reason.kind) == ("Did not answer in time: events, nodes", "unasked")
