@@ -390,6 +390,19 @@ class ClusterProvider(Protocol):
         Raises ClusterNotFoundError, ClusterStateError, ConfigError, and what `up` raises.
         """
 
+    def check_scale(
+        self,
+        name: str,
+        *,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        workers: Mapping[str, int] | None = None,
+    ) -> None:
+        """Raise what `scale` refuses about these numbers, before anybody is asked to confirm them.
+
+        Raises ClusterNotFoundError, ClusterStateError, ConfigError.
+        """
+
     def delete(self, name: str) -> None:
         """Stop it and delete its definition and logs. Raises ClusterNotFoundError."""
 

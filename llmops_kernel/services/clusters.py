@@ -138,6 +138,7 @@ class ClusterAccess:
         progress: Progress | None = None,
     ) -> ClusterInfo:
         """Change the cluster's size; None leaves a number as it is. Archives as `resume` does."""
+        self.check_scale(num_cpus=num_cpus, num_gpus=num_gpus, workers=workers)
         self._archive(ClusterAction.SCALE, store=store, force=force, progress=progress)
         return self.provider.scale(
             self.name,
@@ -146,6 +147,18 @@ class ClusterAccess:
             workers=workers or None,
             progress=progress,
             wait=wait,
+        )
+
+    def check_scale(
+        self,
+        *,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        workers: Mapping[str, int] | None = None,
+    ) -> None:
+        """Raise what `scale` refuses about these numbers. Raises ClusterStateError, ConfigError."""
+        self.provider.check_scale(
+            self.name, num_cpus=num_cpus, num_gpus=num_gpus, workers=workers or None
         )
 
     def _archive(

@@ -41,6 +41,15 @@ def test_a_deletion_is_previewed_and_needs_a_yes(
     assert LocalProvider().names() == ()
 
 
+def test_worker_groups_of_a_local_cluster_are_refused_before_a_preview(
+    lab: str, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("scale", lab, "--workers", "w=2") == 1
+    reported = capsys.readouterr().err
+    assert "is local: it has no worker groups" in reported
+    assert "confirm" not in reported
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -102,6 +111,9 @@ def test_resume_and_scale_report_what_came_of_it(
             )
 
         resume = scale = _answer
+
+        def check_scale(self, name: str, **numbers: Any) -> None:
+            """Whatever its state is."""
 
         def preview(self, name: str, action: ClusterAction) -> ActionPreview:
             return ActionPreview(

@@ -74,6 +74,7 @@ def scale(
     sizes = {"num-cpus": num_cpus, "num-gpus": num_gpus}
     options = [f"--{option} {size}" for option, size in sizes.items() if size is not None]
     options += [f"--workers {group}={size}" for group, size in numbers.items()]
+    cluster.check_scale(num_cpus=num_cpus, num_gpus=num_gpus, workers=numbers)
     _confirm(cluster.preview("scale"), yes=yes, options=options)
     with console.status(f"Scaling cluster {plain(name)} ...") as line:
         progress = progress_on(console, line)

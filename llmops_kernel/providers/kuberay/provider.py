@@ -146,10 +146,13 @@ class KubeRayProvider(ClusterProvider):
 
         Raises ClusterNotFoundError, ClusterStateError, KubeError.
         """
+        from llmops_kernel.providers.kuberay.api import rights
         from llmops_kernel.providers.kuberay.state.info import info_of
         from llmops_kernel.providers.kuberay.state.preview import preview_of
 
         located = self._find(name)
+        # Else a slow answer counts as granted, and the refusal comes after the confirmation.
+        rights.missing(located.kube, located.scope.namespace, patience_s=rights.ANSWER_S)
         info = info_of(located)
         require_possible(info, action)
         return preview_of(located, info, action)
@@ -187,8 +190,32 @@ class KubeRayProvider(ClusterProvider):
     ) -> ClusterInfo:
         """Change the number of replicas of the worker groups named in `workers`.
 
-        Raises ClusterNotFoundError, ClusterStateError, KubeError, and what `wait` raises.
+        With `wait` it also sees whether a GitOps manager sets them back. Raises
+        ClusterNotFoundError, ClusterStateError, KubeError, and what `wait` raises.
         """
+        from llmops_kernel.providers.kuberay.life import lifecycle as changing
+
+        self.check_scale(name, num_cpus=num_cpus, num_gpus=num_gpus, workers=workers)
+        located, numbers = self._find(name), workers or {}
+        changing.scale(located, numbers)
+        if not wait:
+            return self.get(name)
+        return changing.wait_for_size(
+            numbers,
+            find=lambda: self._find(name),
+            ask=lambda: self.get(name),
+            report=progress or _silent,
+        )
+
+    def check_scale(
+        self,
+        name: str,
+        *,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        workers: Mapping[str, int] | None = None,
+    ) -> None:
+        """Raise what `scale` refuses: other numbers than replicas, bounds, its state, rights."""
         from llmops_kernel.providers.kuberay.life import lifecycle as changing
         from llmops_kernel.providers.kuberay.state.info import info_of
 
@@ -201,8 +228,7 @@ class KubeRayProvider(ClusterProvider):
                 remedy=f"llmops scale {name} --workers GROUP=NUMBER",
             )
         require_possible(info, ClusterAction.SCALE)
-        changing.scale(located, workers)
-        return self.wait(name, progress=progress) if wait else self.get(name)
+        changing.check_scale(located, workers)
 
     def delete(self, name: str) -> None:
         """Delete a cluster and return when it is gone.

@@ -164,6 +164,23 @@ class LocalProvider(ClusterProvider):
         """
         return self._up(definition_of(self._record(name)), progress=progress)
 
+    def check_scale(
+        self,
+        name: str,
+        *,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        workers: Mapping[str, int] | None = None,
+    ) -> None:
+        """Raise what `scale` refuses: worker groups, numbers that no template allows, its state."""
+        if workers:
+            raise ClusterStateError(
+                f"Cluster {name!r} is local: it has no worker groups, but one head",
+                remedy=f"llmops scale {name} --num-cpus N --num-gpus N",
+            )
+        definition_of(self._record(name)).resized(num_cpus=num_cpus, num_gpus=num_gpus)
+        require_possible(self.get(name), ClusterAction.SCALE)
+
     def scale(
         self,
         name: str,
@@ -178,14 +195,9 @@ class LocalProvider(ClusterProvider):
 
         Raises ClusterNotFoundError, ClusterStateError, ConfigError, and what `up` raises.
         """
-        if workers:
-            raise ClusterStateError(
-                f"Cluster {name!r} is local: it has no worker groups, but one head",
-                remedy=f"llmops scale {name} --num-cpus N --num-gpus N",
-            )
+        self.check_scale(name, num_cpus=num_cpus, num_gpus=num_gpus, workers=workers)
         wanted = definition_of(self._record(name)).resized(num_cpus=num_cpus, num_gpus=num_gpus)
         info = self.get(name)
-        require_possible(info, ClusterAction.SCALE)
         if num_cpus in (None, info.num_cpus) and num_gpus in (None, info.num_gpus):
             return info.model_copy(update={"message": "It already has these numbers"})
         if progress is not None:

@@ -82,6 +82,13 @@ def test_scale_ls_and_delete(run: Run, template: Path, cloud: Cloud) -> None:
     code, out, err = run("scale", "one", "--workers", "w=3", "--yes")
     assert code == 0, err
     assert "3 of 3 ready" in out
+    code, _, err = run("scale", "one", "--workers", "w=9")
+    assert code == 1
+    assert "may have 0 to 4 replicas, not 9" in err
+    assert "Changes the number of pods" not in err, "it is refused before the preview"
+    code, _, err = run("scale", "one", "--num-cpus", "2")
+    assert (code, "is scaled by worker group: w (3)" in err) == (1, True)
+    assert "Changes the number of pods" not in err
     code, _, err = run("scale", "one", "--workers", "w3", "--yes")
     assert code == 2
     assert "GROUP=NUMBER" in err

@@ -220,9 +220,7 @@ class Credentials:
         except PluginTimeout as error:
             raise self._plugin_failed(str(error), is_timeout=True) from None
 
-    def _plugin_failed(
-        self, how: str, *, is_timeout: bool = False, remedy: str = ""
-    ) -> KubeError:
+    def _plugin_failed(self, how: str, *, is_timeout: bool = False, remedy: str = "") -> KubeError:
         remedy = remedy or self.sign_in
         if is_timeout:
             remedy += f"; {LIMIT_ENV_VAR}=SECONDS gives it more time"

@@ -39,7 +39,7 @@ NEEDED: Final = {
 }
 _PATIENCE_S: Final = 0.5
 _TRIPS: Final = 6
-_ANSWER_S: Final = 10.0
+ANSWER_S: Final = 10.0
 """Behind a slow connection an answer takes seconds; nobody waits for it but the cache."""
 # Rights change rarely. But an API server that starts denies everything, and a user who asked for a
 # right looks again at once.
@@ -51,13 +51,16 @@ _reviews: RefreshingCache[dict[Right, bool]] = RefreshingCache(
 )
 
 
-def missing(kube: Kube, namespace: str, *, until_s: float | None = None) -> frozenset[Right]:
+def missing(
+    kube: Kube, namespace: str, *, until_s: float | None = None, patience_s: float | None = None
+) -> frozenset[Right]:
     """Return the rights that are missing; unknown ones count as granted.
 
     Asked all at the same time, and again soon when one was denied or not answered.
     """
     key = (kube.key, namespace)
-    patience_s = _PATIENCE_S + _TRIPS * kube.round_trip.seconds
+    if patience_s is None:
+        patience_s = _PATIENCE_S + _TRIPS * kube.round_trip.seconds
     known = _reviews.get(
         key, lambda: _review(kube, namespace), until_s=until_s, patience_s=patience_s
     )
@@ -92,7 +95,7 @@ def _review(kube: Kube, namespace: str) -> dict[Right, bool]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(_ANSWER_S)
+        thread.join(ANSWER_S)
     return dict(answers)
 
 

@@ -13,18 +13,24 @@ from llmops_kernel.providers.dashboard.jobs import described_job, is_active
 from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.kubectl import with_scope
 from llmops_kernel.providers.kuberay.resource import names, status
+from llmops_kernel.providers.kuberay.resource.field_owners import appliers, owners
 from llmops_kernel.providers.kuberay.resource.objects import text
 from llmops_kernel.providers.kuberay.resource.worker_groups import (
     NO_LIMIT,
     expected_replicas,
     total_expected_pods,
+    worker_groups,
 )
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
 from llmops_kernel.providers.kuberay.state.ray_probe import invalidate_ray, jobs_of
+from llmops_kernel.providers.kuberay.waiting.wait import wait_until_ready
+from llmops_kernel.providers.protocol import ClusterInfo, Progress
 
 Raw = dict[str, Any]
 _TRIES: Final = 5
 _GONE_S: Final = 120.0
+_LOOK_S: Final = 6.0
+"""A GitOps manager that watches the cluster undoes a change within this time (Argo CD: 5 s)."""
 
 
 def suspend(located: LocatedCluster) -> None:
@@ -66,6 +72,75 @@ def resume_unasked(located: LocatedCluster) -> None:
 def scale(located: LocatedCluster, workers: Mapping[str, int]) -> None:
     """Resize groups. Raises ClusterStateError for an unknown group or one beyond its limit."""
     change(located, lambda raycluster: _resized(raycluster, located.name, workers))
+
+
+def check_scale(located: LocatedCluster, workers: Mapping[str, int]) -> None:
+    """Raise what `scale` would. Changes nothing."""
+    _resized(copy.deepcopy(dict(located.raycluster)), located.name, workers)
+
+
+def wait_for_size(
+    workers: Mapping[str, int],
+    *,
+    find: Callable[[], LocatedCluster],
+    ask: Callable[[], ClusterInfo],
+    report: Progress,
+    look_s: float = _LOOK_S,
+) -> ClusterInfo:
+    """Wait until the groups have that size, and for `look_s` whether a manager sets it back.
+
+    Raises ClusterStateError when somebody does, and what `wait_until_ready` raises.
+    """
+    located = find()
+    may_be_less = status.is_autoscaled(located.raycluster)
+
+    def asked() -> ClusterInfo:
+        _require_kept(find(), workers)
+        return ask()
+
+    info = wait_until_ready(
+        asked,
+        located.cache,
+        timeout_s=None,
+        report=report,
+        is_done=lambda info: may_be_less or (info.workers_ready or 0) >= (info.workers_wanted or 0),
+    )
+    if managers := appliers(located.kube.get(located.path)):
+        who = " and ".join(managers)
+        report(f"Looking for {look_s:.0f} s whether {who} undoes it")
+        deadline_s = time.monotonic() + look_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            located.cache.wait(min(left_s, 0.5))
+            info = asked()
+    return info
+
+
+def _require_kept(located: LocatedCluster, workers: Mapping[str, int]) -> None:
+    """Raise ClusterStateError if somebody has set other numbers of replicas since `scale`."""
+    # Ray's autoscaler sets them itself.
+    if status.is_autoscaled(located.raycluster) or not _differing(located.raycluster, workers):
+        return
+    live = located.kube.get(located.path)  # The watch may be behind our own change.
+    if not (now := _differing(live, workers)):
+        return
+    who = owners(live, ("spec", "workerGroupSpecs")) or appliers(live)
+    manager = " and ".join(who) or "somebody else"
+    asked = ", ".join(f"{group}={count}" for group, count in workers.items())
+    found = ", ".join(f"{group}={count}" for group, count in now.items())
+    raise ClusterStateError(
+        f"Cluster {located.name!r} was scaled to {asked}, and {manager} has set it back to {found}",
+        remedy=f"change `replicas` in the manifest that {manager} applies, or let it leave"
+        " spec.workerGroupSpecs as it is",
+    )
+
+
+def _differing(raycluster: Mapping[str, Any], workers: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the replicas of the groups that do not have these; None for a group that is gone."""
+    now = {text(group, "groupName"): group for group in worker_groups(raycluster)}
+    found = {
+        name: status.number(now[name].get("replicas")) if name in now else None for name in workers
+    }
+    return {name: count for name, count in found.items() if count != workers[name]}
 
 
 def keep(located: LocatedCluster, *, for_s: float) -> None:

@@ -32,8 +32,9 @@ def wait_until_ready(
     timeout_s: float | None,
     report: Progress,
     stuck_s: float = STUCK_S,
+    is_done: Callable[[ClusterInfo], bool] = lambda _: True,
 ) -> ClusterInfo:
-    """Wait until it is ready.
+    """Wait until it is ready, and `is_done` says so as well.
 
     Raises ClusterStartError with the reasons, ClusterDeadError, and what `ask` raises.
     """
@@ -43,7 +44,7 @@ def wait_until_ready(
     while True:
         info = ask()
         now_s = time.monotonic()
-        if info.is_ready and not _may_not_use(info):
+        if info.is_ready and not _may_not_use(info) and is_done(info):
             return info
         if info.state in (ClusterState.STOPPED, ClusterState.DEAD):
             raise ClusterDeadError(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from llmops_kernel.errors import ClusterStateError
 from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.protocol import ClusterAction
 from tests.k8s.support.kubectl import Kubectl, binary
@@ -165,3 +167,44 @@ def test_the_autoscalers_list_is_not_taken_from_a_manifest(cloud: Cloud) -> None
     assert MANAGER in cloud.provider.effect(again).conflict
     with pytest.raises(KubeError, match=f'conflict with "{MANAGER}"'):
         cloud.provider.apply(again)
+
+
+# With an operator, which is then beside all tests that follow
+
+
+@pytest.mark.usefixtures("farm")
+@pytest.mark.parametrize("delay_s", [0.0, 2.5], ids=["while it waits", "after it is ready"])
+def test_a_scale_that_a_manager_undoes_has_failed(cloud: Cloud, delay_s: float) -> None:
+    """As Argo CD with self-heal does within seconds."""
+    cloud.provider.up(cloud.template())
+    assert sync(cloud, manifest(cloud)) == 200
+    ended = threading.Event()
+
+    def heal() -> None:
+        while not ended.wait(0.05):
+            if cloud.live()["spec"]["workerGroupSpecs"][0]["replicas"] == 3:
+                ended.wait(delay_s)
+                sync(cloud, manifest(cloud))
+
+    healing = threading.Thread(target=heal)
+    healing.start()
+    try:
+        with pytest.raises(ClusterStateError) as caught:
+            cloud.provider.scale("one", workers={"w": 3})
+    finally:
+        ended.set()
+        healing.join()
+    said = f"Cluster 'one' was scaled to w=3, and {MANAGER} has set it back to w=2"
+    assert caught.value.message == said
+    assert f"change `replicas` in the manifest that {MANAGER} applies" in caught.value.remedy
+
+
+@pytest.mark.usefixtures("farm")
+def test_a_scale_beside_a_manager_that_leaves_it_is_done(cloud: Cloud) -> None:
+    cloud.provider.up(cloud.template())
+    assert sync(cloud, manifest(cloud)) == 200
+    lines: list[str] = []
+    info = cloud.provider.scale("one", workers={"w": 3}, progress=lines.append)
+    assert info.is_ready
+    assert info.workers_ready == 3
+    assert any(f"whether {MANAGER} undoes it" in line for line in lines)
