@@ -53,10 +53,26 @@ class EditEffect(BaseModel):
     """How to get there without losing work; empty where nothing is lost."""
     conflict: str = ""
     """Which other field managers own what changes, and what they may do; empty if none does."""
+    refusal: str = ""
+    """Why `apply` cannot do it at all, such as a missing right; empty if it can."""
 
     @property
     def needs_confirmation(self) -> bool:
         return bool(self.stops) or self.kind in (EditKind.RESTART, EditKind.REPLACE)
+
+
+def require_applicable(effect: EditEffect, *, cluster: str, force: bool) -> None:
+    """Raise ClusterStateError for what `apply` refuses: before a confirmation, and an archive."""
+    if effect.refusal:
+        raise ClusterStateError(
+            f"Cluster {cluster!r} cannot be changed to match the template: {effect.refusal}",
+            remedy=effect.safe_way or f"`llmops status {cluster}` shows its state",
+        )
+    if effect.conflict and not force:
+        raise ClusterStateError(
+            f"Cluster {cluster!r} was not changed: {effect.conflict}",
+            remedy="agree with them, or repeat it with `--force` (`force=True`)",
+        )
 
 
 class OutputStorage(BaseModel):

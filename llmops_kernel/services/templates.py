@@ -24,6 +24,7 @@ from llmops_kernel.providers.capabilities import (
     EditKind,
     RightState,
     editor_of,
+    require_applicable,
     rights_of,
 )
 from llmops_kernel.providers.protocol import ClusterInfo
@@ -117,7 +118,9 @@ def apply(
     """
     loaded = load_cluster_template(template or _own_name(cluster))
     editor = editor_of(cluster.provider)
-    if editor.effect(loaded, name=cluster.name).kind is EditKind.RESTART:
+    found = editor.effect(loaded, name=cluster.name)
+    require_applicable(found, cluster=cluster.name, force=force)
+    if found.kind is EditKind.RESTART:
         archive_runs(
             cluster.provider,
             cluster.name,

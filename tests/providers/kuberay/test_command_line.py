@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.providers.protocol import ClusterState
 from tests.k8s.standin.farm import Farm
 from tests.providers.kuberay.conftest import Cloud
+from tests.providers.kuberay.life.test_denials import as_user_without
 from tests.providers.local.test_actions import FULL, defined
 
 Run = Callable[..., tuple[int, str, str]]
@@ -98,6 +100,44 @@ def test_scale_ls_and_delete(run: Run, template: Path, cloud: Cloud) -> None:
     code, _, err = run("delete", "one", "--yes", "--force")
     assert code == 0, err
     assert "No cluster" in run("ls")[1]
+
+
+def test_an_apply_that_is_refused_asks_for_no_confirmation(
+    run: Run, cloud: Cloud, tmp_path: Path
+) -> None:
+    """What cannot be changed, what others own, and what this user has no right to."""
+    path = tmp_path / "one.yaml"
+
+    def written(**fields: Any) -> str:
+        data = cloud.template(**fields).model_dump(mode="json")
+        path.write_text(yaml.safe_dump(data))
+        return str(path)
+
+    assert run("up", written(), "--no-wait")[0] == 0
+    extra = {"raycluster": {"upgradeStrategy": {"type": "Recreate"}}}
+    env = {"env": {"NCCL_DEBUG": "INFO"}}
+    cloud.patch("one", {"spec": {"rayVersion": "2.59.0"}}, manager="kubectl-edit")
+    code, _, err = run("cluster", "apply", written(**extra, **env))
+    assert code == 1
+    assert "was not changed: kubectl-edit owns fields that this changes" in err
+    assert "needs confirmation" not in err
+    provider = as_user_without(cloud, "patch", "rayclusters")
+    assert provider.get("one").name == "one"
+    code, _, err = run("cluster", "apply", written(**extra, **env), "--force")
+    assert code == 1
+    assert "cannot be changed to match the template: Needs patch on rayclusters" in err
+    assert "needs confirmation" not in err
+
+
+def test_rights_that_are_answered_late_are_waited_for_before_a_preview(
+    run: Run, cloud: Cloud, template: Path
+) -> None:
+    as_user_without(cloud, "patch", "rayclusters")
+    with cloud.standin.faulty("slow", seconds=1.5, path="selfsubjectaccessreviews"):
+        code, _, err = run("suspend", "one")
+    assert code == 1
+    assert "Cannot suspend cluster 'one': needs patch on rayclusters" in err
+    assert "Deletes all pods" not in err
 
 
 def test_an_api_server_that_is_away_is_reported_beside_the_list(

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
-from llmops_kernel.errors import ClusterStateError, LLMOpsError
-from llmops_kernel.providers.capabilities import EditEffect, EditKind
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.providers.capabilities import EditEffect, EditKind, require_applicable
 from llmops_kernel.providers.dashboard.jobs import described_job, is_active
-from llmops_kernel.providers.kuberay.api import features
+from llmops_kernel.providers.kuberay.api import features, rights
 from llmops_kernel.providers.kuberay.api.client import FIELD_MANAGER, KubeError
 from llmops_kernel.providers.kuberay.edit.additions import with_additions
 from llmops_kernel.providers.kuberay.edit.conflicts import list_changes
@@ -52,13 +52,22 @@ def effect_of(located: LocatedCluster, template: KubeRayTemplate) -> EditEffect:
     """Return what applying the template would do. Raises KubeError, ConfigError."""
     manifest = _rendered(located, template)
     pods = pods_of_cluster(located)
-    return effect_of_edit(
+    found = effect_of_edit(
         located.kube.get(located.path),  # The cache keeps no managedFields: the field owners.
         manifest.raycluster,
         jobs=_jobs(located),
         pods=None if pods is None else _counted(pods),
         base=_base(located),
     )
+    return found.model_copy(update={"refusal": _refusal(located, found)})
+
+
+def _refusal(located: LocatedCluster, effect: EditEffect) -> str:
+    if effect.kind is EditKind.REPLACE:
+        return effect.sentence
+    namespace = located.scope.namespace
+    lacking = rights.missing(located.kube, namespace, patience_s=rights.ANSWER_S)
+    return rights.refusal(rights.PATCH, namespace) if rights.PATCH in lacking else ""
 
 
 def apply(located: LocatedCluster, template: KubeRayTemplate, *, force: bool = False) -> None:
@@ -68,11 +77,8 @@ def apply(located: LocatedCluster, template: KubeRayTemplate, *, force: bool = F
     the other owners.
     """
     effect = effect_of(located, template)
-    if effect.kind is EditKind.REPLACE:
-        raise ClusterStateError(
-            f"Cluster {located.name!r} cannot be changed to match the template: {effect.sentence}",
-            remedy=effect.safe_way,
-        )
+    # The API server itself says which fields of others stand in the way.
+    require_applicable(effect, cluster=located.name, force=True)
     manifest = _rendered(located, template)
     for companion in manifest.companions:
         refuse_foreign(located.kube, companion, cluster=located.own_name, uid=located.uid)

@@ -43,11 +43,13 @@ class Phase:
     """The operator has nothing more to do: Ray's own answer decides."""
     head_runs: bool = False
     """It is stopped, and only its workers are gone."""
+    serves: bool = False
+    """It wants more workers than those that run; without these it was ready before."""
 
     @property
     def has_ray(self) -> bool:
         """Return whether Ray can be asked what runs."""
-        return self.asks_ray or self.head_runs
+        return self.asks_ray or self.head_runs or self.serves
 
     @property
     def is_at_rest(self) -> bool:
@@ -285,7 +287,11 @@ def _coming(raycluster: Obj) -> Phase:
         return Phase(ClusterState.STARTING, _head_message(raycluster, was_up=was_up))
     ready, wanted = workers_ready(raycluster), _needed(raycluster)
     if ready < wanted:
-        return Phase(ClusterState.STARTING, f"{ready} of {wanted} workers are ready")
+        return Phase(
+            ClusterState.STARTING,
+            f"{ready} of {wanted} workers are ready",
+            serves=was_up and ready > 0 and is_elastic(raycluster),
+        )
     if holds(raycluster, FAILURE):
         said = text(condition(raycluster, FAILURE), "message")
         return Phase(ClusterState.STARTING, f"The operator could not create its pods: {said}")

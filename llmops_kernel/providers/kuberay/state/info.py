@@ -93,6 +93,7 @@ def info_of(
     reasons: tuple[Waiting, ...] = ()
     if asks:
         reasons = _with_denial(located, phase, answer, until_s=until_s, in_list=in_list)
+    phase = _with_slice(phase, answer, reasons)
     ready, wanted = status.workers_ready(raycluster), total_expected_pods(raycluster)
     message, remedy = _words(located, phase, reasons)
     is_incomplete = asks and ready != wanted and phase.state is not ClusterState.STOPPED
@@ -202,6 +203,17 @@ def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list:
     if in_list:
         return Phase(ClusterState.READY, "Ray's API was not checked in time")
     return Phase(ClusterState.STARTING, "Ray's API has not answered yet")
+
+
+def _with_slice(phase: Phase, answer: RayAnswer | None, reasons: tuple[Waiting, ...]) -> Phase:
+    """Return READY for an elastic cluster whose further workers wait in Kueue's queue.
+
+    That may take days, and meanwhile the workers that it has take runs.
+    """
+    lives = answer is not None and answer.lives
+    if phase.serves and lives and reasons and reasons[0].kind in ("queue", "quota"):
+        return Phase(ClusterState.READY, phase.message)
+    return phase
 
 
 def _with_denial(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from llmops_kernel.errors import ClusterStateError
 from llmops_kernel.providers.capabilities import EditKind
 from llmops_kernel.providers.kuberay.api.client import KubeError
-from llmops_kernel.providers.protocol import ClusterAction
+from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterState
+from llmops_kernel.services.clusters import ClusterAccess
+from tests.k8s.standin.farm import Farm
+from tests.k8s.standin.kueue import workloads as kueue
+from tests.k8s.standin.process import StandIn
 from tests.providers.kuberay.api.test_cache import until
 from tests.providers.kuberay.conftest import Cloud
 
@@ -138,3 +145,48 @@ def test_kueue_refuses_another_priority_as_the_preview_says(cloud: Cloud) -> Non
     assert "only while the cluster is suspended" in cloud.provider.effect(wanted).sentence
     with pytest.raises(KubeError, match="cannot be added to a non-suspended workload"):
         cloud.provider.apply(wanted, force=True)
+
+
+# With an operator and a Kueue, which are then beside all tests that follow
+
+
+@pytest.fixture
+def queue(standin: StandIn, namespace: str) -> Iterator[str]:
+    """A queue of 4 CPUs."""
+    with Farm(standin, requeue_s=0.2, with_kueue=True) as farm:
+        farm.add_node("pool-1", labels={"pool": "cpu"})
+        standin.put({
+            "apiVersion": f"{kueue.GROUP}/{kueue.VERSION}", "kind": "ResourceFlavor",
+            "metadata": {"name": "default-flavor"}, "spec": {"nodeLabels": {"pool": "cpu"}},
+        })  # fmt: skip
+        standin.put(kueue.cluster_queue(f"cpus-{namespace}", cpu="4", memory="64Gi"))
+        link = kueue.local_queue("team-a", namespace=namespace, cluster_queue=f"cpus-{namespace}")
+        standin.put(link)
+        yield "team-a"
+
+
+def test_it_stays_ready_while_further_workers_wait_for_quota(cloud: Cloud, queue: str) -> None:
+    """Its workers take runs meanwhile; whoever scales it waits, with the reason."""
+    assert cloud.provider.up(cloud.template(queue=queue)).is_ready
+    cloud.provider.scale("one", workers={"w": 4}, wait=False)
+    info = until(lambda: _of_quota(cloud))
+    assert (info.state, info.workers_ready, info.workers_wanted) == (ClusterState.READY, 2, 4)
+    assert info.waiting[0].kind == "quota"
+    assert info.message == info.waiting[0].message
+    assert info.num_gpus == 8.0, "what Ray reports"
+    ready = ClusterAccess("one", provider=cloud.provider).ready_info()
+    assert ready.is_ready, "a run is not held up"
+    assert cloud.provider.up(cloud.template(queue=queue)).is_ready
+    lines: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(cloud.provider.scale, "one", workers={"w": 4}, progress=lines.append)
+        until(lambda: any("for quota of queue team-a" in line for line in lines))
+        assert not waits.done()
+        assert cloud.provider.scale("one", workers={"w": 3}).workers_ready == 3
+        with pytest.raises(ClusterStateError, match="somebody else has set it back to w=3"):
+            waits.result(60)
+
+
+def _of_quota(cloud: Cloud) -> ClusterInfo | None:
+    info = cloud.provider.get("one")
+    return info if info.waiting and info.waiting[0].kind == "quota" else None
