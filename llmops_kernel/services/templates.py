@@ -103,6 +103,11 @@ def effect(cluster: ClusterAccess, template: str | Path | None = None) -> EditEf
     return editor_of(cluster.provider).effect(loaded, name=cluster.name)
 
 
+def require_possible(cluster: ClusterAccess, effect: EditEffect, *, force: bool) -> None:
+    """Raise ClusterStateError for what `apply` refuses, before anybody is asked to confirm it."""
+    require_applicable(effect, cluster=cluster.name, force=force)
+
+
 def apply(
     cluster: ClusterAccess,
     template: str | Path | None = None,
@@ -119,7 +124,7 @@ def apply(
     loaded = load_cluster_template(template or _own_name(cluster))
     editor = editor_of(cluster.provider)
     found = editor.effect(loaded, name=cluster.name)
-    require_applicable(found, cluster=cluster.name, force=force)
+    require_possible(cluster, found, force=force)
     if found.kind is EditKind.RESTART:
         archive_runs(
             cluster.provider,

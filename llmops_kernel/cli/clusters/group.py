@@ -138,7 +138,7 @@ def apply(
     _show(effect, out(stderr=True))
     if effect.kind == "nothing":
         return
-    templates.require_applicable(effect, cluster=cluster.name, force=force)
+    templates.require_possible(cluster, effect, force=force)
     _confirm(effect, template, yes=yes)
     changed = templates.apply(cluster, template, force=force, lose_history=lose_history)
     out().print(details(changed))
