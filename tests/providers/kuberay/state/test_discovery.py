@@ -114,6 +114,7 @@ def test_a_place_in_trouble_hides_no_other(cloud: Cloud, other: str, tmp_path: P
     assert [info.name for info in looked.infos] == ["a"]
     assert len(looked.errors) == 1
     assert "context gone" in looked.errors[0].message
+    assert looked.silent == (), "some of it could be listed"
     assert cloud.provider.names() == ("a",)
 
 
