@@ -165,9 +165,9 @@ def test_a_script_is_a_run(story: ScriptStory) -> None:
     assert "existed for" not in story.page.locator(PANEL).first.text_content()
     story.compare(first, second, config, changed="args")
     assert story.page.evaluate(CUT_OFF) == [], "figures of the narrow list of runs"
-    heads = story.page.locator(".llmops-compare-heads:visible")
+    heads = story.page.locator(".llmops-matrix:visible")
     for run_id in (first, second, config):
-        assert heads.get_by_title(run_id).is_visible()
+        assert heads.get_by_title(run_id).first.is_visible()
     story.tab.shots("script-6-compare", NARROW)
     assert [error for error in story.tab.errors if "llmops" in error] == []
 
