@@ -76,13 +76,14 @@ def test_a_second_run_is_queued_until_the_first_one_leaves(
         runs = list(pool.map(lambda _: submit(**whole), range(2)))
     until(lambda: sorted(run.view.state for run in runs) == ["QUEUED", "RUNNING"])
     first, second = sorted(runs, key=lambda run: str(run.view.state), reverse=True)
-    until(lambda: f"run {first.id}" in state_text(second.view))
     each = f"{int(cpus)} CPU{'s' if cpus > 1 else ''}"
     verb = "are" if cpus > 1 else "is"
-    assert state_text(second.view) == (
+    waits = (
         f"Place 1 of 1 in the queue: needs {each}; {int(cpus)} of {each} {verb} used by run"
         f" {first.id}"
     )
+    # Until the first one's workers have started it is behind that one, and says so.
+    until(lambda: state_text(second.view) == waits)
     row = next(one for one in list_runs(RunStore(), hidden=True) if one.run_id == second.id)
     assert (row.state, row.reason) == ("QUEUED", state_text(second.view))
 
