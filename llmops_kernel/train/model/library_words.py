@@ -40,8 +40,18 @@ _NOT_DONE = tuple(
         r"not supported[^.]*[.,:;] *ignoring",
     )
 )
-_DONE = re.compile("|".join((r"tied layer is part of the adapter", r"tied_target_modules")))
-"""Said of tied embeddings, which `models.merging` merges rightly."""
+_DONE = re.compile(
+    "|".join(
+        (
+            r"tied layer is part of the adapter",
+            r"tied_target_modules",
+            r"_pattern keys did not match any targeted module and were ignored: \['\.\*\\",
+        )
+    )
+)
+"""Said of tied embeddings, which `models.merging` merges rightly, and of patterns that PEFT itself
+adds for fused experts (`peft/utils/transformers_weight_conversion.py`): no config of ours has any.
+"""
 _LIBRARIES = ("transformers", "peft", "accelerate", "deepspeed", "DeepSpeed", "bitsandbytes")
 
 

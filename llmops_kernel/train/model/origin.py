@@ -93,6 +93,9 @@ def merge_adapter(model: Any, folder: Path) -> Any:
 def _check_targets(model: Any, method: AdapterMethod, settings: Any, folder: Path) -> None:
     """Raise ModelError where the config asks for adapters of other layers than there are."""
     asked, there = (_layers(model, one) for one in (method.target_modules, settings.target_modules))
+    if getattr(settings, "target_parameters", None):
+        # Of fused experts PEFT adapts the parameters, and then no layer that is called as they are.
+        asked &= there
     if asked == there:
         return
     only = [f"{name} is not asked for" for name in sorted(there - asked)[:2]]
