@@ -124,10 +124,15 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _user_line(error: BaseException, workspace: Path) -> tuple[str, int | None]:
-    """Return file and line of the deepest frame whose file is in the workspace."""
+    """Return file and line of the deepest frame whose file is in the workspace.
+
+    Of all causes: an error of a row is raised again with the name of its source.
+    """
     deepest: tuple[str, int | None] = ("", None)
     root = workspace.resolve()
-    chain = [error, *([error.__cause__] if error.__cause__ else [])]
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None and cause not in chain:
+        chain.append(cause)
     for one in chain:
         if isinstance(one, SyntaxError) and one.filename and root in Path(one.filename).parents:
             return str(Path(one.filename).relative_to(root)), one.lineno
