@@ -125,13 +125,14 @@ def submit(
     and in minutes. Raises MissingDependencyError.
     """
     request = completed(submission.request, store)
+    kind = kind_named(request.kind)
     info = cluster.ready_info(progress=progress)
-    if submission.checks and info.jobs_running and cluster.provider.shares_disk:
-        config = reading.from_record(kind_named(request.kind), request.config)
+    waits = info.jobs_running and cluster.provider.shares_disk
+    if submission.checks and waits and kind.config_file:
+        config = reading.from_record(kind, request.config)
         check_before(config, submission.workspace, progress=progress)
-    prepare = kind_named(request.kind).prepare
-    if prepare and submission.prepares:
-        load_attribute(prepare)(request.config, cluster.provider, progress=progress)
+    if kind.prepare and submission.prepares:
+        load_attribute(kind.prepare)(request.config, cluster.provider, progress=progress)
     with cluster.client(progress=progress) as client:
         record, _ = submit_run(
             store=store,

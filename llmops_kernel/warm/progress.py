@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _LEAST_S = 0.05
@@ -34,6 +35,7 @@ class _Stat:
     parent: int
     own_s: float
     ended_children_s: float
+    """Of those that were waited for."""
 
 
 class Progress:
@@ -41,14 +43,16 @@ class Progress:
 
     def __init__(self, pid: int, *, with_children: bool) -> None:
         self._pid, self._with_children = pid, with_children
-        self._begin_s = self._seen_s = processor_s(pid, with_children=with_children)
+        self._begin_s = self._seen_s = _used_s(self._stats())
         self.looked_s = self._grew_s = time.monotonic()
 
     def look(self) -> float:
         """Return the processor seconds used since this object was made."""
         self.looked_s = time.monotonic()
-        used_s = processor_s(self._pid, with_children=self._with_children)
-        if used_s - self._seen_s >= _LEAST_S or _waits_for_its_turn(self._pid):
+        stats = self._stats()
+        used_s = _used_s(stats)
+        waits_for_its_turn = any(stat.state == "R" for stat in stats)
+        if used_s - self._seen_s >= _LEAST_S or waits_for_its_turn:
             self._seen_s, self._grew_s = used_s, self.looked_s
         return used_s - self._begin_s
 
@@ -57,30 +61,28 @@ class Progress:
         """The time without progress, at the last look."""
         return self.looked_s - self._grew_s
 
+    def _stats(self) -> list[_Stat]:
+        own = _stat(self._pid)
+        if own is None:
+            return []
+        if not self._with_children:
+            return [replace(own, ended_children_s=0.0)]
+        return [own, *_descendants(self._pid)]
 
-def processor_s(pid: int, *, with_children: bool) -> float:
-    """Return the processor time that a process has used; 0 if it is gone.
 
-    With children: also that of its living descendants, and of the ended ones that were waited for.
-    """
-    if not with_children:
-        own = _stat(pid)
-        return own.own_s if own else 0.0
+def _used_s(stats: Iterable[_Stat]) -> float:
+    return sum(stat.own_s + stat.ended_children_s for stat in stats)
+
+
+def _descendants(pid: int) -> Iterator[_Stat]:
     numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     stats = {number: stat for number in numbers if (stat := _stat(number)) is not None}
-    family, waiting = 0.0, [pid]
+    waiting = [pid]
     while waiting:
         parent = waiting.pop()
-        if parent in stats:
-            family += stats[parent].own_s + stats[parent].ended_children_s
-            waiting += [number for number, stat in stats.items() if stat.parent == parent]
-    return family
-
-
-def _waits_for_its_turn(pid: int) -> bool:
-    """Return whether the process could go on if a processor were free."""
-    stat = _stat(pid)
-    return stat is not None and stat.state == "R"
+        children = {number: stat for number, stat in stats.items() if stat.parent == parent}
+        yield from children.values()
+        waiting += children
 
 
 def _stat(pid: int) -> _Stat | None:

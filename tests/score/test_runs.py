@@ -65,10 +65,10 @@ def test_broken_rows_get_an_error_and_the_others_an_answer(score: Score) -> None
     assert "this row fails" in errors[5]
     assert "row 6 is not JSON" in errors[6]
     assert rows[6]["input_raw"] == "{not json"
-    assert errors[7] is None
+    assert "half of a character (\\ud800)" in errors[7]
     assert (rows[8]["id"], json.loads(rows[8]["input_raw"])["id"]) == ("9", 9)
     assert run.view.state == "SUCCEEDED"
-    assert "5 of 9 rows could not be scored" in run.view.message
+    assert "6 of 9 rows could not be scored" in run.view.message
 
 
 def test_an_engine_without_gpus_computes_with_all_cores_of_its_node(score: Score) -> None:
