@@ -155,7 +155,7 @@ def matrix_words(runs: Named, diffs: Sequence[RunDiff], matrix: Matrix) -> str:
     parts = [matrix_text(matrix), samples_text(runs)]
     parts.append(lines_text(runs, [*speed_lines(runs), *start_lines(runs)]))
     parts += [diff.text() for each in diffs if not (diff := replace(each, config=[])).is_empty]
-    return "\n\n".join(part for part in parts if part)
+    return inert("\n\n".join(part for part in parts if part))
 
 
 def bundles(

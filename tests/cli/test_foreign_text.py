@@ -75,7 +75,7 @@ def in_terminal(*arguments: str) -> str:
 @pytest.fixture
 def runs(home: Path) -> tuple[str, str]:
     store = RunStore()
-    for run_id in ("menu-1", "menu-2"):
+    for run_id in ("menu-1", "menu-2", "menu-3"):
         hostile_run(store, run_id)
         store.annotate(run_id, title=f"title {CLIPBOARD}", note=HOSTILE[:-1])
     return "menu-1", "menu-2"
@@ -89,6 +89,7 @@ def runs(home: Path) -> tuple[str, str]:
         ("samples", "menu-1", "--row", "1"),
         ("wait", "menu-1"),
         ("compare", "menu-1", "menu-2"),
+        ("compare", "menu-1", "menu-2", "menu-3"),
         ("diff", "menu-1", "menu-2"),
         ("runs",),
         ("note", "menu-1"),
@@ -97,7 +98,7 @@ def runs(home: Path) -> tuple[str, str]:
         ("resubmit", "menu-1", f"data.train={CLIPBOARD}"),
         ("delete", "menu-1", "--yes"),
     ],
-    ids=lambda command: " ".join(command[:1]),
+    ids=lambda command: f"{command[0]} {len(command) - 1}",
 )
 def test_no_command_lets_a_text_act_on_the_terminal(
     runs: tuple[str, str], command: tuple[str, ...]
@@ -139,6 +140,7 @@ def test_python_prints_nothing_that_acts(
     first, second = map(api.attach, runs)
     ProgressLine().show(HOSTILE[:-1])
     shown = [capsys.readouterr().out, repr(api.runs()), repr(api.compare(first, second))]
+    shown.append(repr(api.compare(first, second, "menu-3")))
     shown += [repr(first.diff(second)), str(ConfigError(HOSTILE, remedy=HOSTILE))]
     for text in shown:
         assert ACTS.findall(text) == []
