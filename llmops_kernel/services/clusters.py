@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 from llmops_kernel.config.models.cluster import AnyTemplate
 from llmops_kernel.config.reading.templates import find_template, load_cluster_template
-from llmops_kernel.errors import ClusterDeadError, ClusterStateError, ClusterUnreachableError
+from llmops_kernel.errors import (
+    ClusterDeadError,
+    ClusterStateError,
+    ClusterUnreachableError,
+    LLMOpsError,
+)
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.history import Way, archive_before, stop_after_archiving
 from llmops_kernel.jobs.outputs.loss import only_copies
+from llmops_kernel.kinds.registry import view_of
+from llmops_kernel.metrics.events import TERMINAL
+from llmops_kernel.providers.dashboard.jobs import with_run_states
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,
@@ -23,6 +31,19 @@ from llmops_kernel.providers.protocol import (
 )
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.store.store import RunStore
+
+
+def with_states_of(lines: Sequence[str], *, store: RunStore | None = None) -> tuple[str, ...]:
+    """Return a cluster's lines about its jobs; a run that waits in the queue is called queued."""
+    kept = store or RunStore()
+
+    def state_of(run_id: str) -> str | None:
+        with suppress(LLMOpsError):  # Somebody else's run, or one that was deleted.
+            state = view_of(kept, run_id).state
+            return None if state in TERMINAL else state.lower()
+        return None
+
+    return with_run_states(lines, state_of)
 
 
 class ClusterAccess:
@@ -79,10 +100,11 @@ class ClusterAccess:
     ) -> ActionPreview:
         """Return what an action would stop and keep, and which outputs have no other copy."""
         wanted = ClusterAction(action)
+        kept = store or RunStore()
         found = self.provider.preview(self.name, wanted)
+        found = found.model_copy(update={"stops": with_states_of(found.stops, store=kept)})
         if not self._ends_nodes(wanted):
             return found
-        kept = store or RunStore()
         if not (lost := only_copies(kept, self.name, since_s=self.info.created_s)):
             return found
         stops = (*found.stops, *lost)

@@ -106,6 +106,12 @@ class RunPage:
         badge = self.page.locator(f"{PANEL} .llmops-badge").filter(has_text=state)
         badge.first.wait_for(timeout=150_000)
 
+    def press_stop(self) -> None:
+        """The tab has one button for it, in its toolbar, which asks for confirmation."""
+        tab = self.page.locator(".llmops-runpanel:visible")
+        tab.get_by_role("button", name="Stop").click()
+        self.page.locator(".jp-Dialog").get_by_role("button", name="Stop").click()
+
     def compare(self, *run_ids: str, changed: str) -> None:
         """Select the runs in the side bar and wait until `changed` is among the differences."""
         self.tab.command("llmops:show-runs")

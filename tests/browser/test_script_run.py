@@ -106,10 +106,9 @@ class ScriptStory(RunPage):
         assert float(self.figure("loss")) < float(first)
 
     def stop(self) -> int:
-        """With the panel's own button; returns the step of the checkpoint."""
+        """With the one button of the tab; returns the step of the checkpoint."""
         panel = self.page.locator(PANEL)
-        panel.get_by_role("button", name="Stop").click()
-        panel.get_by_role("button", name="Stop").first.click()
+        self.press_stop()
         self.wait_for_state("Stopped")
         panel.get_by_text("after saving a checkpoint").wait_for()
         return self.step()

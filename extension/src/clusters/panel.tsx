@@ -10,7 +10,7 @@ import { pages } from '../dashboard/pages';
 import { clustersIcon } from '../icons';
 import { IClusterModel, IOperations } from '../tokens';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
-import { moveByArrows } from '../ui/arrows';
+import { moveByArrows, useOneTabStop } from '../ui/arrows';
 import { useNow } from '../ui/hooks';
 import { openAt, rowMenu } from '../ui/menu';
 import { OperationInfo } from '../wire';
@@ -127,6 +127,7 @@ function Failures({ model, operations, trans }: IProps): JSX.Element {
 
 function List({ model, commands, trans }: IProps): JSX.Element {
   const nowS = useNow() + model.aheadS;
+  const { ref, onFocus } = useOneTabStop('.llmops-clusters-row');
   if (!model.isKnown) {
     return <Busy text={trans.__('Looking for clusters…')} />;
   }
@@ -152,6 +153,8 @@ function List({ model, commands, trans }: IProps): JSX.Element {
     <ul
       className="llmops-clusters-list"
       aria-label={trans.__('Ray clusters')}
+      ref={ref as React.RefObject<HTMLUListElement>}
+      onFocus={onFocus}
       onKeyDown={event => moveByArrows(event, '.llmops-clusters-open')}
     >
       {model.clusters.map(row => (

@@ -36,7 +36,7 @@ export interface IActionServices {
 export class RunActions {
   constructor(private services: IActionServices) {}
 
-  /** Asks for confirmation; the panel has its own question. */
+  /** Asks for confirmation. */
   async stop(runId: string): Promise<void> {
     const { trans } = this.services;
     const yes = await confirm({
@@ -57,7 +57,7 @@ export class RunActions {
   }
 
   /** Resolves when the cluster was asked; rejects when it refused. */
-  async stopNow(runId: string): Promise<void> {
+  private async stopNow(runId: string): Promise<void> {
     const { llmops, operations } = this.services;
     await operations.finished(await requests.act(llmops, runId, 'stop'));
   }

@@ -11,7 +11,6 @@ import { PanelAdapter } from './panelAdapter';
  */
 export function LiveSection(props: {
   model: RunModel;
-  stop: () => Promise<void>;
   charts: IChartSettings;
   samples: (first: number) => Promise<PanelSamples>;
 }): JSX.Element {
@@ -20,8 +19,8 @@ export function LiveSection(props: {
     if (!host.current) {
       return;
     }
-    const { model, stop, charts, samples } = props;
-    const adapter = new PanelAdapter(model, stop, charts, samples);
+    const { model, charts, samples } = props;
+    const adapter = new PanelAdapter(model, charts, samples);
     const erase = renderPanel(adapter, host.current);
     return () => {
       erase();

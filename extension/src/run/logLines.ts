@@ -126,3 +126,69 @@ export function linesOf(window: LogWindow): ILogLine[] {
     return line;
   });
 }
+
+const NARROW = /^[\x20-\x7e]*$/;
+const TAB_COLUMNS = 8;
+
+/**
+ * How many columns a text takes. A character outside Latin may be drawn as wide as two: a row too
+ * many leaves a gap, one too few would hide text.
+ */
+export function columnsOf(text: string): number {
+  if (NARROW.test(text)) {
+    return text.length;
+  }
+  let columns = 0;
+  for (const character of text) {
+    if (character === '\t') {
+      columns += TAB_COLUMNS - (columns % TAB_COLUMNS);
+    } else {
+      columns += (character.codePointAt(0) ?? 0) < 0x250 ? 1 : 2;
+    }
+  }
+  return columns;
+}
+
+/**
+ * The rows that lines are drawn in: one each, or as many as a wrapped one takes.
+ */
+export class LineRows {
+  /** @param columns how wide a row is; null where lines are not wrapped */
+  constructor(texts: readonly string[], columns: number | null) {
+    this._count = texts.length;
+    if (columns === null || columns < 1) {
+      return;
+    }
+    this._begins = [0];
+    for (const text of texts) {
+      const rows = Math.max(1, Math.ceil(columnsOf(text) / columns));
+      this._begins.push(this._begins[this._begins.length - 1] + rows);
+    }
+  }
+
+  get total(): number {
+    return this.begin(this._count);
+  }
+
+  /** The first row of a line; behind the last line, how many rows there are. */
+  begin(line: number): number {
+    return this._begins?.[line] ?? line;
+  }
+
+  /** Which line a row belongs to; beyond the end the number of lines. */
+  lineAt(row: number): number {
+    let [low, high] = [0, this._count];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.begin(middle + 1) <= row) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  private _count: number;
+  private _begins: number[] | null = null;
+}

@@ -11,12 +11,14 @@ import * as React from 'react';
 import { bytes } from '../ui/format';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
 import { useChanges } from '../ui/hooks';
-import { hitIn, ILogLine } from './logLines';
+import { hitIn, ILogLine, LineRows } from './logLines';
 import { LogModel } from './logModel';
 
 const LINE_PX = 18;
 const MARGIN_LINES = 40;
 const LOAD_WITHIN_LINES = 300;
+const PADDING_PX = 12;
+const MEASURED = 'm'.repeat(100);
 
 interface IProps {
   model: LogModel;
@@ -33,15 +35,17 @@ export function LogView(props: IProps): JSX.Element {
   const { model, trans } = props;
   useChanges(model);
   const scroller = React.useRef<HTMLDivElement>(null);
+  const rows = React.useRef(new LineRows([], null));
+  const [wraps, setWraps] = React.useState(false);
   const topOffset = () => {
-    const index = Math.floor((scroller.current?.scrollTop ?? 0) / LINE_PX);
-    return model.lines[index]?.offset ?? model.start;
+    const row = Math.floor((scroller.current?.scrollTop ?? 0) / LINE_PX);
+    return model.lines[rows.current.lineAt(row)]?.offset ?? model.start;
   };
   return (
     <div className="llmops-logview">
       <div className="llmops-logview-bar">
         <Search model={model} trans={trans} topOffset={topOffset} />
-        <Tools {...props} />
+        <Tools {...props} wraps={wraps} setWraps={setWraps} />
       </div>
       {model.trouble && (
         <TroubleBox
@@ -50,7 +54,7 @@ export function LogView(props: IProps): JSX.Element {
         />
       )}
       {model.isKnown ? (
-        <Lines {...props} scroller={scroller} />
+        <Lines {...props} scroller={scroller} rows={rows} wraps={wraps} />
       ) : (
         !model.trouble && <Busy text={trans.__('Reading the log…')} />
       )}
@@ -59,25 +63,58 @@ export function LogView(props: IProps): JSX.Element {
   );
 }
 
-function Lines(
-  props: IProps & { scroller: React.RefObject<HTMLDivElement> }
-): JSX.Element {
-  const { model, trans, scroller } = props;
-  const [top, setTop] = React.useState(0);
+/** The rows of the loaded lines as wide as their box is now, and that box's height. */
+function useRows(
+  texts: readonly string[],
+  wraps: boolean,
+  scroller: React.RefObject<HTMLDivElement>
+): { rows: LineRows; height: number } {
   const [height, setHeight] = React.useState(600);
-  const anchor = React.useRef<{ offset: number; rest: number } | null>(null);
-  const lines = model.lines;
-  const count = lines.length + (model.partial ? 1 : 0);
-
+  const [columns, setColumns] = React.useState<number | null>(null);
+  const isDrawn = texts.length > 0;
   React.useLayoutEffect(() => {
     const box = scroller.current;
     if (!box) {
       return;
     }
-    const sized = new ResizeObserver(() => setHeight(box.clientHeight || 600));
+    const sized = new ResizeObserver(() => {
+      setHeight(box.clientHeight || 600);
+      const measure = box.querySelector('.llmops-logview-measure');
+      const wide = (measure?.getBoundingClientRect().width ?? 0) / 100;
+      const room = box.clientWidth - 2 * PADDING_PX;
+      setColumns(wide > 0 ? Math.max(1, Math.floor(room / wide)) : null);
+    });
     sized.observe(box);
     return () => sized.disconnect();
-  }, []);
+  }, [isDrawn]);
+  const rows = React.useMemo(
+    () => new LineRows(texts, wraps ? columns : null),
+    [texts, wraps, columns]
+  );
+  return { rows, height };
+}
+
+function Lines(
+  props: IProps & {
+    scroller: React.RefObject<HTMLDivElement>;
+    rows: React.MutableRefObject<LineRows>;
+    wraps: boolean;
+  }
+): JSX.Element {
+  const { model, trans, scroller, wraps } = props;
+  const [top, setTop] = React.useState(0);
+  const anchor = React.useRef<{ offset: number; rest: number } | null>(null);
+  const lines = model.lines;
+  const texts = React.useMemo(
+    () => [
+      ...lines.map(line => line.text),
+      ...(model.partial ? [model.partial] : [])
+    ],
+    [lines, model.partial]
+  );
+  const count = texts.length;
+  const { rows, height } = useRows(texts, wraps, scroller);
+  props.rows.current = rows;
 
   // Lines that come or go above must not move what is being read.
   React.useLayoutEffect(() => {
@@ -91,17 +128,18 @@ function Lines(
       const { offset, rest } = anchor.current;
       const index = lines.findIndex(line => line.offset >= offset);
       if (index >= 0) {
-        box.scrollTop = index * LINE_PX + rest;
+        box.scrollTop = rows.begin(index) * LINE_PX + rest;
       }
     }
-  }, [lines, model.following, model.partial]);
+  }, [rows, model.following]);
 
   const foundAt = model.found?.offset;
   React.useLayoutEffect(() => {
     const box = scroller.current;
     const index = lines.findIndex(line => line.offset === foundAt);
     if (box && foundAt !== undefined && index >= 0) {
-      box.scrollTop = Math.max(0, index * LINE_PX - box.clientHeight / 3);
+      const found = rows.begin(index) * LINE_PX;
+      box.scrollTop = Math.max(0, found - box.clientHeight / 3);
       setTop(box.scrollTop);
     }
   }, [foundAt]);
@@ -114,10 +152,11 @@ function Lines(
   }, [foundAt, top]);
 
   const scrolled = (box: HTMLDivElement) => {
-    const index = Math.floor(box.scrollTop / LINE_PX);
+    const index = rows.lineAt(Math.floor(box.scrollTop / LINE_PX));
+    const rest = box.scrollTop - rows.begin(index) * LINE_PX;
     setTop(box.scrollTop);
     anchor.current = lines[index]
-      ? { offset: lines[index].offset, rest: box.scrollTop % LINE_PX }
+      ? { offset: lines[index].offset, rest }
       : null;
     const below = box.scrollHeight - box.scrollTop - box.clientHeight;
     if (model.following && below > 2 * LINE_PX) {
@@ -151,11 +190,12 @@ function Lines(
       </EmptyState>
     );
   }
-  const first = Math.max(0, Math.floor(top / LINE_PX) - MARGIN_LINES);
-  const last = Math.min(
-    count,
-    Math.ceil((top + height) / LINE_PX) + MARGIN_LINES
-  );
+  const inSight = (px: number) => rows.lineAt(Math.floor(px / LINE_PX));
+  const first = Math.max(0, inSight(top) - MARGIN_LINES);
+  const last = Math.min(count, inSight(top + height) + 1 + MARGIN_LINES);
+  const tall = (index: number) => ({
+    minHeight: (rows.begin(index + 1) - rows.begin(index)) * LINE_PX
+  });
   return (
     <div
       ref={scroller}
@@ -166,11 +206,18 @@ function Lines(
       aria-live="off"
       onScroll={event => scrolled(event.currentTarget)}
     >
-      <div style={{ height: count * LINE_PX }}>
-        <pre style={{ transform: `translateY(${first * LINE_PX}px)` }}>
-          {lines.slice(first, last).map(line => (
+      <span className="llmops-logview-measure" aria-hidden="true">
+        {MEASURED}
+      </span>
+      <div style={{ height: rows.total * LINE_PX }}>
+        <pre
+          className={wraps ? 'llmops-mod-wrapped' : ''}
+          style={{ transform: `translateY(${rows.begin(first) * LINE_PX}px)` }}
+        >
+          {lines.slice(first, last).map((line, nth) => (
             <div
               key={line.offset}
+              style={tall(first + nth)}
               className={line.offset === foundAt ? 'llmops-logview-found' : ''}
             >
               {line.offset === foundAt ? (
@@ -180,7 +227,9 @@ function Lines(
               )}
             </div>
           ))}
-          {model.partial && last === count && <div>{model.partial}</div>}
+          {model.partial && last === count && (
+            <div style={tall(count - 1)}>{model.partial}</div>
+          )}
         </pre>
       </div>
     </div>
@@ -260,8 +309,10 @@ function Search(props: {
   );
 }
 
-function Tools(props: IProps): JSX.Element {
-  const { model, attempts, trans, download } = props;
+function Tools(
+  props: IProps & { wraps: boolean; setWraps: (wraps: boolean) => void }
+): JSX.Element {
+  const { model, attempts, trans, download, wraps, setWraps } = props;
   const copy = () =>
     Clipboard.copyToSystem(model.lines.map(line => line.text).join('\n'));
   return (
@@ -291,6 +342,14 @@ function Tools(props: IProps): JSX.Element {
           onChange={event => (model.showsAll = event.target.checked)}
         />
         {trans.__('All lines')}
+      </label>
+      <label title={trans.__('Break long lines at the edge')}>
+        <input
+          type="checkbox"
+          checked={wraps}
+          onChange={event => setWraps(event.target.checked)}
+        />
+        {trans.__('Wrap')}
       </label>
       <label title={trans.__('Scroll to new lines')}>
         <input

@@ -11,7 +11,6 @@ import { RunModel } from './model';
 export class PanelAdapter implements IPanelModel {
   constructor(
     private model: RunModel,
-    private stop: () => Promise<void>,
     private charts: IChartSettings,
     private samples: (first: number) => Promise<PanelSamples>
   ) {
@@ -25,15 +24,14 @@ export class PanelAdapter implements IPanelModel {
       case 'state':
         return {
           ...this.model.state?.panel,
-          title: this.title,
-          stop_asked: this._stopAsked,
-          stop_refused: this._stopRefused
+          title: this.title
         };
       case 'columns':
         return this.model.rows.view();
       case 'chart_settings':
         return this.charts.read();
       case 'can_page':
+      case 'stops_elsewhere': // The tab's toolbar stops the run.
         return true;
       case 'notice':
         // The tab shows when the data may be out of date.
@@ -55,8 +53,6 @@ export class PanelAdapter implements IPanelModel {
   send(content: Json): void {
     if (content.kind === 'resync') {
       this.onRows(this.model, 0);
-    } else if (content.kind === 'stop') {
-      void this.askForStop();
     } else if (content.kind === 'samples') {
       void this.askForSamples(content.first as number);
     } else if (content.kind === 'chart_settings') {
@@ -69,22 +65,6 @@ export class PanelAdapter implements IPanelModel {
     this.model.rowsChanged.disconnect(this.onRows, this);
     this.charts.changed.disconnect(this.onCharts, this);
     this._callbacks.clear();
-  }
-
-  private async askForStop(): Promise<void> {
-    this._stopAsked = true;
-    this._refusal = null;
-    this.onChanged();
-    try {
-      await this.stop();
-    } catch (error) {
-      this._refusal = asTrouble(error);
-      this._refusedIn = this.model.state?.row?.state;
-      this._stopRefused += 1;
-    }
-    // From here on the run's own state says that it is stopping.
-    this._stopAsked = false;
-    this.onChanged();
   }
 
   private async askForSamples(first: number): Promise<void> {
@@ -125,8 +105,6 @@ export class PanelAdapter implements IPanelModel {
   }
 
   private _callbacks = new Map<string, Set<PanelCallback>>();
-  private _stopAsked = false;
-  private _stopRefused = 0;
   private _refusal: Trouble | null = null;
   private _refusedIn: string | undefined;
 }

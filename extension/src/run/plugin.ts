@@ -82,7 +82,6 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
       runs,
       trans,
       charts: preferences.charts,
-      stop: runId => actions.stopNow(runId),
       showPath: (path, contentsPath) =>
         void actions.showPath(path, contentsPath),
       openJob: ({ cluster, submission_id: submissionId }) =>

@@ -23,7 +23,6 @@ export interface IRunViewServices {
   runs: IRunsModel;
   trans: TranslationBundle;
   charts: IChartSettings;
-  stop: (runId: string) => Promise<void>;
   showPath: (path: string, contentsPath: string | null) => void;
   openJob: (attempt: RunAttempt) => void;
 }
@@ -61,7 +60,6 @@ export function RunView(props: IProps): JSX.Element {
     live: () => (
       <LiveSection
         model={model}
-        stop={() => props.stop(model.runId)}
         charts={props.charts}
         samples={first => requests.samples(props.llmops, model.runId, first)}
       />

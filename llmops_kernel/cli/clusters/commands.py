@@ -133,9 +133,11 @@ def status(name: ClusterName = "local", as_json: AsJson = False) -> None:
     """Show a cluster's status. Exit code 1 unless it is ready."""
     from llmops_kernel.cli.clusters.details import details
     from llmops_kernel.cli.console import out, plain, print_json
-    from llmops_kernel.services.clusters import find
+    from llmops_kernel.services.clusters import find, with_states_of
 
     info = _asked(find(name))
+    if info.running:
+        info = info.model_copy(update={"running": with_states_of(info.running)})
     if as_json:
         print_json(info.model_dump(mode="json"))
     else:

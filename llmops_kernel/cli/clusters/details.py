@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 def details(info: ClusterInfo) -> object:
     """Return all that is known about a cluster, as names and values."""
     age = seconds(None if info.created_s is None else time.time() - info.created_s)
+    starts = info.state == "starting"
     return facts(
         {
             "cluster": f"[bold]{plain(info.name)}[/] ({plain(info.provider)})",
@@ -29,7 +30,8 @@ def details(info: ClusterInfo) -> object:
             "image": plain(info.image or ""),
             "workers": plain(workers(info)),
             "idle guard": plain(guard(info)),
-            "up for": "" if info.is_gone else age,
+            "up for": "" if info.is_gone or starts else age,
+            "starting for": age if starts else "",
             "created": f"{age} ago" if info.is_gone and info.created_s is not None else "",
             "nodes": number(info.num_nodes),
             "CPUs": used(info.cpus_used, info.num_cpus),

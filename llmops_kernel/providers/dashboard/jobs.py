@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 RUN_KEY: Final = "llmops_run"
@@ -12,6 +13,7 @@ USER_KEY: Final = "llmops_user"
 _ENTRYPOINT_CHARS: Final = 60
 _SHOWN: Final = 20
 _ACTIVE: Final = frozenset({"PENDING", "RUNNING"})
+_RUN_LINE: Final = re.compile(r"(run (\S+)(?: of .*)?) \(running\)")
 
 
 def described_job(job: Mapping[str, Any]) -> str:
@@ -25,6 +27,21 @@ def described_job(job: Mapping[str, Any]) -> str:
         return f"job {job.get('job_id')} ({state}): a notebook or script that is connected to it"
     shown = one_line(str(job.get("entrypoint") or ""))
     return f"job {job.get('submission_id')} ({state}): {shown}"
+
+
+def with_run_states(lines: Sequence[str], state_of: Callable[[str], str | None]) -> tuple[str, ...]:
+    """Return lines of `described_job` with the state that each run has itself.
+
+    To Ray a job is running whose run waits in the queue. `state_of` gets a run's id and returns
+    None where that is not known.
+    """
+    return tuple(_with_state(line, state_of) for line in lines)
+
+
+def _with_state(line: str, state_of: Callable[[str], str | None]) -> str:
+    found = _RUN_LINE.match(line)
+    state = state_of(found[2]) if found else None
+    return f"{found[1]} ({state}){line[found.end() :]}" if found and state else line
 
 
 def is_active(job: Mapping[str, Any]) -> bool:

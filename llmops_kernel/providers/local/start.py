@@ -14,7 +14,7 @@ from llmops_kernel.providers.local.launch import how_it_ended
 from llmops_kernel.providers.local.logs import last_error, log_tail
 from llmops_kernel.providers.local.processes import head_process
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
-from llmops_kernel.providers.local.status import unready
+from llmops_kernel.providers.local.status import start_phases, unready
 from llmops_kernel.providers.protocol import Connection, Progress
 from llmops_kernel.store.package import carried
 
@@ -88,7 +88,7 @@ def wait_until_ready(
                 raise _ended_early(record, folder, phase=steps.now)
             # Asked only at the end: an answer costs the starting dashboard 50 ms.
             is_up = record.ray_address is not None
-            steps.look(is_up=is_up)
+            steps.look()
             answers = is_up and dashboard.session_name() == record.session_name is not None
             if answers and not unready(record, jobs_answer=dashboard.jobs() is not None):
                 return
@@ -106,19 +106,18 @@ class _Steps:
         self._record = record
         self._report = report
         self._began = self._said = time.monotonic()
-        self._reported: set[str] = set()
-        self.now = "Ray is starting"
+        # Who called has said that Ray is being started.
+        self.now = start_phases(record)[0]
+        self._reported = {self.now}
 
-    def look(self, *, is_up: bool) -> None:
-        logs = self._record.session / "logs"
-        self._once("GCS is starting", (logs / "gcs_server.out").exists())
-        self._once("dashboard and node are starting", (logs / "raylet.out").exists())
-        self._once("both are up, the Jobs API is starting", is_up)
+    def look(self) -> None:
+        for phase in start_phases(self._record):
+            self._once(phase)
         if time.monotonic() - self._said > _SAY_EVERY_S:
             self._say(self.now, busy_words())
 
-    def _once(self, step: str, happened: bool) -> None:
-        if happened and step not in self._reported:
+    def _once(self, step: str) -> None:
+        if step not in self._reported:
             self._reported.add(step)
             self.now = step
             self._say(step)

@@ -36,11 +36,23 @@ def look(record: HeadRecord, folder: ClusterFolder, *, wait_s: float = _PATIENCE
     if head_process(record) is None:
         # A start between its two records has no process yet, but holds the lock.
         if record.pid is None and folder.is_locked():
-            return _info(record, ClusterState.STARTING)
+            return _info(record, ClusterState.STARTING, message="its process is being started")
         return _dead(record, folder)
     if record.ray_address is None:
-        return _info(record, ClusterState.STARTING, message=f"pid {record.pid}")
+        return _info(record, ClusterState.STARTING, message=start_phases(record)[-1])
     return _ask(record, folder, patience_s=patience_s(wait_s, most=_LONGEST_FACTOR))
+
+
+def start_phases(record: HeadRecord) -> tuple[str, ...]:
+    """Return the phases of a start that it has reached; the last one is what it does now."""
+    logs = record.session / "logs"
+    reached = {
+        "Ray is starting": True,
+        "GCS is starting": (logs / "gcs_server.out").exists(),
+        "dashboard and node are starting": (logs / "raylet.out").exists(),
+        "both are up, the Jobs API is starting": record.ray_address is not None,
+    }
+    return tuple(phase for phase, is_reached in reached.items() if is_reached)
 
 
 def _ask(record: HeadRecord, folder: ClusterFolder, *, patience_s: float) -> ClusterInfo:

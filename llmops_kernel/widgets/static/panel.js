@@ -1,10 +1,11 @@
 // Live panel of a run. Contract: llmops_kernel/widgets/run_panel.py (traits state, log, notice,
 // columns; messages out: hello, resync, stop, samples, chart_settings where the model has that; in: rows, samples).
+// A model whose `stops_elsewhere` is true has a button for stopping beside the panel.
 
 function renderPanel({ el, model, shared }) {
   const send = (content) => model.send(content);
   const parts = {
-    header: header(send), progress: progress(), figures: figures(), messages: messages(),
+    header: header(send, { stopsElsewhere: model.get("stops_elsewhere") === true }), progress: progress(), figures: figures(), messages: messages(),
     charts: createCharts(shared, keptSettings(model)), waterfall: waterfall(), evaluations: evaluations(),
     members: members(), samples: samples(send), outputs: outputs(), log: logTail(),
   };

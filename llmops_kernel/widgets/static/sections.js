@@ -5,12 +5,12 @@ const STATE_WORDS = {
   SUCCEEDED: "Succeeded", FAILED: "Failed", STOPPED: "Stopped",
 };
 
-function header(send) {
+function header(send, { stopsElsewhere = false } = {}) {
   const badge = h("span.badge", { role: "status" });
   const title = h("span.title.ellipsed");
   const facts = h("div.facts.ellipsed");
   const why = h("div.why", { role: "status" });
-  const stop = stopButton(send);
+  const stop = stopButton(send, stopsElsewhere);
   const element = h("header.head", {}, h("div.headline", {}, badge, title, stop.element), facts, why);
   const update = onChange(([state, runId, attempt, what, cluster, ended, asked, , saves = "a checkpoint", text = "", name = runId]) => {
     why.textContent = text;
@@ -30,7 +30,7 @@ function header(send) {
 }
 
 /** Asks for confirmation beside the button: a dialog would block the page. */
-function stopButton(send) {
+function stopButton(send, stopsElsewhere) {
   const element = h("div.stop");
   let asking = false;
   let now = { ended: true, asked: false, saves: "a checkpoint" };
@@ -55,7 +55,7 @@ function stopButton(send) {
         h("button.button.danger", { type: "button", onclick: confirm }, "Stop"),
         h("button.button", { type: "button", onclick: ask(false) }, "Keep running"),
       );
-    } else {
+    } else if (!stopsElsewhere) {
       element.append(h("button.button", { type: "button", onclick: ask(true) }, "Stop"));
     }
   }

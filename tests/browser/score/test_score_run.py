@@ -57,9 +57,7 @@ def _stop_in_the_middle(story: RunPage) -> None:
     panel = story.page.locator(PANEL)
     panel.locator(".llmops-sample").first.wait_for(timeout=150_000)
     story.tab.shots("score-1-live", NARROW)
-    panel.get_by_role("button", name="Stop").click()
-    panel.get_by_text("Stop and save the finished rows?").wait_for()
-    panel.get_by_role("button", name="Stop").first.click()
+    story.press_stop()
     story.wait_for_state("Stopped")
     panel.get_by_text(f"of {ROWS} rows are scored and written").first.wait_for()
 

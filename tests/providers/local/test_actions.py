@@ -5,19 +5,28 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.errors import ClusterError, ClusterNotFoundError, ClusterStateError, ConfigError
+from llmops_kernel.metrics.events import QueueEvent
 from llmops_kernel.providers.capabilities import require_possible
+from llmops_kernel.providers.dashboard.jobs import described_active
 from llmops_kernel.providers.dashboard.rest import idle_s
 from llmops_kernel.providers.local.actions import possible_actions, preview_of
 from llmops_kernel.providers.local.definition import definition_of, recordable
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
+from llmops_kernel.providers.local.status import look
 from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterState
+from llmops_kernel.services.clusters import with_states_of
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.store import RunStore
 from tests.providers.local.test_launch import make_record
 
 RUN = {
@@ -244,3 +253,41 @@ def test_who_waits_for_a_lock_that_is_deleted_gets_that_of_the_new_folder(tmp_pa
         folder.remove()
     assert got.wait(60)
     thread.join()
+
+
+def test_a_run_that_waits_in_the_queue_is_not_called_running(tmp_path: Path) -> None:
+    """Ray's job runs, because it is the run's driver that waits."""
+    store, run_id = RunStore(tmp_path / "home"), "menu-261121-101500-ab12"
+    record = RunRecord(
+        run_id=run_id, name="menu", created_s=1.0, cluster="lab", provider="local", config={}
+    )
+    folder = store.create(record, config_yaml="name: menu\n")
+    jobs = [RUN, {**RUN, "metadata": {"llmops_run": "somebodys-1", "llmops_user": "ann"}}, DRIVER]
+    lines = described_active(jobs)
+    writer = JournalWriter([folder.journal], stream="1-driver", attempt=1)
+    with closing(writer):
+        assert with_states_of(lines, store=store)[0].startswith(f"run {run_id} (pending)")
+        writer.emit(QueueEvent(state="begin", reason="needs 2 CPUs", place=1, length=1))
+    queued, others, driver = with_states_of(lines, store=store)
+    assert queued == f"run {run_id} (queued)"
+    assert (others, driver) == ("run somebodys-1 of ann (running)", lines[2])
+
+
+def test_a_start_says_which_phase_it_is_in(tmp_path: Path) -> None:
+    """Its age alone was shown as "up 87 s"."""
+    process = psutil.Process()
+    started = here(tmp_path, pid=process.pid, pid_created_s=process.create_time())
+    folder = cluster_folder(tmp_path, "lab")
+    logs = started.session / "logs"
+    logs.mkdir(parents=True)
+
+    def told() -> str:
+        known = look(started, folder)
+        assert known.state is ClusterState.STARTING
+        return known.message
+
+    assert told() == "Ray is starting"
+    (logs / "gcs_server.out").touch()
+    assert told() == "GCS is starting"
+    (logs / "raylet.out").touch()
+    assert told() == "dashboard and node are starting"

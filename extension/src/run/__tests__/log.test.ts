@@ -1,7 +1,14 @@
 import { describe, expect, it, vi } from 'vitest';
 
 import { LogMatches, LogWindow } from '../../wire';
-import { hitIn, isBackground, shown, unmarked } from '../logLines';
+import {
+  hitIn,
+  isBackground,
+  shown,
+  unmarked,
+  columnsOf,
+  LineRows
+} from '../logLines';
 import { ILogSource, LogModel } from '../logModel';
 import { ILogPlace, ILogSearch } from '../requests';
 
@@ -337,5 +344,25 @@ describe('a line', () => {
     expect(hitIn('(?P<x>a)', { ...what, text: '(?P<x>a)', regex: true })).toBe(
       null
     );
+  });
+});
+
+describe('rows of wrapped lines', () => {
+  const texts = ['', 'x'.repeat(80), 'x'.repeat(81), '火'.repeat(41), 'a\tb'];
+
+  it('are as many as a line of that width needs, and each is found again', () => {
+    const rows = new LineRows(texts, 80);
+    const begins = texts.map((_, index) => rows.begin(index));
+    expect(begins).toEqual([0, 1, 2, 4, 6]);
+    expect(rows.total).toBe(7);
+    const lines = Array.from({ length: 8 }, (_, row) => rows.lineAt(row));
+    expect(lines).toEqual([0, 1, 2, 2, 3, 3, 4, 5]);
+    expect(columnsOf('a\tb')).toBe(9);
+  });
+
+  it('are one a line where nothing is wrapped', () => {
+    const rows = new LineRows(texts, null);
+    expect([rows.total, rows.begin(3), rows.lineAt(3)]).toEqual([5, 3, 3]);
+    expect(new LineRows([], 80).total).toBe(0);
   });
 });

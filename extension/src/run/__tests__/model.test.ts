@@ -127,12 +127,12 @@ describe('PanelAdapter', () => {
     Promise.resolve({ ...nothing, first, total: 100 })
   );
 
-  function panel(stop = () => Promise.resolve()) {
+  function panel() {
     const live = new FakeLive();
     const model = new RunModel(live, 'r-1');
     const changed = new Signal<unknown, void>({});
     const charts = { read: () => ({}), keep: () => undefined, changed };
-    const adapter = new PanelAdapter(model, stop, charts, samples);
+    const adapter = new PanelAdapter(model, charts, samples);
     return { live, model, adapter };
   }
 
@@ -178,20 +178,8 @@ describe('PanelAdapter', () => {
     );
   });
 
-  it('shows why a stop was refused', async () => {
-    const stop = vi.fn(() => Promise.reject(new Error('no cluster')));
-    const { live, adapter } = panel(stop);
-    live.say(TOPIC, 'state', { panel: { state: 'RUNNING' } });
-    adapter.send({ kind: 'stop' });
-    expect(adapter.get('state')).toMatchObject({ stop_asked: true });
-    await vi.waitFor(() =>
-      expect(adapter.get('notice')).toMatchObject({ message: 'no cluster' })
-    );
-    expect(adapter.get('state')).toMatchObject({
-      state: 'RUNNING',
-      stop_asked: false,
-      stop_refused: 1
-    });
+  it('leaves stopping to the toolbar of its tab', () => {
+    expect(panel().adapter.get('stops_elsewhere')).toBe(true);
   });
 
   it('is silent once it is disposed of', () => {

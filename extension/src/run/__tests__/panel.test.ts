@@ -18,11 +18,15 @@ const STATE = {
   saves: 'the finished rows'
 };
 
-async function drawn(state: object): Promise<HTMLElement> {
+async function drawn(
+  state: object,
+  traits: Record<string, unknown> = {}
+): Promise<HTMLElement> {
   const host = document.createElement('div');
   document.body.append(host);
   const model: IPanelModel = {
-    get: name => (name === 'state' ? state : name === 'columns' ? null : ''),
+    get: name =>
+      name === 'state' ? state : name === 'columns' ? null : traits[name],
     on: () => undefined,
     off: () => undefined,
     send: () => undefined
@@ -280,6 +284,16 @@ describe('the panel', () => {
     stop?.click();
     expect(host.querySelector('.llmops-stop')?.textContent).toContain(
       'Stop and save the finished rows?'
+    );
+  });
+
+  it('has no button for stopping where one is beside it, but says that it stops', async () => {
+    const beside = { stops_elsewhere: true };
+    const running = await drawn(STATE, beside);
+    expect(running.querySelector('.llmops-stop')?.textContent).toBe('');
+    const stopping = await drawn({ ...STATE, state: 'STOPPING' }, beside);
+    expect(stopping.querySelector('.llmops-stop')?.textContent).toBe(
+      'Saving the finished rows, then stopping…'
     );
   });
 });
