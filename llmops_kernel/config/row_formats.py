@@ -97,7 +97,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def _tools(tools: Any) -> list[Any] | Fault:
     """Return the tools' definitions, also from a text of JSON."""
-    found = _json(tools) if isinstance(tools, str) and tools.strip() else tools or []
+    given = tools.strip() if isinstance(tools, str) else tools
+    found = _json(given) if isinstance(given, str) and given else given or []
     if isinstance(found, list) and all(isinstance(one, dict) for one in found):
         return found
     what = "no JSON" if isinstance(tools, str) and found is None else kind(found)
@@ -193,11 +194,20 @@ def _chat(row: Row) -> Row | Fault:
 
 
 def _messages(row: Row, messages: Any) -> Row | Fault:
-    """Return messages as templates read them, after what other fields put before them."""
+    """Return messages as templates read them, with what other fields put before them.
+
+    A system message stays the first of all: most templates refuse one behind earlier turns.
+    """
     if fault := messages_fault(messages):
         return fault
-    before = _before(row, messages)
-    return before if isinstance(before, Fault) else {"messages": [*before, *map(_plain, messages)]}
+    plain = [_plain(message) for message in messages]
+    count = 1 if plain[0]["role"] == "system" else 0
+    system, history = _system(row, plain[:count]), _history(row.get("history"))
+    if isinstance(system, Fault):
+        return system
+    if isinstance(history, Fault):
+        return history
+    return {"messages": [*system, *history, *plain[count:]]}
 
 
 def _plain(message: Row) -> Row:
@@ -237,20 +247,17 @@ def is_context(weight: Any) -> bool:
     return weight is not None and str(weight).strip().lower() in ("0", "0.0", "false")
 
 
-def _before(row: Row, messages: list[Row]) -> list[Row] | Fault:
-    """Return the system message and the earlier turns that fields of their own hold."""
+def _system(row: Row, own: list[Row]) -> list[Row] | Fault:
+    """Return the system message: that of a field, or `own`, which the messages begin with."""
     system = row.get("system")
     if system is not None and not isinstance(system, str):
         return Fault(f"`system` is {kind(system)}, not text", "write a text, or leave it out")
-    found = [{"role": "system", "content": system}] if system else []
-    own = messages[0]["content"] if messages[0].get("role") == "system" else None
-    if found and own is not None:
-        if own == system:
-            return []
+    if not system:
+        return own
+    if own and own[0]["content"] != system:
         hint = "leave one of the two out, or join them"
         return Fault("has a `system` and a system message that says something else", hint)
-    history = _history(row.get("history"))
-    return history if isinstance(history, Fault) else [*found, *history]
+    return own or [{"role": "system", "content": system}]
 
 
 def _history(history: Any) -> list[Row] | Fault:
@@ -388,14 +395,16 @@ def uses(row: Row, row_format: str) -> Iterator[Use]:
     for field in (*one.needed, *one.optional):
         if isinstance(row.get(field), bytes):
             yield Use(field, "binary, and was read as UTF-8 text")
-    if "tools" in one.optional and row.get("tools"):
+    tools = row.get("tools") if "tools" in one.optional else None
+    if tools.strip() if isinstance(tools, str) else tools:
         yield Use("tools", NO_TEMPLATE)
+    turns = _turns(row, (*one.needed, *one.optional))
     for key in _OF_MESSAGES:
-        if any(turn.get(key) for turn in _turns(row)):
+        if any(turn.get(key) for turn in turns):
             yield Use(key, NO_TEMPLATE)
     if reason := _left_out(row, name):
         yield Use(reason, "0 or false: nothing of such a row is learnt")
-    elif any(_is_other(weight, ("0", "1", "0.0", "1.0")) for weight in _weights(row)):
+    elif any(_is_other(one.get("weight"), ("0", "1", "0.0", "1.0")) for one in (row, *turns)):
         yield Use("weight", "not 0 and not 1: it is not used, and counts as 1")
     elif "label" in one.optional and _is_other(row.get("label"), ()):
         yield Use("label", "not true and not false: it is not used")
@@ -411,22 +420,22 @@ def _is_plain(row: Row) -> bool:
     """Return whether nothing is to be said, as of most rows; in a microsecond."""
     if not _SAID.isdisjoint(row) or any(type(value) is bytes for value in row.values()):
         return False
-    return all(len(turn) < 3 for turn in _turns(row))
+    return all(len(turn) < 3 for turn in _turns(row, _WITH_TURNS))
 
 
-def _weights(row: Row) -> Iterator[Any]:
-    """Yield the weights of a row, and of its messages or turns."""
-    yield row.get("weight")
-    yield from (turn.get("weight") for turn in _turns(row))
+_WITH_TURNS = ("messages", "conversations", "prompt", "completion", "history")
 
 
-def _turns(row: Row) -> list[Row]:
-    turns = row.get("messages") or row.get("conversations")
-    return [one for one in turns if isinstance(one, dict)] if isinstance(turns, list) else []
+def _turns(row: Row, fields: Iterable[str]) -> list[Row]:
+    """Return the messages or turns in some fields of a row."""
+    lists = (row[field] for field in fields if isinstance(row.get(field), list))
+    return [turn for turns in lists for turn in turns if isinstance(turn, dict)]
 
 
 def _is_other(value: Any, known: tuple[str, ...]) -> bool:
-    return value is not None and str(value).strip().lower() not in (*known, "true", "false", "")
+    if value is None or is_missing(value):
+        return False
+    return str(value).strip().lower() not in (*known, "true", "false", "")
 
 
 def _left_out(row: Row, name: str) -> str:

@@ -103,7 +103,7 @@ def laid_out(
     except DataError:
         is_answer = [message["role"] == "assistant" for message in messages]
         marks = template.marks(messages)
-        if marks is None or list(wanted) != is_answer:
+        if not any(marks or ()) or list(wanted) != is_answer:
             raise
     text = template.text(messages)
     return [LaidOut(text, [Span(0, len(text))], marks, _end(messages, template))]

@@ -10,6 +10,7 @@ from typing import Any
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.row_formats import Fault, Use, renamed, shaped
 from llmops_kernel.errors import DataError
+from llmops_kernel.models.answer_ends import answer_ends, until_end
 from llmops_kernel.train.data.answer_spans import Template, laid_out, tokens
 from llmops_kernel.train.data.chats import rendered
 from llmops_kernel.train.data.long_texts import is_divided, parts_of, piece_ends
@@ -292,8 +293,23 @@ def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hoo
         with _refused(number):
             text = rendered(tokenizer, messages[:-1], formatted.get("tools"), prompt=True)
             ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        found.append(Prompt(ids, text, messages[-1]["content"], row))
+            reference = _reference(tokenizer, messages, formatted.get("tools"), prompt=text)
+        found.append(Prompt(ids, text, reference, row))
     return found
+
+
+def _reference(tokenizer: Any, messages: Sequence[Row], tools: Any, *, prompt: str) -> str:
+    """Return the last answer; one that calls tools as the template writes it, which is generated.
+
+    Its content is mostly empty, and no answer is to be compared with that.
+    """
+    content: str = messages[-1]["content"]
+    whole = rendered(tokenizer, messages, tools) if messages[-1].get("tool_calls") else ""
+    if not whole.startswith(prompt):
+        return content
+    ids = tokenizer(whole[len(prompt) :], add_special_tokens=False)["input_ids"]
+    written = until_end(ids, answer_ends(tokenizer))
+    return str(tokenizer.decode(written, skip_special_tokens=True)).strip()
 
 
 def own_prompts(texts: Sequence[str], *, tokenizer: Any, data: DataConfig) -> list[Prompt]:

@@ -177,6 +177,12 @@ def test_marks_are_used_where_the_prompt_is_no_beginning() -> None:
         examples(tokenizer, TWO)
     assert "loss_on: all" in caught.value.remedy
     assert examples(tokenizer, TWO, loss_on="all")  # The remedy helps.
+    # Marks around nothing: the whole chat was trained, its questions too.
+    tokenizer.chat_template = template.replace(
+        "{% generation %}", "{% generation %}{% endgeneration %}"
+    ).replace("<|im_end|>{% endgeneration %}", "<|im_end|>")
+    with pytest.raises(DataError, match="Row 1: the answer's tokens cannot"):
+        examples(tokenizer, TWO)
 
 
 def test_the_longest_example_of_each_answer_is_cut_alone() -> None:

@@ -281,6 +281,15 @@ def test_a_system_field_and_a_history_stand_before_the_messages(tokenizer: Any) 
     assert texts[2].endswith(
         "Who?<|end|><|assistant|>Me.<|end|><|user|>And now?<|end|><|assistant|>Arr.<|end|>"
     )
+    own = [{"role": "system", "content": "Be a pirate."}, *CHAT["messages"]]
+    before = {"messages": own, "history": [["Who?", "Me."]]}
+    for row in (before, {**before, "system": "Be a pirate."}):
+        (one,) = tokenise(
+            [row], tokenizer=tokenizer, data=DataConfig(train="x"), hooks=Hooks()
+        ).examples
+        assert tokenizer.decode(one.input_ids).startswith(
+            "<|system|>Be a pirate.<|end|><|user|>Who?<|end|><|assistant|>Me.<|end|><|user|>2+2?"
+        )
     twice = {"system": "Be brief.", "messages": [{"role": "system", "content": "Be long."}]}
     with pytest.raises(DataError, match="a system message that says something else"):
         tokenise([twice], tokenizer=tokenizer, data=DataConfig(train="x"), hooks=Hooks())
@@ -333,6 +342,10 @@ def test_tools_are_what_the_template_makes_of_them(
     )
     assert counted_text(with_tools, done.examples[0]) == '{"city": "Oslo"}<|end|>Noon.<|end|>'
     assert not list(field_warnings("x", done.uses, with_tools))
+    (asked,) = prompts(
+        [{**row, "messages": messages[:2]}], tokenizer=with_tools, data=data, hooks=Hooks()
+    )
+    assert asked.reference == '{"city": "Oslo"}'  # It was empty.
     none = tokenise([row], tokenizer=tokenizer, data=data, hooks=Hooks())
     calls, warning = field_warnings("t.jsonl", none.uses, tokenizer)
     assert "`tool_calls`" in calls.message
@@ -366,6 +379,10 @@ def test_fields_of_other_trainings_and_columns_are_named(tokenizer: Any) -> None
         ({"system": 5, **CHAT}, "`system` is a number"),
         ({"tools": "{", **CHAT}, "`tools` is no JSON"),
         ({"instruction": "a", "output": "b", "history": ["c"]}, "turn 1 of `history`"),
+        (
+            {"system": "a", "messages": [{"role": "system", "tool_calls": [{}]}]},
+            "a system message that says something else",
+        ),
     ],
 )
 def test_what_is_no_text_is_a_broken_row(tokenizer: Any, row: dict[str, Any], says: str) -> None:
@@ -455,5 +472,8 @@ def test_calls_and_thoughts_that_a_template_does_not_write_are_named(
             [{"messages": messages}], tokenizer=one, data=DataConfig(train="x"), hooks=Hooks()
         )
         said[one is tokenizer] = [w.message for w in field_warnings("x", done.uses, one)]
+    asked = {"prompt": messages[:1], "completion": messages[1:], "tools": " "}
+    done = tokenise([asked], tokenizer=tokenizer, data=DataConfig(train="x"), hooks=Hooks())
+    assert {use.field for use in done.uses} == {"reasoning_content", "tool_calls"}
     assert [text.split("`")[1] for text in said[True]] == ["reasoning_content", "tool_calls"]
     assert [text.split("`")[1] for text in said[False]] == ["reasoning_content"]
