@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from llmops_kernel.config.models.methods import AdapterMethod
 from llmops_kernel.config.models.train import TrainingConfig
@@ -15,7 +18,7 @@ from llmops_kernel.config.reading import adapters
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models import catalogue
 from llmops_kernel.models.merging import merged
-from llmops_kernel.models.source import model_source
+from llmops_kernel.models.source import model_source, pickle_refused
 from llmops_kernel.store.files import find
 
 
@@ -59,7 +62,10 @@ def _base(folder: Path, roots: tuple[Path, ...], cache: Path | None) -> tuple[st
             if not adapters.is_adapter(Path(weights)):
                 return name, revision, weights
     for name, revision in names:
-        if name.count("/") == 1 and not name.startswith(("/", ".", "~")):  # The form of a hub id.
+        is_hub_id = name.count("/") == 1 and not name.startswith(("/", ".", "~"))  # By its form.
+        if (
+            is_hub_id and find(name, roots) is None
+        ):  # Else it is the adapter that this one continues.
             return name, revision, name
     raise ModelError(
         f"The adapter in {folder} is of the base model {names[0][0]}, which is not on this node.",
@@ -73,11 +79,12 @@ def continue_adapter(model: Any, config: TrainingConfig, folder: Path) -> Any:
 
     method = config.method
     assert isinstance(method, AdapterMethod)
-    settings = LoraConfig.from_pretrained(str(folder))
-    _check_targets(model, method, settings, folder)
-    settings.lora_dropout = method.lora_dropout  # No weight depends on it.
-    made = PeftModel.from_pretrained(model, str(folder), is_trainable=True, config=settings)
-    _check_loaded(made, folder)
+    with _reading(folder):
+        settings = LoraConfig.from_pretrained(str(folder))
+        _check_targets(model, method, settings, folder)
+        settings.lora_dropout = method.lora_dropout  # No weight depends on it.
+        made = PeftModel.from_pretrained(model, str(folder), is_trainable=True, config=settings)
+        _check_loaded(made, folder)
     return made
 
 
@@ -85,9 +92,29 @@ def merge_adapter(model: Any, folder: Path) -> Any:
     """Return the model with the adapter merged in, all of it to be trained. Raises ModelError."""
     from peft import PeftModel
 
-    with_adapter = PeftModel.from_pretrained(model, str(folder))
-    _check_loaded(with_adapter, folder)
+    with _reading(folder):
+        with_adapter = PeftModel.from_pretrained(model, str(folder))
+        _check_loaded(with_adapter, folder)
     return merged(with_adapter).requires_grad_(True)
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Raise as ModelError what PEFT and PyTorch raise for an adapter's files."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except UnpicklingError as error:
+        raise pickle_refused(str(folder)) from error
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(
+            f"The adapter in {folder} cannot be loaded: {' '.join(str(error).split())[:300]}",
+            remedy=_WHOLE,
+        ) from error
+
+
+_WHOLE = "check that it is an adapter of this base model, and that its files are whole"
 
 
 def _check_targets(model: Any, method: AdapterMethod, settings: Any, folder: Path) -> None:
@@ -149,5 +176,5 @@ def _check_loaded(model: Any, folder: Path) -> None:
             f"The adapter in {folder} was not loaded as it was saved: {wrong[0]}"
             + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else "")
             + ".",
-            remedy="check that it is an adapter of this base model, and that its files are whole",
+            remedy=_WHOLE,
         )

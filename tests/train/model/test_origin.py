@@ -1,0 +1,95 @@
+"""Where an adapter's base model is looked for, and files of an adapter that cannot be loaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from llmops_kernel.errors import ModelError
+from llmops_kernel.train.model.origin import continue_adapter, merge_adapter, origin
+
+Config = Callable[..., Any]
+METHOD = {"type": "lora", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+
+
+def model(*, hidden: int = 32) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=64,
+            hidden_size=hidden,
+            intermediate_size=48,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from peft import LoraConfig, get_peft_model
+
+    made = tmp_path_factory.mktemp("adapter") / "adapter"
+    settings = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    get_peft_model(model(), settings).save_pretrained(made)
+    return made
+
+
+def cut(folder: Path) -> None:
+    (folder / "adapter_model.safetensors").write_bytes(b"cut off")
+
+
+def pickled(folder: Path) -> None:
+    (folder / "adapter_model.safetensors").unlink()
+    torch.save({"weights": Path("x")}, folder / "adapter_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "hidden", "says"),
+    [
+        (lambda _: None, 48, "cannot be loaded: .* size mismatch"),
+        (cut, 32, "cannot be loaded: "),
+        (pickled, 32, "loading it would run code"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_files_that_cannot_be_loaded_are_no_traceback(
+    saved: Path,
+    tmp_path: Path,
+    make_config: Config,
+    spoil: Callable[[Path], None],
+    hidden: int,
+    says: str,
+) -> None:
+    folder = Path(shutil.copytree(saved, tmp_path / "adapter"))
+    spoil(folder)
+    config = make_config(model=str(folder), method=METHOD)
+    with pytest.raises(ModelError, match=says) as caught:
+        continue_adapter(model(hidden=hidden), config, folder)
+    assert caught.value.remedy
+    with pytest.raises(ModelError, match=says):
+        merge_adapter(model(hidden=hidden), folder)
+
+
+def test_an_adapter_that_was_continued_is_no_base_model(
+    saved: Path, tmp_path: Path, make_config: Config
+) -> None:
+    """The config beside the second one names the first, by a path that looks like a hub id."""
+    first = Path(shutil.copytree(saved, tmp_path / "adapters" / "first"))
+    second = Path(shutil.copytree(saved, tmp_path / "adapters" / "second"))
+    (second / "config.train.yaml").write_text("model: {id: adapters/first}\n")
+    for folder in (first, second):
+        settings = json.loads((folder / "adapter_config.json").read_text())
+        settings |= {"base_model_name_or_path": "someone/llama", "revision": "v2"}
+        (folder / "adapter_config.json").write_text(json.dumps(settings))
+    config = make_config(model=str(second), method=METHOD)
+    found = origin(str(second), config, roots=(tmp_path,), cache=None)
+    assert (found.weights, found.config.model.revision) == ("someone/llama", "v2")
