@@ -1,10 +1,21 @@
-"""How busy this machine is, and how much longer things may take on it."""
+"""How busy and how full this machine is, and how much longer things may take on it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 _MOST = 10.0
+_GROUPS = (
+    ("sys/fs/cgroup", "memory.max", "memory.current", "file", "shmem"),
+    (
+        *("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+        *("total_cache", "total_shmem"),
+    ),
+)
+"""Of both versions of control groups: folder, limit, use, and names in memory.stat."""
 
 
 def load_per_core() -> float | None:
@@ -36,3 +47,23 @@ def busy_words() -> str:
         return ""
     cores = len(os.sched_getaffinity(0))
     return f"this machine is busy: load {per_core * cores:.1f} on {cores} core{'s'[: cores != 1]}"
+
+
+def memory(root: Path = Path("/")) -> Iterator[tuple[int, int]]:
+    """Yield free and total bytes: of the machine, and of a container whose memory is limited."""
+    with suppress(OSError, KeyError, ValueError):
+        facts = _table(root / "proc/meminfo")
+        yield facts["MemAvailable:"] * 1024, facts["MemTotal:"] * 1024
+    for folder, most, now, files, shared in _GROUPS:
+        group = root / folder
+        with suppress(OSError, KeyError, ValueError):
+            limit = int((group / most).read_text())  # "max" without a limit.
+            stat = _table(group / "memory.stat")
+            # What it holds of files can be dropped, but not what is in /dev/shm.
+            used = int((group / now).read_text()) - stat[files] + stat[shared]
+            yield limit - used, limit
+
+
+def _table(path: Path) -> dict[str, int]:
+    lines = (line.split() for line in path.read_text().splitlines())
+    return {name: int(value) for name, value, *_ in lines}

@@ -15,12 +15,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from llmops_kernel.hardware.load import memory
 from llmops_kernel.warm.loaded_files import Facts, facts_of
 from llmops_kernel.warm.preload import without_collections
 
@@ -32,14 +32,6 @@ _MOST = 4
 _TRIAL_S = 3  # The server does not answer while it loads, and a launcher waits for 4 s.
 _LEAST_FREE = 0.05
 _SEND_S = 0.5
-_GROUPS = (
-    ("/sys/fs/cgroup", "memory.max", "memory.current", "file", "shmem"),
-    (
-        *("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-        *("total_cache", "total_shmem"),
-    ),
-)
-"""Of both versions of control groups: folder, limit, use, and names in memory.stat."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +108,7 @@ def can_keep(wanted: Wanted) -> bool:
     return (
         {"tokenizers", "transformers"} <= sys.modules.keys()
         and 0 < wanted.num_bytes <= wanted.limit_bytes
-        and not is_short(wanted.num_bytes, _memory())
+        and not is_short(wanted.num_bytes, memory())
     )
 
 
@@ -142,7 +134,7 @@ def keep(wanted: Wanted) -> None:
 
 def drop_if_short() -> None:
     """Let go of all if memory is short."""
-    if _all() and is_short(0, _memory()):
+    if _all() and is_short(0, memory()):
         drop()
 
 
@@ -209,23 +201,3 @@ def _threads() -> int:
 def is_short(num_bytes: int, memory: Iterable[tuple[int, int]]) -> bool:
     """Return whether less than a twentieth of some memory (free, total) would be left."""
     return any(free - num_bytes < _LEAST_FREE * total for free, total in memory)
-
-
-def _memory() -> Iterator[tuple[int, int]]:
-    """Yield free and total bytes: of the machine, and of a container whose memory is limited."""
-    with suppress(OSError, KeyError, ValueError):
-        facts = _table(Path("/proc/meminfo"))
-        yield facts["MemAvailable:"] * 1024, facts["MemTotal:"] * 1024
-    for folder, most, now, files, shared in _GROUPS:
-        group = Path(folder)
-        with suppress(OSError, KeyError, ValueError):
-            limit = int((group / most).read_text())  # "max" without a limit.
-            stat = _table(group / "memory.stat")
-            # What it holds of files can be dropped, but not what is in /dev/shm.
-            used = int((group / now).read_text()) - stat[files] + stat[shared]
-            yield limit - used, limit
-
-
-def _table(path: Path) -> dict[str, int]:
-    lines = (line.split() for line in path.read_text().splitlines())
-    return {name: int(value) for name, value, *_ in lines}

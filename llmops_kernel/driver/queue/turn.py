@@ -58,7 +58,7 @@ class Turn:
     def ask(self, wanted: Mapping[str, float]) -> None:
         """Leave the ticket, or renew it."""
         self._asked_ns = self._asked_ns or time.time_ns()
-        self._name = f"{_PREFIX}{self._asked_ns:020d}/{self._run}"
+        self._name = _name(self._asked_ns, self._run)
         amounts = {name: amount for name, amount in wanted.items() if amount > 0}
         ticket = {"run": self._run, "job": self._job(), "asked_ns": self._asked_ns}
         self._store.put(self._name, ticket | {"wanted": amounts})
@@ -76,6 +76,7 @@ class Turn:
         if own is None or tickets[0] is own:
             return None  # Nothing else is read where nobody is before it.
         use = self._look()
+        self._remove_ended(tickets, use)
         alike = _alike(own, tickets, use)
         before = [
             one
@@ -95,12 +96,22 @@ class Turn:
         alike = _alike(own, tickets, use)
         return alike.index(own) + 1, len(alike)
 
+    def _remove_ended(self, tickets: list[Ticket], use: ClusterUse) -> None:
+        """Remove tickets of killed drivers: each later run would look at the cluster for them."""
+        for one in tickets:
+            if one.job in use.ended:
+                self._store.delete(_name(one.asked_ns, one.run))
+
     def _is_own(self, ticket: Ticket) -> bool:
         return (ticket.run, ticket.asked_ns) == (self._run, self._asked_ns)
 
     def _tickets(self) -> list[Ticket]:
         found = [Ticket(**value) for value in self._store.values(_PREFIX)]
         return sorted(found, key=lambda one: (one.asked_ns, one.run))
+
+
+def _name(asked_ns: int, run: str) -> str:
+    return f"{_PREFIX}{asked_ns:020d}/{run}"
 
 
 def _alike(own: Ticket, tickets: list[Ticket], use: ClusterUse) -> list[Ticket]:

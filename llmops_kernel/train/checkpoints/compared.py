@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 
 from llmops_kernel.driver.checkpoint_folders import latest
 from llmops_kernel.errors import ModelError, TrainingError
+from llmops_kernel.hardware.load import memory
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.models.logits import difference, logits_of, probe
 from llmops_kernel.train.context import WorkerContext
@@ -82,6 +83,8 @@ class Comparison:
     where: torch.device
     autocast: Any
     """Returns the context in which the model was asked."""
+    memory: Callable[[], Iterable[tuple[int, int]]] = memory
+    """Returns free and total bytes of the machine, and of a container."""
 
     def check(self, folder: Path, *, what: str, merged_from: Path | None = None) -> str:
         """Return words on the comparison. Raises TrainingError where the result is another model.
@@ -133,7 +136,9 @@ class Comparison:
                 return self.where
             if self.origin.config.method.load:  # 4-bit weights are packed for this device.
                 return None
-        return torch.device("cpu") if psutil.virtual_memory().available > needed else None
+        # Where a container's limit is reached its kernel ends the process, without a word.
+        free = min([psutil.virtual_memory().available, *(free for free, _ in self.memory())])
+        return torch.device("cpu") if free > needed else None
 
     def _no_memory(self) -> str:
         return f"a second copy of its {self.trained.num_bytes / 1e9:,.1f} GB does not fit in memory"

@@ -107,6 +107,9 @@ def test_a_driver_that_was_killed_keeps_nobody() -> None:
     cluster.ended.add("job-killed")
     assert later.waits_behind() is None
     assert later.place(cluster.look()) == (1, 1)
+    looks = cluster.looks
+    assert later.waits_behind() is None
+    assert cluster.looks == looks  # The ticket is gone: it cost each later run a look.
 
 
 def test_who_lost_a_worker_keeps_its_place() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +187,8 @@ def test_what_does_not_fit_twice_is_not_compared_and_said(
     words = comparison.check(tmp_path / "output", what="model")
     journal.close()
     assert "not compared with what was trained: a second copy of its 1,000,000.0 GB" in words
-    (event,) = FolderTail(tmp_path / "other").read()
+    limited = replace(comparison, trained=trained, memory=lambda: [(1000, 2000)])
+    assert "a second copy" in limited.check(tmp_path / "output", what="model")  # In a container.
+    event, _ = FolderTail(tmp_path / "other").read()
     assert isinstance(event, WarningEvent)
     assert words in event.message
