@@ -70,9 +70,8 @@ class Wanted:
         """Return what the config names; None for no packages."""
         packages = tuple(config.get("packages") or ())
         requirements = str(config.get("requirements") or "")
-        return (
-            cls(packages=packages, requirements=requirements) if packages or requirements else None
-        )
+        is_named = bool(packages or requirements)
+        return cls(packages=packages, requirements=requirements) if is_named else None
 
     @property
     def text(self) -> str:
@@ -203,9 +202,8 @@ def _journaled(
     journal = open_journal(spec, "packages", logs=ray_logs(workspace))
     journal.emit(PhaseEvent(name="packages", state="begin", detail=wanted.text))
     try:
-        laid = install(
-            wanted, cluster_folder(workspace), workspace=workspace, is_stopped=is_stopped
-        )
+        root = cluster_folder(workspace)
+        laid = install(wanted, root, workspace=workspace, is_stopped=is_stopped)
     except (MissingDependencyError, Stopped, OSError) as error:
         report = DriverReport(spec, logs=ray_logs(workspace))
         report.phases_so_far()
@@ -248,28 +246,24 @@ def without_secrets(text: str) -> str:
     return _CREDENTIALS.sub("***@", text)
 
 
+@dataclass(frozen=True)
 class _Installation:
     """One run of pip: which packages are missing, and then exactly those into a folder."""
 
-    def __init__(
-        self,
-        wanted: Wanted,
-        workspace: Path,
-        scratch: Path,
-        have: Mapping[str, str],
-        is_stopped: Callable[[], bool],
-    ) -> None:
-        self._wanted, self._workspace, self._scratch = wanted, workspace, scratch
-        self._have, self._is_stopped = have, is_stopped
+    wanted: Wanted
+    workspace: Path
+    scratch: Path
+    have: Mapping[str, str]
+    is_stopped: Callable[[], bool]
 
     def into(self, folder: Path) -> Laid:
         items, replaces = self._missing()
         if fixed := [one for one in replaces if one.split()[0] in _NEVER_REPLACED]:
             raise MissingDependencyError(
-                f"{self._wanted.text} would replace {fixed[0]}, with which the cluster runs.",
+                f"{self.wanted.text} would replace {fixed[0]}, with which the cluster runs.",
                 remedy="choose versions that work with it",
             )
-        target = self._scratch / "packages"
+        target = self.scratch / "packages"
         target.mkdir()
         if items:
             self._install(items, target)
@@ -282,8 +276,8 @@ class _Installation:
 
     def _missing(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Return what is not installed, as pip reports it, and what of it replaces another."""
-        constraints = self._scratch / "constraints.txt"
-        fixed = (f"{name}=={version}" for name, version in self._have.items())
+        constraints = self.scratch / "constraints.txt"
+        fixed = (f"{name}=={version}" for name, version in self.have.items())
         constraints.write_text("\n".join(fixed))
         try:
             return self._resolved("--constraint", str(constraints)), []
@@ -297,29 +291,26 @@ class _Installation:
         replaces = []
         for item in items:
             name, version = item["metadata"]["name"], item["metadata"]["version"]
-            if (old := self._have.get(_canonical(name))) is not None:
+            if (old := self.have.get(_canonical(name))) is not None:
                 replaces.append(f"{_canonical(name)} {old} by {version}")
         return items, replaces
 
     def _resolved(self, *options: str) -> list[dict[str, Any]]:
-        report = self._scratch / "report.json"
+        report = self.scratch / "report.json"
         words = ["--dry-run", "--report", str(report), *options, *self._words()]
         self._pip(*words)
         items: list[dict[str, Any]] = json.loads(report.read_text())["install"]
         return items
 
     def _words(self) -> list[str]:
-        file = self._wanted.requirements
-        return [*(["--requirement", file] if file else []), "--", *self._wanted.packages]
+        file = self.wanted.requirements
+        return [*(["--requirement", file] if file else []), "--", *self.wanted.packages]
 
     def _install(self, items: list[dict[str, Any]], target: Path) -> None:
-        lines = (
-            list(_index_options(self._workspace / self._wanted.requirements))
-            if (self._wanted.requirements)
-            else []
-        )
+        named = self.wanted.requirements
+        lines = list(_index_options(self.workspace / named)) if named else []
         lines += [_exact(item) for item in items]
-        file = self._scratch / "install.txt"
+        file = self.scratch / "install.txt"
         file.write_text("\n".join(lines))
         try:
             self._pip("--no-deps", "--target", str(target), "--requirement", str(file))
@@ -331,11 +322,11 @@ class _Installation:
         own = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
         line = [*_pip_command(), "install", *own, *words]
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        log = self._scratch / "pip.log"
+        log = self.scratch / "pip.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
                 line,
-                cwd=self._workspace,
+                cwd=self.workspace,
                 # An environment that belongs to the system's packages is only read here.
                 env=env | {"PIP_BREAK_SYSTEM_PACKAGES": "1"},
                 stdin=subprocess.DEVNULL,
@@ -344,7 +335,7 @@ class _Installation:
             )
             try:
                 while process.poll() is None:
-                    if self._is_stopped():
+                    if self.is_stopped():
                         raise Stopped
                     time.sleep(_POLL_S)
             finally:
@@ -360,7 +351,7 @@ class _Installation:
         first = said[-1] if said else (lines[-1] if lines else "it printed nothing")
         print("\n".join(["pip's last lines:", *lines[-_LAST_LINES:]]), file=sys.stderr, flush=True)
         return MissingDependencyError(
-            f"pip could not install {self._wanted.text}: {first}",
+            f"pip could not install {self.wanted.text}: {first}",
             remedy="check name and version, and that the nodes reach the package index"
             " (PIP_INDEX_URL in the cluster's environment names another one); `llmops logs` has"
             " pip's last lines",
@@ -424,10 +415,15 @@ def _lines(file: Path) -> list[str]:
 
 
 def _key(wanted: Wanted, workspace: Path, have: Mapping[str, str]) -> str:
-    """Return a name of the content: the lines, the interpreter, the platform, the environment."""
+    """Return a name of the content: the lines, the interpreter, the platform, the environment.
+
+    Also what is in a package of the workspace: its name and version stay while it is worked on.
+    """
+    file = workspace / wanted.requirements if wanted.requirements else None
+    lines = sorted([*wanted.packages, *(_contents(file) if file else ())])
     parts = [
-        *sorted(wanted.packages),
-        *sorted(_contents(workspace / wanted.requirements) if wanted.requirements else ()),
+        *lines,
+        *(digest for line in lines for digest in _digests(line, workspace)),
         sys.version,
         platform.platform(),
         sys.prefix,
@@ -444,7 +440,22 @@ def _contents(file: Path, depth: int = 5) -> Iterator[str]:
             yield text
         found = _OPTION.match(text)
         if found and found[1] in ("-r", "-c", "--requirement", "--constraint") and depth:
-            yield from _contents(file.parent / found[2].strip(), depth - 1)
+            name = found[2].strip().removeprefix("file://")
+            if "://" not in name:  # What is behind another URL only pip reads.
+                yield from _contents(file.parent / name, depth - 1)
+
+
+def _digests(line: str, workspace: Path) -> Iterator[str]:
+    """Yield the contents of the wheel or the folder that a line names, as pip recognises one."""
+    name = re.sub(r"^(-e|--editable)[\s=]+", "", line).partition(";")[0].rpartition("@ ")[2]
+    name = name.strip().removeprefix("file://").partition("[")[0]
+    path = workspace / name
+    if path.is_file():
+        yield hashlib.sha256(path.read_bytes()).hexdigest()
+    elif "/" in name and path.is_dir():
+        for one in sorted(path.rglob("*")):
+            if one.is_file() and "__pycache__" not in one.parts:
+                yield f"{one.relative_to(path)} {hashlib.sha256(one.read_bytes()).hexdigest()}"
 
 
 def _environment() -> dict[str, str]:

@@ -17,6 +17,7 @@ from llmops_kernel.driver.packages import (
     Laid,
     Stopped,
     Wanted,
+    _key,
     install,
     use,
     why_cold,
@@ -104,6 +105,32 @@ def test_other_content_is_another_folder(workspace: Path, tmp_path: Path) -> Non
     third = install(wanted(workspace, more="llmops-deep<2"), root, workspace=workspace)
     assert len({first.folder, other.folder, third.folder}) == 3
     assert third.installed == ("llmops-deep 1.5",)
+
+
+def test_a_wheel_of_the_workspace_that_was_built_anew_is_installed_anew(
+    workspace: Path, tmp_path: Path
+) -> None:
+    """Its name is the same: the old one was used, without a word."""
+    root = tmp_path / "packages"
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text("llmops-deep<3\n")
+    asked = wanted(
+        workspace,
+        "./wheels/llmops_deep-2.5-py3-none-any.whl",
+        more=f"--constraint {constraints.as_uri()}",
+    )
+    first = install(asked, root, workspace=workspace)
+    assert install(asked, root, workspace=workspace).folder == first.folder
+    wheel(workspace / "wheels", "llmops-deep", "2.5", code="VERSION = 'new'\n")
+    second = install(asked, root, workspace=workspace)
+    assert found(second, "import llmops_deep; print(llmops_deep.VERSION)") == "new"
+    library = workspace / "library"
+    library.mkdir()
+    keys = set()
+    for text in ("A = 1", "A = 2"):
+        (library / "code.py").write_text(text)
+        keys.add(_key(Wanted(packages=("./library",)), workspace, {}))
+    assert len(keys) == 2
 
 
 def test_another_version_of_what_is_installed_comes_first(workspace: Path, tmp_path: Path) -> None:

@@ -46,9 +46,10 @@ class Repeated:
     def left(self, last: int, total: int) -> TimeLeft:
         """Return the time of those that are to come after `last` of `total` steps."""
         done = set(self.done)
-        steps = range(last - last % self.every, total, self.every) if self.every else ()
         # Only the last step's own may still be to come; what it has skipped is not made up for.
-        between = sum(1 for step in steps if step >= max(last, 1) and step not in done)
+        first = -(-max(last, 1) // self.every) * self.every if self.every else total
+        steps = range(first, total, self.every or 1)
+        between = len(steps) - sum(1 for step in done if step in steps)
         count = between + (0 if total in done else self.at_end)
         if not count:
             return TimeLeft(0.0)

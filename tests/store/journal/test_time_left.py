@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from llmops_kernel.metrics.events import AnyEvent, CheckpointEvent, EvalEvent, PhaseEvent
-from llmops_kernel.store.journal.time_left import TimeLeft
+from llmops_kernel.store.journal.time_left import Repeated, TimeLeft
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views.snapshot import eta_text
 from llmops_kernel.views.static_run import one_line
@@ -112,6 +114,13 @@ def test_what_is_under_way_counts_down_as_long_as_it_takes_usually() -> None:
     full_s = 49 + 5 * EVALUATION_S
     assert view.eta_s(part.now_s + 1 + 12) == pytest.approx(full_s - 12)
     assert view.eta_s(part.now_s + 1 + 500) == pytest.approx(full_s - EVALUATION_S)
+
+
+def test_a_long_run_costs_a_screen_no_more_than_a_short_one() -> None:
+    many = Repeated(done=(10, 20), took_s=(2.0, 2.0), every=1)
+    begin_s = time.perf_counter()
+    assert many.left(15, 10**9) == TimeLeft((10**9 - 16) * 2.0)  # 15 to 999,999,999 without 20.
+    assert time.perf_counter() - begin_s < 0.1
 
 
 def test_after_the_last_step_its_evaluation_is_left_and_after_the_end_nothing() -> None:
