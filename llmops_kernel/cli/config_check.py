@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from llmops_kernel.cli.console import echo, facts, out, plain
 from llmops_kernel.config.assist.diagnose import Examined, examine
 from llmops_kernel.config.assist.file_kinds import TRAIN, Kind
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.problems import Problem, ordered
 from llmops_kernel.config.reading.yaml_source import read_text
 from llmops_kernel.errors import ConfigError
@@ -100,8 +101,8 @@ def _closely(path: Path, found: Examined, folder: Path, start: Start) -> Closely
 
 
 def _result(path: Path, kind: Kind, found: Examined, closely: Closely) -> FileCheck:
-    problems = ordered([*found.problems, *closely.problems])
-    warnings = [*found.warnings, *closely.warnings]
+    problems = ordered(map(found.placed, [*found.problems, *closely.problems]))
+    warnings = [*map(found.placed, [*found.warnings, *closely.warnings])]
     if problems or found.config is None:
         return FileCheck(str(path), problems, warnings, checked=closely.notes)
     config = found.config
@@ -132,18 +133,28 @@ def _print(one: FileCheck) -> None:
     for problem in one.problems:
         stderr.print(plain(str(problem)), style="red")
     for warning in one.warnings:
-        stderr.print(plain(f"{one.file}: {warning}"), style="yellow")
+        stderr.print(plain(_warning(warning, one.file)), style="yellow")
     if one.problems:
-        count = len(one.problems)
-        noun = "problem" if count == 1 else "problems"
-        stderr.print(f"{plain(one.file)} has {count} {noun}. Nothing was started.")
+        found = " and ".join([counted(len(one.problems), "problem"), *_num_warnings(one)])
+        stderr.print(f"{plain(one.file)} has {found}. Nothing was started.")
         return
     out().print(facts(_facts(one)))
 
 
+def _warning(warning: Problem, file: str) -> str:
+    """Return `x.train.yaml:4: warning: data.train: ...`: a pipe has no colours."""
+    path = f"warning: {warning.path}" if warning.path else "warning"
+    return str(replace(warning, file=warning.file or file, path=path))
+
+
+def _num_warnings(one: FileCheck) -> list[str]:
+    return [counted(len(one.warnings), "warning")] if one.warnings else []
+
+
 def _facts(one: FileCheck) -> dict[str, str]:
     shown = one.facts or {"effect": "\n".join(one.effect)}
-    pairs = {"config": f"{plain(one.file)} is [green]valid[/]"}
+    warned = "".join(f", with {text}" for text in _num_warnings(one))
+    pairs = {"config": f"{plain(one.file)} is [green]valid[/]{warned}"}
     if one.checked:
         shown = shown | {"checked": "\n".join(one.checked)}
     return pairs | {label: plain(value) for label, value in shown.items()}

@@ -73,7 +73,8 @@ def check(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="Configs or cluster templates; `section.field=value` overrides a field in each.",
+            help="Configs, cluster templates, or folders of them; `section.field=value` overrides a"
+            " field in each.",
             metavar="FILE... [KEY=VALUE...]",
         ),
     ],
@@ -98,7 +99,7 @@ def check(
     from llmops_kernel.services.data.spare import spare
 
     overrides = [one for one in files if is_override(one)]
-    paths = [Path(one) for one in files if one not in overrides]
+    paths = [path for one in files if one not in overrides for path in _configs_at(Path(one))]
     if not paths:
         raise typer.BadParameter("give at least one file to check")
     has_rows = any(".train." in path.name for path in paths)
@@ -108,3 +109,13 @@ def check(
         found = check_all(paths, overrides, workspace=workspace, quick=quick, start=ahead.take)
     report(found, as_json=as_json)
     raise typer.Exit(0 if all(one.is_valid for one in found) else 1)
+
+
+def _configs_at(path: Path) -> list[Path]:
+    """Return the configs in a folder, not those below it; anything else as it is."""
+    from llmops_kernel.services.configs import file_kind_of
+
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.is_file() and file_kind_of(file))
+    return found or [path]

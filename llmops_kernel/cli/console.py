@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
     from rich.table import Table
+    from rich.text import Text
 
     from llmops_kernel.cli.fitting_table import FittingTable
 
@@ -46,9 +47,24 @@ STATE_COLORS = {
 def _console_class() -> type[Console]:
     from rich.console import Console
     from rich.segment import Segment
+    from rich.text import Text
 
     class InertConsole(Console):
-        """Colours and cursor moves are ours; a text's own control characters do nothing."""
+        """Colours and cursor moves are ours; a text's own control characters do nothing.
+
+        In a terminal a text is broken between words, and what is longer than a line, such as a
+        path, stays whole. Further lines begin where the first one does.
+        """
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            text = objects[0] if len(objects) == 1 and not options.get("soft_wrap") else None
+            if not self.is_terminal or not isinstance(text, str | Text):
+                super().print(*objects, **options)
+                return
+            if isinstance(text, str):
+                known = {key: options.pop(key, None) for key in ("markup", "emoji")}
+                text = self.render_str(text, highlight=False, **known)
+            super().print(_broken(text, self, margin=None), soft_wrap=True, **options)
 
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -59,6 +75,47 @@ def _console_class() -> type[Console]:
                 yield segment if safe is text else Segment(safe, style)
 
     return InertConsole
+
+
+def print_hanging(console: Console, markup: str, *, margin: int) -> None:
+    """Print a line whose further lines in a narrow terminal begin at column `margin`."""
+    text: str | Text = markup
+    if console.is_terminal:
+        text = _broken(console.render_str(markup, highlight=False), console, margin=margin)
+    console.print(text, soft_wrap=True)
+
+
+def _broken(text: Text, console: Console, *, margin: int | None) -> Text:
+    """Return the text with line ends between words where the terminal has no space left.
+
+    None as the margin: the blanks that a line begins with.
+    """
+    from rich.text import Text
+
+    lines: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        blanks = len(line.plain) - len(line.plain.lstrip(" "))
+        left = blanks if margin is None else margin
+        left = left if left <= console.width // 2 else 0
+        head, body = line.divide([left])
+        for part in body.divide(_line_starts(body.plain, console.width - left)):
+            part.rstrip()  # A blank behind a full line would begin another one.
+            lines.append(head + part)
+            head = Text(" " * left)
+    return Text("\n").join(lines)
+
+
+def _line_starts(text: str, width: int) -> list[int]:
+    """Return where lines after the first begin, each with a word."""
+    from rich.cells import cell_len
+
+    starts, used = [], 0
+    for word in re.finditer(r"\S+\s*", text):
+        if used and used + cell_len(word[0].rstrip()) > width:
+            starts.append(word.start())
+            used = 0
+        used += cell_len(word[0])
+    return starts
 
 
 def out(*, stderr: bool = False) -> Console:
@@ -144,9 +201,9 @@ def plain(text: str) -> str:
 def show_error(error: LLMOpsError) -> None:
     """Print message and remedy on stderr, without a traceback: it is not a bug."""
     console = out(stderr=True)
-    console.print(f"[red]{plain(error.message)}[/]", soft_wrap=True)
+    console.print(f"[red]{plain(error.message)}[/]")
     if error.remedy:
-        console.print(f"  [bold]Try:[/] {plain(error.remedy)}", soft_wrap=True)
+        console.print(f"  [bold]Try:[/] {plain(error.remedy)}")
 
 
 def show_unexpected(error: BaseException) -> None:
@@ -157,8 +214,8 @@ def show_unexpected(error: BaseException) -> None:
         console.print(text, markup=False, soft_wrap=True)
         return
     what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-    console.print(f"[red]Unexpected error: {plain(what)}[/]", soft_wrap=True)
-    console.print(f"  {plain(_save_traceback(text))}", soft_wrap=True)
+    console.print(f"[red]Unexpected error: {plain(what)}[/]")
+    console.print(f"  {plain(_save_traceback(text))}")
 
 
 def _save_traceback(text: str) -> str:

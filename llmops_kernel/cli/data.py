@@ -97,7 +97,7 @@ def _print_all(found: DataPreview, console: Console) -> None:
     shown = facts(found)
     for line in fact_lines(shown, width=width):
         style = "yellow" if line.startswith("!") else ""
-        console.print(line, style=style, markup=False, soft_wrap=True)
+        console.print(line, style=style, markup=False)
     console.print()
     for line in histogram_lines(found):
         console.print(line, markup=False, soft_wrap=True)
@@ -118,7 +118,7 @@ def _print_rows(rows: list[ShownRow], console: Console) -> None:
             console.print()
             console.print(_coloured(row))
         return
-    console.print(f"  {LEGEND}\n", markup=False, soft_wrap=True)
+    console.print(f"  {LEGEND}\n", markup=False)
     for line in row_lines(rows):
         console.print(line, markup=False, soft_wrap=True)
 

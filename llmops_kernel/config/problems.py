@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -101,6 +103,12 @@ def no_such_file(path: str, value: str, folder: object, candidates: Iterable[str
         value=value,
         suggestion=did_you_mean(value, candidates),
     )
+
+
+def column_name(name: object) -> str:
+    """Return a column's name as a sentence has it: quoted where blanks would mislead."""
+    text = str(name)
+    return text if text and not re.search(r"\s", text) else json.dumps(text, ensure_ascii=False)
 
 
 def listed(names: Iterable[str], *, limit: int = 8) -> str:

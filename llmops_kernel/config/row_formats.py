@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import isfinite, isnan
 from typing import Any, NamedTuple
 
+from llmops_kernel.config.problems import column_name
+
 Row = dict[str, Any]
 
 
@@ -37,7 +39,7 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row | Fault:
     missing = [column for column in columns.values() if column not in row]
     if missing:
         return Fault(
-            f"has no column {missing[0]}, only the keys {keys(row)}",
+            f"has no column {column_name(missing[0])}, only the keys {keys(row)}",
             "correct data.columns: it names the field first, then the column of your data",
         )
     rest = {key: value for key, value in row.items() if key not in columns.values()}
@@ -129,7 +131,7 @@ def wanted(row_format: str) -> str:
 
 def keys(row: Collection[str]) -> str:
     """Return the names of the first fields, for a sentence."""
-    return ", ".join(sorted(map(str, row))[:8]) or "none"
+    return ", ".join(map(column_name, sorted(map(str, row))[:8])) or "none"
 
 
 def messages_fault(messages: Any) -> Fault | None:

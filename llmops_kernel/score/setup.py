@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.problems import column_name
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.errors import DataError, LLMOpsError, ModelError
 from llmops_kernel.models.source import model_source
@@ -76,7 +77,7 @@ def open_table(
 def _check_key(key: str, rows: list[TableRow]) -> None:
     readable = [row for row in rows if not row.error]
     if key and readable and all(key not in row.values for row in readable):
-        have = ", ".join(list(readable[0].values)[:8])
+        have = ", ".join(map(column_name, list(readable[0].values)[:8]))
         raise DataError(
             f"The input has no column {key!r} (it has {have}).", remedy="correct input.key"
         )

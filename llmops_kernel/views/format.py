@@ -159,12 +159,11 @@ def change(value: float | None, first: float | None, unit: Unit) -> str:
 
 
 def step_of(step: int | None, total: int | None) -> str:
-    """`step 40 of 225`; a dash for what is not known yet."""
+    """`step 40 of 225`; `step 40` where no total was named, a dash for a step not known yet."""
     if step is None and total is None:
         return "no step yet"
-    return (
-        f"step {DASH if step is None else f'{step:,}'} of {DASH if total is None else f'{total:,}'}"
-    )
+    done = f"step {DASH if step is None else f'{step:,}'}"
+    return done if total is None else f"{done} of {total:,}"
 
 
 def ellipsis(text: str, width: int) -> str:

@@ -16,7 +16,7 @@ PANEL = ".lm-DockPanel .llmops-run:visible"
 _STEP = """() => {
   const panel = [...document.querySelectorAll('.lm-DockPanel .llmops-run')]
     .find(element => element.offsetParent !== null);
-  const found = panel?.textContent.match(/step ([0-9,]+) of/);
+  const found = panel?.textContent.match(/step ([0-9,]+)/);
   return found ? Number(found[1].replaceAll(',', '')) : 0;
 }"""
 

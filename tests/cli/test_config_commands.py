@@ -136,3 +136,24 @@ def test_an_example_says_what_it_wrote_and_what_comes_next(
     assert llmops("init", "--help") == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in EXAMPLES)
+
+
+def test_a_folder_is_all_of_its_configs_and_a_pipe_tells_warnings_from_problems(
+    llmops: Llmops,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "rows.jsonl").write_text('{"Question": "a", "Answer ": "b"}\n')
+    head = "model: tiny-llama\noptimizer: {warmup_steps: 5}\n"
+    (folder / "a.train.yaml").write_text(f"{head}data:\n  train: rows.jsonl\n")
+    (folder / "b.train.yaml").write_text(f"{head}data:\n  train: nowhere.jsonl\n")
+    (folder / "notes.yaml").write_text("not: ours\n")
+    assert llmops("check", ".", "--quick", "max_steps=4") == 1
+    printed = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("b.train.yaml:4: data.train: no such file") for line in printed)
+    assert any('has only the keys "Answer ", Question' in line for line in printed)
+    warned = [line for line in printed if ": warning: " in line]
+    assert [line.split(": ")[0] for line in warned] == ["a.train.yaml:2", "b.train.yaml:2"], printed
+    assert "b.train.yaml has 1 problem and 1 warning. Nothing was started." in printed
+    assert llmops("check", "b.train.yaml", "--quick", "data.train=elsewhere.jsonl") == 1
+    assert "data.train=elsewhere.jsonl: data.train: no such file" in capsys.readouterr().err

@@ -187,3 +187,15 @@ def test_narrow_terminal_keeps_the_bars(run: Simulation) -> None:
     to = console(terminal=False, width=60)
     follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock)
     assert all(len(line) <= 60 for line in reported(to).splitlines()[-60:] if "━" in line)
+
+
+def test_figures_that_are_not_known_are_named_in_one_line(run: Simulation) -> None:
+    """Each had a line of its own with a dash and what it would mean: 4 of 11."""
+    run.whole()
+    to = console(terminal=False)
+    follow_in_terminal(FolderRun(run.folder), console=to, clock=run.clock)
+    figures = reported(to).partition("Figures")[2].partition("Evaluations")[0].splitlines()
+    (unknown,) = [line for line in figures if line.startswith("not known")]
+    assert "cost" in unknown
+    dashes = [line.split()[0] for line in figures if "  –" in line]
+    assert dashes in ([], ["MFU"])

@@ -13,8 +13,9 @@ import pytest
 import typer
 
 from llmops_kernel.cli.app import EXAMPLES, app
-from llmops_kernel.cli.console import show_unexpected
+from llmops_kernel.cli.console import out, print_hanging, show_error, show_unexpected
 from llmops_kernel.cli.main import main
+from llmops_kernel.errors import ConfigError
 from tests.cli.conftest import Llmops, process
 
 COMMANDS = (
@@ -161,3 +162,26 @@ def test_main_takes_its_arguments_from_the_command_line(monkeypatch: pytest.Monk
     with pytest.raises(SystemExit) as leaving:
         main()
     assert leaving.value.code == 2
+
+
+def test_a_terminal_breaks_lines_between_words_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path that is longer than a line stays whole; doctor's lines hang below their text."""
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns.
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    words = [f"word{number}" for number in range(40)]
+    path = f"/{'deep/' * 30}x.yaml"
+    show_error(ConfigError(" ".join(words), remedy=f"see {path} and {' '.join(words)}"))
+    message, _, advice = capsys.readouterr().err.partition("  Try: ")
+    assert message.split() == words
+    assert all(len(line) <= 80 for line in message.splitlines())
+    assert advice.split() == ["see", path, "and", *words]
+    assert all(line.startswith("  ") for line in advice.splitlines()[1:])
+    print_hanging(out(), f"ok   [bold]disk[/]           {' '.join(words)}", margin=20)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith("ok   disk")
+    assert others
+    assert all(line.startswith(f"{'':20}word") and len(line) <= 80 for line in others)
+    assert [first, *others] == [line.rstrip() for line in (first, *others)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from llmops_kernel.services.doctor.checks import (
 from llmops_kernel.services.doctor.findings import Finding, Level, fail, ok
 from llmops_kernel.services.doctor.machine import folders, proxies
 from llmops_kernel.services.doctor.report import DoctorReport, examine
+from llmops_kernel.services.doctor.stack import notebook_parts
 from llmops_kernel.services.doctor.trial import STEPS, RunReport, judge, write_workspace
 from llmops_kernel.store.journal.training_view import TrainingView
 from tests.store.events import end, evaluation, phase, start, steps
@@ -153,3 +155,22 @@ def test_each_finding_is_reported_at_once(home: Path) -> None:
     report = examine(on_finding=seen.append)
     assert tuple(seen) == report.findings
     assert report.run is None
+
+
+def test_the_notebook_line_names_the_lab_extension_and_whether_it_is_built(tmp_path: Path) -> None:
+    """It said ok before `make lab` had built it."""
+    for part in ("@jupyter-widgets/jupyterlab-manager", "anywidget"):
+        (tmp_path / part).mkdir(parents=True)
+    before = notebook_parts(tmp_path)
+    assert before.level is Level.WARN
+    assert f"@llmops/lab is not built: it is not in {tmp_path / '@llmops'}" in before.seen
+    folder = tmp_path / "@llmops/lab"
+    folder.mkdir(parents=True)
+    package = {"version": "0.1.0", "jupyterlab": {"_build": {"load": "static/remoteEntry.1.js"}}}
+    (folder / "package.json").write_text(json.dumps(package))
+    assert "static/remoteEntry.1.js is missing" in notebook_parts(tmp_path).seen
+    (folder / "static").mkdir()
+    (folder / "static/remoteEntry.1.js").touch()
+    built = notebook_parts(tmp_path)
+    assert built.level is Level.OK
+    assert "Lab extension @llmops/lab 0.1.0" in built.seen

@@ -99,7 +99,7 @@ def test_a_change_is_a_ratio_of_speeds_and_a_difference_of_the_rest(
         (None, None, "no step yet"),
         (40, 225, "step 40 of 225"),
         (None, 225, "step – of 225"),
-        (1200, None, "step 1,200 of –"),
+        (1200, None, "step 1,200"),
     ],
 )
 def test_step_of(step: int | None, total: int | None, text: str) -> None:

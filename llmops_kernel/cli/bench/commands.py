@@ -141,7 +141,7 @@ def _prepare(
         cluster=cluster,
         kinds=kinds,
         runs=runs,
-        report=lambda text: console.print(text, markup=False, soft_wrap=True),
+        report=lambda text: console.print(text, markup=False),
         start=bring_up,
     )
 
@@ -199,7 +199,7 @@ def _draw(figures: LoopFigures, png: Path, *, title: str) -> None:
     from llmops_kernel.views.bench_picture import render_png
 
     png.write_bytes(render_png(figures, title=title))
-    out(stderr=True).print(f"Picture: {png}", markup=False, soft_wrap=True)
+    out(stderr=True).print(f"Picture: {png}", markup=False)
 
 
 def _title(made: LoopBench) -> str:

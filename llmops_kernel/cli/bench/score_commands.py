@@ -93,7 +93,7 @@ def score(
 def _report(text: str) -> None:
     from llmops_kernel.cli.console import out
 
-    out(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    out(stderr=True).print(text, markup=False, highlight=False)
 
 
 def _show(made: ScoreBench, *, png: Path | None, as_json: bool) -> None:

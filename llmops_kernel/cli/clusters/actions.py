@@ -110,7 +110,7 @@ def _stop(cluster: ClusterAccess, way: StopWay, *, force: bool) -> None:
     except HistoryError as error:
         if not sys.stdin.isatty():
             raise
-        out(stderr=True).print(plain(error.message), soft_wrap=True)
+        out(stderr=True).print(plain(error.message))
         typer.confirm("Their last journal entries and logs will be lost. Continue?", abort=True)
         cluster.stop(way, force=True)
 
@@ -143,7 +143,7 @@ def _confirm(preview: ActionPreview, *, yes: bool, options: Sequence[str] = ()) 
     console.print(plain(preview.summary))
     for title, lines in (("Stops:", preview.stops), ("Keeps:", preview.keeps)):
         for line in lines:
-            console.print(f"  {title} {plain(line)}", soft_wrap=True)
+            console.print(f"  {title} {plain(line)}")
     if yes or not preview.needs_confirmation:
         return
     if not sys.stdin.isatty():

@@ -107,7 +107,7 @@ def ls(as_json: AsJson = False) -> None:
     survey = current().survey()
     for error in survey.errors:
         # On stderr: the other clusters are listed all the same.
-        out(stderr=True).print(f"[yellow]{plain(str(error))}[/]", soft_wrap=True)
+        out(stderr=True).print(f"[yellow]{plain(str(error))}[/]")
     if as_json:
         print_json([info.model_dump(mode="json") for info in survey.infos])
     elif survey.infos:
@@ -125,7 +125,7 @@ def _print_list(infos: Sequence[ClusterInfo]) -> None:
 
     out().print(cluster_table(infos))
     for line in reasons(infos):
-        out().print(line, soft_wrap=True)
+        out().print(line)
 
 
 @command(CLUSTERS, example="llmops status local --json")

@@ -43,5 +43,5 @@ def engines(
     if known is None:
         return out().print("– (the cluster did not answer)")
     for one in known:
-        out().print(engine_line(one), markup=False, highlight=False, soft_wrap=True)
+        out().print(engine_line(one), markup=False, highlight=False)
     return None if known else out().print(f"No model is loaded on cluster {name}.")

@@ -147,15 +147,15 @@ def apply(
 def _show(effect: EditEffect, console: Any) -> None:
     from llmops_kernel.cli.console import plain
 
-    console.print(f"[bold]{plain(effect.kind)}[/]: {plain(effect.sentence)}", soft_wrap=True)
+    console.print(f"[bold]{plain(effect.kind)}[/]: {plain(effect.sentence)}")
     for line in effect.lines:
-        console.print(f"  {plain(line)}", soft_wrap=True)
+        console.print(f"  {plain(line)}")
     for line in effect.stops:
-        console.print(f"  [red]Stops:[/] {plain(line)}", soft_wrap=True)
+        console.print(f"  [red]Stops:[/] {plain(line)}")
     if effect.conflict:
-        console.print(f"  [bold]Other owners:[/] {plain(effect.conflict)}", soft_wrap=True)
+        console.print(f"  [bold]Other owners:[/] {plain(effect.conflict)}")
     if effect.safe_way:
-        console.print(f"  [bold]To lose no work:[/] {plain(effect.safe_way)}", soft_wrap=True)
+        console.print(f"  [bold]To lose no work:[/] {plain(effect.safe_way)}")
 
 
 def _confirm(effect: EditEffect, template: str, *, yes: bool) -> None:

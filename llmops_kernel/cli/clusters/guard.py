@@ -51,7 +51,7 @@ def guard(
         report = guard_once(name, force=force)
         line = _sentence(report)
         if line != shown:
-            out().print(plain(line), soft_wrap=True)
+            out().print(plain(line))
             shown = line
         if once or report.is_last:
             if report.trouble:

@@ -47,7 +47,7 @@ def progress_on(console: Console, line: Status) -> Callable[[str], None]:
             line.update(_Counting(text))
         elif text != shown:
             shown = text
-            console.print(plain(text), soft_wrap=True)
+            console.print(plain(text))
 
     return report
 

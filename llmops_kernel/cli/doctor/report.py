@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from llmops_kernel.cli.console import out, plain, print_json
+from llmops_kernel.cli.console import out, plain, print_hanging, print_json
 from llmops_kernel.cli.runs.live_parts import waterfall_table
 from llmops_kernel.config.counted import counted
 from llmops_kernel.services.doctor.findings import Finding, Level
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MARKS = {Level.OK: "[green]ok  [/]", Level.WARN: "[yellow]warn[/]", Level.FAIL: "[red]fail[/]"}
+
+_MARGIN = 20
+"""Where a finding's text begins, behind its mark and name."""
 
 
 def print_report(*, with_run: bool, as_json: bool, timeout_s: float) -> int:
@@ -39,11 +42,10 @@ def print_report(*, with_run: bool, as_json: bool, timeout_s: float) -> int:
 
 def _print_finding(console: Console, finding: Finding) -> None:
     mark = _MARKS[finding.level]
-    console.print(
-        f"{mark} [bold]{plain(finding.name):<14}[/] {plain(finding.seen)}", soft_wrap=True
-    )
+    name = f"{mark} [bold]{plain(finding.name):<14}[/]"
+    print_hanging(console, f"{name} {plain(finding.seen)}", margin=_MARGIN)
     if finding.remedy:
-        console.print(f"     {'':<14} Try: {plain(finding.remedy)}", soft_wrap=True)
+        print_hanging(console, f"{'':<{_MARGIN}}Try: {plain(finding.remedy)}", margin=_MARGIN)
 
 
 def _verdict(report: DoctorReport, *, with_run: bool) -> str:

@@ -59,11 +59,11 @@ def print_answers(turn: Turn, console: Console) -> None:
     if any(one.text or one.error for one in answers):
         console.print(_side_by_side(answers, console))
     for message in turn.warnings:
-        out(stderr=True).print(f"[yellow]{plain(message)}[/]", soft_wrap=True)
+        out(stderr=True).print(f"[yellow]{plain(message)}[/]")
     message, remedy = turn.failure
     if message:
         hint = f"\n  [bold]Try:[/] {plain(remedy)}" if remedy else ""
-        out(stderr=True).print(f"[red]{plain(message)}[/]{hint}", soft_wrap=True)
+        out(stderr=True).print(f"[red]{plain(message)}[/]{hint}")
 
 
 def _side_by_side(

@@ -114,7 +114,7 @@ def _follow_live(loop: _Loop, run: LiveRun, console: Console) -> None:
 
 def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
     def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
+        console.print(text, markup=False)
 
     say(f"{run.id}: {describe(run.record)}")
     progress = LogLines(now_s=loop.clock())

@@ -297,8 +297,14 @@ def figure_table(view: RunView) -> Table:
     took_s = elapsed_s(view)
     table.add_row("progress", Text(progress_text(view) or fmt.DASH))
     table.add_row("duration", fmt.seconds(took_s))
+    unknown = []
     for figure in compared_figures(view):
+        if figure.text == fmt.DASH and figure.key != _ALWAYS_SHOWN:
+            unknown.append(figure.label)
+            continue
         table.add_row(Text(figure.label), Text.assemble(figure.text, (f"  {figure.hint}", "dim")))
+    if unknown:
+        table.add_row("not known", Text(", ".join(unknown), "dim"))
     return table
 
 

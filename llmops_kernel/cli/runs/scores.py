@@ -32,7 +32,7 @@ def print_scores(console: Console, compared: Comparison) -> None:
     try:
         found = compared.scores
     except LLMOpsError as error:
-        console.print(f"Rows are not compared: {plain(str(error))}", soft_wrap=True)
+        console.print(f"Rows are not compared: {plain(str(error))}")
         return
     names = {"before": plain(found.before), "after": plain(found.after)}
     heads, *lines = metric_rows(found)

@@ -130,7 +130,7 @@ def lines_on(console: Console, line: Status | None = None) -> Callable[[str], No
             line.update(f"Submitting: waiting for the cluster: {plain(text)}")
             return
         if text != shown:
-            console.print(text, highlight=False, markup=False, soft_wrap=True)
+            console.print(text, highlight=False, markup=False)
         shown = text
 
     return report

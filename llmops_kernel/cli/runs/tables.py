@@ -145,4 +145,4 @@ def print_compared_samples(console: Console, runs: Sequence[Run], names: Mapping
     if samples:
         text = Text(f"\n{samples}\n")
         text.highlight_regex(r"(?s)\{\+.+?\+\}", "bold")
-        console.print(text, soft_wrap=True)
+        console.print(text)

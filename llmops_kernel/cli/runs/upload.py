@@ -29,4 +29,4 @@ def print_upload(
     count, size = len(found.files), byte_size(found.size_bytes)
     echo(f"{counted(count, 'file')}, {size}, would be uploaded from {found.root}")
     if line := submission.about_left_out(found.left_out):
-        out(stderr=True).print(line, markup=False, soft_wrap=True)
+        out(stderr=True).print(line, markup=False)

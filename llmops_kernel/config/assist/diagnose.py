@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from llmops_kernel.config.assist.text.entries import MOST_CHARACTERS
 from llmops_kernel.config.models.section import Config, Section
 from llmops_kernel.config.problems import Problem, unique
 from llmops_kernel.config.reading.check import check
-from llmops_kernel.config.reading.origins import Path
+from llmops_kernel.config.reading.origins import Origins, Path
 from llmops_kernel.config.reading.overrides import apply_overrides
 from llmops_kernel.config.reading.shape import expand
 from llmops_kernel.config.reading.templates import default_name, without_unknown_provider
@@ -56,6 +56,15 @@ class Examined:
     values: dict[str, Any] | None
     """The written values, sections expanded, defaults left out; None if the text is not YAML."""
     problems: list[Problem] = field(default_factory=list)
+    origins: Origins = field(default_factory=Origins)
+    """Where each value was written."""
+
+    def placed(self, problem: Problem) -> Problem:
+        """Return the problem with file and line, or the override, of the field that it is about."""
+        if problem.file or not problem.path:
+            return problem
+        origin = self.origins.of(tuple(problem.path.split(".")))
+        return replace(problem, file=origin.file, line=origin.line)
 
     @property
     def warnings(self) -> list[Problem]:
@@ -97,14 +106,13 @@ def examine(
         data = {"name": default_name(path), **data}
     data, refused = apply_overrides(model, data, overrides, origins=source.origins)
     checked = check(model, data, origins=source.origins)
-    config = checked.config
     problems = list(unique([*source.problems, *refused, *checked.problems]))
+    config = None if problems else checked.config
     values = {key: _expanded(model, (key,), value) for key, value in written.items()}
     if with_files and folder is not None and checked.usable is not None:
         wrong = [problem.path for problem in problems]
-        files = kind.check_files(checked.usable, folder, wrong=wrong)
-        return Examined(None if problems else config, values, [*problems, *files])
-    return Examined(None if problems else config, values, problems)
+        problems += kind.check_files(checked.usable, folder, wrong=wrong)
+    return Examined(config, values, problems, source.origins)
 
 
 def _expanded(model: type[Section], path: Path, value: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.problems import column_name
 from llmops_kernel.config.row_formats import half_of, is_missing
 from llmops_kernel.driver.hooks import call
 from llmops_kernel.errors import DataError, HookError
@@ -180,8 +181,8 @@ def _value(row: dict[str, Any], name: str) -> Any:
 
 
 def _no_column(row: dict[str, Any], name: str) -> DataError:
-    have = ", ".join(list(row)[:8]) or "no columns"
-    return DataError(f"there is no column {name} (the row has {have})")
+    have = ", ".join(map(column_name, list(row)[:8])) or "no columns"
+    return DataError(f"there is no column {column_name(name)} (the row has {have})")
 
 
 def _text(value: Any) -> str:

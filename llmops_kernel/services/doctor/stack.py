@@ -25,6 +25,7 @@ from llmops_kernel.services.doctor.findings import (
 from llmops_kernel.services.folders import cache
 
 TORCH_IMPORT_TIMEOUT_S = 120
+_OUR_EXTENSION = "@llmops/lab"
 # torch is imported in a separate process: the command stays light, and a broken build that
 # crashes on import becomes a finding.
 _ASK_TORCH = """
@@ -159,8 +160,11 @@ def demo_model() -> Finding:
     return ok(name, "SmolLM2-135M-Instruct is converted at its first use, about half a minute")
 
 
-def notebook_parts() -> Finding:
-    """Check for the Lab extensions of the widget manager and anywidget, which panels need."""
+def notebook_parts(share: Path | None = None) -> Finding:
+    """Check for the Lab extensions: ours, and those of the widget manager and anywidget.
+
+    `share` is Jupyter's folder of them.
+    """
     name = "notebook"
     parts = ("jupyterlab", "ipywidgets", "jupyterlab_widgets", "anywidget")
     versions = {part: installed(part) for part in parts}
@@ -168,14 +172,33 @@ def notebook_parts() -> Finding:
     if missing:
         remedy = f"only for notebooks: {REINSTALL}"
         return warn(name, f"not installed: {', '.join(missing)}", remedy)
-    share = Path(sys.prefix) / "share" / "jupyter" / "labextensions"
+    share = share or Path(sys.prefix) / "share" / "jupyter" / "labextensions"
     absent = [
         e for e in ("@jupyter-widgets/jupyterlab-manager", "anywidget") if not (share / e).exists()
     ]
     if absent:
         seen = f"Lab extensions not in {share}: {', '.join(absent)}"
         return fail(name, seen, "pip install --force-reinstall jupyterlab_widgets anywidget")
-    return ok(name, ", ".join(f"{part} {version}" for part, version in versions.items()))
+    seen = ", ".join(f"{part} {version}" for part, version in versions.items())
+    if missing_part := _unbuilt(share / _OUR_EXTENSION):
+        remedy = "make lab" if IN_CLONE else REINSTALL
+        return warn(name, f"{seen}; Lab extension {_OUR_EXTENSION} {missing_part}", remedy)
+    return ok(name, f"{seen}, Lab extension {_OUR_EXTENSION} {_version(share / _OUR_EXTENSION)}")
+
+
+def _unbuilt(folder: Path) -> str:
+    """Return what a Lab extension lacks to be loaded; empty if nothing."""
+    try:
+        load = json.loads((folder / "package.json").read_text())["jupyterlab"]["_build"]["load"]
+    except FileNotFoundError:
+        return f"is not built: it is not in {folder.parent}"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"is not built: {folder / 'package.json'} cannot be used ({error!r})"
+    return "" if (folder / load).is_file() else f"is not built: {folder / load} is missing"
+
+
+def _version(folder: Path) -> str:
+    return str(json.loads((folder / "package.json").read_text()).get("version", ""))
 
 
 def chromium() -> Finding:
