@@ -43,6 +43,8 @@ class Prompt:
     prompt: str
     reference: str
     row: Row = field(repr=False)
+    number: int = 0
+    """Of the row in its source; rows without a reference are left out before it."""
 
 
 @dataclass(frozen=True)
@@ -294,7 +296,7 @@ def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hoo
             text = rendered(tokenizer, messages[:-1], formatted.get("tools"), prompt=True)
             ids = tokenizer(text, add_special_tokens=False)["input_ids"]
             reference = _reference(tokenizer, messages, formatted.get("tools"), prompt=text)
-        found.append(Prompt(ids, text, reference, row))
+        found.append(Prompt(ids, text, reference, row, number))
     return found
 
 

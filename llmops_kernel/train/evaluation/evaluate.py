@@ -216,7 +216,7 @@ class Evaluator:
         rows = spread(len(self.prompts), self.config.evaluation.samples)
         own = range(len(self.own_prompts))
         return {
-            **{index: f"{index + 1}" for index in rows},
+            **{index: f"{self.prompts[index].number}" for index in rows},
             **{len(self.prompts) + index: f"prompt {index + 1}" for index in own},
         }
 

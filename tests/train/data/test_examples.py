@@ -254,8 +254,8 @@ def test_rows_that_nothing_is_to_be_learnt_from_are_left_out_and_named(
     assert (len(done.examples), done.num_empty) == (1, 1)
     ((use, count),) = done.uses.items()
     assert use.said(count).startswith(f"1 row has `{use.field}`, which is 0 or false: nothing")
-    found = prompts([good, row], tokenizer=tokenizer, data=data, hooks=Hooks())
-    assert [one.reference for one in found] == ["good"]
+    found = prompts([row, good], tokenizer=tokenizer, data=data, hooks=Hooks())
+    assert [(one.reference, one.number) for one in found] == [("good", 2)]
 
 
 def test_the_class_of_a_text_is_a_column_and_no_judgement(tokenizer: Any) -> None:

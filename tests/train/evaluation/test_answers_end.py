@@ -81,7 +81,7 @@ def test_the_answer_is_the_reference(
     )
     event = evaluated(model, tokenizer, config, tmp_path)
     measured, own = event.samples
-    assert measured["prediction"] == "abc"
+    assert (measured["row"], measured["prediction"]) == ("1", "abc")
     assert measured["exact_match"] == "1"
     assert own["prediction"] == "abc"
 
