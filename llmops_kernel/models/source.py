@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.reading import adapters
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models import catalogue
 from llmops_kernel.store.files import find
@@ -15,6 +17,52 @@ def model_source(model_id: str, *, roots: tuple[Path, ...], cache: Path | None) 
         return str(catalogue.prepare(model_id, cache))
     found = find(model_id, roots)
     return str(found) if found is not None else model_id
+
+
+def base_of_adapter(
+    folder: Path, *, roots: tuple[Path, ...], cache: Path | None
+) -> tuple[str, str | None, str]:
+    """Return name, revision and place of the model that an adapter is of. Raises ModelError."""
+    names = adapters.base_names(folder)
+    for name, revision in names:
+        if catalogue.is_catalogue_name(name) or find(name, roots) is not None:
+            weights = model_source(name, roots=roots, cache=cache)
+            if not adapters.is_adapter(Path(weights)):
+                return name, revision, weights
+    for name, revision in names:
+        is_hub_id = name.count("/") == 1 and not name.startswith(("/", ".", "~"))  # By its form.
+        if (
+            is_hub_id and find(name, roots) is None
+        ):  # Else it is the adapter that this one continues.
+            return name, revision, name
+    known = (
+        f"the base model {names[0][0]}, which is not on this node" if names else "no known model"
+    )
+    raise ModelError(
+        f"The adapter in {folder} is of {known}.",
+        remedy=f"write its folder or hub id into base_model_name_or_path of {adapters.CONFIG}",
+    )
+
+
+def tokenizer_of(
+    config: TrainingConfig, *, roots: tuple[Path, ...], cache: Path | None
+) -> tuple[str, TrainingConfig]:
+    """Return where a run's tokenizer is, and its config with the model that it is of.
+
+    An adapter's folder has the one that it was trained with, or none: then it is the base model's.
+    Raises ModelError.
+    """
+    source = model_source(config.model.id, roots=roots, cache=cache)
+    if not adapters.is_adapter(Path(source)) or has_tokenizer(Path(source)):
+        return source, config
+    name, revision, weights = base_of_adapter(Path(source), roots=roots, cache=cache)
+    model = config.model.model_copy(update={"id": name, "revision": revision})
+    return weights, config.model_copy(update={"model": model})
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Return whether a model's or an adapter's folder has a tokenizer."""
+    return (folder / "tokenizer_config.json").exists()
 
 
 def pickle_refused(model: str) -> ModelError:

@@ -16,10 +16,8 @@ from llmops_kernel.config.models.methods import AdapterMethod
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading import adapters
 from llmops_kernel.errors import ModelError
-from llmops_kernel.models import catalogue
 from llmops_kernel.models.merging import merged
-from llmops_kernel.models.source import model_source, pickle_refused
-from llmops_kernel.store.files import find
+from llmops_kernel.models.source import base_of_adapter, has_tokenizer, pickle_refused
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Origin:
     @property
     def tokenizer(self) -> str:
         """Folder or hub id: an adapter's folder has the one that it was trained with."""
-        has_own = self.adapter is not None and (self.adapter / "tokenizer_config.json").exists()
+        has_own = self.adapter is not None and has_tokenizer(self.adapter)
         return str(self.adapter) if has_own else self.weights
 
 
@@ -48,29 +46,9 @@ def origin(
         return Origin(source, config)
     if found := adapters.conflict(config, folder):
         raise ModelError(f"{config.model.id}: {found[0]}.", remedy=found[1])
-    name, revision, weights = _base(folder, roots, cache)
+    name, revision, weights = base_of_adapter(folder, roots=roots, cache=cache)
     model = config.model.model_copy(update={"id": name, "revision": revision})
     return Origin(weights, config.model_copy(update={"model": model}), folder)
-
-
-def _base(folder: Path, roots: tuple[Path, ...], cache: Path | None) -> tuple[str, str | None, str]:
-    """Return name, revision and place of the base model. Raises ModelError."""
-    names = adapters.base_names(folder)
-    for name, revision in names:
-        if catalogue.is_catalogue_name(name) or find(name, roots) is not None:
-            weights = model_source(name, roots=roots, cache=cache)
-            if not adapters.is_adapter(Path(weights)):
-                return name, revision, weights
-    for name, revision in names:
-        is_hub_id = name.count("/") == 1 and not name.startswith(("/", ".", "~"))  # By its form.
-        if (
-            is_hub_id and find(name, roots) is None
-        ):  # Else it is the adapter that this one continues.
-            return name, revision, name
-    raise ModelError(
-        f"The adapter in {folder} is of the base model {names[0][0]}, which is not on this node.",
-        remedy=f"write its folder or hub id into base_model_name_or_path of {adapters.CONFIG}",
-    )
 
 
 def continue_adapter(model: Any, config: TrainingConfig, folder: Path) -> Any:

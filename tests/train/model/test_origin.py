@@ -12,6 +12,10 @@ import pytest
 import torch
 
 from llmops_kernel.errors import ModelError
+from llmops_kernel.models.source import tokenizer_of
+from llmops_kernel.store.preview_job import PreviewJob
+from llmops_kernel.train.data.check.work import checked
+from llmops_kernel.train.data.preview.work import Preview
 from llmops_kernel.train.model.origin import continue_adapter, merge_adapter, origin
 
 Config = Callable[..., Any]
@@ -93,3 +97,22 @@ def test_an_adapter_that_was_continued_is_no_base_model(
     config = make_config(model=str(second), method=METHOD)
     found = origin(str(second), config, roots=(tmp_path,), cache=None)
     assert (found.weights, found.config.model.revision) == ("someone/llama", "v2")
+
+
+def test_check_and_preview_take_the_tokenizer_of_the_base_model(
+    saved: Path, workspace: Path, make_config: Config
+) -> None:
+    """PEFT saves none beside an adapter. Both said that the folder had no tokenizer."""
+    folder = Path(shutil.copytree(saved, workspace / "adapter"))
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    settings["base_model_name_or_path"] = "tiny-llama"
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    config = make_config(model="adapter", method=METHOD)
+    source, of_base = tokenizer_of(config, roots=(workspace,), cache=None)
+    assert (Path(source) / "tokenizer_config.json").exists()
+    assert of_base.model.id == "tiny-llama"
+    job = PreviewJob.model_validate(
+        {"config": config.model_dump(mode="json"), "workspace": str(workspace)}
+    )
+    assert [one.message for one in checked(job).findings] == []
+    assert Preview(job).all().train.num_rows

@@ -11,7 +11,7 @@ from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError, LLMOpsError, ModelError
 from llmops_kernel.models import catalogue
-from llmops_kernel.models.source import model_source
+from llmops_kernel.models.source import tokenizer_of
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import CheckedSource, DataCheck, Finding, PreviewJob
 from llmops_kernel.train.data.answer_spans import template_warnings
@@ -100,11 +100,11 @@ def _tokenizer(check: _Check, hooks: Hooks) -> Any:
     if catalogue.is_catalogue_name(name):
         check.progress(f"Loading the tokenizer of {name}; the first time its files are prepared")
     try:
-        source = model_source(name, roots=(Path(check.job.workspace),), cache=None)
+        source, config = tokenizer_of(config, roots=(Path(check.job.workspace),), cache=None)
     except LLMOpsError as error:  # A package that only the cluster may have.
         check.add("model.id", error, is_warning=True)
         return None
-    is_local = Path(source).is_dir()
+    is_local, name = Path(source).is_dir(), config.model.id
     try:
         with light(check.job, config):
             return load_tokenizer(source, config, only_local=True)

@@ -13,7 +13,7 @@ from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.row_formats import FIELDS, Fault, recognised, renamed
 from llmops_kernel.errors import ConfigError, DataError
-from llmops_kernel.models.source import model_source
+from llmops_kernel.models.source import tokenizer_of
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import (
     DataPreview,
@@ -139,11 +139,11 @@ class Preview:
         self._config = TrainingConfig.model_validate(job.config)
         workspace = Path(job.workspace)
         self._hooks = hooks_of(self._config, workspace)
-        source = model_source(self._config.model.id, roots=(workspace,), cache=None)
-        if remote := _on_hub(self._config, source, workspace):
+        source, config = tokenizer_of(self._config, roots=(workspace,), cache=None)
+        if remote := _on_hub(config, source, workspace):
             progress(f"Contacting the hub about {', '.join(remote)}")
-        with light(job, self._config):
-            self._tokenizer: Any = load_tokenizer(source, self._config)
+        with light(job, config):
+            self._tokenizer: Any = load_tokenizer(source, config)
         self._looker = Looker(
             self._config,
             workspace=workspace,
