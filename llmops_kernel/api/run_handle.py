@@ -95,6 +95,10 @@ class Run:
         source.poll()
         return source.view
 
+    def ask_about_start(self) -> None:
+        """Ask the cluster why the run has not begun yet; `show` then says it."""
+        self._access.ask_about_start()
+
     @property
     def state(self) -> RunState:
         return self._access.state

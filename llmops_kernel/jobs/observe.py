@@ -15,7 +15,7 @@ from llmops_kernel.jobs.log_source import keep_log, live_log, saved_log
 from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.jobs.reasons import end_of_job, end_without_cluster
 from llmops_kernel.metrics.events import EndEvent
-from llmops_kernel.providers.protocol import ClusterProvider, ClusterState
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider, ClusterState
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.files import write_whole
 from llmops_kernel.store.journal.long_journal import FEW_CELLS
@@ -45,12 +45,15 @@ class Observer:
         provider: ClusterProvider,
         grace_s: float = GRACE_S,
         clock: Callable[[], float] = time.time,
+        on_info: Callable[[ClusterInfo], None] = lambda _: None,
     ) -> None:
+        """`on_info` hears what the cluster reports at each check, in the thread of the check."""
         self._store = store
         self._run_id = store.resolve(run_id)
         self._provider = provider
         self._grace_s = grace_s
         self._clock = clock
+        self._on_info = on_info
         self._follower = Follower(store, self._run_id, remote=False, max_cells=FEW_CELLS)
         self._lock = threading.Lock()
         self._due_s = 0.0
@@ -123,6 +126,7 @@ class Observer:
             info = self._provider.get(attempt.full_name)
         except ClusterNotFoundError:
             return self._gone(attempt, what="no longer exists")
+        self._on_info(info)
         if info.is_gone:
             went = "was stopped" if info.state == ClusterState.STOPPED else "died"
             return self._gone(attempt, what=went, why=info.message)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cached_property
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import (
     ClusterError,
     ClusterNotFoundError,
+    LLMOpsError,
     RunNotFoundError,
     RunStateError,
     StoreError,
@@ -18,7 +20,7 @@ from llmops_kernel.jobs.log_source import log_on_disk, log_over_http
 from llmops_kernel.jobs.observe import Observer
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import TERMINAL, RunState
-from llmops_kernel.providers.protocol import ClusterProvider
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.store.deletion import DeletionPreview, preview
@@ -26,6 +28,19 @@ from llmops_kernel.store.garbage import Garbage, clear_killed_deletes, find, rem
 from llmops_kernel.store.journal.chat_view import ChatView
 from llmops_kernel.store.logs.text import LogText
 from llmops_kernel.store.record.record import Attempt, RunRecord
+
+
+def start_words(info: ClusterInfo) -> str:
+    """Return how processes of jobs start on a cluster now, and why, as `llmops status` has it."""
+    if not info.is_ready:
+        why = f": {info.message}" if info.message else ""
+        return f"cluster {info.name} is {info.state}{why}"
+    if not info.warm:
+        return ""
+    cold = ""
+    if info.warm != "warm" and info.warm_cold_starts:
+        cold = f"{counted(info.warm_cold_starts, 'cold start')}, the last: {info.warm_cold_reason}"
+    return "; ".join(filter(None, [f"fork server: {info.warm}", cold]))
 
 
 class RunAccess:
@@ -90,15 +105,30 @@ class RunAccess:
         provider = self.find_provider()
         if provider is None:
             return Follower(self.store, self.id, max_cells=max_cells)
-        observer = Observer(self.store, self.id, provider=provider)
+        observer = Observer(
+            self.store,
+            self.id,
+            provider=provider,
+            on_info=lambda info: setattr(follower.view, "cluster_says", start_words(info)),
+        )
         # Called in the follower's thread: it may take seconds, or fail now and work later.
-        return Follower(
+        follower = Follower(
             self.store,
             self.id,
             connection=lambda: provider.connect(self._full_cluster_name()),
             on_silence=observer.nudge,
             max_cells=max_cells,
         )
+        return follower
+
+    def ask_about_start(self) -> None:
+        """Put what the cluster reports of its fork server into the view of a run that starts."""
+        self.source.poll()
+        view, provider = self.source.view, self.find_provider()
+        if provider is None or self.source.is_over or view.rows:
+            return
+        with suppress(LLMOpsError):
+            view.cluster_says = start_words(provider.get(self._full_cluster_name()))
 
     # Log
 

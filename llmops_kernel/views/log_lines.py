@@ -31,7 +31,8 @@ class LogLines:
             return ""
         done = None if view.progress is None else view.progress.done
         counted = None if view.counted is None else view.counted.done
-        news = (view.state, view.attempt, open_phase(view), done, counted)
+        starts = "" if view.rows else view.cluster_says
+        news = (view.state, view.attempt, open_phase(view), done, counted, starts)
         if self._only_news and news == self._last:
             return ""
         self._last_s, self._last = now_s, news

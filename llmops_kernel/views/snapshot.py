@@ -22,14 +22,16 @@ from llmops_kernel.views.run_text.state_text import state_text
 Json = dict[str, Any]
 _LONG_S = 10.0
 _WHY = {
-    "runtime_env": "the node gets the run's files and starts its process; `llmops status` says"
-    " whether the fork server is ready for it",
-    "supervisor": "the node starts the run's process; `llmops status` says whether it is busy",
-    "workers": "each process loads PyTorch where no fork server is ready: see `llmops status`",
+    "runtime_env": "the node gets the run's files and starts its process",
+    "supervisor": "the node starts the run's process",
+    "workers": "each process loads PyTorch where no fork server is ready",
     "hub": "the model or data set is not on this machine",
     "compile": "later runs on this machine do without",
 }
 """Why a phase may take long, by its name."""
+_ASK = "`llmops status` says whether the cluster is busy and its fork server ready"
+_OF_THE_CLUSTER = ("pending", "runtime_env", "supervisor", "workers")
+"""Phases that wait for processes of the cluster."""
 
 
 def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
@@ -135,8 +137,10 @@ def waiting_text(view: RunView, *, now_s: float | None = None) -> str:
     if now_s is None or now_s - running[-1].begin_s < _LONG_S:
         return words
     so_far = f"{fmt.seconds(now_s - running[-1].begin_s)} so far"
-    why = "; ".join(filter(None, [so_far, running[-1].detail, _WHY.get(running[-1].name, "")]))
-    return f"{words} ({why})"
+    name = running[-1].name
+    told = (view.cluster_says or _ASK) if name in _OF_THE_CLUSTER else ""
+    parts = [so_far, running[-1].detail, _WHY.get(name, ""), told]
+    return f"{words} ({'; '.join(filter(None, parts))})"
 
 
 def phase_words(view: RunView, name: str) -> str:

@@ -23,7 +23,7 @@ from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
 from tests.cli.conftest import Llmops
-from tests.server.runs import make_run
+from tests.server.runs import make_run, worker
 
 
 def _make_run(
@@ -322,3 +322,16 @@ def test_leftovers_are_listed_then_removed(
     assert not left.exists()
     assert llmops("gc") == 0
     assert "removed: 0 of 0" in capsys.readouterr().out
+
+
+def test_show_says_what_a_run_that_has_not_begun_waits_for(
+    home: Path, llmops: Llmops, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(RunStore(), "early-1", ended=None)
+    journal = worker(RunStore(), "early-1")
+    journal.emit(PhaseEvent(name="runtime_env", state="begin", time_s=time.time() - 700))
+    journal.close()
+    assert llmops("show", "early-1") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Preparing the runtime environment… (11 min" in shown
+    assert "the node gets the run's files" in shown

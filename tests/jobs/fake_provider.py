@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.errors import ClusterDeadError, ClusterNotFoundError
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection, Progress
@@ -23,6 +25,8 @@ class FakeProvider:
         self.num_asked = 0
         self.head_runs = False
         """Of a STOPPED cluster whose workers alone were suspended."""
+        self.warm: dict[str, Any] = {}
+        """What it reports of its fork server."""
 
     def up(self, template: ClusterTemplate, *, progress: Progress | None = None) -> ClusterInfo:
         raise NotImplementedError
@@ -39,6 +43,7 @@ class FakeProvider:
             message=self.message,
             dashboard_url=url,
             head_runs=self.head_runs,
+            **self.warm,
         )
 
     def list(self) -> list[ClusterInfo]:

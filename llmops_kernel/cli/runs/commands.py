@@ -49,6 +49,7 @@ def show(run: RunRef = "last", as_json: AsJson = False, traceback: Traceback = F
         record = target.record.model_dump(mode="json")
         print_json({"run_id": target.id, "record": record, **target.view.summary()})
         return
+    target.ask_about_start()
     print_run(out(), target, traceback=traceback)
 
 

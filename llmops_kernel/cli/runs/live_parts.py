@@ -227,6 +227,9 @@ def summary(
         parts.append(Text(view.message))
         if view.remedy:
             parts.append(Text.assemble(("Try: ", "bold"), view.remedy))
+    if not view.is_terminal:
+        waits = [waiting_text(view, now_s=now_s), state_text(view)]
+        parts += [Text(text, style="yellow") for text in waits if text]
     more = f"The whole traceback: llmops logs {record.run_id}, or --traceback"
     boxes = [failure_box(event, traceback=traceback, more=more) for event in view.failures]
     parts += [*notes(view), *boxes]

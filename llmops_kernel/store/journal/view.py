@@ -93,6 +93,8 @@ class RunView:
         self._own_last_s: dict[int, float] = {}
         self.attempt = 1
         """The newest attempt that has reported anything."""
+        self.cluster_says = ""
+        """What its cluster reports of its fork server, by whoever watches both: of no event."""
         self.apply(events)
 
     def apply(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:

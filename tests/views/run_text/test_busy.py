@@ -100,3 +100,26 @@ def test_phases_that_others_decide_say_why_they_may_take_long(name: str) -> None
     short, long = (waiting_text(view, now_s=100.0 + waited) for waited in (5, 700))
     assert long.startswith(short)
     assert "so far; " in long
+
+
+@pytest.mark.parametrize("name", ["pending", "runtime_env", "supervisor", "workers"])
+def test_a_start_that_waits_for_the_cluster_says_what_that_reports(name: str) -> None:
+    """It only named `llmops status`, which knew that the fork server was not ready."""
+    view = TrainingView([phase(name, "begin", 100.0, stream="1-driver", seq=1)])
+    assert "`llmops status` says whether" in waiting_text(view, now_s=135.0)
+    view.cluster_says = "fork server: starting (the last one: was killed); 31 cold starts"
+    text = waiting_text(view, now_s=135.0)
+    assert text.endswith("fork server: starting (the last one: was killed); 31 cold starts)")
+    assert "llmops status" not in text
+    assert text in one_line(view, now_s=135.0)
+    log = LogLines(now_s=100.0)
+    assert text in log.line(view, now_s=135.0)
+    assert log.line(view, now_s=146.0) == ""
+    view.cluster_says = "fork server: warm"
+    assert "fork server: warm" in log.line(view, now_s=157.0)
+
+
+def test_other_phases_do_not_ask_the_cluster() -> None:
+    view = TrainingView([phase("model_load", "begin", 100.0, stream=WORKER, seq=1)])
+    view.cluster_says = "fork server: warm"
+    assert "fork server" not in waiting_text(view, now_s=135.0)
