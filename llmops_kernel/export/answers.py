@@ -10,12 +10,18 @@ import torch
 
 from llmops_kernel.errors import ExportError
 from llmops_kernel.models.answer_ends import answer_ends, greedy
-from llmops_kernel.models.logits import TOLERANCES, difference
+from llmops_kernel.models.logits import COMPUTED, EXACT, ROUNDED, difference
 
 TIE = 0.01
 """Two tokens whose logits differ by less are a tie: the order of the additions decides."""
 ROUNDING = 1.0
 """Rounding weights to 8 bits of mantissa moves a logit by less than this."""
+_ALLOWED = {
+    **dict.fromkeys(("", "float32", "F32"), EXACT),
+    **dict.fromkeys(("float16", "F16"), COMPUTED),
+    **dict.fromkeys(("bfloat16", "BF16", "Q8_0"), ROUNDED),
+}
+"""Differences of logits, by what the weights were rounded to; empty: nothing was."""
 _GENERAL = (
     "What is the capital of France?",
     "Name three colours.",
@@ -111,7 +117,7 @@ def compare(before: Sequence[Answer], after: Sequence[Answer], *, rounded_to: st
             f" with a token that was {worst:.3g} behind before. Nothing was written.",
             remedy="report it with the base model's name; --check 0 exports without this check",
         )
-    _compare_logits(before, after, allowed=TOLERANCES[rounded_to])
+    _compare_logits(before, after, allowed=_ALLOWED[rounded_to])
     return Check(len(before) - len(margins), len(before), tuple(margins), rounded_to)
 
 

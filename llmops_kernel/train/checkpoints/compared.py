@@ -22,7 +22,7 @@ from llmops_kernel.driver.checkpoint_folders import latest
 from llmops_kernel.errors import ModelError, TrainingError
 from llmops_kernel.hardware.load import memory
 from llmops_kernel.metrics.events import WarningEvent
-from llmops_kernel.models.logits import difference, logits_of, probe
+from llmops_kernel.models.logits import COMPUTED, EXACT, ROUNDED, difference, logits_of, probe
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import count_bytes, load_model, load_result
@@ -39,8 +39,6 @@ _NOT_LOADED = (
 )
 _NEEDED = 1.3
 """Of the model's size, while it is loaded once more."""
-_EXACT, _ROUNDED, _MERGED = 1e-3, 0.03, 0.1
-"""Differences that are allowed: in float32, in bfloat16, and of weights rounded by a merging."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +144,9 @@ class Comparison:
     def _allowed(self, place: torch.device, *, is_merged: bool) -> float:
         config = self.origin.config
         if config.model.dtype != "float32":
-            return _MERGED if is_merged else _ROUNDED
+            return ROUNDED if is_merged else COMPUTED
         is_exact = place == self.where and not config.performance.tf32
-        return _EXACT if is_exact else _ROUNDED
+        return EXACT if is_exact else COMPUTED
 
     def _not_compared(self, what: str, why: str) -> str:
         words = f"{what.replace('_', ' ')} not compared with what was trained: {why}"

@@ -62,7 +62,7 @@ def resolve_dtype(config: TrainingConfig, context: WorkerContext) -> tuple[Train
     device = _slowest_gpu(context) if context.use_gpu else cpu_facts()
     chosen = choose_dtype(AUTO, device, trains=True)
     if config.performance.tf32:
-        chosen = Precision("float32", "performance.tf32 is of its products")
+        chosen = Precision("float32", "performance.tf32 is for float32 products")
     if config.model.attention.startswith("flash") and chosen.dtype != "bfloat16":
         raise ConfigError(
             f"{config.model.attention} computes in bfloat16 only, and {device.name} has none.",

@@ -185,10 +185,11 @@ class StreamProgress:
                 save_counts(walk.plan, own, self.cache)
 
     def _warn_fields(self, source: str, shares: Sequence[dict[Use, int]]) -> None:
-        """Warn of fields that the first rows did not have."""
+        """Warn of fields that the first rows did not have; a row counts each time it was read."""
         found = sum((Counter(share) for share in shares), Counter[Use]())
         late = {use: count for use, count in found.items() if use not in self._said}
-        for warning in field_warnings(source, late, self.tokenizer):
+        where = f"of the rows of {source}, each as often as it was read"
+        for warning in field_warnings(where, late, self.tokenizer):
             self.context.emit(warning)
 
     def _warn_lengths(self, source: str, seen: Sequence[Seen]) -> None:
