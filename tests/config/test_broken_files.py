@@ -250,6 +250,9 @@ def test_generated_answers_need_held_out_ones(row: str, says: str, tmp_path: Pat
     problem = only(check(tmp_path, data=data, evaluation={"generate": True}))
     assert problem.path == "data.eval"
     assert says in problem.message
+    unused = row.replace("{", '{"weight": 0, ', 1)  # The run leaves it out as well.
+    (tmp_path / "eval.jsonl").write_text(f"{CHAT.strip()}\n{unused}\n")
+    assert check(tmp_path, data=data, evaluation={"generate": True}) == []
 
 
 @pytest.mark.parametrize("rows", [TEXT, CHAT, '{"prompt": "a", "completion": "b"}\n'])

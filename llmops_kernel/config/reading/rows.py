@@ -228,6 +228,8 @@ def _shape_fault(row: Row, rules: RowRules) -> Fault | None:
     shape = named if isinstance(named, Fault) else shaped(named, rules.row_format)
     if isinstance(shape, Fault) or not rules.answers:
         return shape if isinstance(shape, Fault) else None
+    if shape.get("weight") == 0:
+        return None  # Nothing of it is asked for.
     if "text" in shape:
         return Fault("plain text has no answer", _NO_ANSWER)
     if shape["messages"][-1]["role"] != "assistant":

@@ -17,8 +17,8 @@ from typing import Any
 from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.models.answer_ends import TurnEnd, own_tokens, turn_end
-from llmops_kernel.train.data.chats import Message, plain, rendered
 
+Message = dict[str, Any]
 _PROBE = "AnswerThatIsLookedFor"
 _REASON = "ReasonOfAnswer"
 _THOUGHT = "</think>"
@@ -26,6 +26,26 @@ _PART = 16
 """Characters of an answer's beginning and end, one of which is in what a template makes of it."""
 _MARKED = re.compile(r"\{%-?\s*generation\b")
 """Templates that mark what the assistant writes, as Transformers reads it."""
+
+
+def rendered(
+    tokenizer: Any, messages: Sequence[Message], tools: Any = None, *, prompt: bool = False
+) -> str:
+    """Return what the template makes of a chat; with `prompt` up to where an answer begins."""
+    if tokenizer.chat_template is None:
+        raise DataError(
+            "The rows are chats, but the model's tokenizer has no chat template.",
+            remedy="use the model's instruct variant, or format: text",
+        )
+    text: str = tokenizer.apply_chat_template(
+        plain(messages), tools=tools, tokenize=False, add_generation_prompt=prompt
+    )
+    return text
+
+
+def plain(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages as a template reads them: it knows no weights."""
+    return [{key: one[key] for key in one if key != "weight"} for one in messages]
 
 
 @dataclass(frozen=True)

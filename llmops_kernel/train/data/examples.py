@@ -11,8 +11,7 @@ from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.row_formats import Fault, Use, renamed, shaped
 from llmops_kernel.errors import DataError
 from llmops_kernel.models.answer_ends import answer_ends, until_end
-from llmops_kernel.train.data.answer_spans import Template, laid_out, tokens
-from llmops_kernel.train.data.chats import rendered
+from llmops_kernel.train.data.answer_spans import Template, laid_out, rendered, tokens
 from llmops_kernel.train.data.long_texts import is_divided, parts_of, piece_ends
 from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.sources import Row
