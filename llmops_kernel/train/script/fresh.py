@@ -15,9 +15,11 @@ from llmops_kernel.warm.plan import is_of_interpreter, is_too_late, python_path,
 
 _SETS = re.compile(r"\benviron|\bputenv\b|\bunsetenv\b")
 _IMPORTS = re.compile(
-    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+\(?([\w, \t\n]+)|import[ \t]+([\w., \t]+))",
+    r"(?:^|;)[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]*(\([^)]*\)|[ \t][\w,* \t]+)"
+    r"|import[ \t]+([\w., \t]+))",
     re.M,
 )
+_COMMENT = re.compile(r"#.*")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]+")
 _MOST_FILES = 100
 _CHANGES = frozenset({"setdefault", "update", "pop", "clear", "putenv", "unsetenv", "__setitem__"})
@@ -72,7 +74,8 @@ def reached(script: Path, workspace: Path) -> Iterator[Path]:
 def _imported(text: str) -> Iterator[str]:
     """Yield each module that an import names, and what may be a module of a package."""
     for match in _IMPORTS.finditer(text):
-        parts = [part.split()[0] for part in (match[2] or match[3]).split(",") if part.strip()]
+        names = _COMMENT.sub("", match[2] or match[3]).strip("() \t\n").split(",")
+        parts = [part.split()[0] for part in names if part.strip()]
         if match[1]:
             yield match[1]
             yield from (
@@ -136,8 +139,11 @@ def _changes(node: ast.AST) -> Iterator[tuple[str | None, str | None]]:
         if isinstance(node, ast.AugAssign) and _is_environ(node.target):
             yield from _items(node.value)
     for target in targets:
-        if isinstance(target, ast.Subscript) and _is_environ(target.value):
-            yield _constant(target.slice), _constant(getattr(node, "value", None))
+        for one in ast.walk(target):  # One of several is in a tuple.
+            is_set = isinstance(one, ast.Subscript) and not isinstance(one.ctx, ast.Load)
+            if is_set and _is_environ(one.value):  # type: ignore[attr-defined]
+                value = _constant(getattr(node, "value", None)) if one is target else None
+                yield _constant(one.slice), value  # type: ignore[attr-defined]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
         yield from _called(node)
 

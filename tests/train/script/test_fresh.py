@@ -34,6 +34,7 @@ OFFLINE = os.environ.get("NEW_OFFLINE", "0")
         ("import os\nos.environ |= {'A': '1'}", ["A"]),
         ("import os\nos.putenv('A', '1')", ["A"]),
         ("import os\ndel os.environ['A']", ["A"]),
+        ("import os\nos.environ['A'], other = '1', 2", ["A"]),
         ("import os\nos.environ.pop('A', None)", ["A"]),
         ("import os\ndef setup():\n    os.environ['A'] = '1'", ["A"]),
         ("import os\nfor k, v in {'AB': '1'}.items():\n    os.environ[k] = v", ["AB"]),
@@ -79,6 +80,23 @@ def test_modules_that_the_script_imports_count(tmp_path: Path) -> None:
     assert _why(tmp_path) == "lib/deep.py sets what is read when libraries load: TQDM_DISABLE"
     names = [str(file.relative_to(tmp_path)) for file in reached(tmp_path / "train.py", tmp_path)]
     assert names == ["train.py", "lib/settings.py", "lib/deep.py"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from os import path\nimport own",  # The lines behind it were taken for names of it.
+        "from os import path\n\nfrom own import value",
+        "from own import *",
+        "from os import (\n    path,  # a, comment\n    sep,\n)\nimport own",
+        "from own import (value)",
+        "import os; import own",
+        "if True:\n    import os, own as mine",
+    ],
+)
+def test_every_import_is_followed(tmp_path: Path, source: str) -> None:
+    _write(tmp_path, train=source, own="import os\nos.environ['READ_EARLY'] = '1'")
+    assert _why(tmp_path).startswith("own.py sets")
 
 
 def test_variables_of_the_config(tmp_path: Path) -> None:
