@@ -23,7 +23,7 @@ from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
 from tests.cli.conftest import Llmops
-from tests.server.runs import make_run, worker
+from tests.server.runs import make_run
 
 
 def _make_run(
@@ -327,8 +327,11 @@ def test_leftovers_are_listed_then_removed(
 def test_show_says_what_a_run_that_has_not_begun_waits_for(
     home: Path, llmops: Llmops, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_run(RunStore(), "early-1", ended=None)
-    journal = worker(RunStore(), "early-1")
+    record = RunRecord(
+        run_id="early-1", name="early", created_s=time.time(), cluster="local", config={}
+    )
+    folder = RunStore().create(record, config_yaml="name: early\n")
+    journal = JournalWriter([folder.journal], stream="1-driver", attempt=1)
     journal.emit(PhaseEvent(name="runtime_env", state="begin", time_s=time.time() - 700))
     journal.close()
     assert llmops("show", "early-1") == 0
