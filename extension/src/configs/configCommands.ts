@@ -19,6 +19,7 @@ import { showError } from '../ui/dialogs';
 import { AssistedEditor } from './assisted';
 import { showFindings } from './checkDialog';
 import { submitIcon } from './icons';
+import { titleOf } from './kinds';
 import { createConfig } from './newConfig';
 import * as requests from './requests';
 import { ISubmissions } from './tokens';
@@ -243,9 +244,7 @@ function addNewConfig(services: IServices): void {
   app.commands.addCommand(CommandIDs.newConfig, {
     label: args => {
       const kind = submissions.kinds.named(String(args.kind ?? 'train'));
-      return !kind || kind.name === 'train'
-        ? trans.__('New Training Config')
-        : trans.__('New File: %1', kind.title);
+      return trans.__('New %1', titleOf(kind));
     },
     caption: trans.__('Create a config in which every field is explained'),
     icon: args => (args.from ? fileIcon : listIcon),

@@ -14,6 +14,15 @@ export function matches(path: string, glob: string): boolean {
   );
 }
 
+/**
+ * What a command calls a kind: `Training Config`; before the server has answered too.
+ */
+export function titleOf(kind: ConfigKind | null | undefined): string {
+  return (kind ?? FIRST[0]).title.replace(/(^| )[a-z]/g, first =>
+    first.toUpperCase()
+  );
+}
+
 /** YAML of another kind beside the cluster templates. */
 const NO_CONFIG = /(^|\/)cluster_templates\/rbac\.ya?ml$/;
 

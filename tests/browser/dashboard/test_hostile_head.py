@@ -68,6 +68,8 @@ def turn_dark(tab: LabPage, shell: Any) -> Any:
         dark = [frame for frame in tab.page.frames if "?theme=dark" in frame.url]
         if dark:
             shell.frame_locator("#ray").get_by_text("evil-job").first.wait_for(timeout=30_000)
+            # Its scroll bars too: Ray's page colours all but those.
+            assert dark[0].evaluate("document.documentElement.style.colorScheme") == "dark"
             return dark[0]
         tab.page.wait_for_timeout(100)
     raise AssertionError([frame.url for frame in tab.page.frames])

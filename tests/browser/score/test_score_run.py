@@ -121,7 +121,7 @@ def test_a_score_config_is_edited_with_proposals_and_checked(lab: Lab, lab_page:
     )
     tab = LabPage(lab_page, lab)
     tab.open()
-    new = lab_page.locator(".jp-LauncherCard").filter(has_text="New File: Score config")
+    new = lab_page.locator(".jp-LauncherCard").filter(has_text="New Score Config")
     new.wait_for(timeout=30_000)
     tab.open("/tree/a.score.yaml")
     check = lab_page.get_by_role("button", name="Check")

@@ -7,7 +7,7 @@ import { ClusterRow, ConfigCompletion, ConfigDiagnostic } from '../../wire';
 import { configOf, overridesOf } from '../cellText';
 import { chosen, shownAs } from '../choice';
 import { marks, replacement, resultOf, words } from '../editor';
-import { Kinds, matches } from '../kinds';
+import { Kinds, matches, titleOf } from '../kinds';
 import { markdown } from '../markdown';
 import { freeName } from '../newConfig';
 import { offsetAt, toCharacters, toUnits } from '../positions';
@@ -217,4 +217,13 @@ describe('how a script is started', () => {
   ])('%s workers, %s', (workers, args, expected) =>
     expect(overridesOfStart({ workers, args })).toEqual(expected)
   );
+});
+
+it('calls new files of all kinds alike', () => {
+  const kind = { name: 'score', globs: [], new_file: '', is_run: true };
+  expect(titleOf({ ...kind, title: 'Score config' })).toBe('Score Config');
+  expect(titleOf({ ...kind, title: 'Cluster template' })).toBe(
+    'Cluster Template'
+  );
+  expect(titleOf(null)).toBe('Training Config');
 });

@@ -33,6 +33,10 @@
   }
   Object.defineProperty(document, 'cookie', { get: () => '', set: () => {} });
 
+  // Ray's pages colour all but scroll bars and the browser's own controls.
+  const theme = new URLSearchParams(location.search).get('theme');
+  document.documentElement.style.colorScheme = theme || 'light dark';
+
   // Other sites, such as Grafana, would run in here without their login and storage: not at all.
   document.addEventListener('securitypolicyviolation', event => {
     if (event.effectiveDirective !== 'frame-src') {
