@@ -214,7 +214,7 @@ def tokenise_row(row: Row, number: int | str, tokenizer: Any, data: DataConfig) 
     A chat becomes several examples where the template writes earlier answers in another way.
     Whatever the row makes the chat template or the tokenizer raise is the row's fault.
     """
-    with _refused(number):
+    with _refused(f"Row {number}"):
         if "text" in row:
             ids = text_tokens(tokenizer, row["text"])
             if tokenizer.eos_token_id is not None and ids[-1:] != [tokenizer.eos_token_id]:
@@ -229,25 +229,27 @@ def tokenise_row(row: Row, number: int | str, tokenizer: Any, data: DataConfig) 
 
 def render_row(row: Row, number: int | str, tokenizer: Any) -> str:
     """Return a chat as text. Raises `DataError` with the row's number, as `tokenise_row`."""
-    with _refused(number):
+    with _refused(f"Row {number}"):
         return rendered(tokenizer, row["messages"], row.get("tools"))
 
 
 @contextmanager
-def _refused(number: int | str) -> Iterator[None]:
-    """Raise as DataError what a chat template or a tokenizer raises for a row."""
+def _refused(
+    what: str,
+    *,
+    remedy: str = "correct or delete the row, or change it in format_example(row); with"
+    " data.on_error=skip such rows are left out",
+) -> Iterator[None]:
+    """Raise as DataError what a chat template or a tokenizer raises for `Row 12`."""
     try:
         yield
     except DataError:
         raise
     except Exception as error:  # A template is a program of the model's author.
         is_jinja = type(error).__module__.startswith("jinja2")
-        what = "chat template" if is_jinja else "chat template or tokenizer"
-        raise DataError(
-            f"Row {number} is refused by the model's {what}: {error or type(error).__name__}.",
-            remedy="correct or delete the row, or change it in format_example(row); with"
-            " data.on_error=skip such rows are left out",
-        ) from error
+        by = "chat template" if is_jinja else "chat template or tokenizer"
+        message = f"{what} is refused by the model's {by}: {error or type(error).__name__}."
+        raise DataError(message, remedy=remedy) from error
 
 
 def text_tokens(tokenizer: Any, text: str) -> list[int]:
@@ -291,7 +293,7 @@ def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hoo
                 f"Held-out row {number} has no answer to compare a generated one with.",
                 remedy="end each chat with an assistant message, or set evaluation.generate: false",
             )
-        with _refused(number):
+        with _refused(f"Row {number}"):
             text = rendered(tokenizer, messages[:-1], formatted.get("tools"), prompt=True)
             ids = tokenizer(text, add_special_tokens=False)["input_ids"]
             reference = _reference(tokenizer, messages, formatted.get("tools"), prompt=text)
@@ -320,13 +322,14 @@ def own_prompts(texts: Sequence[str], *, tokenizer: Any, data: DataConfig) -> li
     found = []
     all_text = all(source.format == "text" for source in data.sources)
     for text in texts:
-        if all_text or tokenizer.chat_template is None:
-            whole, ids = text, text_tokens(tokenizer, text)
-            if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
-                ids = ids[:-1]  # After it a model begins another text.
-        else:
-            whole = rendered(tokenizer, [{"role": "user", "content": text}], prompt=True)
-            ids = tokenizer(whole, add_special_tokens=False)["input_ids"]
+        with _refused(f"evaluation.prompts: {text!r:.60}", remedy="correct it, or leave it out"):
+            if all_text or tokenizer.chat_template is None:
+                whole, ids = text, text_tokens(tokenizer, text)
+                if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+                    ids = ids[:-1]  # After it a model begins another text.
+            else:
+                whole = rendered(tokenizer, [{"role": "user", "content": text}], prompt=True)
+                ids = tokenizer(whole, add_special_tokens=False)["input_ids"]
         found.append(Prompt(ids, whole, "", {}))
     return found
 

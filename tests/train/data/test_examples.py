@@ -477,3 +477,11 @@ def test_calls_and_thoughts_that_a_template_does_not_write_are_named(
     assert {use.field for use in done.uses} == {"reasoning_content", "tool_calls"}
     assert [text.split("`")[1] for text in said[True]] == ["reasoning_content", "tool_calls"]
     assert [text.split("`")[1] for text in said[False]] == ["reasoning_content"]
+
+
+@pytest.mark.parametrize("row_format", ["chat", "text"])
+def test_a_prompt_of_the_config_that_is_refused_is_named(tokenizer: Any, row_format: Any) -> None:
+    data = DataConfig(train="x", format=row_format)
+    with pytest.raises(DataError, match=r"evaluation\.prompts: 'cut \\ud83d' is refused") as caught:
+        own_prompts(["fine", "cut \ud83d"], tokenizer=tokenizer, data=data)
+    assert caught.value.remedy == "correct it, or leave it out"
