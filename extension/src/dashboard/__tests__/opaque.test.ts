@@ -8,11 +8,17 @@ const SCRIPT = readFileSync(
   'utf8'
 );
 
-/** What the script that runs before Ray's own makes of a page's address. */
+/** What the script that runs before Ray's own makes of a page of that address. */
 function schemeOf(search: string): string {
-  history.replaceState(null, '', `/view/${search}#/jobs`);
-  new Function(SCRIPT)();
-  return document.documentElement.style.colorScheme;
+  const page = {
+    window: { name: '', addEventListener: () => undefined },
+    document: document.implementation.createHTMLDocument(),
+    location: { search, hash: '#/jobs' },
+    history: { pushState: () => undefined, replaceState: () => undefined },
+    parent: { postMessage: () => undefined }
+  };
+  new Function(...Object.keys(page), SCRIPT)(...Object.values(page));
+  return page.document.documentElement.style.colorScheme;
 }
 
 it("gives the scroll bars of Ray's pages the theme of JupyterLab", () => {
