@@ -56,6 +56,11 @@ _RAY_LIMITS = {
     "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "600",  # 30
 }
 
+_SPINS = "4000"
+"""Of a thread that waits for others at the end of a parallel region (GNU OpenMP), before it sleeps:
+about 0.05 to 0.2 ms. Its default of 300,000 is several milliseconds, in which it takes the core
+that the others wait for where something else computes as well."""
+
 HEAD_MODULE = "llmops_kernel.providers.local.start_hook"
 
 # Popen objects of the heads started here, so that none is collected (with a warning) while its
@@ -227,6 +232,8 @@ def environment(
     env |= loopback.settings() | {"VLLM_HOST_IP": loopback.ADDRESS}
     env = _RAY_LIMITS | env
     env |= template.env
+    if "OMP_WAIT_POLICY" not in env:
+        env.setdefault("GOMP_SPINCOUNT", _SPINS)
     # Sockets of Ray's dashboard and temporary files of runs go with the cluster, also those of
     # killed processes. A folder of the user's own stays: data may have been put there for a run.
     if not env.keys() & {"TMPDIR", "TEMP", "TMP"}:

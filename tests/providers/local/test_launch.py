@@ -116,6 +116,14 @@ def test_temporary_files_go_with_the_cluster_unless_the_user_named_a_folder(
     assert environment(tmp_path, {}, template)["TMPDIR"] == "/scratch/lab"
 
 
+def test_threads_that_wait_for_others_sleep_soon_unless_asked_otherwise(tmp_path: Path) -> None:
+    """Beside other work, a step of two threads that spin took ten times as long."""
+    assert int(environment(tmp_path, {})["GOMP_SPINCOUNT"]) < 10_000
+    assert environment(tmp_path, {"GOMP_SPINCOUNT": "7"})["GOMP_SPINCOUNT"] == "7"
+    template = ClusterTemplate(name="lab", env={"OMP_WAIT_POLICY": "active"})
+    assert "GOMP_SPINCOUNT" not in environment(tmp_path, {}, template)
+
+
 def test_python_in_a_job_is_our_interpreter(tmp_path: Path) -> None:
     ours = str(Path(sys.executable).parent)
     warm = environment(tmp_path, {"PATH": "/usr/bin"})
