@@ -47,7 +47,7 @@ def run_table(
     kinds = {summary.kind for summary in summaries}
     labels = _figure_labels(summaries)
     head = ["run", *(["name"] if called else []), *(["kind"] if len(kinds) > 1 else [])]
-    head += [STATE_COLUMN, "progress", *labels, "cluster", "age", "attempt"]
+    head += [STATE_COLUMN, "progress", *labels, "cluster", "duration", "age", "attempt"]
     rows = []
     for summary in summaries:
         texts = {figure.label: figure.text for figure in summary.figures}
@@ -56,9 +56,10 @@ def run_table(
         row += [summary.kind] if len(kinds) > 1 else []
         row += [summary.state.capitalize(), progress_cell(summary.progress)]
         row += [texts.get(label, fmt.DASH) for label in labels]
-        row += [summary.cluster, fmt.seconds(now_s - summary.created_s), str(summary.attempt)]
+        ages = (summary.took_s(now_s=now_s), now_s - summary.created_s)
+        row += [summary.cluster, *map(fmt.seconds, ages), str(summary.attempt)]
         rows.append(tuple(row))
-    numbers = ("progress", *labels, "age", "attempt")
+    numbers = ("progress", *labels, "duration", "age", "attempt")
     return RunTable(names=tuple(head), rows=tuple(rows), numbers=numbers)
 
 

@@ -320,9 +320,15 @@ def later_totals(spans: list[PhaseSpan], *, now_s: float) -> list[tuple[str, str
     return totals
 
 
-def elapsed_s(view: RunView) -> float | None:
-    """Return the seconds from the attempt's first phase to its end; None while it runs."""
-    spans, end = view.phases(), view.end
-    if not spans or end is None:
-        return None
-    return max(0.0, end.time_s - min(span.begin_s for span in spans))
+def elapsed_s(view: RunView, *, now_s: float | None = None) -> float | None:
+    """Return the seconds from the attempt's first phase to its end.
+
+    While it runs those until `now_s`, None without one.
+    """
+    begin_s, until = began_s(view), view.end.time_s if view.end else now_s
+    return None if begin_s is None or until is None else max(0.0, until - begin_s)
+
+
+def began_s(view: RunView) -> float | None:
+    """Return when the attempt's first phase began; None before."""
+    return min((span.begin_s for span in view.phases()), default=None)

@@ -15,6 +15,7 @@ from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.figures import figures
 from llmops_kernel.views.run_text.state_text import state_text
+from llmops_kernel.views.snapshot import began_s
 
 CURVE_POINTS = 60
 
@@ -31,6 +32,8 @@ def summarise(record: RunRecord, view: RunView, attempts: Sequence[Attempt]) -> 
         hidden=record.hidden,
         state=view.state if has_reported else "PENDING",
         attempt=max([view.attempt, *(attempt.number for attempt in attempts)]),
+        began_s=began_s(view) if has_reported else None,
+        ended_s=view.end.time_s if has_reported and view.end else None,
         progress=view.progress,
         figures=figures(view),
         curve=curve(view),

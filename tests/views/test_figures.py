@@ -17,7 +17,7 @@ from llmops_kernel.views.figures import compared_figures, figures, live_figures
 from llmops_kernel.views.run_table import run_table
 from llmops_kernel.views.snapshot import progress_text, snapshot
 from llmops_kernel.views.summary import summarise
-from tests.store.events import end, evaluation, restart, start, step, steps
+from tests.store.events import end, evaluation, phase, restart, start, step, steps
 
 RECORD = RunRecord(run_id="menu-1", name="menu", created_s=1.0, cluster="local", config={})
 
@@ -69,6 +69,17 @@ def test_a_diverged_run_never_shows_its_last_finite_loss() -> None:
     (loss,) = [figure for figure in figures(view) if figure.key == "loss"]
     assert loss.value is None
     assert view.summary()["nan_since"] == 3
+
+
+def test_a_list_says_how_long_a_run_took_or_has_been_running() -> None:
+    events = [phase("driver", "begin", 100.0, stream="1-driver", seq=1)]
+    running = summarise(RECORD, TrainingView(events), [])
+    table = run_table([running], now_s=165.0)
+    assert table.rows[0][table.names.index("duration")] == "1 min 05 s"
+    ended = EndEvent(state="SUCCEEDED", time_s=130.0, stream="1-driver", seq=2)
+    done = summarise(RECORD, TrainingView([*events, ended]), [])
+    table = run_table([done, summarise(RECORD, TrainingView(), [])], now_s=9999.0)
+    assert [row[table.names.index("duration")] for row in table.rows] == ["30.0 s", "–"]
 
 
 def test_figures_follow_the_kinds_list_and_its_places() -> None:

@@ -235,7 +235,7 @@ def summary(
     parts += [*notes(view), *boxes]
     parts += [waterfall_table(view, now_s=now_s), *processes_line(view)]
     if view.rows:
-        parts.append(figure_table(view))
+        parts.append(figure_table(view, now_s=now_s))
     if evals_of(view):
         parts.append(eval_table(view))
     parts += samples(view)
@@ -294,12 +294,12 @@ def _bars(spans: list[PhaseSpan], *, now_s: float) -> list[Text]:
     return bars
 
 
-def figure_table(view: RunView) -> Table:
+def figure_table(view: RunView, *, now_s: float) -> Table:
     table = _table("Figures")
     table.show_header = False
-    took_s = elapsed_s(view)
+    took_s = fmt.seconds(elapsed_s(view, now_s=now_s))
     table.add_row("progress", Text(progress_text(view) or fmt.DASH))
-    table.add_row("duration", fmt.seconds(took_s))
+    table.add_row("duration", took_s if view.end else f"{took_s} so far")
     unknown = []
     for figure in compared_figures(view):
         if figure.text == fmt.DASH and figure.key != _ALWAYS_SHOWN:

@@ -25,9 +25,11 @@ def runs_table(runs: RunTable) -> FittingTable:
     rows = [
         [*map(plain, row[:at]), state(row[at]), *map(plain, row[at + 1 :])] for row in runs.rows
     ]
-    figures = [name for name in runs.numbers if name not in ("progress", "age", "attempt")]
+    others = ("progress", "duration", "age", "attempt")
+    figures = [name for name in runs.numbers if name not in others]
     # The first figure stays; the less important ones are left out first, before an id is broken.
-    optional = ("attempt", "cluster", *map(plain, reversed(figures[1:])), "progress", "age", "name")
+    extra = [*map(plain, reversed(figures[1:]))]
+    optional = ("attempt", "cluster", *extra, "duration", "progress", "age", "name")
     return table(
         [*map(plain, runs.names)],
         rows,

@@ -47,6 +47,10 @@ class RunSummary(BaseModel):
     """Left out of lists unless asked for: runs of benchmarks and self-tests."""
     state: RunState
     attempt: int
+    began_s: float | None = None
+    """When the first phase of the newest attempt began; None before, and of older versions."""
+    ended_s: float | None = None
+    """When that attempt ended; None while it runs."""
     progress: Progress | None = None
     figures: tuple[FigureValue, ...] = ()
     """In the order of the kind's list."""
@@ -58,6 +62,12 @@ class RunSummary(BaseModel):
     message: str = ""
     """Why it ended; empty while it runs."""
     remedy: str = ""
+
+    def took_s(self, *, now_s: float) -> float | None:
+        """Return how long the newest attempt took, or has been running by now."""
+        if self.began_s is None or self.state == "PENDING":
+            return None
+        return max(0.0, (now_s if self.ended_s is None else self.ended_s) - self.began_s)
 
     def figure(self, key: str) -> FigureValue | None:
         return next((figure for figure in self.figures if figure.key == key), None)
