@@ -153,8 +153,8 @@ def use(laid: Laid) -> None:
 def prepare(spec: RunSpec) -> None:
     """Install the packages of this run's config and use them, before the driver does anything.
 
-    Returns at once without any. Where a fork cannot have them this driver starts once more as a
-    plain interpreter; where they cannot be installed the run ends, and this process with it.
+    Where a fork cannot have them this driver starts once more as a plain interpreter; where they
+    cannot be installed the run ends, and this process with it.
     """
     wanted = Wanted.of_config(spec.config)
     if wanted is None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.folders import ray_logs, run_folder
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
-from llmops_kernel.driver.packages import prepare
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import open_bucket
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
@@ -144,7 +143,10 @@ def _stopped(scored: Scored, what: str) -> EndEvent:
 def main() -> None:
     spec = RunSpec.of_this_job()
     print(f"run {spec.run_id}, attempt {spec.attempt}", flush=True)
-    prepare(spec)
+    if spec.has_packages:
+        from llmops_kernel.driver.packages import prepare  # 7 ms that most runs need not wait for.
+
+        prepare(spec)
     sys.exit(ScoreDriver(spec).run())
 
 

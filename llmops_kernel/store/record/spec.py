@@ -55,6 +55,11 @@ class RunSpec(BaseModel):
     ignored: tuple[str, ...] = ()
     """Files and folders of the workspace that an ignore file kept at home."""
 
+    @property
+    def has_packages(self) -> bool:
+        """Whether the config names packages that the run needs besides those of the cluster."""
+        return bool(self.config.get("packages") or self.config.get("requirements"))
+
     def encode(self) -> str:
         """URL-safe base64 of the compressed JSON: no character a shell would read."""
         return base64.urlsafe_b64encode(zlib.compress(self.model_dump_json().encode())).decode()

@@ -14,7 +14,6 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.nodes.holds import NodeHolds
-from llmops_kernel.driver.packages import prepare
 from llmops_kernel.driver.queue.room import Room, room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport, print_traceback, with_remedy
@@ -207,7 +206,10 @@ def main() -> None:
     started = time.strftime("%Y-%m-%d %H:%M:%S %z")
     spec = RunSpec.of_this_job()
     print(f"run {spec.run_id}, attempt {spec.attempt}, driver began at {started}", flush=True)
-    prepare(spec)
+    if spec.has_packages:
+        from llmops_kernel.driver.packages import prepare  # 7 ms that most runs need not wait for.
+
+        prepare(spec)
     sys.exit(Driver(spec).run())
 
 

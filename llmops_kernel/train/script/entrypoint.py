@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from llmops_kernel.config.models.script import ScriptConfig
-from llmops_kernel.driver.packages import prepare
 from llmops_kernel.driver.ray_job import restart_cold
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.warm.for_jobs import reads_of_server, start_report
@@ -16,7 +15,10 @@ from llmops_kernel.warm.plan import is_of_interpreter
 def main() -> None:
     spec = RunSpec.of_this_job()
     print(f"run {spec.run_id}, attempt {spec.attempt}", flush=True)
-    prepare(spec)
+    if spec.has_packages:
+        from llmops_kernel.driver.packages import prepare  # 7 ms that most runs need not wait for.
+
+        prepare(spec)
     config = ScriptConfig.model_validate(spec.config)
     sys.exit(_drive(spec, config))
 
