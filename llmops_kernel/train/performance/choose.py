@@ -65,7 +65,8 @@ def resolve_dtype(config: TrainingConfig, context: WorkerContext) -> tuple[Train
         chosen = Precision("float32", "performance.tf32 is for float32 products")
     if config.model.attention.startswith("flash") and chosen.dtype != "bfloat16":
         raise ConfigError(
-            f"{config.model.attention} computes in bfloat16 only, and {device.name} has none.",
+            f"{config.model.attention} computes in bfloat16 only, and model.dtype=auto is"
+            f" {chosen.words} here.",
             remedy="set model.attention=sdpa",
         )
     model = config.model.model_copy(update={"dtype": chosen.dtype})
