@@ -19,6 +19,7 @@ from llmops_kernel.config import row_formats
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.row_formats import Use
 from llmops_kernel.errors import DataError
+from llmops_kernel.models import answer_ends
 from llmops_kernel.store.files import find, least_used, write_whole
 from llmops_kernel.tables import files as table_files
 from llmops_kernel.train.data.examples import Example, Tokenised
@@ -27,7 +28,12 @@ from llmops_kernel.train.data.sources import Row
 LIMIT_BYTES = 2 << 30
 _WORTH_BYTES = 64 << 10
 """Rows of smaller files are tokenised as fast as they are found."""
-_CODE = (Path(__file__).parent, Path(table_files.__file__).parent, Path(row_formats.__file__))
+_CODE = (
+    Path(__file__).parent,
+    Path(table_files.__file__).parent,
+    Path(row_formats.__file__),
+    Path(answer_ends.__file__),
+)
 
 
 class TokenCache:
@@ -164,19 +170,23 @@ def fingerprint(tokenizer: Any) -> str | None:
 
 
 @lru_cache(maxsize=1)
+def code_files() -> list[Path]:
+    """Return the files of our own that decide which tokens come out of rows."""
+    return [
+        file
+        for place in _CODE
+        for file in (sorted(place.rglob("*.py")) if place.is_dir() else [place])
+    ]
+
+
 def _code() -> str:
     """The code that makes tokens from rows, and the versions of what it calls."""
     import pyarrow
     import tokenizers
     import transformers
 
-    files = [
-        file
-        for place in _CODE
-        for file in (sorted(place.rglob("*.py")) if place.is_dir() else [place])
-    ]
     versions = [module.__version__ for module in (pyarrow, tokenizers, transformers)]
-    return _digest([*(file.read_bytes() for file in files), *(v.encode() for v in versions)])
+    return _digest([*(file.read_bytes() for file in code_files()), *(v.encode() for v in versions)])
 
 
 def _digest(parts: Iterable[bytes]) -> str:

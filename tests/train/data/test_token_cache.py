@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import time
@@ -14,11 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import llmops_kernel
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.data import answer_spans, examples
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.examples import Example, Tokenised
-from llmops_kernel.train.data.token_cache import KeyOf, TokenCache, fingerprint
+from llmops_kernel.train.data.token_cache import KeyOf, TokenCache, code_files, fingerprint
 from llmops_kernel.train.hooks import Hooks
 from tests.train.conftest import rows
 
@@ -286,3 +289,17 @@ def test_what_is_read_is_what_was_written(
     kept = TokenCache(tmp_path_factory.mktemp("kept"))
     kept.write("key", some)
     assert kept.read("key") == replace(some, is_kept=True)
+
+
+def test_the_code_that_decides_what_is_trained_is_part_of_the_key() -> None:
+    """Of all modules that these two import: kept tokens would outlive a correction of one."""
+    neutral = ("config.models.", "errors", "metrics.events", "train.hooks")
+    used = set()
+    for module in (examples, answer_spans):
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("llmops_kernel."):
+                used.add(str(node.module).removeprefix("llmops_kernel."))
+    root = Path(llmops_kernel.__file__).parent
+    files = {root / f"{name.replace('.', '/')}.py" for name in used if not name.startswith(neutral)}
+    assert files
+    assert files <= set(code_files())
