@@ -105,7 +105,8 @@ class RunKind:
     title: str
     """The readable name: `Training run`."""
     entrypoint: str = ""
-    """Command of the driver; the run spec is its last argument."""
+    """Command of the driver, for a shell, which Ray starts. With `exec` before a single command
+    Ray's own process is the driver; else one that outlives its shell would go on unseen."""
     config_file: str = ""
     """Its config files: `module:attribute` of a `config.assist.file_kinds.Kind` of the same name,
     loaded when a config is read."""

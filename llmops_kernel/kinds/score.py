@@ -65,7 +65,7 @@ def _column(name: str, label: str, unit: Unit) -> Column:
 SCORE = RunKind(
     name="score",
     title="Score run",
-    entrypoint="python -m llmops_kernel.score.driver",
+    entrypoint="exec python -m llmops_kernel.score.driver",
     config_file="llmops_kernel.kinds.score_config:SCORE_FILE",
     complete="llmops_kernel.services.scoring.model:with_model",
     prepare="llmops_kernel.services.scoring.engine:ensure_engine",

@@ -25,7 +25,7 @@ PYTHON = Program(config="llmops_kernel.kinds.script_config:values_of", arguments
 SCRIPT = RunKind(
     name="script",
     title="Script run",
-    entrypoint="python -m llmops_kernel.train.script.entrypoint",
+    entrypoint="exec python -m llmops_kernel.train.script.entrypoint",
     config_file="llmops_kernel.kinds.script_config:SCRIPT_FILE",
     programs={".py": PYTHON},
     view=ScriptView,

@@ -242,7 +242,7 @@ def _logged_column(name: str) -> Column:
 TRAIN = RunKind(
     name="train",
     title="Training run",
-    entrypoint="python -m llmops_kernel.train.ray.entrypoint",
+    entrypoint="exec python -m llmops_kernel.train.ray.entrypoint",
     config_file="llmops_kernel.config.assist.file_kinds:TRAIN",
     view=TrainingView,
     figures=FIGURES,

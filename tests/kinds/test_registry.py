@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from llmops_kernel.jobs.submit import entrypoint_of
 from llmops_kernel.kinds.kind import RunKind
 from llmops_kernel.kinds.registry import kind_named, kinds, register, unregister, view_of
 from llmops_kernel.kinds.request import request_of
+from llmops_kernel.store.engine_names import END
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import static_run
@@ -55,7 +59,7 @@ def test_hidden_runs_are_listed_only_when_asked_for(store: RunStore) -> None:
 def test_each_kind_is_whole(kind: str) -> None:
     found = kind_named(kind)
     assert found.title
-    assert found.entrypoint.startswith("python -m llmops_kernel.")
+    assert found.entrypoint.startswith("exec python -m llmops_kernel.")
     names = [column.name for column in found.columns]
     assert len(set(names)) == len(names)
     assert found.curve in names
@@ -84,3 +88,15 @@ def test_a_kind_without_columns_has_no_rows(store: RunStore) -> None:
     finally:
         unregister("index")
     assert (len(packed), packed.rows()) == (0, b"")
+
+
+@pytest.mark.parametrize("command", [*(one.entrypoint for one in kinds()), END])
+def test_the_process_that_ray_starts_is_the_driver(command: str, tmp_path: Path) -> None:
+    """Ray watches that one; killed alone, a shell before it left a driver that ran on unseen."""
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho $$\n")
+    program.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    started = subprocess.Popen(command, shell=True, env=env, stdout=subprocess.PIPE, text=True)
+    printed, _ = started.communicate(timeout=30)
+    assert int(printed) == started.pid

@@ -47,13 +47,42 @@ class Took:
         return 1 if self.wrong or not self.seconds else 0
 
 
+class Commands:
+    """`llmops` with a home of its own in `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.env = os.environ | {"LLMOPS_HOME": str(root / "home")}
+        self.env.pop("RAY_ADDRESS", None)
+
+    def line(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "llmops_kernel", *words]
+
+    def call(
+        self, *words: str, cwd: Path | None = None, timeout_s: float = _COMMAND_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one command to its end; one that does not end has exit code 124."""
+        line = self.line(*words)
+        try:
+            return subprocess.run(
+                line,
+                cwd=cwd or self.root,
+                env=self.env,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(line, 124, "", f"no end within {timeout_s:.0f} s")
+
+
 class Soak:
     """One user's commands against a local cluster in a home of their own."""
 
     def __init__(self, root: Path, *, until_s: float) -> None:
-        self._root, self._until_s, self.took = root, until_s, Took()
-        self._env = os.environ | {"LLMOPS_HOME": str(root / "home")}
-        self._env.pop("RAY_ADDRESS", None)
+        self._until_s, self.took = until_s, Took()
+        self._call = Commands(root).call
         self._score = write_workspace(root / "score", numbered(20))
         (root / "script").mkdir()
         (root / "script" / "hello.py").write_text(_SCRIPT)
@@ -118,21 +147,6 @@ class Soak:
             self.took.wrong.append(f"llmops {words[0]} ended with {done.returncode}: {said}")
         print(f"  {name or words[0]:14} {took_s:6.1f} s, exit {done.returncode}", flush=True)
         return done.returncode == 0
-
-    def _call(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "llmops_kernel", *words]
-        try:
-            return subprocess.run(
-                line,
-                cwd=cwd or self._root,
-                env=self._env,
-                capture_output=True,
-                text=True,
-                timeout=_COMMAND_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(line, 124, "", f"no end within {_COMMAND_S:.0f} s")
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""A training and a scoring go on beside busy processes while what they need is killed."""
