@@ -10,6 +10,7 @@ from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.jobs.submit import (
     Handover,
     PackageFile,
+    check_waiting,
     entrypoint_of,
     hand_over,
     location_of,
@@ -40,8 +41,8 @@ def stop_run(store: RunStore, run_id: str, *, client: JobsClient) -> bool:
 def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: JobsClient) -> Attempt:
     """Start a new attempt with the same record and packages, from the last checkpoint.
 
-    Raises RunStateError while an attempt runs, SubmissionError when the packages are gone or
-    this version cannot run the run's kind.
+    Raises RunStateError while an attempt runs, SubmissionError when the packages are gone, this
+    version cannot run the run's kind, or too many runs wait.
     """
     run_id = store.resolve(run_id)
     record, view = store.record(run_id), store.view(run_id)
@@ -53,6 +54,7 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
             remedy=f"`llmops stop {run_id}` first, or `llmops resubmit {run_id}` to start a"
             f" second run",
         )
+    check_waiting(cluster)
     packages = kept_packages(store, record)
     number = attempts[-1].number + 1 if attempts else 1
     attempt = Attempt(

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.problems import config_error
 from llmops_kernel.errors import LLMOpsError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
@@ -22,6 +23,7 @@ from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.kinds.request import RunRequest
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
+from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.package import at_home
 from llmops_kernel.store.package.packages import Packages, build
@@ -42,6 +44,17 @@ ENV_VARS = {
     "PYTHONUNBUFFERED": "1",
 }
 PASSED_ON = ("HF_HUB_OFFLINE",)
+WAITING_BYTES = 128 * 1024**2
+"""What a run keeps of memory while it waits on a local cluster: its driver and Ray's supervisor,
+forked, had 101 to 130 MB of their own."""
+COLD_WAITING_BYTES = 384 * 1024**2
+"""The same where no fork server runs: 331 MB."""
+WAITING_SHARE = 0.25
+"""Of the machine's memory, what waiting runs may keep."""
+WAITING_EACH_CPU = 16
+"""So many may wait for each CPU: each looks at the queue in 1.2 % of one."""
+FEW_WAITING = 8
+"""So many may wait in any case."""
 _VERSIONS = ("ray", "torch", "transformers", "deepspeed", "peft", "accelerate", "datasets")
 
 
@@ -126,6 +139,28 @@ def entrypoint_of(kind: str) -> str:
     return entrypoint
 
 
+def check_waiting(cluster: ClusterInfo) -> None:
+    """Raise SubmissionError if more runs wait on a local cluster than its memory is for.
+
+    Ray starts the driver of each run at once, also of those whose turn is hours away.
+    """
+    active, cpus, memory = cluster.jobs_running, cluster.num_cpus, cluster.memory_bytes
+    if not shares_disk(cluster.provider) or active is None or cpus is None or memory is None:
+        return
+    each = WAITING_BYTES if cluster.warm in ("", "warm", "starting") else COLD_WAITING_BYTES
+    has_room_for = int(min(WAITING_SHARE * memory / each, WAITING_EACH_CPU * cpus))
+    most = max(FEW_WAITING, has_room_for)
+    if active - cpus < most:
+        return
+    raise SubmissionError(
+        f"{counted(active, 'run')} are active on cluster {cluster.name!r} with"
+        f" {counted(cpus, 'CPU')}, and at most {most} may wait: each keeps about"
+        f" {each / 1024**2:.0f} MiB of memory and 1.2 % of a CPU",
+        remedy="submit it when some have ended, or `llmops stop` those that are not wanted any"
+        " more; `llmops runs --where \"state == 'QUEUED'\"` lists them",
+    )
+
+
 def submit_run(
     *,
     store: RunStore,
@@ -146,6 +181,7 @@ def submit_run(
     `env_vars` are set in all processes of this one attempt; a retry does not have them.
     """
     begun_s = time.time()
+    check_waiting(cluster)
     snapshot, packages = _packed(workspace.resolve(), request=request, store=store, client=client)
     git, difference = read_git(workspace)
     record = RunRecord(

@@ -15,7 +15,7 @@ from llmops_kernel.errors import (
 )
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.control import retry_run
-from llmops_kernel.jobs.submit import entrypoint_of, submit_run
+from llmops_kernel.jobs.submit import check_waiting, entrypoint_of, submit_run
 from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
@@ -76,6 +76,63 @@ def test_a_cluster_that_does_not_answer_leaves_no_run_behind(store, workspace, n
             store=store, cluster=info(), client=nobody, request=request(), workspace=workspace
         )
     assert left_behind(store) == []
+
+
+def crowded(active: int, **changes: object) -> ClusterInfo:
+    values = {"jobs_running": active, "num_cpus": 2.0, "memory_bytes": 16 * 1024**3, "warm": "warm"}
+    return info().model_copy(update=values | changes)
+
+
+def test_more_runs_than_the_machine_has_memory_for_are_refused_before_a_driver_starts(
+    store, workspace, nobody
+):
+    with pytest.raises(SubmissionError) as caught:
+        submit_run(
+            store=store, cluster=crowded(34), client=nobody, request=request(), workspace=workspace
+        )
+    assert "34 runs are active on cluster 'test' with 2 CPUs, and at most 32 may wait" in str(
+        caught.value
+    )
+    assert "each keeps about 128 MiB of memory and 1.2 % of a CPU" in str(caught.value)
+    assert "llmops stop" in caught.value.remedy
+    assert left_behind(store) == []
+
+
+def test_a_retry_waits_like_a_new_run(store, make_run, worker, nobody):
+    run_id = make_run()
+    worker(run_id).emit(EndEvent(state="FAILED"))
+    with pytest.raises(SubmissionError, match="34 runs are active"):
+        retry_run(store, run_id, cluster=crowded(34), client=nobody)
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        crowded(33),
+        crowded(34, num_cpus=64.0),
+        crowded(31, num_cpus=16.0, memory_bytes=8 * 1024**3),
+        crowded(9, memory_bytes=1024**3),
+        crowded(34, provider="kuberay"),
+        crowded(34, memory_bytes=None),
+    ],
+)
+def test_fewer_runs_may_wait(cluster):
+    check_waiting(cluster)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "most"),
+    [
+        (crowded(34), 32),
+        (crowded(34, memory_bytes=64 * 1024**3), 32),
+        (crowded(32, num_cpus=16.0, memory_bytes=8 * 1024**3), 16),
+        (crowded(10, memory_bytes=1024**3), 8),
+        (crowded(12, warm="off (template)"), 10),
+    ],
+)
+def test_so_many_may_wait_as_memory_and_processors_have_room_for(cluster, most):
+    with pytest.raises(SubmissionError, match=f"at most {most} may wait"):
+        check_waiting(cluster)
 
 
 def test_a_run_cannot_be_tried_again_while_it_runs_or_without_its_code(
