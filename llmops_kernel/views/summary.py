@@ -15,7 +15,7 @@ from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.figures import figures
 from llmops_kernel.views.run_text.state_text import state_text
-from llmops_kernel.views.snapshot import began_s
+from llmops_kernel.views.snapshot import began_s, waiting_text
 
 CURVE_POINTS = 60
 
@@ -38,10 +38,15 @@ def summarise(record: RunRecord, view: RunView, attempts: Sequence[Attempt]) -> 
         figures=figures(view),
         curve=curve(view),
         parent=record.parent,
-        reason=state_text(view) if has_reported and not view.is_terminal else "",
+        reason=_reason(view) if has_reported and not view.is_terminal else "",
         message=view.message if has_reported else "",
         remedy=view.remedy if has_reported else "",
     )
+
+
+def _reason(view: RunView) -> str:
+    """Return why a run is in its state; before its first rows also what it does."""
+    return state_text(view) or waiting_text(view).removesuffix("…")
 
 
 def curve(view: RunView, *, points: int = CURVE_POINTS) -> tuple[float | None, ...]:

@@ -82,6 +82,14 @@ def test_a_list_says_how_long_a_run_took_or_has_been_running() -> None:
     assert [row[table.names.index("duration")] for row in table.rows] == ["30.0 s", "–"]
 
 
+def test_a_list_says_what_a_run_does_before_its_first_step() -> None:
+    """It said "no progress yet" for twelve minutes."""
+    events = [phase("runtime_env", "begin", 100.0, stream="1-client", seq=1)]
+    assert summarise(RECORD, TrainingView(events), []).reason == "Preparing the runtime environment"
+    events.append(end("SUCCEEDED"))
+    assert summarise(RECORD, TrainingView(events), []).reason == ""
+
+
 def test_figures_follow_the_kinds_list_and_its_places() -> None:
     view = TrainingView(
         [start(), *steps(1, 3), evaluation(3, stream="1-worker-1", seq=9, time_s=9)]

@@ -22,11 +22,13 @@ export function Details(props: {
     [trans.__('address'), info.ray_address],
     [
       trans.__('host memory'),
-      trans.__(
-        '%1 of %2 used',
-        fmt.bytes(info.memory_used_bytes),
-        fmt.bytes(info.memory_bytes)
-      )
+      info.memory_bytes === null
+        ? ''
+        : trans.__(
+            '%1 of %2 used',
+            fmt.bytes(info.memory_used_bytes),
+            fmt.bytes(info.memory_bytes)
+          )
     ],
     ...(info.running?.length
       ? [[trans.__('running'), info.running.join('; ')]]

@@ -1,7 +1,8 @@
 import * as React from 'react';
 
 import { starredIcon } from '../icons';
-import { StateBadge } from '../ui/parts';
+import { keptFrom } from '../runs/names';
+import { Name, StateBadge } from '../ui/parts';
 import { RunTableColumn, RunTableLine, RunTableRun } from '../wire';
 import { colourOf } from './colours';
 import { Head } from './head';
@@ -184,7 +185,7 @@ function NameCell(props: IGridProps & { run: RunTableRun }): JSX.Element {
         title={`${run.label}\n${run.run_id}`}
         onClick={() => open(run.run_id)}
       >
-        {run.label}
+        <Name text={run.label} from={keptFrom(run.label)} />
       </button>
       {run.config && (
         <span className="llmops-runtable-config" title={run.config}>

@@ -19,3 +19,14 @@ export function nameWithId(run: Named): string {
     ? run_id
     : `${name} (${run_id})`;
 }
+
+const MOST_KEPT = 16;
+
+/**
+ * Where the end of a name begins that is not cut off: its last word, often the one value that
+ * tells it from the others, as in `data part-3.jsonl · max_length 512`.
+ */
+export function keptFrom(name: string): number {
+  const at = name.trimEnd().lastIndexOf(' ');
+  return at > 0 && name.length - at <= MOST_KEPT ? at : name.length;
+}

@@ -8,7 +8,7 @@ import * as fmt from '../ui/format';
 import { Ellipsed, IconButton, Name, Sparkline, StateBadge } from '../ui/parts';
 import { RunRow } from '../wire';
 import { hasEnded, knownFigures } from './model';
-import { nameOf, nameWithId } from './names';
+import { keptFrom, nameOf, nameWithId } from './names';
 
 /** `-2a4c`: ids of one config differ in their last part. */
 const TAIL = 5;
@@ -37,7 +37,7 @@ export interface IRowProps {
 export const Row = React.memo(function Row(props: IRowProps): JSX.Element {
   const { run, trans, execute } = props;
   const shown = nameOf(run);
-  const from = shown === run.run_id ? tailOf(shown) : shown.length;
+  const from = shown === run.run_id ? tailOf(shown) : keptFrom(shown);
   const open = (event: React.MouseEvent) => {
     if (event.ctrlKey || event.metaKey) {
       props.select(run.run_id, !props.isSelected);

@@ -11,6 +11,7 @@ import {
   xValues,
   zoomed
 } from '../../generated/panel';
+import { isSparse } from '../compare/chart';
 
 describe('smoothed', () => {
   it('begins with the first number and follows TensorBoard', () => {
@@ -134,4 +135,16 @@ describe('reading and keeping', () => {
       x: 'epoch'
     });
   });
+});
+
+it('draws the points of a run that has too few for a line', () => {
+  const data = [
+    [1, 2, 3],
+    [0.4, null, null],
+    [1, null, 3],
+    [1, 2, 3]
+  ];
+  expect(isSparse({ data }, 1)).toBe(true);
+  expect(isSparse({ data }, 2)).toBe(true);
+  expect(isSparse({ data }, 3)).toBe(false);
 });

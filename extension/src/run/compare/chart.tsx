@@ -185,11 +185,23 @@ function optionsOf(
         alpha: faint ? 0.3 : 1,
         width: 1.5,
         spanGaps: true,
-        points: props.dots ? { show: true, size: 6 } : { show: false },
+        points: props.dots
+          ? { show: true, size: 6 }
+          : { show: isSparse, size: 5 },
         value
       }))
     ]
   };
+}
+
+/** Whether so few points are known that no line would be seen of them. */
+export function isSparse(plot: { data: PlotData }, series: number): boolean {
+  const values = plot.data[series];
+  let known = 0;
+  for (let index = 0; index < values.length && known <= 2; index++) {
+    known += values[index] === null ? 0 : 1;
+  }
+  return known <= 2;
 }
 
 /** Where it is smoothed, the raw line stays visible behind its curve. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { nameOf, nameWithId } from '../names';
+import { keptFrom, nameOf, nameWithId } from '../names';
 
 const RUN = {
   run_id: 'lora-261123-aaaa',
@@ -26,4 +26,14 @@ describe('what a run is called', () => {
       'tags (lora-261123-aaaa)'
     );
   });
+});
+
+it.each([
+  ['data part-3.jsonl · max_length 512', ' 512'],
+  ['lr 1e-4 · r 4', ' 4'],
+  ['toy · 14:03:20', ' 14:03:20'],
+  ['one-word', ''],
+  ['a the-last-word-is-too-long-to-be-kept', '']
+])('of a name that is cut off its last value stays: %s', (name, kept) => {
+  expect(name.slice(keptFrom(name))).toBe(kept);
 });
