@@ -5,11 +5,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import sys
 import time
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from llmops_kernel.warm.ray_identity import set_identity
+
+_self_seeded: weakref.WeakSet[random.Random] = weakref.WeakSet()
+"""Generators of libraries, seeded by the system when they were made: each process has others."""
 
 
 def refresh(env: dict[str, str], server_env: dict[str, str]) -> None:
@@ -25,11 +31,36 @@ def refresh(env: dict[str, str], server_env: dict[str, str]) -> None:
         _offline(env.get("HF_HUB_OFFLINE", ""))
 
 
+@contextlib.contextmanager
+def noting_generators() -> Iterator[None]:
+    """Note the generators that are made meanwhile, but for those with a seed of their own."""
+    seed = random.Random.seed
+
+    def noted(generator: random.Random, *args: Any, **kwargs: Any) -> None:
+        by_system = all(value is None for value in [*args[:1], kwargs.get("a")])
+        (_self_seeded.add if by_system else _self_seeded.discard)(generator)
+        seed(generator, *args, **kwargs)
+
+    random.Random.seed = noted  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        random.Random.seed = seed  # type: ignore[method-assign]
+
+
 def _random_numbers() -> None:
-    """Seed numpy's generator: Python's own seeds itself after a fork, numpy's does not."""
-    numpy = sys.modules.get("numpy")
+    """Seed the generators of libraries: Python's own seeds itself after a fork, others do not.
+
+    Two runs would have the same weights and dropout; `datasets` names cached files at random, and
+    the second run would be given the first one's rows.
+    """
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None:
         numpy.random.seed()
+    if torch is not None:
+        torch.default_generator.seed()  # Those of GPUs are made when they are first used.
+    for generator in _self_seeded:
+        generator.seed()
 
 
 def _standard_library() -> None:

@@ -24,6 +24,7 @@ from llmops_kernel.warm.env_reads import LookedFor, Recording
 from llmops_kernel.warm.launcher import GREETING
 from llmops_kernel.warm.plan import Base, Plan, RefusedError, plan
 from llmops_kernel.warm.preload import preload, without_collections
+from llmops_kernel.warm.refresh import noting_generators
 
 _LONGEST_REQUEST = 64 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
@@ -366,7 +367,12 @@ def main(arguments: list[str]) -> int:
     # their share: the cluster is up a second later, the first submission waits two seconds less.
     niceness = priority.give_way()
     base = Base.of_this_process()
-    with Recording() as recording, LookedFor() as looked_for, without_collections():
+    with (
+        Recording() as recording,
+        LookedFor() as looked_for,
+        without_collections(),
+        noting_generators(),
+    ):
         loaded = preload(arguments[1:])
     priority.take_share(niceness)  # Forks take their launcher's niceness, mostly 15.
     if "ray" in loaded["missing"] and "ray" in sys.modules:
