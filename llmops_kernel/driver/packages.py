@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -366,7 +367,8 @@ class _PipError(Exception):
 
 def _pip_command() -> list[str]:
     """Return how pip is run: an environment without it has a copy in the standard library."""
-    if find_spec("pip") is not None:
+    # Not `find_spec`: setuptools takes it for pip itself and removes `distutils` from this process.
+    if PathFinder.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     if find_spec("ensurepip") is not None:
         import ensurepip

@@ -199,6 +199,27 @@ def test_a_stop_ends_the_installation(workspace: Path, tmp_path: Path) -> None:
     assert install(asked, tmp_path / "p", workspace=workspace).is_new
 
 
+def test_an_installation_leaves_the_modules_of_its_process_as_they_are(
+    workspace: Path, tmp_path: Path
+) -> None:
+    """What setuptools has put for `distutils`, too, which libraries of a fork have loaded."""
+    wanted(workspace, "llmops-deep")
+    program = f"""
+        import sys
+        from pathlib import Path
+        import setuptools, distutils.core
+        from llmops_kernel.driver.packages import Wanted, install
+        before = dict(sys.modules)
+        asked = Wanted(packages=("llmops-deep",), requirements="more.txt")
+        laid = install(asked, Path({str(tmp_path / "p")!r}), workspace=Path({str(workspace)!r}))
+        print(laid.installed, [name for name in before if sys.modules.get(name) != before[name]])
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True
+    )
+    assert (done.stdout.strip(), done.stderr) == ("('llmops-deep 2.5',) []", "")
+
+
 def test_passwords_of_an_index_are_not_shown() -> None:
     shown = "--index-url https://***@pypi.example/simple"
     assert without_secrets("--index-url https://me:secret@pypi.example/simple") == shown
