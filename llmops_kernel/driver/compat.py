@@ -28,6 +28,7 @@ class PrivateName:
 
 _STOCK = "the stock TorchTrainer runs: 5 more processes, Ray's own restart policy"
 _V2 = "ray.train.v2._internal"
+_FEWER_LINES = "lines that differ from another worker's in numbers only are missing in the log"
 TRAIN: dict[str, PrivateName] = {
     "TrainController": PrivateName(
         f"{_V2}.execution.controller:TrainController", "runs in the driver's process", _STOCK
@@ -132,6 +133,16 @@ QUEUE: dict[str, PrivateName] = {
 }
 """Of a driver whose workers have no resources yet."""
 SCRIPT: dict[str, PrivateName] = {
+    "stdout_deduplicator": PrivateName(
+        "ray._private.ray_logging:stdout_deduplicator",
+        "its allow_re says which lines of workers are never left out",
+        _FEWER_LINES,
+    ),
+    "stderr_deduplicator": PrivateName(
+        "ray._private.ray_logging:stderr_deduplicator",
+        "its allow_re says which lines of workers are never left out",
+        _FEWER_LINES,
+    ),
     "global_worker": PrivateName(
         "ray._private.worker:global_worker",
         "its core_worker has the metadata of the Ray job that a worker belongs to",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.script import ScriptConfig
-from llmops_kernel.driver import report
+from llmops_kernel.driver import compat, report
 from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
@@ -52,6 +55,7 @@ class WorkersDriver:
 
         self._journal.phases_so_far()
         ray.init(log_to_driver=True, configure_logging=False)
+        _show_every_line()
         # Again: ray.init installs a handler that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop_requested.set())
         self._holds.begin(this_node())
@@ -192,6 +196,19 @@ class WorkersDriver:
         if stopped:
             return ends.stopped_end(stopped, kept=board.get(KEPT))
         return EndEvent(state="SUCCEEDED")
+
+
+def _show_every_line() -> None:
+    """Have the log get each line of each worker, as of `torchrun`.
+
+    Ray leaves out lines that another worker has printed with other numbers, unless the cluster
+    has settings of its own for that (RAY_DEDUP_LOGS).
+    """
+    if any(name.startswith("RAY_DEDUP_LOGS") for name in os.environ):
+        return
+    for name in ("stdout_deduplicator", "stderr_deduplicator"):
+        with suppress(ImportError, AttributeError):
+            compat.get(name).allow_re = re.compile("")
 
 
 def _stopped_before() -> EndEvent:
