@@ -64,7 +64,14 @@ def _random_numbers() -> None:
 
 
 def _standard_library() -> None:
-    """Reset what modules keep from their import: the folder, the temporary folder, a key."""
+    """Reset what modules keep from their import: the folder, the temporary folder, a key, a time.
+
+    A log's `%(relativeCreated)d` counts from that time.
+    """
+    logging: Any = sys.modules.get("logging")
+    if logging is not None:  # In nanoseconds since Python 3.13.
+        is_in_s = isinstance(logging._startTime, float)
+        logging._startTime = time.time() if is_in_s else time.time_ns()
     tempfile = sys.modules.get("tempfile")
     if tempfile is not None:
         tempfile.tempdir = None  # type: ignore[attr-defined]

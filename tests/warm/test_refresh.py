@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from random import Random
 
 from tests.warm.conftest import Node
 
 CLOCK = "import time; print(time.strftime('%Z', time.localtime(0)))"
+AGE = "import logging; print(logging.LogRecord('a', 20, 'b', 1, 'c', None, None).relativeCreated)"
 THREADS = """
 import ctypes, numpy
 path = next(l.split()[-1] for l in open("/proc/self/maps") if "openblas" in l)
@@ -26,6 +28,13 @@ def test_threads_of_the_numeric_library(node: Node) -> None:
         env = node.env(OMP_NUM_THREADS=count)
         warm, plain = (node.run("-c", THREADS, env=env, warm=w).stdout for w in (True, False))
         assert warm == plain == f"{count}\n".encode()
+
+
+def test_a_log_counts_from_the_start_of_its_own_process(node: Node) -> None:
+    time.sleep(2)  # So that the server is older than the process.
+    began_s = time.time()
+    done = node.run("-c", AGE)
+    assert 0 <= float(done.stdout) <= 1000 * (time.time() - began_s)
 
 
 def test_each_process_draws_its_own_random_numbers(own_node: Node, tmp_path: Path) -> None:
