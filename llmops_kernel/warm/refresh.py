@@ -34,18 +34,18 @@ def refresh(env: dict[str, str], server_env: dict[str, str]) -> None:
 @contextlib.contextmanager
 def noting_generators() -> Iterator[None]:
     """Note the generators that are made meanwhile, but for those with a seed of their own."""
-    seed = random.Random.seed
+    made: Any = random.Random
+    seed = made.seed
 
-    def noted(generator: random.Random, *args: Any, **kwargs: Any) -> None:
-        by_system = all(value is None for value in [*args[:1], kwargs.get("a")])
-        (_self_seeded.add if by_system else _self_seeded.discard)(generator)
-        seed(generator, *args, **kwargs)
+    def noted(generator: random.Random, a: Any = None, version: int = 2) -> None:
+        (_self_seeded.add if a is None else _self_seeded.discard)(generator)
+        seed(generator, a, version)
 
-    random.Random.seed = noted  # type: ignore[method-assign]
+    made.seed = noted
     try:
         yield
     finally:
-        random.Random.seed = seed  # type: ignore[method-assign]
+        made.seed = seed
 
 
 def _random_numbers() -> None:
