@@ -27,7 +27,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -309,10 +308,9 @@ class _Installation:
 
     def _install(self, items: list[dict[str, Any]], target: Path) -> None:
         named = self.wanted.requirements
-        lines = list(_index_options(self.workspace / named)) if named else []
-        lines += [_exact(item) for item in items]
+        options = _index_options(self.workspace / named) if named else ()
         file = self.scratch / "install.txt"
-        file.write_text("\n".join(lines))
+        file.write_text("\n".join([*options, *map(_exact, items)]))
         try:
             self._pip("--no-deps", "--target", str(target), "--requirement", str(file))
         except _PipError as error:
@@ -367,10 +365,10 @@ class _PipError(Exception):
 
 def _pip_command() -> list[str]:
     """Return how pip is run: an environment without it has a copy in the standard library."""
-    # Not `find_spec`: setuptools takes it for pip itself and removes `distutils` from this process.
+    # `util.find_spec` asks setuptools too, which then removes `distutils` from this process.
     if PathFinder.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
-    if find_spec("ensurepip") is not None:
+    if PathFinder.find_spec("ensurepip") is not None:
         import ensurepip
 
         wheels = sorted(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"))
