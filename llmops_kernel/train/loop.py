@@ -212,9 +212,8 @@ def _fit(
 
 def _repeats(count: int, model_name: str) -> WarningEvent:
     return WarningEvent(
-        message=f"{counted(count, 'row')} of each epoch are trained on twice, so that all workers"
-        f" have as many: {model_name} divides its loss itself, so blank rows cannot take their"
-        " place.",
+        message=f"Each epoch trains on {counted(count, 'row')} twice, so that all workers have as"
+        f" many: {model_name} divides its loss itself, so blank rows cannot take their place.",
         remedy="let the model's forward take **kwargs and divide by num_items_in_batch, or give as"
         " many rows as fill the last step",
     )

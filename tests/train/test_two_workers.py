@@ -223,6 +223,8 @@ def test_a_model_that_divides_its_loss_itself_repeats_rows_and_the_run_says_so(
     sections = settings(hooks="hooks.py", performance="off")
     events = pairs.events(make_config(**sections), tmp_path / "two", thirteen)
     repeated, not_compared = [warning.message for warning in of(events, "warning")]
-    assert repeated.startswith("3 rows of each epoch are trained on twice")
+    assert repeated.startswith(
+        "Each epoch trains on 3 rows twice, so that all workers have as many"
+    )
     assert "the hook build_model made the model" in not_compared
     assert all(loss > 0 for loss in losses(events).values())
