@@ -20,7 +20,6 @@ FIELDS = tuple(
     if name not in ("stream", "seq", "time_s", "attempt", "kind", "step", "values", "stands_for")
 )
 _READ = attrgetter(*FIELDS)
-_AT_LOSS = FIELDS.index("loss")
 
 Number = float | int | None
 
