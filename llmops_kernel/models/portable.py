@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.models.catalogue import is_catalogue_name
+from llmops_kernel.models.source import looks_like_hub_id
 
 ADAPTER_CONFIG, CONFIG, TOKENIZER_CONFIG = (
     "adapter_config.json",
@@ -26,8 +27,8 @@ def portable_name(model_id: str, source: str) -> str:
     if is_catalogue_name(model_id) or not folder.is_dir():
         return model_id
     named = str(_read(folder / CONFIG).get("_name_or_path") or "")
-    is_hub_id = named.count("/") == 1 and not named.startswith(("/", ".", "~"))
-    return named if is_hub_id and not Path(named).exists() else folder.resolve().name
+    is_hub_id = looks_like_hub_id(named) and not Path(named).exists()
+    return named if is_hub_id else folder.resolve().name
 
 
 def make_portable(folder: Path, *, base: str = "", source: str = "") -> None:

@@ -19,6 +19,11 @@ def model_source(model_id: str, *, roots: tuple[Path, ...], cache: Path | None) 
     return str(found) if found is not None else model_id
 
 
+def looks_like_hub_id(name: str) -> bool:
+    """Return whether a name has the form `owner/model`. A path in a workspace may have it too."""
+    return name.count("/") == 1 and not name.startswith(("/", ".", "~"))
+
+
 def base_of_adapter(
     folder: Path, *, roots: tuple[Path, ...], cache: Path | None
 ) -> tuple[str, str | None, str]:
@@ -30,10 +35,8 @@ def base_of_adapter(
             if not adapters.is_adapter(Path(weights)):
                 return name, revision, weights
     for name, revision in names:
-        is_hub_id = name.count("/") == 1 and not name.startswith(("/", ".", "~"))  # By its form.
-        if (
-            is_hub_id and find(name, roots) is None
-        ):  # Else it is the adapter that this one continues.
+        # One that is on disk is the adapter that this one continues.
+        if looks_like_hub_id(name) and find(name, roots) is None:
             return name, revision, name
     known = (
         f"the base model {names[0][0]}, which is not on this node" if names else "no known model"
