@@ -411,7 +411,9 @@ def uses(row: Row, row_format: str) -> Iterator[Use]:
     elif "label" in one.optional and _is_other(row.get("label"), ()):
         yield Use("label", "not true and not false: it is not used")
     for field, what in UNUSED.items():
-        if row.get(field) not in (None, [], "", {}):
+        value = row.get(field)
+        # Not by comparing: a hook's row may have an array, which is compared number by number.
+        if value is not None and not (isinstance(value, str | list | dict) and not value):
             yield Use(field, what)
 
 

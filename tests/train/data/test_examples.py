@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -364,6 +365,9 @@ def test_fields_of_other_trainings_and_columns_are_named(tokenizer: Any) -> None
         said[1] == "1 row has `weight`, which is not 0 and not 1: it is not used, and counts as 1"
     )
     assert done.unused == ("topic",)
+    hooks = Hooks(format_example=lambda row: {**CHAT, "image": np.zeros((2, 2))})
+    done = tokenise([CHAT], tokenizer=tokenizer, data=DataConfig(train="x"), hooks=hooks)
+    assert [use.field for use in done.uses] == ["image"]
 
 
 @pytest.mark.parametrize(
