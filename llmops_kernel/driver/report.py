@@ -121,8 +121,11 @@ class DriverReport:
 
 
 def with_remedy(failure: FailureEvent, spec: RunSpec) -> FailureEvent:
-    """Return the failure with what to do about a module or a file that is not there."""
-    if failure.remedy:
+    """Return the failure with what to do about a module or a file that is not there.
+
+    An error of a hook says already where it was raised, which is no help with a missing module.
+    """
+    if failure.remedy and failure.error != "HookError":
         return failure
     remedy = ""
     if failure.error in ("ModuleNotFoundError", "HookError") and (

@@ -58,3 +58,15 @@ def test_what_has_a_remedy_keeps_it() -> None:
     spec = RunSpec(run_id="r", attempt=1, config={}, run_root="/no", submitted_s=1.0)
     failure = FailureEvent(error="ModuleNotFoundError", message="No module named 'x'", remedy="do")
     assert with_remedy(failure, spec) is failure
+    hook = failure.model_copy(update={"error": "HookError", "message": "h raised KeyError: 'x'"})
+    assert with_remedy(hook, spec) is hook
+
+
+def test_a_module_that_a_hook_does_not_find_has_a_remedy_too() -> None:
+    spec = RunSpec(run_id="r", attempt=1, config={}, run_root="/no", submitted_s=1.0)
+    failure = FailureEvent(
+        error="HookError",
+        message="hooks.py cannot be imported: ModuleNotFoundError: No module named 'sacrebleu'",
+        remedy="run the file with Python to see the same error",
+    )
+    assert "`packages: [sacrebleu]`" in with_remedy(failure, spec).remedy
