@@ -450,9 +450,9 @@ def _digests(line: str, workspace: Path) -> Iterator[str]:
     name = re.sub(r"^(-e|--editable)[\s=]+", "", line).partition(";")[0].rpartition("@ ")[2]
     name = name.strip().removeprefix("file://").partition("[")[0]
     path = workspace / name
-    if path.is_file():
+    if os.path.isfile(path):  # Which is no error of a line that is too long for a name.
         yield hashlib.sha256(path.read_bytes()).hexdigest()
-    elif "/" in name and path.is_dir():
+    elif "/" in name and os.path.isdir(path):
         for one in sorted(path.rglob("*")):
             if one.is_file() and "__pycache__" not in one.parts:
                 yield f"{one.relative_to(path)} {hashlib.sha256(one.read_bytes()).hexdigest()}"

@@ -131,6 +131,10 @@ def test_a_wheel_of_the_workspace_that_was_built_anew_is_installed_anew(
         (library / "code.py").write_text(text)
         keys.add(_key(Wanted(packages=("./library",)), workspace, {}))
     assert len(keys) == 2
+    hashes = " ".join(f"--hash=sha256:{number:064x}" for number in range(9))
+    assert _key(
+        Wanted(packages=(f"numpy==2.0 {hashes}", f"a @ https://b/{'c' * 300}")), workspace, {}
+    )
 
 
 def test_another_version_of_what_is_installed_comes_first(workspace: Path, tmp_path: Path) -> None:
