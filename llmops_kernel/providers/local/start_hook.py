@@ -46,6 +46,7 @@ def configure(params: Any, head: bool) -> None:
     params.ray_client_server_port = None
     overlap(Node)
     wait_for_raylet(Node, services)
+    tell_listen_port(params, services)
     warm.use_launcher(params)  # `main` has started the keeper.
     # What the cluster runs may start a Ray of its own, which is none of our business.
     os.environ.pop("RAY_START_HOOK", None)
@@ -87,9 +88,9 @@ class RayletEnded(Exception):
 def wait_for_raylet(node_type: Any, services: Any) -> None:
     """Let `ray start` wait for its raylet for as long as that lives.
 
-    Ray 2.60 gives up after a fixed 30 s (`Node.__init__`), which is too short on a busy machine;
-    and asks again without a pause until then when the raylet has ended. `services` is the module
-    ray._private.services.
+    Ray 2.60 gives up after a fixed 30 s (`Node.__init__`), which is too short on a busy machine.
+    Each time that it asks takes up to RAY_raylet_start_wait_time_s, minutes here, also when the
+    raylet has ended. `services` is the module ray._private.services.
     """
     start_rest, ask = node_type.start_ray_processes, services.get_node
 
@@ -102,15 +103,36 @@ def wait_for_raylet(node_type: Any, services: Any) -> None:
 
 def _ask_until_it_ends(ask: Callable[..., Any], node: Any, *which: Any) -> Any:
     while True:
+        answer = _in_thread(partial(ask, *which), stays=False)
+        while not wait([answer], timeout=_ASK_S).done:
+            _raise_if_ended(node)
         try:
-            return ask(*which)
+            return answer.result()
         except RuntimeError:  # It is not in the GCS's list yet.
-            codes = [one.process.poll() for one in node.all_processes.get("raylet", [])]
-            if codes and None not in codes:
-                raise RayletEnded(
-                    f"the raylet ended with exit code {codes[0]} while it was starting"
-                ) from None
+            _raise_if_ended(node)
         time.sleep(_ASK_S)
+
+
+def _raise_if_ended(node: Any) -> None:
+    codes = [one.process.poll() for one in node.all_processes.get("raylet", [])]
+    if codes and None not in codes:
+        raise RayletEnded(f"the raylet ended with exit code {codes[0]} while it was starting")
+
+
+def tell_listen_port(params: Any, services: Any) -> None:
+    """Tell the raylet the port that the agent on its node is told to listen on, if there is one.
+
+    Ray 2.60 tells it of the other ports. It waits for a file with this one for a fixed 15 s, and
+    ends when the agent needs longer to start, as on a busy machine.
+    """
+    port, start = params.dashboard_agent_listen_port, services.start_ray_process
+
+    def begin(command: list[str], process_type: str, **options: Any) -> Any:
+        if port and process_type == "raylet":
+            command = [*command, f"--dashboard_agent_listen_port={port}"]
+        return start(command, process_type, **options)
+
+    services.start_ray_process = begin
 
 
 def _put_off_monitors(node_type: Any) -> None:
@@ -157,20 +179,20 @@ def _or_print(start: Callable[[Any], None], node: Any) -> None:
         traceback.print_exc()
 
 
-def _in_thread(start: Callable[[], None]) -> Future[None]:
-    """Start processes of the head. Linux kills them when the thread ends, so it does not end.
+def _in_thread(start: Callable[[], Any], *, stays: bool = True) -> Future[Any]:
+    """Start processes of the head. Linux kills them when the thread ends, so it `stays`.
 
     Ray asks for that (PR_SET_PDEATHSIG), so that none of them outlives its head.
     """
-    done: Future[None] = Future()
+    done: Future[Any] = Future()
 
     def run() -> None:
         try:
-            start()
-            done.set_result(None)
+            done.set_result(start())
         except BaseException as error:
             done.set_exception(error)
-        threading.Event().wait()
+        if stays:
+            threading.Event().wait()
 
     threading.Thread(target=run, name="llmops-start", daemon=True).start()
     return done

@@ -167,9 +167,9 @@ def test_a_head_is_ray_start() -> None:
 
 
 def raylet(*codes: int | None) -> Any:
-    """A node whose raylet was asked for its end so many times."""
-    left = iter(codes)
-    process = SimpleNamespace(poll=lambda: next(left))
+    """A node whose raylet was asked for its end so many times; the last answer stays."""
+    left = list(codes)
+    process = SimpleNamespace(poll=lambda: left.pop(0) if len(left) > 1 else left[0])
     return SimpleNamespace(all_processes={"raylet": [SimpleNamespace(process=process)]})
 
 
@@ -178,6 +178,8 @@ def asked(answers: list[Any], node: Any) -> Any:
 
     def get_node(address: str, node_id: str) -> Any:
         answer = answers.pop(0)
+        if isinstance(answer, threading.Event):
+            answer.wait(60)  # As long as Ray asks by itself: here until the test is over.
         if answer is None:
             raise RuntimeError("no such node yet")
         return (address, node_id, answer)
@@ -200,3 +202,31 @@ def test_a_slow_raylet_is_waited_for() -> None:
 def test_a_raylet_that_has_ended_is_not() -> None:
     with pytest.raises(start_hook.RayletEnded, match="ended with exit code 1 while"):
         asked([None, None, None], raylet(None, 1))
+
+
+def test_a_raylet_that_ends_while_ray_asks_for_it_is_noticed_at_once() -> None:
+    """Ray's own question takes minutes; a start on a busy machine was said to go on for five."""
+    over = threading.Event()
+    try:
+        with pytest.raises(start_hook.RayletEnded, match="ended with exit code -6 while"):
+            asked([over], raylet(None, None, -6))
+    finally:
+        over.set()
+
+
+@pytest.mark.parametrize(
+    ("port", "told"), [(23984, ["--dashboard_agent_listen_port=23984"]), (0, [])]
+)
+def test_the_raylet_is_told_the_port_of_its_agent(port: int, told: list[str]) -> None:
+    """Else it waits for 15 s for a file with it, and ends."""
+    started: dict[str, list[str]] = {}
+
+    def start_ray_process(command: list[str], process_type: str, **options: Any) -> None:
+        assert options == {"fate_share": True}
+        started[process_type] = command
+
+    services = SimpleNamespace(start_ray_process=start_ray_process)
+    start_hook.tell_listen_port(SimpleNamespace(dashboard_agent_listen_port=port), services)
+    for name in ("gcs_server", "raylet"):
+        services.start_ray_process([name], name, fate_share=True)
+    assert started == {"gcs_server": ["gcs_server"], "raylet": ["raylet", *told]}
