@@ -85,19 +85,19 @@ def test_a_workspace_may_have_no_score_config(tmp_path: Path) -> None:
     ("speed", "left_s", "steps", "rows", "again"),
     [
         # Two cores of Zen 5: nothing is cut.
-        (Speed(start_s=8, step_s=0.4, row_s=0.4), 180, 120, 96, False),
+        (Speed(start_s=8, step_s=0.2, row_s=0.4), 180, 240, 96, False),
         # A little slower: fewer rows are no reason to begin again.
-        (Speed(start_s=10, step_s=0.6, row_s=0.5), 170, 120, 73, False),
+        (Speed(start_s=10, step_s=0.3, row_s=0.5), 170, 240, 72, False),
         # Two cores with AVX2: fewer steps, and what is left goes to rows.
-        (Speed(start_s=20, step_s=2.0, row_s=0.8), 140, 40, 16, True),
+        (Speed(start_s=20, step_s=1.0, row_s=0.8), 160, 80, 32, True),
         # However slow it is, the least is done.
-        (Speed(start_s=60, step_s=9.0, row_s=5.0), 60, 40, 16, True),
+        (Speed(start_s=60, step_s=4.5, row_s=5.0), 60, 80, 32, True),
     ],
 )
 def test_the_demo_is_sized_to_what_the_first_steps_have_shown(
     speed: Speed, left_s: float, steps: int, rows: int, again: bool
 ) -> None:
-    size = size_for(speed, left_s=left_s, steps=120, done=4)
+    size = size_for(speed, left_s=left_s, steps=240, done=4)
     assert (size.max_steps, size.rows, size.again) == (steps, rows, again)
     least = steps == LEAST_STEPS or rows == LEAST_ROWS
     assert size.seconds <= left_s or least
@@ -109,15 +109,15 @@ def test_a_run_that_is_nearly_done_is_not_begun_again() -> None:
     assert (size.max_steps, size.rows, size.again) == (24, LEAST_ROWS, False)
 
 
-_SECONDS = (7.0, 2.0, 3.0, 2.5, 2.0)
+_SECONDS = (4.0, 1.0, 1.5, 1.25, 1.0)
 
 
 def _view(*, steps: int, at_start: bool = True) -> TrainingView:
     """A slow machine's run: the first step begins 30 s after submit, 12 s of them an evaluation."""
-    shape = {"num_workers": 1, "global_batch_size": 4, "device": "cpu", "dtype": "float32"}
+    shape = {"num_workers": 1, "global_batch_size": 2, "device": "cpu", "dtype": "float32"}
     events: list[AnyEvent] = [
         PhaseEvent(name="snapshot", state="begin", time_s=100.0),
-        StartEvent(total_steps=120, time_s=115.0, **shape),
+        StartEvent(total_steps=240, time_s=115.0, **shape),
     ]
     if at_start:
         metrics = {"exact_match": 0.0}
@@ -134,30 +134,30 @@ def _view(*, steps: int, at_start: bool = True) -> TrainingView:
 def test_the_speed_is_known_after_four_steps_and_without_what_only_the_first_one_does() -> None:
     assert speed_of(_view(steps=3)) is None
     speed = speed_of(_view(steps=5))
-    assert speed == Speed(start_s=18.0, step_s=2.25, row_s=0.75)
+    assert speed == Speed(start_s=18.0, step_s=1.125, row_s=0.75)
     assert speed_of(_view(steps=5, at_start=False)) is None
 
 
 def test_what_is_cut_is_said_with_its_reason() -> None:
-    seconds = [35.0]
+    seconds = [15.0]
     fit = Fit(until_s=TIME_S, is_free=True, clock=lambda: seconds[0])
     assert not fit.is_too_slow(_view(steps=2))
     assert fit.is_too_slow(_view(steps=4))
     assert fit.size is not None
-    assert fit.size.seconds <= TIME_S - 35
+    assert fit.size.seconds <= TIME_S - 15
     assert fit.steps_words == (
-        "This machine takes 2.5 s for a step: the run is stopped, and submitted again with"
-        f" {fit.size.max_steps} of its 120 steps, which learn less."
-        " `llmops demo --max-steps 120` makes all of them."
+        "This machine takes 1.2 s for a step: the run is stopped, and submitted again with"
+        f" {fit.size.max_steps} of its 240 steps, which learn less."
+        " `llmops demo --max-steps 240` makes all of them."
     )
-    seconds[0] = TIME_S - 64  # The steps took less than expected: the rows get what is left.
+    seconds[0] = TIME_S - 84  # The steps took less than expected: the rows get what is left.
     assert fit.rows() == (
-        26,
-        "Each model answers 26 of 96 rows: this machine takes about 0.8 s for an answer.",
+        40,
+        "Each model answers 40 of 96 rows: this machine takes about 0.8 s for an answer.",
     )
     late = Fit(until_s=TIME_S, is_free=True, clock=lambda: 190.0)
     assert late.is_too_slow(_view(steps=4))
-    assert f"with {LEAST_STEPS} of its 120 steps, which learn less. It cannot" in late.steps_words
+    assert f"with {LEAST_STEPS} of its 240 steps, which learn less. It cannot" in late.steps_words
     assert late.rows()[0] == LEAST_ROWS
 
 
@@ -186,7 +186,7 @@ def tiny(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_machine_that_is_too_slow_submits_the_run_again_with_fewer_steps(
     tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _change(tiny / "lora.train.yaml", {"max_steps: 120": "max_steps: 9000"})
+    _change(tiny / "lora.train.yaml", {"max_steps: 240": "max_steps: 9000"})
     try:
         code = run_demo(tiny, max_steps=None, time_s=30)
         shown = capsys.readouterr().out
