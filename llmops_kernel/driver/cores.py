@@ -6,6 +6,7 @@ import os
 import sys
 
 from llmops_kernel.hardware.priority import cores_each
+from llmops_kernel.warm.refresh import set_threads
 
 
 def use_cores(num_processes: int) -> int:
@@ -24,3 +25,15 @@ def use_cores(num_processes: int) -> int:
 def threads_set_by_user() -> bool:
     """Return whether OMP_NUM_THREADS has a value that Ray would not have set by default."""
     return os.environ.get("OMP_NUM_THREADS", "1") != "1"
+
+
+def use_all_cores() -> None:
+    """Compute with all cores of the node, as a program that a shell starts.
+
+    The driver of a job inherits the one thread that Ray gives to the actor that starts it. A
+    value that the user has set stays.
+    """
+    if threads_set_by_user():
+        return
+    os.environ.pop("OMP_NUM_THREADS", None)
+    set_threads(str(cores_each(1)))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from llmops_kernel.config.models.script import ScriptConfig
+from llmops_kernel.driver.cores import use_all_cores
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.track.stopping import FileBoard
 from llmops_kernel.train.script.program import run_program
@@ -68,6 +69,8 @@ def _unblock() -> None:
 def _run(config: ScriptConfig, board: Path) -> int:
     workspace = Path.cwd()
     link_assets(workspace)
+    if "OMP_NUM_THREADS" not in config.env:
+        use_all_cores()
     failure = run_program(config, workspace)
     if failure is None:
         return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,3 +180,34 @@ def test_a_plain_script_stays_warm(script_run: ScriptRun, node: Node) -> None:
     assert _run(script_run, node) == "warm"
     assert "default" in script_run.output
     assert os.environ.get("MASTER_ADDR") != "x"
+
+
+def test_a_script_computes_with_all_cores_as_python_does(
+    script_run: ScriptRun, tmp_path: Path
+) -> None:
+    """Ray gives the actor that starts a job's driver one thread, which the driver inherits."""
+    script_run.write(
+        "import os, numpy, torch; print('threads', torch.get_num_threads(),"
+        " os.environ.get('OMP_NUM_THREADS'))"
+    )
+    node = Node.create(tmp_path / "threads")
+    root = str(Path(__file__).parents[3])
+    node.start("torch", "pydantic", path=root)
+    node.ready(timeout_s=120)
+    env = {**node.env(), "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+    found = {}
+    for name, python in (("warm", str(node.folder.bin / "python")), ("cold", sys.executable)):
+        for config_env in ({}, {"OMP_NUM_THREADS": "1"}):
+            process = script_run.start(python=[python], node_env=env, env=config_env)
+            assert script_run.finish(process) == 0, script_run.output
+            found[name, *config_env] = script_run.output.split("threads ")[1].split("\n")[0]
+    node.stop()
+    plain = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    code = "import torch; print(torch.get_num_threads())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=plain)
+    expected = {"": f"{done.stdout.strip()} None", "OMP_NUM_THREADS": "1 1"}
+    assert found == {
+        (name, *filter(None, [key])): value
+        for name in ("warm", "cold")
+        for key, value in expected.items()
+    }
