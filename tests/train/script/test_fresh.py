@@ -14,6 +14,7 @@ import pytest
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.train.script.fresh import reached, variables_set, why_cold
 from llmops_kernel.warm.env_reads import EnvReads
+from tests.driver.test_packages import wheel
 from tests.train.script.conftest import ScriptRun
 from tests.warm.conftest import Node
 
@@ -211,3 +212,37 @@ def test_a_script_computes_with_all_cores_as_python_does(
         for name in ("warm", "cold")
         for key, value in expected.items()
     }
+
+
+def test_another_version_of_a_loaded_package_is_what_the_script_sees(
+    script_run: ScriptRun, tmp_path: Path
+) -> None:
+    wheel(script_run.workspace / "wheels", "packaging", "1.2.3", code="OLD = 'yes'\n")
+    wheel(script_run.workspace / "wheels", "llmops-extra", "1.0")
+    script_run.write("--no-index\n--find-links ./wheels\n", "more.txt")
+    node = Node.create(tmp_path / "loaded")
+    root = str(Path(__file__).parents[3])
+    node.start("packaging.version", "multiprocessing", "pydantic", path=root)
+    node.ready()
+    env = {**node.env(TMPDIR=str(tmp_path)), "PYTHONPATH": root}
+    starts = {}
+    for package, program in (
+        ("llmops-extra==1.0", "import llmops_extra, packaging.version; print('HAS')"),
+        ("packaging==1.2.3", "import packaging; print('OLD', packaging.OLD)"),
+    ):
+        script_run.write(program)
+        process = script_run.start(
+            python=[str(node.folder.bin / "python")],
+            node_env=env,
+            packages=[package],
+            requirements="more.txt",
+        )
+        assert script_run.finish(process) == 0, script_run.output
+        [driver] = script_run.events("process")
+        starts[package] = "warm" if driver.warm else driver.reason
+    node.stop()
+    assert "OLD yes" in script_run.output
+    assert starts["llmops-extra==1.0"] == "warm"
+    assert starts["packaging==1.2.3"].startswith(
+        "the run's packages replace what is loaded (packaging "
+    )
