@@ -230,3 +230,13 @@ def test_the_raylet_is_told_the_port_of_its_agent(port: int, told: list[str]) ->
     for name in ("gcs_server", "raylet"):
         services.start_ray_process([name], name, fate_share=True)
     assert started == {"gcs_server": ["gcs_server"], "raylet": ["raylet", *told]}
+
+
+def test_the_raylet_of_this_ray_knows_that_flag() -> None:
+    """An unknown one would end it."""
+    from ray._private.services import RAYLET_EXECUTABLE
+
+    done = subprocess.run(
+        [RAYLET_EXECUTABLE, "--help"], capture_output=True, text=True, check=False
+    )
+    assert "-dashboard_agent_listen_port (" in done.stdout
