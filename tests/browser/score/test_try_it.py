@@ -43,7 +43,7 @@ def save_adapter(folder: Path) -> Path:
     for layer in range(shape["num_hidden_layers"]):
         name = f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_"
         for part, wanted in (("A", (rank, size)), ("B", (size, rank))):
-            tensors[f"{name}{part}.weight"] = draw.normal(0, 0.1, wanted).astype(np.float32)
+            tensors[f"{name}{part}.weight"] = draw.normal(0, 0.2, wanted).astype(np.float32)
     config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": rank}
     config |= {"base_model_name_or_path": MODEL, "target_modules": ["q_proj"]}
     folder.mkdir()
@@ -108,7 +108,9 @@ def tab(team: Lab, chromium: Any) -> Iterator[LabPage]:
 
 def test_ask_both_models_stop_and_reload(team: Lab, tab: LabPage, tmp_path: Path) -> None:
     adapter = save_adapter(tmp_path / "adapter")
-    chat = Chat(tab, add_trained_run(RunStore(team.home), adapter, cluster="team", model=MODEL))
+    run_id = f"lora-260101-120000-{tmp_path.name[-1]:0>4}"  # When it is run again, another one.
+    add_trained_run(RunStore(team.home), adapter, run_id=run_id, cluster="team", model=MODEL)
+    chat = Chat(tab, run_id)
     tab.page.get_by_text("The same prompt goes to the fine-tuned model").wait_for()
     _ask_both(chat)
     _stop_with_escape(chat)
