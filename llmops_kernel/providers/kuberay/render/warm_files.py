@@ -17,7 +17,10 @@ _WARM: Final = Path(warm.__file__).parent
 _HOOK: Final = "llmops_warm_hook"
 _FOR_JOBS: Final = ("for_jobs.py",)
 """Files that are read in a job, which brings its own copy."""
-_OTHERS: Final = ("__init__.py", "version.py", "hardware/__init__.py", "hardware/priority.py")
+_OTHERS: Final = (
+    *("__init__.py", "version.py"),
+    *("hardware/__init__.py", "hardware/load.py", "hardware/priority.py"),
+)
 """What they need of the rest of the package."""
 _CODE_VOLUME: Final = "llmops-warm-code"
 _FOLDER_VOLUME: Final = "llmops-warm"
