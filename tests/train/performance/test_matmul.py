@@ -74,8 +74,10 @@ def test_the_peak_of_other_kernels_is_another_one(onednn: None) -> None:
     ],
 )
 def test_only_a_processor_that_mkl_does_not_use_well_gains(
-    tmp_path: Path, vendor: str, flags: str, expected: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, flags: str, expected: bool
 ) -> None:
+    for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)  # They imitate a lesser processor.
     file = tmp_path / "cpuinfo"
     file.write_text(CPUINFO.format(vendor=vendor, flags=flags))
     assert matmul.gains(file) is expected
