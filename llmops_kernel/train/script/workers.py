@@ -20,6 +20,7 @@ from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
 from llmops_kernel.driver.queue.room import room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.errors import ClusterError, LLMOpsError
+from llmops_kernel.hardware.load import patience_s
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED
@@ -31,7 +32,8 @@ from llmops_kernel.train.script.tracking import ClusterBoard
 
 _POLL_S = 0.2
 _LAST_LINES_S = 0.6
-"""What the workers printed last reaches the driver's log a little later."""
+"""What the workers printed last reaches the driver's log a little later; on a busy machine its
+load is counted."""
 _PEERS_S = 3.0
 """How long the other workers may take to fail as well, before they are ended."""
 
@@ -64,7 +66,7 @@ class WorkersDriver:
         except Exception as error:
             end = self._journal.failed([self._own_failure(error)])
         status = self._journal.end(end)
-        time.sleep(_LAST_LINES_S)
+        time.sleep(patience_s(_LAST_LINES_S))
         ray.shutdown()
         return status
 
