@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from safetensors import SafetensorError
 
@@ -135,7 +134,7 @@ class Comparison:
             if self.origin.config.method.load:  # 4-bit weights are packed for this device.
                 return None
         # Where a container's limit is reached its kernel ends the process, without a word.
-        free = min([psutil.virtual_memory().available, *(free for free, _ in self.memory())])
+        free = min((free for free, _ in self.memory()), default=0)
         return torch.device("cpu") if free > needed else None
 
     def _no_memory(self) -> str:

@@ -169,7 +169,6 @@ def fingerprint(tokenizer: Any) -> str | None:
     return _digest(part.encode() for part in parts)
 
 
-@lru_cache(maxsize=1)
 def code_files() -> list[Path]:
     """Return the files of our own that decide which tokens come out of rows."""
     return [
@@ -179,6 +178,7 @@ def code_files() -> list[Path]:
     ]
 
 
+@lru_cache(maxsize=1)
 def _code() -> str:
     """The code that makes tokens from rows, and the versions of what it calls."""
     import pyarrow
