@@ -133,6 +133,11 @@ QUEUE: dict[str, PrivateName] = {
 }
 """Of a driver whose workers have no resources yet."""
 SCRIPT: dict[str, PrivateName] = {
+    "stdstream_dispatcher": PrivateName(
+        "ray._private.ray_logging:global_worker_stdstream_dispatcher",
+        "shows lines of workers before they are printed",
+        "what workers printed last may be missing in the log",
+    ),
     "stdout_deduplicator": PrivateName(
         "ray._private.ray_logging:stdout_deduplicator",
         "its allow_re says which lines of workers are never left out",

@@ -72,3 +72,23 @@ def test_more_workers_than_the_cluster_has_is_reported_at_once(submit: Submit) -
     run = submit(num_workers=64, global_batch_size=128)
     assert run.wait(120, raise_on_failure=False) == "FAILED"
     assert "64 workers do not fit" in run.view.message
+
+
+@pytest.mark.parametrize("then", ["pass", "raise SystemError('enough')"])
+def test_what_workers_print_last_is_in_the_log_when_the_run_has_ended(
+    submit: Submit, workspace: Path, then: str
+) -> None:
+    (workspace / "hooks.py").write_text(
+        "import os\nfrom transformers import TrainerCallback\n\n\n"
+        "class Last(TrainerCallback):\n"
+        "    def on_train_end(self, *args, **kwargs):\n"
+        "        print('last of rank', os.environ['RANK'])\n"
+        f"        {then}\n\n\n"
+        "def callbacks():\n    return [Last()]\n"
+    )
+    run = submit(max_steps=2, max_failures=0)
+    log = run.logs() if run.wait(300, raise_on_failure=False) else ""
+    assert run.view.state == ("SUCCEEDED" if then == "pass" else "FAILED"), log
+    last = [line for line in log.splitlines() if "last of rank" in line]
+    assert {line[-1] for line in last} == {"0", "1"} if then == "pass" else last, log
+    assert "last line of worker" not in log

@@ -20,6 +20,7 @@ _FLOAT = re.compile(
     re.X,
 )
 _INT = re.compile(r"^(?:[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F_]+)$")
+_MOST_BRACKETS = 100  # within each other; configs have a few
 _REPLACED = {
     "tag:yaml.org,2002:float",
     "tag:yaml.org,2002:int",
@@ -39,9 +40,15 @@ def _resolvers() -> dict[str, list[tuple[str, Any]]]:
 
 
 class Loader(yaml.SafeLoader):
-    """Safe: makes plain values only."""
+    """Safe: makes plain values only. Raises RecursionError for more than 100 open brackets."""
 
     yaml_implicit_resolvers = _resolvers()
+
+    def fetch_flow_collection_start(self, token_class: type[yaml.Token]) -> None:
+        # PyYAML looks at all open brackets at each token: 10,000 take it seconds, 100,000 minutes.
+        if self.flow_level >= _MOST_BRACKETS:
+            raise RecursionError(f"more than {_MOST_BRACKETS} open brackets")
+        super().fetch_flow_collection_start(token_class)
 
 
 class Dumper(yaml.SafeDumper):
@@ -60,5 +67,5 @@ def dump(data: Any) -> str:
 
 
 def parse_value(text: str) -> Any:
-    """Return one value as YAML reads it. Raises yaml.YAMLError."""
+    """Return one value as YAML reads it. Raises yaml.YAMLError, or RecursionError if too deep."""
     return yaml.load(text, Loader=Loader)

@@ -13,6 +13,7 @@ from typing import Any
 from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.compat import ray_logs
+from llmops_kernel.driver.last_lines import LastLines
 from llmops_kernel.driver.nodes.holds import NodeHolds
 from llmops_kernel.driver.queue.room import Room, room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
@@ -44,6 +45,7 @@ class Driver:
         self._report: DriverReport
         self._queue: QueueWatch
         self._room: Room
+        self._workers = 0  # until they are asked for
 
     def run(self) -> int:
         """Run the attempt and return the process's exit status."""
@@ -53,6 +55,7 @@ class Driver:
         with without_collections():
             import ray
 
+        last_lines = LastLines()
         ray.init(log_to_driver=True, configure_logging=False)
         self._room = room_of(self._spec)
         if len(ray.nodes()) == 1 and not self._room.grows:
@@ -68,6 +71,7 @@ class Driver:
         end = self._attempt()
         if not end.last_step:
             self._report_workers()
+        last_lines.wait(range(self._workers), returned=end.state == "SUCCEEDED")
         status = self._report.end(end, others=("controller",))
         ray.shutdown()
         return status
@@ -94,7 +98,8 @@ class Driver:
         """Run Ray Train in a thread, so that this one receives the stop signal."""
         trainer = self._trainer(config)
         self._report.phase("driver", "end")
-        workers = counted(config.parallelism.num_workers, "worker")
+        self._workers = config.parallelism.num_workers
+        workers = counted(self._workers, "worker")
         self._report.phase("workers", "begin", detail=workers)
         raised: list[BaseException] = []
         thread = threading.Thread(target=_fit, args=(trainer, raised), daemon=True)
@@ -161,6 +166,7 @@ class Driver:
 
     def _stopped_in_queue(self) -> EndEvent:
         self._queue.end()
+        self._workers = 0
         return EndEvent(
             state="STOPPED",
             message="Stopped while it waited for free resources on the cluster.",

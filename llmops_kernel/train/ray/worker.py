@@ -9,6 +9,7 @@ from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver import kv_store as kv
+from llmops_kernel.driver.last_lines import mark_last_lines
 from llmops_kernel.metrics.events import PhaseEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
@@ -47,6 +48,7 @@ def run_worker(payload: dict[str, Any]) -> None:
         from llmops_kernel.train.checkpoints.store import store_journal
 
         store_journal(context)
+        mark_last_lines(context.rank)
     if context.is_main:
         kv.put(kv.key(spec.run_id, spec.attempt, "result"), result)
 

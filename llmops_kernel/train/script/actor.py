@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.driver.cores import use_cores
+from llmops_kernel.driver.last_lines import mark_last_lines
 from llmops_kernel.driver.nodes.holds import this_node
 from llmops_kernel.hardware import loopback
 from llmops_kernel.store.record.spec import RunSpec
@@ -72,6 +73,7 @@ class ScriptActor:
         if self._listener is not None:
             meeting.serve(self._listener)
         failure = run_program(config, workspace)
+        mark_last_lines(int(env["RANK"]))
         if failure is None:
             return None
         return failure.model_copy(update={"ranks": (int(env["RANK"]),)}).model_dump(mode="json")

@@ -16,11 +16,11 @@ from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import compat, report
 from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.folders import ray_logs
+from llmops_kernel.driver.last_lines import LastLines
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
 from llmops_kernel.driver.queue.room import room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.errors import ClusterError, LLMOpsError
-from llmops_kernel.hardware.load import patience_s
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED
@@ -31,9 +31,6 @@ from llmops_kernel.train.script.patience import Patience
 from llmops_kernel.train.script.tracking import ClusterBoard
 
 _POLL_S = 0.2
-_LAST_LINES_S = 0.6
-"""What the workers printed last reaches the driver's log a little later; on a busy machine its
-load is counted."""
 _PEERS_S = 3.0
 """How long the other workers may take to fail as well, before they are ended."""
 
@@ -56,6 +53,7 @@ class WorkersDriver:
         import ray
 
         self._journal.phases_so_far()
+        last_lines = LastLines()
         ray.init(log_to_driver=True, configure_logging=False)
         _show_every_line()
         # Again: ray.init installs a handler that exits at once.
@@ -65,8 +63,8 @@ class WorkersDriver:
             end = self._attempt()
         except Exception as error:
             end = self._journal.failed([self._own_failure(error)])
+        last_lines.wait(range(len(self._actors)), returned=end.state == "SUCCEEDED")
         status = self._journal.end(end)
-        time.sleep(patience_s(_LAST_LINES_S))
         ray.shutdown()
         return status
 

@@ -1,0 +1,76 @@
+"""The last lines of a run's workers are in the driver's log before the run is said to have ended.
+
+Ray reads the files of its workers every 0.1 s and sends new lines to the driver, which prints them.
+A driver that ends at once never prints the last ones: they are in no log that a user sees. So
+each worker writes a mark after its last line, and the driver waits for the marks and prints none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from llmops_kernel.driver import compat
+from llmops_kernel.hardware.load import patience_s
+
+_MARK = "\x02last line of worker "
+_RETURNED_S = 3.0
+"""How long marks may take on a machine that is not busy: 0.1 - 0.3 s were measured."""
+_GONE_S = 0.6
+"""The same for workers that may have been killed before they wrote one."""
+_HANDLER = "llmops_last_lines"
+
+
+def mark_last_lines(worker: int) -> None:
+    """Say in both streams of this worker's process that nothing follows."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        with suppress(OSError, ValueError):
+            stream.flush()
+            os.write(number, f"{_MARK}{worker}\n".encode())
+
+
+class LastLines:
+    """Takes the marks out of what the driver prints. Make it before `ray.init`."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, bool]] = set()
+        self._more = threading.Condition()
+        self._dispatcher: Any = None
+        with suppress(ImportError, AttributeError):
+            self._dispatcher = compat.get("stdstream_dispatcher")
+            # Before Ray's own handler, which prints.
+            self._dispatcher.add_handler(_HANDLER, self._take)
+
+    def wait(self, workers: Iterable[int], *, returned: bool) -> bool:
+        """Return once all that these workers wrote is printed; False when that takes too long.
+
+        `returned`: none of them was killed. Call it once.
+        """
+        wanted = {(worker, is_err) for worker in workers for is_err in (False, True)}
+        if self._dispatcher is None:
+            return False
+        with self._more:
+            limit_s = patience_s(_RETURNED_S if returned else _GONE_S)
+            came = self._more.wait_for(lambda: wanted <= self._seen, limit_s)
+        # Returns after what was sent with the last mark is printed.
+        self._dispatcher.remove_handler(_HANDLER)
+        return came
+
+    def _take(self, batch: dict[str, Any]) -> None:
+        """Take the marks out of some lines of one stream of one worker."""
+        kept = []
+        for line in batch["lines"]:
+            text, found, worker = line.partition(_MARK)
+            if not found or not worker.isdecimal():
+                kept.append(line)
+                continue
+            if text:  # The worker's own last line does not end in a new line.
+                kept.append(text)
+            with self._more:
+                self._seen.add((int(worker), bool(batch["is_err"])))
+                self._more.notify_all()
+        batch["lines"] = kept
