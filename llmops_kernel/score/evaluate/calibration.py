@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llmops_kernel.score.evaluate.equality import plain
+from llmops_kernel.score.evaluate.text_metrics import plain
 
 BINS = 15
 

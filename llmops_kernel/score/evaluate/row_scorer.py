@@ -11,11 +11,15 @@ from typing import Any
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.score.evaluate import calibration, grounded
-from llmops_kernel.score.evaluate.agreement import exact_match, field_f1
-from llmops_kernel.score.evaluate.bleu import SENTENCE_BLEU, Bleu
 from llmops_kernel.score.evaluate.grounded import Outcome, Refusals
 from llmops_kernel.score.evaluate.hooks import ScoreRow, user_metrics
-from llmops_kernel.score.evaluate.rouge import rouge
+from llmops_kernel.score.evaluate.text_metrics import (
+    SENTENCE_BLEU,
+    Bleu,
+    exact_match,
+    field_f1,
+    rouge,
+)
 
 Values = dict[str, float | None]
 

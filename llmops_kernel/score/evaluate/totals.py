@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from llmops_kernel.score.evaluate import calibration, grounded
-from llmops_kernel.score.evaluate.bleu import STATS, corpus_bleu
 from llmops_kernel.score.evaluate.calibration import BINS, Bin
 from llmops_kernel.score.evaluate.row_scorer import RowScores, perplexity
+from llmops_kernel.score.evaluate.text_metrics import STATS, corpus_bleu
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmops_kernel.score.evaluate.agreement import exact_match, field_f1, set_f1
+from llmops_kernel.score.evaluate.text_metrics import exact_match, field_f1, set_f1
 
 TEXTS = st.sets(st.sampled_from("abcdef"))
 

@@ -9,7 +9,7 @@ import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmops_kernel.score.evaluate.bleu import STATS, Bleu, corpus_bleu
+from llmops_kernel.score.evaluate.text_metrics import STATS, Bleu, corpus_bleu
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", ".", "and", "dogs"]
 SENTENCES = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.score.evaluate.rouge import rouge
+from llmops_kernel.score.evaluate.text_metrics import rouge
 
 # Each: answer, reference, and the F1 of rouge1, rouge2, rougeL that
 # RougeScorer([...]).score(reference, answer) of rouge-score 0.1.2 returned. Random sentences.

@@ -29,7 +29,7 @@ except MissingDependencyError as error:
         ),
         (
             "sacrebleu",
-            "from llmops_kernel.score.evaluate.bleu import Bleu; Bleu()",
+            "from llmops_kernel.score.evaluate.text_metrics import Bleu; Bleu()",
             "llmops-kernel[train]",
         ),
     ],
