@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import llguidance
 import numpy as np
 import torch
+from llguidance.hf import from_tokenizer
+from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
 from llmops_kernel.score.engines.item import Item
-from llmops_kernel.score.engines.prompts import NAN, cut_at_stop, failed, row_seed
-from llmops_kernel.score.engines.protocol import Answer, Finish
+from llmops_kernel.score.engines.prompts import (
+    NAN,
+    PromptError,
+    closed_schema,
+    cut_at_stop,
+    failed,
+    row_seed,
+)
+from llmops_kernel.score.engines.protocol import Answer, Finish, Job
 from llmops_kernel.score.engines.transformers.forward import Forward
-from llmops_kernel.score.engines.transformers.grammar import Matcher
 from llmops_kernel.score.engines.transformers.loading import Loaded
-from llmops_kernel.score.engines.transformers.sampling import choose
 
 _INCOMPLETE = "�"
 """What bytes become that are not a whole character; at the end of an answer vLLM leaves it out."""
@@ -163,3 +173,101 @@ class Decoding:
             logprob=row.logprob,
             is_final=finish is not None,
         )
+
+
+# --- Choosing the next token of each row ---
+
+
+def choose(
+    logits: torch.Tensor,
+    job: Job,
+    generators: Sequence[torch.Generator],
+    allowed: torch.Tensor | None = None,
+) -> tuple[list[int], list[float]]:
+    """Return each row's next token and its log-probability in the whole distribution.
+
+    The log-probability is NaN where the model's output is. `generators` has one for each row where
+    temperature > 0; `allowed` says which tokens may come next.
+    """
+    logits = logits.float()
+    open_to = logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)
+    if job.temperature > 0:
+        shaped = shape(open_to / job.temperature, top_k=job.top_k, top_p=job.top_p)
+        chosen = torch.cat([_draw(row, one) for row, one in zip(shaped, generators, strict=True)])
+    else:
+        chosen = open_to.argmax(dim=-1)
+    logprobs = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(dim=-1)
+    return chosen.tolist(), logprobs.tolist()
+
+
+def shape(logits: torch.Tensor, *, top_k: int | None, top_p: float) -> torch.Tensor:
+    """Give -inf to tokens outside of the most probable `top_k`, then `top_p` of the rest."""
+    if top_k is not None and top_k < logits.shape[-1]:
+        least = logits.topk(top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p < 1:
+        ordered, index = logits.sort(dim=-1, descending=True)
+        probabilities = ordered.softmax(dim=-1)
+        # A token is out where those before it have `top_p` already, so the first always stays.
+        is_out = probabilities.cumsum(dim=-1) - probabilities >= top_p
+        logits = logits.masked_fill(is_out.scatter(-1, index, is_out), -torch.inf)
+    return logits
+
+
+def _draw(row: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    probabilities = row.softmax(dim=-1)
+    if not bool(probabilities.isfinite().all()):
+        return torch.zeros(1, dtype=torch.long, device=row.device)  # Its log-probability is NaN.
+    return torch.multinomial(probabilities, 1, generator=generator)
+
+
+# --- Keeps answers within a JSON schema, with llguidance: the library that vLLM uses, too ---
+
+
+class Grammars:
+    """JSON schemas for one model's tokens."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._size = max(loaded.vocabulary, len(loaded.tokenizer))
+        self._tokenizer = from_tokenizer(
+            loaded.tokenizer, n_vocab=self._size, eos_token=sorted(loaded.eos)
+        )
+        self._checked: dict[str, str] = {}
+
+    def matcher(self, schema: str) -> Matcher:
+        """Raise PromptError for a schema that cannot be kept."""
+        if schema not in self._checked:
+            self._checked[schema] = self._grammar(schema)
+        matcher = llguidance.LLMatcher(self._tokenizer, self._checked[schema])
+        return Matcher(matcher, self._size)
+
+    def _grammar(self, schema: str) -> str:
+        # Without a choice of spaces: a small model would go on writing them.
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(
+            json.dumps(closed_schema(schema)), defaults={"whitespace_flexible": False}
+        )
+        is_error, problems = llguidance.LLMatcher.validate_grammar_with_warnings(
+            grammar, self._tokenizer
+        )
+        if is_error:
+            raise PromptError(f"the JSON schema cannot be used: {problems[0]}")
+        return grammar
+
+
+class Matcher:
+    """Where one answer stands in the schema."""
+
+    def __init__(self, matcher: Any, size: int) -> None:
+        self._matcher = matcher
+        self._mask = allocate_token_bitmask(1, size)
+        self._size = size
+
+    def allowed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return for each token whether it may come next."""
+        fill_next_token_bitmask(self._matcher, self._mask)
+        bits = np.unpackbits(self._mask.view(np.uint8), bitorder="little")
+        return bits[: self._size].astype(np.bool_)
+
+    def accept(self, token: int) -> None:
+        if not self._matcher.is_stopped():
+            self._matcher.consume_token(token)

@@ -118,7 +118,7 @@ class TransformersEngine:
 
 def _grammars(loaded: Loaded) -> Any:
     try:
-        from llmops_kernel.score.engines.transformers.grammar import Grammars
+        from llmops_kernel.score.engines.transformers.decoding import Grammars
     except ImportError as error:
         raise PromptError(
             "the Transformers engine needs llguidance for the task json, which is not installed;"
