@@ -15,8 +15,7 @@ from llmops_kernel.score.engines.prompts import PromptError, failed
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, EngineStats, Job, Request
 from llmops_kernel.score.engines.transformers.adapters import Adapters
 from llmops_kernel.score.engines.transformers.decoding import Decoding
-from llmops_kernel.score.engines.transformers.forward import Forward
-from llmops_kernel.score.engines.transformers.likelihood import classify, embed, logprob
+from llmops_kernel.score.engines.transformers.forward import Forward, classify, embed, logprob
 from llmops_kernel.score.engines.transformers.loading import Loaded, load
 
 
