@@ -13,8 +13,7 @@ from typing import Any
 
 from llmops_kernel.errors import MissingDependencyError, ModelError
 from llmops_kernel.hardware.precision import DeviceFacts
-from llmops_kernel.score.engines.vllm.cpu_lora import grouped
-from llmops_kernel.score.engines.vllm.cpu_nans import counted_where_found
+from llmops_kernel.score.engines.vllm.cpu import counted_where_found, grouped
 
 CHECKED_ON = "0.32.0"
 _CPU_LORA = "vllm.lora.punica_wrapper.punica_cpu"
