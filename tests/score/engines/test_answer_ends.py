@@ -11,7 +11,7 @@ import pytest
 from llmops_kernel.score.engines.item import prepare
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt, Request
 from llmops_kernel.score.engines.transformers.engine import TransformersEngine
-from llmops_kernel.score.engines.vllm.tasks import TASKS
+from llmops_kernel.score.engines.vllm.engine import TASKS
 from tests.chat_templates import STYLES, Style, follows, save_tiny, tokenizer_of
 
 CHAT: Prompt = [{"role": "user", "content": "abc?"}]
