@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.score.engines.item import prepare
+from llmops_kernel.score.engines.prompts import prepare
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt, Request
 from llmops_kernel.score.engines.transformers.engine import TransformersEngine
 from llmops_kernel.score.engines.vllm.engine import TASKS

@@ -14,9 +14,9 @@ import torch
 from llguidance.hf import from_tokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
-from llmops_kernel.score.engines.item import Item
 from llmops_kernel.score.engines.prompts import (
     NAN,
+    Item,
     PromptError,
     closed_schema,
     cut_at_stop,

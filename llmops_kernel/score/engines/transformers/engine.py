@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from llmops_kernel.hardware.precision import cpu_facts, gpu_facts
-from llmops_kernel.score.engines.item import Item, next_batch, prepare
-from llmops_kernel.score.engines.prompts import PromptError, failed
+from llmops_kernel.score.engines.prompts import Item, PromptError, failed, next_batch, prepare
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, EngineStats, Job, Request
 from llmops_kernel.score.engines.transformers.adapters import Adapters
 from llmops_kernel.score.engines.transformers.decoding import Decoding

@@ -10,8 +10,13 @@ from typing import Any
 
 import torch
 
-from llmops_kernel.score.engines.item import Item
-from llmops_kernel.score.engines.prompts import NAN, answer_tokens, choice_probabilities, failed
+from llmops_kernel.score.engines.prompts import (
+    NAN,
+    Item,
+    answer_tokens,
+    choice_probabilities,
+    failed,
+)
 from llmops_kernel.score.engines.protocol import Answer
 from llmops_kernel.score.engines.transformers.loading import Loaded
 

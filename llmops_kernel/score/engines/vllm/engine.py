@@ -15,14 +15,15 @@ from typing import Any
 
 from llmops_kernel.hardware.precision import cpu_facts
 from llmops_kernel.score.engines.checkpoint import check_adapter, load_error, version_of
-from llmops_kernel.score.engines.item import Item, prepare
 from llmops_kernel.score.engines.prompts import (
     NAN,
+    Item,
     PromptError,
     answer_tokens,
     choice_probabilities,
     closed_schema,
     failed,
+    prepare,
     row_seed,
 )
 from llmops_kernel.score.engines.protocol import (
