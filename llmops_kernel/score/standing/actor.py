@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from llmops_kernel.driver.compat import ray_logs
@@ -17,9 +20,9 @@ from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.models.fetch import local_folder
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt
 from llmops_kernel.score.engines.registry import load_engine
-from llmops_kernel.score.standing.callers import Callers
 from llmops_kernel.score.standing.loop import EngineLoop
-from llmops_kernel.score.standing.note import EngineNote
+from llmops_kernel.store.engine_names import NOTES
+from llmops_kernel.store.files import write_whole
 
 _LOOK_S = 1.0
 _NEW_S = 10.0
@@ -242,3 +245,76 @@ def _break(error: BaseException) -> None:
 
     traceback.print_exception(error)
     os._exit(BROKEN_EXIT)
+
+
+# --- What an engine writes down about itself where a client can read it: in Ray's log folder ---
+# A client reaches the cluster through Ray's dashboard only, which shows files of that folder.
+
+
+class EngineNote:
+    """One file, written only when it changes. Without the folder it does nothing."""
+
+    def __init__(self, logs: Path | None, name: str) -> None:
+        """`logs`: Ray's log folder of this node. `name`: of the actor."""
+        self._path = logs / NOTES / f"{name}.json" if logs and name else None
+        self._written: dict[str, Any] = {}
+
+    def write(self, facts: dict[str, Any]) -> None:
+        # Nobody can read it on a full disk; the engine works all the same.
+        if self._path is not None and facts != self._written:
+            with suppress(OSError):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(self._path, json.dumps(facts).encode())
+                self._written = dict(facts)
+
+    def remove(self) -> None:
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+
+# --- Who uses an engine: who waits until it is loaded, and whose answers nobody wants any more ---
+
+
+UNASKED_S = 60.0
+"""How long an engine stays that nobody asks to load: who started it is gone."""
+
+
+class Callers:
+    """Safe for threads: each call of the engine has its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[str] = []
+        self._dropped: set[str] = set()
+        self._was_asked = False
+
+    @contextmanager
+    def waits(self, caller: str) -> Iterator[None]:
+        """While a call of this caller waits until the engine is loaded."""
+        with self._lock:
+            self._was_asked = True
+            self._waiting.append(caller)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting.remove(caller)
+
+    def anybody_waits(self, *, but: str | None = None) -> bool:
+        """Return whether a call waits, of another caller than this one."""
+        with self._lock:
+            return any(one != but for one in self._waiting)
+
+    def drop(self, caller: str) -> None:
+        """Nobody wants the answers of that caller, also not of calls that arrive later."""
+        with self._lock:
+            self._dropped.add(caller)
+
+    def is_dropped(self, caller: str) -> bool:
+        with self._lock:
+            return caller in self._dropped
+
+    def stay_s(self, keep_s: float) -> float:
+        """Return how long the engine stays without use, where used ones stay `keep_s`."""
+        return keep_s if self._was_asked else min(keep_s, UNASKED_S)
