@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
@@ -24,10 +25,9 @@ from llmops_kernel.score.input.prompts import PromptMaker
 from llmops_kernel.score.output.table import OutputColumns, columns_of, columns_of_schema
 from llmops_kernel.score.scorer import HOOKS
 from llmops_kernel.score.standing.replicas import Deployment, code_of
-from llmops_kernel.score.standing.versions import model_version
 from llmops_kernel.store.files import find
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.tables.files import table_files
+from llmops_kernel.tables.files import open_url, table_files
 from llmops_kernel.tables.parts import Plan
 from llmops_kernel.tables.reading import divide, read_part
 from llmops_kernel.tables.rows import TableRow
@@ -263,3 +263,50 @@ def check_adapter_base(spec: EngineSpec, adapter: str) -> None:
             remedy="name an adapter of this model in model.adapter, or the base of this adapter in"
             " model.id",
         ) from error
+
+
+# --- Which version of a model or an adapter is in a folder or behind a URL, without reading it ---
+
+
+_KINDS = frozenset(
+    {".safetensors", ".bin", ".pt", ".gguf", ".json", ".model", ".jinja", ".txt", ".py"}
+)
+"""Of weights, configs, tokenizers, chat templates and code: all that a loaded model is made of."""
+_NOT_THE_MODEL = frozenset({"trainer_state.json", "training_args.bin"})
+_STAMPS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "created")
+Mark = tuple[str, int, str]
+
+
+def model_version(source: str) -> str:
+    """Return twelve hex digits of the files' names, sizes and times of change.
+
+    Empty for a hub id, whose revision says what it is, and where the files cannot be listed: the
+    engine says what is wrong with them.
+    """
+    try:
+        marks = sorted(_behind_url(source) if "://" in source else _in_folder(Path(source)))
+    except Exception:  # Each kind of store has errors of its own.
+        return ""
+    return hashlib.sha256(repr(marks).encode()).hexdigest()[:12] if marks else ""
+
+
+def _in_folder(folder: Path) -> Iterator[Mark]:
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if _is_of_model(file.name) and file.is_file():
+            stat = file.stat()
+            yield file.name, stat.st_size, str(stat.st_mtime_ns)
+
+
+def _behind_url(url: str) -> Iterator[Mark]:
+    if url.startswith("hf://"):
+        return
+    files, path = open_url(url)
+    for name, info in files.find(path, detail=True).items():
+        if _is_of_model(PurePosixPath(name).name):
+            stamp = next((str(info[key]) for key in _STAMPS if info.get(key)), "")
+            yield name, int(info.get("size") or 0), stamp
+
+
+def _is_of_model(name: str) -> bool:
+    is_known = PurePosixPath(name).suffix.lower() in _KINDS and name not in _NOT_THE_MODEL
+    return is_known and not name.startswith((".", "_"))
