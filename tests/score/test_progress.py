@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.score.live import with_under_way
-from llmops_kernel.score.progress import Rates
+from llmops_kernel.score.live import Rates, with_under_way
 
 
 def test_unknown_before_two_moments() -> None:
