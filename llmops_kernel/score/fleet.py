@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llmops_kernel.score.scaling import Scaling
+from llmops_kernel.driver.nodes.holds import Node, NodeHolds
 from llmops_kernel.score.scorer import Scorer, ScorerSetup
 from llmops_kernel.score.standing.replicas import (
     forget,
@@ -192,3 +192,72 @@ class Fleet:
             now = found(self._setup.deployment, one.index)
             if now is not None:
                 now.drop.remote(self._setup.caller)
+
+
+# --- When a further replica of the engine is started. Time is an argument ---
+
+
+EVERY_S = 5.0
+"""Between two starts."""
+TRIES = 3
+"""How often a replica may fail to load before no further one is started."""
+_LONGER = 4.0
+
+
+class Scaling:
+    """Waits longer after each replica that could not load, and gives up at last."""
+
+    def __init__(self, most: int, *, parts_at_once: int, now_s: float) -> None:
+        """`most`: replicas that the config allows; each works on `parts_at_once`."""
+        self._most, self._parts_at_once = most, parts_at_once
+        self._failures = 0
+        self._next_s = now_s + EVERY_S
+
+    def is_due(self, now_s: float, *, count: int, parts_left: int) -> bool:
+        """Return whether a further replica is allowed, has work, and it is time for it.
+
+        `count`: replicas that are there.
+        """
+        has_work = parts_left > count * self._parts_at_once
+        return count < self._most and has_work and not self.gave_up and now_s >= self._next_s
+
+    @property
+    def gave_up(self) -> bool:
+        return self._failures >= TRIES
+
+    def looked(self, now_s: float) -> None:
+        """A replica was started, or the cluster had no room for one."""
+        self._next_s = now_s + EVERY_S
+
+    def failed(self, now_s: float) -> bool:
+        """A replica could not load; return whether it is the first one."""
+        self._failures += 1
+        self._next_s = now_s + EVERY_S * _LONGER**self._failures
+        return self._failures == 1
+
+
+# --- On which nodes the replicas and scorers of a scoring are ---
+
+
+class LiveNodes:
+    """Keeps the nodes of the engines and scorers, which Ray may start again on another node."""
+
+    def __init__(self, holds: NodeHolds) -> None:
+        self._holds = holds
+        self._begun_s = time.time()
+        self._nodes: dict[tuple[str, int], Node] = {}
+
+    def loaded(self, index: int, facts: Mapping[str, Any]) -> None:
+        """A replica is ready: its node was held while it loaded, unless it was loaded before."""
+        self._nodes["engine", index] = facts["node"]
+        load_s = facts.get("load_s") or 0.0
+        since_s = max(self._begun_s, time.time() - load_s)
+        self._holds.use(self._nodes.values(), since_s=since_s)
+
+    def seen(
+        self, facts: Mapping[int, Mapping[str, Any]], progress: Mapping[int, Mapping[str, Any]]
+    ) -> None:
+        """Take what engines and scorers report; of one that does not answer the last is kept."""
+        self._nodes |= {("engine", index): one["node"] for index, one in facts.items()}
+        self._nodes |= {("scorer", index): one["node"] for index, one in progress.items()}
+        self._holds.use(self._nodes.values())

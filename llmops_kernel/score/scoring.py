@@ -18,9 +18,8 @@ from llmops_kernel.driver.storage import run_storage
 from llmops_kernel.errors import RunError, StoreError
 from llmops_kernel.score.environment import python_of
 from llmops_kernel.score.failures import Refusals, check_some_scored
-from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, Slot
+from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, LiveNodes, Slot
 from llmops_kernel.score.live import LiveReport
-from llmops_kernel.score.nodes import LiveNodes
 from llmops_kernel.score.output.ledger import Ledger
 from llmops_kernel.score.output.sink import Sink, part_name
 from llmops_kernel.score.output.table import OutputColumns

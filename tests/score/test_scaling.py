@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmops_kernel.score.scaling import TRIES, Scaling
+from llmops_kernel.score.fleet import TRIES, Scaling
 
 
 def test_a_further_replica_needs_time_work_and_permission() -> None:
