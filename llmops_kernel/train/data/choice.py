@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.store.files import find
-from llmops_kernel.train.data.mixture.choice import is_mixture_streamed
 
 if TYPE_CHECKING:
     from llmops_kernel.tables.files import TableFile
+
 
 LARGE_BYTES = 64 << 20
 """Files of more than this are streamed: tokenised they would need several times as much memory."""
@@ -97,3 +97,35 @@ def _size(path: Path) -> int:
     if not path.is_dir():
         return path.stat().st_size
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+# --- Whether the rows of several sources are streamed: all of them, or none ---
+
+
+Alone = Callable[[DataConfig, Sequence[Path]], bool]
+"""Whether a single source is streamed; raises DataError where that is wanted and cannot be."""
+BytesOf = Callable[[str, Sequence[Path], str], int | None]
+"""Bytes of a source's split that can be streamed; None if it cannot be, such as a hub id."""
+
+
+def is_mixture_streamed(
+    data: DataConfig,
+    roots: Sequence[Path],
+    *,
+    alone: Alone,
+    bytes_of: BytesOf,
+    large_bytes: int,
+) -> bool:
+    """Return whether to stream. Raises DataError where that is wanted of what cannot be streamed.
+
+    With `streaming: auto` all sources together are looked at, and one that cannot be streamed
+    keeps the others in memory as well.
+    """
+    if data.streaming is True:
+        return all([alone(data.of(source), roots) for source in data.sources])
+    if data.streaming is False or data.packing or data.max_rows is not None:
+        return False
+    splits = [(source.path, source.train_split or "train") for source in data.sources]
+    sizes = [bytes_of(path, roots, split) for path, split in splits]
+    known = [size for size in sizes if size is not None]
+    return len(known) == len(sizes) and sum(known) > large_bytes
