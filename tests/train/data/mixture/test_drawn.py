@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmops_kernel.train.data.mixture.drawn import drawn
-from llmops_kernel.train.data.stream.order import Piece, order
+from llmops_kernel.train.data.stream.order import Piece, drawn, order
 from tests.train.data.stream.test_order import jsonl, mixed, parquet
 
 WEIGHTS = st.one_of(
