@@ -32,8 +32,14 @@ from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.mixture.rows import MixedRows, exact
 from llmops_kernel.train.data.preview.epoch import epoch, sequences
 from llmops_kernel.train.data.preview.light import without_torch
-from llmops_kernel.train.data.preview.look import Formatted, Measured, Reader, measured, spread
-from llmops_kernel.train.data.preview.pieces import shown_row
+from llmops_kernel.train.data.preview.look import (
+    Formatted,
+    Measured,
+    Reader,
+    measured,
+    shown_row,
+    spread,
+)
 from llmops_kernel.train.data.preview.report import leaks, source_report, source_rows
 from llmops_kernel.train.data.preview.sample import MOST_COMPARED, row_at, sample
 from llmops_kernel.train.data.preview.wanted import Columns, Numbered, Sample, Wanted, all_columns
