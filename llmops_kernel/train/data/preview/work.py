@@ -30,7 +30,6 @@ from llmops_kernel.store.preview_job import (
 from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.mixture.rows import MixedRows, exact
-from llmops_kernel.train.data.preview.epoch import epoch, sequences
 from llmops_kernel.train.data.preview.light import without_torch
 from llmops_kernel.train.data.preview.look import (
     Formatted,
@@ -40,7 +39,13 @@ from llmops_kernel.train.data.preview.look import (
     shown_row,
     spread,
 )
-from llmops_kernel.train.data.preview.report import leaks, source_report, source_rows
+from llmops_kernel.train.data.preview.report import (
+    epoch,
+    leaks,
+    sequences,
+    source_report,
+    source_rows,
+)
 from llmops_kernel.train.data.preview.sample import MOST_COMPARED, row_at, sample
 from llmops_kernel.train.data.preview.wanted import Columns, Numbered, Sample, Wanted, all_columns
 from llmops_kernel.train.data.sources import is_hub_id
