@@ -29,9 +29,14 @@ from llmops_kernel.train.data.examples import (
     tokenise,
     tokenise_formatted,
 )
-from llmops_kernel.train.data.mixture.named_source import named_source
 from llmops_kernel.train.data.mixture.rows import MixedRows, exact
-from llmops_kernel.train.data.skipped import Fields, field_warnings, skipped_warning, unused_words
+from llmops_kernel.train.data.skipped import (
+    Fields,
+    field_warnings,
+    named_source,
+    skipped_warning,
+    unused_words,
+)
 from llmops_kernel.train.data.sources import Row, load_rows
 from llmops_kernel.train.data.token_cache import KeyOf, TokenCache
 from llmops_kernel.train.hooks import Hooks

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from llmops_kernel.config.row_formats import NO_TEMPLATE, Row, Use, columns_unused, uses
+from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.metrics.events import WarningEvent
 
 SHOWN = 3
@@ -72,3 +74,17 @@ def unused_words(columns: Iterable[str]) -> str:
     names = list(columns)
     more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
     return f"columns not used: {', '.join(names[:8])}{more}" if names else ""
+
+
+# --- Errors about rows say of which source they are ---
+
+
+@contextmanager
+def named_source(source: str) -> Iterator[None]:
+    """Put the source before the message of a DataError or HookError that does not name it."""
+    try:
+        yield
+    except (DataError, HookError) as error:
+        if source in error.message:
+            raise
+        raise type(error)(f"{source}: {error.message}", remedy=error.remedy) from error
