@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from llmops_kernel.train.data.examples import IGNORED, Blank, Example, Packed, lay_out
-from llmops_kernel.train.data.widths import padded_width
 
 COUNTS = "llmops_counts"
 """Batch key of an int64 tensor (rows, 3): tokens, the sum of squared row lengths, and tokens whose
@@ -115,3 +114,19 @@ def _counts(row: Example | Packed, label_logits: bool) -> tuple[int, int, int]:
     tokens = sum(lengths)
     logits = len(row.labels) - 1 - row.labels[1:].count(IGNORED) if label_logits else tokens
     return tokens, sum(length * length for length in lengths), logits
+
+
+# --- How wide a batch is: the longest sequence, and what devices want widths to be a multiple of ---
+
+
+GPU_MULTIPLE = 8
+"""Tensor cores want widths that are a multiple of it."""
+
+
+def width_multiple(*, use_gpu: bool) -> int:
+    return GPU_MULTIPLE if use_gpu else 1
+
+
+def padded_width(longest: int, multiple: int) -> int:
+    """Return the width of a batch whose longest sequence has `longest` tokens."""
+    return -(-longest // multiple) * multiple

@@ -23,8 +23,8 @@ from llmops_kernel.hardware.precision import (
 )
 from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.data.collate import GPU_MULTIPLE, width_multiple
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed
-from llmops_kernel.train.data.widths import GPU_MULTIPLE, width_multiple
 from llmops_kernel.train.performance import matmul
 from llmops_kernel.train.performance.grouping import groups_by_length
 

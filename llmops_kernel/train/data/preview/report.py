@@ -19,10 +19,10 @@ from llmops_kernel.store.preview_job import (
     SourceReport,
     SourceRows,
 )
+from llmops_kernel.train.data.collate import padded_width, width_multiple
 from llmops_kernel.train.data.examples import fit
 from llmops_kernel.train.data.preview.look import Formatted, Measured, fingerprint
 from llmops_kernel.train.data.preview.wanted import Sample
-from llmops_kernel.train.data.widths import padded_width, width_multiple
 from llmops_kernel.train.performance.grouping import by_length, groups_by_length
 
 _BINS = 20
