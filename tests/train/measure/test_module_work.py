@@ -18,8 +18,7 @@ from llmops_kernel.metrics.model_work import (
     palm_flops,
     required_flops,
 )
-from llmops_kernel.train.measure.attention import UncountableError
-from llmops_kernel.train.measure.module_work import count_work
+from llmops_kernel.train.measure.module_work import UncountableError, count_work
 from llmops_kernel.train.measure.twin import make_twin
 from tests.metrics.test_flops import ADAPTERS_M, ATTENTION, CONFIGS, WORKED
 from tests.train.measure.families import EXPERTS, FAMILIES, build, executed, from_config, with_lora
