@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from llmops_kernel.metrics.model_work import AttentionWork, ModelWork, required_flops
-from llmops_kernel.train.measure.twin import Twin, attention_modules
-from llmops_kernel.train.measure.uses import Recorder, Use, recording
+from llmops_kernel.train.measure.twin import Recorder, Twin, Use, attention_modules, recording
 
 TOLERANCE = 0.005
 LENGTHS = (512, 2048)
