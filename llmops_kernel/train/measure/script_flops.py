@@ -14,8 +14,8 @@ from torch import nn
 
 from llmops_kernel.metrics.model_work import ModelWork, required_flops
 from llmops_kernel.train.measure.module_work import count_work
+from llmops_kernel.train.measure.step_flops import WorkFile, work_key
 from llmops_kernel.train.measure.twin import make_twin
-from llmops_kernel.train.measure.work_file import WorkFile, work_key
 
 _LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
 """Of others it is not known whether a token looks at later ones."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +14,19 @@ from torch import nn
 
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.metrics.model_work import (
+    AttentionWork,
     Kernels,
     ModelWork,
     executed_flops,
     palm_flops,
     required_flops,
 )
+from llmops_kernel.store.paths import cache
 from llmops_kernel.track.model import describe_model
 from llmops_kernel.train.measure.module_work import TOLERANCE, Count, count_work
 from llmops_kernel.train.measure.step_timer import StepCounts
 from llmops_kernel.train.measure.twin import Twin, make_twin, shape_of
-from llmops_kernel.train.measure.work_file import WorkFile, work_key
+from llmops_kernel.train.measure.versions import installed_versions
 
 _DASH = "they are shown as a dash; loss and tokens per second are not affected"
 
@@ -157,3 +162,54 @@ def _head_flops(network: Any) -> float:
         for one in network.get_output_embeddings().parameters()
         if len(shape_of(one)) == 2
     )
+
+
+# --- Counts of earlier runs on this node, so that a model is counted once a method ---
+
+
+FORMAT = 3
+"""Raise it when the same modules are counted otherwise."""
+
+
+class WorkFile:
+    """The count of one model with one method; `key` from `work_key`."""
+
+    def __init__(self, key: str, root: Path | None = None) -> None:
+        self._file = (root or cache()) / "flops" / f"{key}.json"
+
+    def read(self) -> ModelWork | None:
+        """Return the count that was checked; None where there is none."""
+        try:
+            fields = json.loads(self._file.read_text())
+            attention = tuple(AttentionWork(**one) for one in fields.pop("attention"))
+            return ModelWork(**fields, attention=attention)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    def write(self, work: ModelWork) -> None:
+        """Keep a count; without a place to keep it, it is made again by the next run."""
+        scratch = self._file.with_suffix(f".{os.getpid()}")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            scratch.write_text(json.dumps(asdict(work)))
+            scratch.replace(self._file)
+        except OSError:
+            return
+
+
+def work_key(model: nn.Module, *, checkpointing: bool) -> str:
+    """Return a hash of what the count depends on: classes, sizes, what is trained, versions."""
+    config: Any = getattr(model, "config", None)
+    facts = [
+        f"{FORMAT} {checkpointing} {installed_versions()}",
+        config.to_json_string() if hasattr(config, "to_json_string") else "",
+    ]
+    for path, module in model.named_modules():
+        facts.append(f"{path}:{type(module).__module__}.{type(module).__qualname__}")
+        # Of the module alone; `named_parameters` would take several times as long.
+        facts += [
+            f"{name}:{tuple(shape_of(one))}:{one.requires_grad}"
+            for name, one in module._parameters.items()
+            if one is not None
+        ]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
