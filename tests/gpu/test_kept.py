@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from llmops_kernel.metrics.events import AnyEvent
-from llmops_kernel.train.model.kept import KEPT, MAPPED
-from llmops_kernel.train.model.to_gpu import move
+from llmops_kernel.train.model.kept import KEPT, MAPPED, move
 from tests.gpu.trained import GPUS, trained
 
 pytestmark = [

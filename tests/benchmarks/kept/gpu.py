@@ -135,7 +135,7 @@ def prefaulted(folder: Path) -> Any:
 def staged(folder: Path) -> Any:
     import torch
 
-    from llmops_kernel.train.model.to_gpu import move
+    from llmops_kernel.train.model.kept import move
 
     model = _mapped(folder, mmap.MAP_PRIVATE)
     move(model, torch.device("cuda"))

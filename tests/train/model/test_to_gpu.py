@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from llmops_kernel.train.model.to_gpu import move
+from llmops_kernel.train.model.kept import move
 
 HERE = torch.device("cpu")
 
