@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from llmops_kernel.errors import ModelError
-from llmops_kernel.train.model.library_words import check_weights, listening
+from llmops_kernel.train.model.load import check_weights, listening
 
 
 def test_a_second_adapter_of_peft_is_an_error(tiny_llama: object) -> None:
