@@ -43,9 +43,8 @@ from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.measure.versions import installed_versions
 from llmops_kernel.train.model import load as model
 from llmops_kernel.train.model.kept import Keeping
-from llmops_kernel.train.model.kept_tokenizer import KeepAfterFirstStep, KeptTokenizer
 from llmops_kernel.train.model.origin import Origin, origin
-from llmops_kernel.train.model.tokenizer import too_large
+from llmops_kernel.train.model.tokenizer import KeepAfterFirstStep, KeptTokenizer, too_large
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import (

@@ -24,7 +24,7 @@ from llmops_kernel.kinds.request import request_of
 from llmops_kernel.models.catalogue import prepare
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.train.model.kept_tokenizer import KEPT
+from llmops_kernel.train.model.tokenizer import KEPT
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
 from tests.end_to_end.conftest import until
 from tests.train.model.test_kept_tokenizer import add_tokens

@@ -24,7 +24,7 @@ import llmops_kernel as llmops
 from llmops_kernel.models.catalogue import prepare
 from llmops_kernel.services.bench.presets import preset_named, write_workspace
 from llmops_kernel.store.paths import HOME_ENV_VAR
-from llmops_kernel.train.model.kept_tokenizer import KEPT
+from llmops_kernel.train.model.tokenizer import KEPT
 
 _SIZE = 151_000  # As Qwen's.
 _RARE = frozenset("ÐÑàåæçèé")  # Bytes that no English text has.

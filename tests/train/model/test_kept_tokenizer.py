@@ -13,7 +13,7 @@ import pytest
 from huggingface_hub import constants
 
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.model.kept_tokenizer import KEPT, KeptTokenizer
+from llmops_kernel.train.model.tokenizer import KEPT, KeptTokenizer
 from llmops_kernel.warm import kept_tokenizers
 from llmops_kernel.warm.kept_tokenizers import Wanted
 from llmops_kernel.warm.launcher import FORKED_ENV_VAR, START_REPORT_ENV_VAR
