@@ -49,11 +49,11 @@ from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import (
     Chosen,
+    Grouping,
     choose,
     choose_products,
     resolve_dtype,
 )
-from llmops_kernel.train.performance.grouping import Grouping
 from llmops_kernel.train.performance.in_force import attention_names
 from llmops_kernel.train.requirements import check_worker
 from llmops_kernel.train.trainer import LoopTrainer

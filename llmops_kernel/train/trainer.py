@@ -13,7 +13,7 @@ from llmops_kernel.train.data.examples import Example, Packed, blank_like
 from llmops_kernel.train.data.mixture.rows import MixedRows
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.measure.step_timer import StepTimer
-from llmops_kernel.train.performance.grouping import Grouping
+from llmops_kernel.train.performance.choose import Grouping
 
 
 class EpochOfMixture(TrainerCallback):

@@ -23,7 +23,7 @@ from llmops_kernel.train.data.collate import padded_width, width_multiple
 from llmops_kernel.train.data.examples import fit
 from llmops_kernel.train.data.preview.look import Formatted, Measured, fingerprint
 from llmops_kernel.train.data.preview.wanted import Sample
-from llmops_kernel.train.performance.grouping import by_length, groups_by_length
+from llmops_kernel.train.performance.choose import by_length, groups_by_length
 
 _BINS = 20
 _BEYOND = 4
