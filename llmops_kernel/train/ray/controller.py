@@ -25,7 +25,7 @@ from llmops_kernel.metrics.events import RestartEvent
 from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.ray.context import newest_step, open_journal
-from llmops_kernel.train.ray.failure_policy import cause, is_code_failure
+from llmops_kernel.train.ray.failures import cause, is_code_failure
 
 WorkerGroupCallback: Any = compat.get("WorkerGroupCallback")
 WorkerGroup: Any = compat.get("WorkerGroup")

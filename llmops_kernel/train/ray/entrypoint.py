@@ -191,7 +191,7 @@ class Driver:
 
     def _failed(self, error: BaseException) -> EndEvent:
         """Journal each distinct failure once; the end event has the message of the first."""
-        from llmops_kernel.train.ray.failure_report import failures
+        from llmops_kernel.train.ray.failures import failures
 
         found = [with_remedy(failure, self._spec) for failure in failures(error, self._spec)]
         for failure in found:

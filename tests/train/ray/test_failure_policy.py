@@ -9,7 +9,7 @@ from ray.train import WorkerGroupError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from llmops_kernel.errors import HookError
-from llmops_kernel.train.ray.failure_policy import cause, is_code_failure, lost_ranks
+from llmops_kernel.train.ray.failures import cause, is_code_failure, lost_ranks
 
 LOST = WorkerHealthCheckFailedError(
     "A worker health check failed.", failure=RuntimeError("The actor died: exit code 137")

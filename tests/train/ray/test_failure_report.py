@@ -11,7 +11,7 @@ from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from llmops_kernel.metrics.events import FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.train.ray.failure_report import choose
+from llmops_kernel.train.ray.failures import choose
 
 LOST = WorkerHealthCheckFailedError(
     "A worker health check failed.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.train.ray.worker_death import MAX_CHARS, death_reason, shortened
+from llmops_kernel.train.ray.failures import MAX_CHARS, death_reason, shortened
 
 ACTOR = """A worker health check failed.
 The actor died unexpectedly before finishing this task.
