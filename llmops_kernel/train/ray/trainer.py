@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import os
+import tempfile
+from datetime import timedelta
 from typing import Any
 
+import ray
+from ray.train import FailureConfig, Result
+from ray.train.torch import TorchConfig, TorchTrainer
+
 from llmops_kernel.driver import compat
-from llmops_kernel.driver.nodes.holds import NodeHolds
+from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
 from llmops_kernel.driver.queue.watch import QueueWatch
-from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.hardware import loopback
+from llmops_kernel.metrics.events import RestartEvent, WarningEvent
+from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.train.ray.context import newest_step, open_journal
+from llmops_kernel.train.ray.failures import cause, is_code_failure
 
 
 def make_trainer(
@@ -29,8 +41,6 @@ def make_trainer(
         from ray.train.torch import TorchTrainer
 
         return TorchTrainer(*arguments, **options), _warning(lacking)
-    from llmops_kernel.train.ray.backend import RunTorchConfig
-    from llmops_kernel.train.ray.controller import RunTrainer, leave_out_barrier
 
     leave_out_barrier()
     options.setdefault("torch_config", RunTorchConfig())
@@ -45,4 +55,242 @@ def _warning(lacking: list[str]) -> WarningEvent:
         message=f"Ray {ray.__version__} has no {lacking[0]}{more}, so the stock TorchTrainer is"
         " used: the run starts slower, and Ray also restarts it after an error in the code.",
         remedy=f"use Ray {compat.CHECKED_ON} in the cluster's image",
+    )
+
+
+# --- Ray Train's controller in the driver's process, without actors that a run does not need ---
+# `TorchTrainer.fit` starts a controller actor, which starts three more (a cleaner of placement
+# groups, a manager of Ray Datasets with its coordinator, a barrier for `ray.train.report`): five
+# processes besides the workers. The driver can be the controller itself, as both end together. A
+# placement group that is not detached is removed with its job. A run reads its own data, and
+# writes its own checkpoints after barriers of the process group.
+#
+# Import this only where `compat.missing()` is empty.
+
+
+WorkerGroupCallback: Any = compat.get("WorkerGroupCallback")
+WorkerGroup: Any = compat.get("WorkerGroup")
+TrainController: Any = compat.get("TrainController")
+DefaultFailurePolicy: Any = compat.get("DefaultFailurePolicy")
+FailureDecision: Any = compat.get("FailureDecision")
+
+
+class RunFailurePolicy(DefaultFailurePolicy):
+    """Restarts after a lost worker, and raises an error in the code: it would only come again.
+
+    Ray's default policy restarts after both, so the user waits for the same traceback twice.
+    """
+
+    def __init__(self, failure_config: FailureConfig, spec: RunSpec) -> None:
+        super().__init__(failure_config)
+        self._spec = spec
+
+    def make_decision(self, training_failed_error: Any) -> Any:
+        """Return RAISE for an error in the code, else what Ray's default policy decides."""
+        if is_code_failure(training_failed_error):
+            return FailureDecision.RAISE
+        decision = super().make_decision(training_failed_error)
+        if decision is FailureDecision.RETRY:
+            self._journal_restart(training_failed_error)
+        return decision
+
+    def _journal_restart(self, error: Any) -> None:
+        writer = open_journal(self._spec, "controller")
+        event = RestartEvent(
+            from_step=newest_step(self._spec),
+            cause=cause(error),
+            failures_left=self.failure_config.max_failures - self._worker_group_failures,
+        )
+        RunLines().take(writer.emit(event))
+        writer.close()
+
+
+class _NoBarrier:
+    """Replaces the actor behind `ray.train.report`, which no run calls."""
+
+    @classmethod
+    def options(cls, **_: Any) -> type[_NoBarrier]:
+        return cls
+
+    @classmethod
+    def remote(cls, **_: Any) -> _NoBarrier:
+        return cls()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError(
+            "ray.train.report is not available in a run: metrics go to the journal and the loop"
+            " writes checkpoints itself (see checkpoint.every_steps)"
+        )
+
+
+class RunWorkerGroup(WorkerGroup):
+    """Starts workers without passing them a controller actor."""
+
+    def _init_train_context_on_workers(
+        self, workers: list[Any], sync_actor: Any, train_context_args: dict[str, list[Any]]
+    ) -> None:
+        ray.get(
+            [
+                worker.actor.init_train_context.remote(
+                    train_run_context=self._train_run_context,
+                    distributed_context=worker.distributed_context,
+                    synchronization_actor=sync_actor,
+                    storage_context=self._storage_context,
+                    worker_callbacks=self._worker_callbacks_to_propagate,
+                    controller_actor=None,
+                    **{name: values[i] for name, values in train_context_args.items()},
+                )
+                for i, worker in enumerate(workers)
+            ]
+        )
+
+
+class RunController(TrainController):
+    """Uses RunWorkerGroup."""
+
+    worker_group_cls = RunWorkerGroup
+
+
+class HoldsCallback(WorkerGroupCallback):
+    """Reports the nodes of each worker group, from its start to its end."""
+
+    def __init__(self, holds: NodeHolds) -> None:
+        self._holds = holds
+
+    def after_worker_group_start(self, worker_group: Any) -> None:
+        self._holds.use(worker_group.execute(this_node))
+
+    def before_worker_group_shutdown(self, worker_group: Any) -> None:
+        self._holds.use(())
+
+
+class QueueCallback(WorkerGroupCallback):
+    """Reports for what a worker group waits, from its request to its start."""
+
+    def __init__(self, queue: QueueWatch) -> None:
+        self._queue = queue
+
+    def before_worker_group_start(self, worker_group_context: Any) -> None:
+        one = worker_group_context.resources_per_worker
+        count = worker_group_context.num_workers
+        if not self._queue.begin({name: amount * count for name, amount in one.items()}):
+            raise RuntimeError("the run was stopped while it waited for its turn")
+
+    def after_worker_group_start(self, worker_group: Any) -> None:
+        self._queue.end()
+
+
+class RunTrainer(TorchTrainer):
+    """TorchTrainer with our failure policy and controller; Ray 2.60 has no option for either."""
+
+    def __init__(
+        self, *args: Any, spec: RunSpec, holds: NodeHolds, queue: QueueWatch, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._spec, self._holds, self._queue = spec, holds, queue
+
+    def _create_default_callbacks(self) -> list[Any]:
+        return [
+            compat.get("AcceleratorSetupCallback")(self.backend_config, self.scaling_config),
+            compat.get("BackendSetupCallback")(self.backend_config),
+            HoldsCallback(self._holds),
+            QueueCallback(self._queue),
+        ]
+
+    def _initialize_and_run_controller(self, **controller: Any) -> Result:
+        self._holds.begin(this_node())
+        failures = self.run_config.failure_config or FailureConfig()
+        controller["failure_policy"] = RunFailurePolicy(failures, self._spec)
+        runner = RunController(**controller)
+        asyncio.run(runner.run())
+        return runner.get_result()
+
+
+def leave_out_barrier() -> None:
+    """Replace the actor that Ray starts and ends with each worker group, in Ray's modules."""
+    compat.get("worker_group_module").SynchronizationActor = _NoBarrier
+    compat.get("state_module")._shutdown_sync_actor = lambda _: None
+
+
+# --- Makes the process group of a run; workers of one node meet in a file, not at an open port ---
+# torch's TCPStore listens on every address of the machine, asks nobody who they are, and what is
+# read from it is unpickled. Ray's own set-up always uses one. A file in a private folder of the
+# node does the same for workers of one node, and a single worker needs nobody to meet. Workers on
+# several nodes still use Ray's set-up, on the network of the nodes or pods.
+#
+# Import this only where `compat.missing()` is empty.
+
+
+TorchBackend: Any = compat.get("TorchBackend")
+_TORCHS_PORT = "29500"
+
+
+class RunTorchConfig(TorchConfig):
+    """TorchConfig with our backend."""
+
+    @property
+    def backend_cls(self) -> Any:
+        return RunBackend
+
+
+class RunBackend(TorchBackend):
+    """Ray Train's torch backend, without a TCPStore where all workers are on one node."""
+
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        """Make the process group on all workers."""
+        workers = worker_group.get_workers()
+        if len({worker.metadata.node_id for worker in workers}) > 1:
+            super().on_start(worker_group, backend_config)
+            return
+        folder = worker_group.execute_single(0, new_folder) if len(workers) > 1 else None
+        backend = backend_config.backend or _backend(worker_group.get_resources_per_worker())
+        joins = [
+            worker_group.execute_single_async(
+                rank,
+                join,
+                backend=backend,
+                world_rank=rank,
+                world_size=len(workers),
+                folder=folder,
+                timeout_s=backend_config.timeout_s,
+            )
+            for rank in range(len(workers))
+        ]
+        ray.get(joins)
+
+
+def _backend(resources: dict[str, float]) -> str:
+    return "nccl" if resources.get("GPU", 0) > 0 else "gloo"
+
+
+def new_folder() -> str:
+    """Create a folder that only this user can open; it is removed with Ray's session."""
+    logs = compat.ray_logs()
+    return tempfile.mkdtemp(prefix="llmops-group-", dir=logs.parent if logs else None)
+
+
+def join(
+    *, backend: str, world_rank: int, world_size: int, folder: str | None, timeout_s: float
+) -> None:
+    """Join the process group in this worker process; `folder` is None for a single worker."""
+    import torch.distributed as dist
+
+    compat.get("set_torch_env_vars")()
+    for name, value in loopback.settings().items():
+        os.environ.setdefault(name, value)
+    # Accelerate and DeepSpeed look for both, and use neither where a group exists.
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = loopback.ADDRESS, _TORCHS_PORT
+    if backend == "nccl" and "TORCH_NCCL_BLOCKING_WAIT" not in os.environ:
+        # As Ray does: an operation that times out fails instead of waiting forever.
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    # Of torch's stores those two open no port.
+    store = dist.FileStore(f"{folder}/store", world_size) if folder else dist.HashStore()
+    dist.init_process_group(
+        backend=backend,
+        store=store,
+        rank=world_rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=timeout_s),
     )
