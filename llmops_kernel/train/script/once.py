@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
+from llmops_kernel.driver.cores import use_all_cores
 from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.driver.nodes.holds import NodeHolds, only_node
 from llmops_kernel.driver.ray_job import add_metadata
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
+from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.store.scratch import scratch_folder
 from llmops_kernel.track.session import BOARD_ENV_VAR, SPEC_ENV_VAR, SPEC_METADATA
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED, FileBoard
-from llmops_kernel.train.script import ends, process
+from llmops_kernel.train.script import ends
 from llmops_kernel.train.script.cluster import ask
 from llmops_kernel.train.script.patience import Patience
+from llmops_kernel.train.script.program import run_program
 
 _POLL_S = 0.02
 _SETTINGS = {
@@ -54,7 +62,7 @@ class OnceDriver:
         os.environ[SPEC_ENV_VAR] = self._spec.encode()
         os.environ[BOARD_ENV_VAR] = str(board.folder)
         add_metadata(SPEC_METADATA, self._spec.encode())
-        pid = process.start(self._config, board=board.folder, is_warm=self._is_warm)
+        pid = start(self._config, board=board.folder, is_warm=self._is_warm)
         journal = report.DriverReport(self._spec, logs=ray_logs(Path.cwd()))
         journal.phases_so_far()
         NodeHolds(journal.emit).begin(only_node())
@@ -115,7 +123,7 @@ class OnceDriver:
         return ends.stopped_end(stopped, kept=written.get(KEPT)) if stopped else None
 
     def _failure(self, status: int, board: FileBoard) -> FailureEvent | None:
-        described = board.get(process.FAILURE)
+        described = board.get(FAILURE)
         if described is not None:
             return FailureEvent.model_validate(described)
         script = self._config.script
@@ -123,3 +131,78 @@ class OnceDriver:
             return ends.signal_failure(os.WTERMSIG(status), script=script)
         code = os.WEXITSTATUS(status)
         return ends.exit_failure(code, script=script) if code else None
+
+
+# --- The script's own process below the driver, for a script that is started once ---
+# A process of its own, because the driver has to outlive whatever the script does: `ray.init`
+# replaces its signal handlers, `os._exit` and a crash leave nothing behind to report the end.
+
+
+FAILURE = "failure"
+"""Name on the board under which the script's process leaves its failure."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+def start(config: ScriptConfig, *, board: Path, is_warm: bool) -> int:
+    """Fork the process that runs the script; returns its pid. The caller has no threads yet."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_script(config, board=board, parent=parent, is_warm=is_warm)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)  # Both sides do it, so that neither comes too late.
+    return pid
+
+
+def _become_script(config: ScriptConfig, *, board: Path, parent: int, is_warm: bool) -> NoReturn:
+    status = 1
+    try:
+        _separate(parent, is_warm=is_warm)
+        status = _run(config, board)
+    finally:
+        _end(status)
+
+
+def _separate(parent: int, *, is_warm: bool) -> None:
+    """Leave the driver's process group, so that a stop reaches the driver alone; die with it."""
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    if not is_warm:
+        # Below a plain interpreter Ray sends the stop signal to this process as well.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        os.register_at_fork(after_in_child=_unblock)
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def _run(config: ScriptConfig, board: Path) -> int:
+    workspace = Path.cwd()
+    link_assets(workspace)
+    if "OMP_NUM_THREADS" not in config.env:
+        use_all_cores()
+    failure = run_program(config, workspace)
+    if failure is None:
+        return 0
+    FileBoard(board).put(FAILURE, failure.model_dump(mode="json"))
+    return 1
+
+
+def _end(status: int) -> NoReturn:
+    """End like the interpreter: wait for threads, run exit handlers, write what is buffered."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    except BaseException:
+        status = status or 1
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(status)
