@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from llmops_kernel.config.models.script import ScriptConfig, WorkerResources
 from llmops_kernel.driver.queue.room import Room
-from llmops_kernel.train.script.layout import WorkerNode, layout, needs
+from llmops_kernel.train.script.workers import WorkerNode, layout, needs
 
 
 def test_workers_of_one_machine_meet_on_its_loopback_address() -> None:
