@@ -15,7 +15,7 @@ from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.stopping import FileBoard
 from llmops_kernel.train.checkpoints.agreement import ResumeAgreement
-from llmops_kernel.train.script.copies import CheckpointCopies
+from llmops_kernel.train.script.tracking import CheckpointCopies
 
 
 def node(root: Path, name: str) -> CheckpointCopies:
