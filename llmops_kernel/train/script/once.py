@@ -28,7 +28,7 @@ from llmops_kernel.track.session import BOARD_ENV_VAR, SPEC_ENV_VAR, SPEC_METADA
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED, FileBoard
 from llmops_kernel.train.script import ends
 from llmops_kernel.train.script.cluster import ask
-from llmops_kernel.train.script.patience import Patience
+from llmops_kernel.train.script.ends import Patience
 from llmops_kernel.train.script.program import run_program
 
 _POLL_S = 0.02

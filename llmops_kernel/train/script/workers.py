@@ -28,8 +28,8 @@ from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED
 from llmops_kernel.train.failures import group
 from llmops_kernel.train.script import ends
+from llmops_kernel.train.script.ends import Patience
 from llmops_kernel.train.script.meeting import READY_ENV_VAR
-from llmops_kernel.train.script.patience import Patience
 from llmops_kernel.train.script.tracking import ClusterBoard
 
 _POLL_S = 0.2

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.train.script.patience import STOP_WAIT_ENV_VAR
+from llmops_kernel.train.script.ends import STOP_WAIT_ENV_VAR
 from tests.train.script.conftest import ScriptRun
 from tests.warm.programs import programs
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.train.script.patience import STOP_WAIT_ENV_VAR, Patience
+from llmops_kernel.train.script.ends import STOP_WAIT_ENV_VAR, Patience
 
 
 @pytest.mark.parametrize(
