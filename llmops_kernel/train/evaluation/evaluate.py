@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +26,7 @@ from llmops_kernel.store.journal.sample_texts import UnrepeatedSamples
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import COUNTS, KEPT, Collator
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed, Prompt
-from llmops_kernel.train.evaluation.samples import kept_samples, spread
-from llmops_kernel.train.hooks import Hooks, call
+from llmops_kernel.train.hooks import Hooks, call, hook_numbers
 
 _COUNT_EVERY_S = 2.0
 
@@ -255,3 +254,80 @@ def _num_logits(model: Any, labels: torch.Tensor) -> int:
 
 def _distributed() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+# --- Which answers an evaluation keeps, and how much of each ---
+
+
+_MOST_CHARACTERS = 4_000
+_ALL_CHARACTERS = 96_000
+"""Of all texts of one evaluation: they are one line of the journal, which is read whole."""
+
+_TEXTS = ("row", "prompt", "prediction", "reference")
+_WHY_TAKEN = "is already a column of the samples"
+_MOST_METRICS, _MOST_ERROR = 20, 200
+
+
+def spread(number: int, wanted: int) -> list[int]:
+    """Return `wanted` of the indices 0..number-1 (all, if there are fewer), evenly spread.
+
+    The same for each evaluation, so that a row can be followed from the first to the last.
+    """
+    if wanted >= number:
+        return list(range(number))
+    return [index * number // wanted for index in range(wanted)]
+
+
+def kept_samples(
+    prompts: Sequence[Prompt],
+    answers: Sequence[tuple[int, str]],
+    kept: Mapping[int, str],
+    hooks: Hooks,
+) -> tuple[dict[str, str], ...]:
+    """Return prompt, prediction, reference and metrics of the rows in `kept`.
+
+    `kept` names each index.
+    """
+    most = min(_MOST_CHARACTERS, _ALL_CHARACTERS // (3 * max(1, len(kept))))
+    return tuple(
+        {
+            "row": kept[index],
+            **_texts(prompts[index], text, most),
+            **_metrics(prompts[index], text, kept[index], hooks),
+        }
+        for index, text in answers
+        if index in kept
+    )
+
+
+def _metrics(prompt: Prompt, answer: str, name: str, hooks: Hooks) -> dict[str, str]:
+    """Return what `score_row` says of an answer; without it, whether it is the reference.
+
+    A hook that fails is reported here and does not end the training: it may have been written for
+    the rows of another table.
+    """
+    if not prompt.reference:
+        return {}
+    if hooks.score_row is None:
+        return {"exact_match": f"{int(answer.strip() == prompt.reference.strip())}"}
+    try:
+        found = call(hooks.score_row, answer, prompt.reference, prompt.row, where=f"row {name}")
+        numbers = hook_numbers(found, hook="score_row", taken=_TEXTS, why_taken=_WHY_TAKEN)
+    except HookError as error:
+        return {"score_row": shortened(error.message, _MOST_ERROR)}
+    shown = list(numbers.items())[:_MOST_METRICS]
+    return {key: "–" if value is None else f"{value:.4g}" for key, value in shown}
+
+
+def _texts(prompt: Prompt, answer: str, most: int) -> dict[str, str]:
+    texts = {"prompt": prompt.prompt, "prediction": answer, "reference": prompt.reference}
+    if not prompt.reference:
+        del texts["reference"]
+    return {name: shortened(text, most) for name, text in texts.items()}
+
+
+def shortened(text: str, most: int) -> str:
+    """Return the first `most` characters of a longer text, and how many are left out."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text) - most:,} more characters)"
