@@ -12,8 +12,7 @@ from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.train.checkpoints import view
 from llmops_kernel.train.checkpoints.store import fetch
-from llmops_kernel.train.collectives import from_main, gather
-from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.context import WorkerContext, from_main, gather
 
 
 @dataclass(frozen=True)
