@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.preview.lines import line_at, place_of
-from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, sample
+from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, line_at, place_of, sample
 from llmops_kernel.train.data.preview.wanted import Sample, Wanted
 
 COUNT = 9000
