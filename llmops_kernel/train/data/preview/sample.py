@@ -15,11 +15,10 @@ from llmops_kernel.tables.files import FORMATS
 from llmops_kernel.tables.parts import Part
 from llmops_kernel.tables.reading import read_part
 from llmops_kernel.train.data.preview.wanted import Numbered, Sample, Wanted
-from llmops_kernel.train.data.sources import Row, json_row, load_rows, open_rows
+from llmops_kernel.train.data.sources import Row, json_row, load_rows, open_rows, with_nulls
 from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.plan import StreamPlan, plan_stream
 from llmops_kernel.train.data.stream.reader import LINES, PartRows, place, read, read_first
-from llmops_kernel.train.data.tables import with_nulls
 
 # --- Lines of a large file, read at places all over it: JSONL, CSV and plain text ---
 
