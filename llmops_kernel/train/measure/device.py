@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import platform
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 
 from llmops_kernel.hardware import accelerators
 from llmops_kernel.hardware.priority import cores_each
-from llmops_kernel.train.measure import cpu_peak
+from llmops_kernel.store.paths import cache
+from llmops_kernel.train.performance.matmul import kernel_name
 
 PEAK_ENV_VAR = "LLMOPS_PEAK_TFLOPS"
 
@@ -85,10 +91,10 @@ def measured_cpu_peak(name: str, dtype: str, root: Path | None) -> tuple[float |
     its products are slower than the processor, and an MFU against them would be too high.
     """
     threads = torch.get_num_threads()
-    kept, key = cpu_peak.PeakFile(root), cpu_peak.peak_key(name, dtype)
+    kept, key = PeakFile(root), peak_key(name, dtype)
     peak = kept.get(key)
     if peak is None:
-        measured = cpu_peak.measure(getattr(torch, dtype))
+        measured = measure(getattr(torch, dtype))
         if measured is None:
             return None, "not measured: other processes are using the CPU"
         peak = kept.add(key, measured)
@@ -100,9 +106,9 @@ def raise_cpu_peak(dtype: str, root: Path | None) -> float | None:
 
     Returns what is kept now, also by other runs since; None without any.
     """
-    kept, key = cpu_peak.PeakFile(root), cpu_peak.peak_key(cpu_name(), dtype)
+    kept, key = PeakFile(root), peak_key(cpu_name(), dtype)
     if not kept.is_settled(key):
-        measured = cpu_peak.measure(getattr(torch, dtype), budget_s=cpu_peak.RAISE_BUDGET_S)
+        measured = measure(getattr(torch, dtype), budget_s=RAISE_BUDGET_S)
         if measured is not None:
             return kept.add(key, measured)
     return kept.get(key)
@@ -110,4 +116,165 @@ def raise_cpu_peak(dtype: str, root: Path | None) -> float | None:
 
 def forget_cpu_peak(dtype: str, root: Path | None) -> None:
     """Remove the kept peak: a step was faster, so it cannot be the peak."""
-    cpu_peak.PeakFile(root).remove(cpu_peak.peak_key(cpu_name(), dtype))
+    PeakFile(root).remove(peak_key(cpu_name(), dtype))
+
+
+# --- cpu peak ---
+# The peak of a CPU: the best rate of large matrix products, measured while the machine is idle.
+#
+# A product that other processes interrupt says little about the processor. The processor time of
+# products per wall time shows whether that happened: on an idle machine it is one second per
+# second and thread. Only such products count, and only their result is kept.
+#
+# The kernel adds up the processor time of other threads at its ticks only, 1 to 10 ms apart. So
+# it is read around products of many ticks together: around a short one it shows what earlier ones
+# took.
+
+
+FILE = "cpu-peaks.json"
+"""`peaks.json` of earlier versions may hold values of a busy machine, so it is not read."""
+SIZES = (256, 512, 1024, 2048)
+BUDGET_S = 1.0
+RAISE_BUDGET_S = 0.4
+MEASUREMENTS = 3
+"""An idle measurement repeated so often is believed to be the peak."""
+SAMPLE_S = 0.08
+"""Least wall time of the products whose processor time is read together."""
+_SAMPLES = 2
+_UNDISTURBED = 0.9
+"""Least share of the wall time that each thread of undisturbed products computes."""
+
+Clock = Callable[[], float]
+Product = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Equal matrix products one after another."""
+
+    flops: float
+    """Of one product; a multiply-add counts as two, as in datasheets."""
+    quickest_s: float
+    """Wall time of the quickest product."""
+    wall_s: float
+    """Of all products."""
+    cpu_s: float
+    """Processor time of all threads of this process in that time."""
+
+    def undisturbed(self, threads: int) -> bool:
+        return self.cpu_s >= _UNDISTURBED * threads * self.wall_s
+
+
+def best_rate(samples: list[Sample], *, threads: int) -> float | None:
+    """Return FLOP per second of the best product of undisturbed samples; None without one."""
+    rates = [
+        sample.flops / sample.quickest_s
+        for sample in samples
+        if sample.quickest_s > 0 and sample.undisturbed(threads)
+    ]
+    return max(rates, default=None)
+
+
+def take_samples(
+    make_product: Callable[[int], Product],
+    *,
+    budget_s: float = BUDGET_S,
+    wall: Clock = time.perf_counter,
+    cpu: Clock = time.process_time,
+) -> list[Sample]:
+    """Time square products of growing size until the budget is used.
+
+    The first product of each size starts threads and touches memory for the first time; it is
+    not counted. A size that would not fit into the budget any more is left out, because a CPU
+    without bfloat16 instructions takes minutes for the largest one; the last size uses the rest.
+    """
+    samples: list[Sample] = []
+    deadline = wall() + budget_s
+    for size in SIZES:
+        product = make_product(size)
+        begin = wall()
+        product()
+        quickest_s, number, has_room = wall() - begin, 0, True
+        while number < _SAMPLES or not has_room:
+            if number and wall() > deadline:
+                return samples
+            samples.append(_sample(product, 2.0 * size**3, wall=wall, cpu=cpu))
+            quickest_s, number = min(quickest_s, samples[-1].quickest_s), number + 1
+            # A product of the next size costs eight times as much.
+            has_room = wall() + max(16 * quickest_s, SAMPLE_S) <= deadline
+    return samples
+
+
+def _sample(product: Product, flops: float, *, wall: Clock, cpu: Clock) -> Sample:
+    """Repeat a product for as long as a sample lasts."""
+    begin, begin_cpu = wall(), cpu()
+    last, quickest_s = begin, math.inf
+    while last - begin < SAMPLE_S:
+        product()
+        now = wall()
+        last, quickest_s = now, min(quickest_s, now - last)
+    return Sample(flops, quickest_s, last - begin, cpu() - begin_cpu)
+
+
+def measure(dtype: torch.dtype, *, budget_s: float = BUDGET_S) -> float | None:
+    """Return FLOP per second of this process's threads; None on a busy machine."""
+
+    def make_product(size: int) -> Product:
+        left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
+        return lambda: left @ right
+
+    samples = take_samples(make_product, budget_s=budget_s)
+    return best_rate(samples, threads=torch.get_num_threads())
+
+
+class PeakFile:
+    """The measured peaks of this machine, by processor, dtype, number of threads and torch."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._file = (root or cache()) / FILE
+
+    def get(self, key: str) -> float | None:
+        entry = self._read().get(key)
+        return entry[0] if entry else None
+
+    def is_settled(self, key: str) -> bool:
+        """Return True when the peak was measured often enough."""
+        entry = self._read().get(key)
+        return entry is not None and entry[1] >= MEASUREMENTS
+
+    def add(self, key: str, peak: float) -> float:
+        """Keep an idle measurement where it is higher than what is kept; return the highest."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(str(self._file) + ".lock"):
+            known = self._read()
+            highest, times = known.get(key, (0.0, 0))
+            known[key] = (max(highest, peak), times + 1)
+            self._write(known)
+        return known[key][0]
+
+    def remove(self, key: str) -> None:
+        """Forget a peak that a run has exceeded."""
+        with FileLock(str(self._file) + ".lock"):
+            known = self._read()
+            if known.pop(key, None) is not None:
+                self._write(known)
+
+    def _write(self, known: dict[str, tuple[float, int]]) -> None:
+        scratch = self._file.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(known, indent=1))
+        scratch.replace(self._file)
+
+    def _read(self) -> dict[str, tuple[float, int]]:
+        try:
+            content = json.loads(self._file.read_text())
+            return {str(key): (float(peak), int(times)) for key, (peak, times) in content.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+
+def peak_key(name: str, dtype: str) -> str:
+    """Return the name of a measurement: what the peak depends on."""
+    threads = torch.get_num_threads()
+    key = f"{platform.node()}|{name}|{dtype}|{threads} threads|{torch.__version__}"
+    # Products of another library have another peak.
+    return key if kernel_name() == "torch" else f"{key}|{kernel_name()}"

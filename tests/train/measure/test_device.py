@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.train.measure import cpu_peak, device
-from llmops_kernel.train.measure.cpu_peak import PeakFile, Sample, best_rate, take_samples
+from llmops_kernel.train.measure import device
+from llmops_kernel.train.measure.device import PeakFile, Sample, best_rate, take_samples
 
 TRUE_PEAK = 45e9
 
@@ -106,7 +106,7 @@ def test_the_peak_of_this_machine_is_kept_when_it_was_idle(tmp_path: Path) -> No
     begin_s = time.perf_counter()
     found = device.describe(use_gpu=False, dtype="float32", cache_root=tmp_path)
     assert time.perf_counter() - begin_s < 30
-    kept = tmp_path / cpu_peak.FILE
+    kept = tmp_path / device.FILE
     if found.peak_flops is None:
         assert "other processes" in found.peak_source
         assert not kept.exists()
@@ -127,21 +127,21 @@ def test_a_later_measurement_raises_the_peak_and_never_lowers_it(tmp_path: Path)
 
 
 def test_a_peak_that_a_step_exceeded_is_forgotten(tmp_path: Path) -> None:
-    PeakFile(tmp_path).add(cpu_peak.peak_key(device.cpu_name(), "float32"), 1e6)
+    PeakFile(tmp_path).add(device.peak_key(device.cpu_name(), "float32"), 1e6)
     device.forget_cpu_peak("float32", tmp_path)
-    assert PeakFile(tmp_path).get(cpu_peak.peak_key(device.cpu_name(), "float32")) is None
+    assert PeakFile(tmp_path).get(device.peak_key(device.cpu_name(), "float32")) is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"cpu": 135e6}', '{"cpu": ["a", 1]}'])
 def test_a_damaged_file_counts_as_empty(tmp_path: Path, content: str) -> None:
-    (tmp_path / cpu_peak.FILE).write_text(content)
+    (tmp_path / device.FILE).write_text(content)
     assert PeakFile(tmp_path).get("cpu") is None
     assert PeakFile(tmp_path).add("cpu", 45e9) == 45e9
 
 
 def test_the_file_of_earlier_versions_is_not_read(tmp_path: Path) -> None:
     """It kept 135 MFLOPS of a 45 GFLOPS processor, and showed MFU 658 %."""
-    key = cpu_peak.peak_key(device.cpu_name(), "float32")
+    key = device.peak_key(device.cpu_name(), "float32")
     (tmp_path / "peaks.json").write_text(json.dumps({key: 135e6}))
     assert PeakFile(tmp_path).get(key) is None
 

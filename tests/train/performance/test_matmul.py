@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from llmops_kernel.train.measure.cpu_peak import peak_key
+from llmops_kernel.train.measure.device import peak_key
 from llmops_kernel.train.performance import matmul
 
 CPUINFO = "processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: x\nflags\t\t: fpu {flags}\n"
