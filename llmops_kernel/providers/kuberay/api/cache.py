@@ -17,8 +17,7 @@ from llmops_kernel.providers.kuberay.api.client import (
     KubeUnreachable,
     Watch,
 )
-from llmops_kernel.providers.kuberay.api.kubectl import with_scope
-from llmops_kernel.providers.kuberay.api.paths import pods_path, raycluster_path
+from llmops_kernel.providers.kuberay.api.paths import pods_path, raycluster_path, with_scope
 from llmops_kernel.providers.kuberay.api.refreshing_cache import run_in_background
 
 Obj = dict[str, Any]

@@ -21,7 +21,7 @@ import httpx
 from llmops_kernel.errors import MissingDependencyError
 from llmops_kernel.providers.kuberay.api import kubeconfig
 from llmops_kernel.providers.kuberay.api.errors import KubeError, KubeUnreachable
-from llmops_kernel.providers.kuberay.api.kubectl import IN_CLUSTER, with_scope
+from llmops_kernel.providers.kuberay.api.paths import IN_CLUSTER, with_scope
 from llmops_kernel.providers.kuberay.api.plugin import (
     LIMIT_ENV_VAR,
     Patience,

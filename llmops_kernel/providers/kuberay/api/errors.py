@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from llmops_kernel.errors import ClusterError, ClusterUnreachableError
-from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY, with_scope
+from llmops_kernel.providers.kuberay.api.paths import INSTALL_KUBERAY, with_scope
 from llmops_kernel.providers.kuberay.api.rbac import granted_by, rbac_file
 from llmops_kernel.providers.kuberay.api.refusals import is_of_policy, refusal
 

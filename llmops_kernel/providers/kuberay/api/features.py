@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from llmops_kernel.providers.kuberay.api.client import Kube, KubeError
-from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY, with_scope
-from llmops_kernel.providers.kuberay.api.paths import RAYCLUSTER_CRD
+from llmops_kernel.providers.kuberay.api.paths import INSTALL_KUBERAY, RAYCLUSTER_CRD, with_scope
 from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 
 OPTIONAL: Final = ("authOptions",)

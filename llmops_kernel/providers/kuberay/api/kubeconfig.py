@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from llmops_kernel.providers.kuberay.api.errors import KubeError
-from llmops_kernel.providers.kuberay.api.kubectl import IN_CLUSTER
+from llmops_kernel.providers.kuberay.api.paths import IN_CLUSTER
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

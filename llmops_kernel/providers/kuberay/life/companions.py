@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from llmops_kernel.errors import ClusterStateError
 from llmops_kernel.providers.kuberay.api.client import Kube, KubeError
-from llmops_kernel.providers.kuberay.api.kubectl import with_scope
-from llmops_kernel.providers.kuberay.api.paths import object_path
+from llmops_kernel.providers.kuberay.api.paths import object_path, with_scope
 from llmops_kernel.providers.kuberay.resource import names
 from llmops_kernel.providers.kuberay.resource.objects import Obj, fields, labels, objects, text
 

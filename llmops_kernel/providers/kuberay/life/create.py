@@ -19,8 +19,7 @@ from llmops_kernel.providers.kuberay.api.client import (
     KubeUnreachable,
     open_kube,
 )
-from llmops_kernel.providers.kuberay.api.kubectl import with_scope
-from llmops_kernel.providers.kuberay.api.paths import object_path
+from llmops_kernel.providers.kuberay.api.paths import object_path, with_scope
 from llmops_kernel.providers.kuberay.life.choose import find_or_choose
 from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
 from llmops_kernel.providers.kuberay.life.decisions import who

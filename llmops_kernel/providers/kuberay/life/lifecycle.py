@@ -11,7 +11,7 @@ from typing import Any, Final
 from llmops_kernel.errors import ClusterError, ClusterStateError
 from llmops_kernel.providers.dashboard.jobs import described_job, is_active
 from llmops_kernel.providers.kuberay.api.client import KubeError
-from llmops_kernel.providers.kuberay.api.kubectl import with_scope
+from llmops_kernel.providers.kuberay.api.paths import with_scope
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.field_owners import appliers, owners
 from llmops_kernel.providers.kuberay.resource.objects import text

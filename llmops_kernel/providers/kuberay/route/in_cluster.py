@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from llmops_kernel.providers.kuberay.api.kubeconfig import is_in_cluster
-from llmops_kernel.providers.kuberay.api.kubectl import IN_CLUSTER
+from llmops_kernel.providers.kuberay.api.paths import IN_CLUSTER
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.kuberay.api.client import Kube

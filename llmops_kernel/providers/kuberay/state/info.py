@@ -10,7 +10,7 @@ from llmops_kernel.providers.dashboard.rest import Usage
 from llmops_kernel.providers.kuberay.api import rights
 from llmops_kernel.providers.kuberay.api.cache import Obj, pods_of
 from llmops_kernel.providers.kuberay.api.client import KubeError
-from llmops_kernel.providers.kuberay.api.kubectl import with_scope
+from llmops_kernel.providers.kuberay.api.paths import with_scope
 from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.most_resources import most_resources

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from llmops_kernel.providers.kuberay.api.kubectl import INSTALL_KUBERAY
+from llmops_kernel.providers.kuberay.api.paths import INSTALL_KUBERAY
 from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation
 from llmops_kernel.providers.kuberay.resource.objects import (
     Obj,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.providers.kuberay.api.errors import error_of
-from llmops_kernel.providers.kuberay.api.kubectl import IN_CLUSTER, INSTALL_KUBERAY, with_scope
+from llmops_kernel.providers.kuberay.api.paths import IN_CLUSTER, INSTALL_KUBERAY, with_scope
 
 
 @pytest.mark.parametrize(
