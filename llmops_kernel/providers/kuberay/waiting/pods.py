@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from llmops_kernel.providers.kuberay.api.refusals import refusal
+from llmops_kernel.providers.kuberay.api.errors import refusal
 from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation, newest
 from llmops_kernel.providers.kuberay.resource.names import RAY_GROUP_LABEL, RAY_NODE_TYPE_LABEL
 from llmops_kernel.providers.kuberay.resource.objects import (

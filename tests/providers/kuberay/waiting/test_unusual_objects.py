@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmops_kernel.providers.kuberay.api.refusals import refusal
+from llmops_kernel.providers.kuberay.api.errors import refusal
 from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation
 from llmops_kernel.providers.kuberay.waiting.reasons import waiting
 from tests.providers.kuberay.observations import (
