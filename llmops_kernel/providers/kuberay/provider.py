@@ -347,7 +347,7 @@ class KubeRayProvider(ClusterProvider):
         self, template: AnyTemplate, *, namespace: str | None = None
     ) -> tuple[Sequence[RightState], str]:
         """Return the rights that its clusters need, and where they were asked for."""
-        from llmops_kernel.providers.kuberay.access.review import rights_for
+        from llmops_kernel.providers.kuberay.access.needs import rights_for
 
         return rights_for(_own(template), namespace=namespace)
 
@@ -360,7 +360,7 @@ class KubeRayProvider(ClusterProvider):
         cluster_wide: bool = False,
     ) -> str:
         """Return a Role, or the optional ClusterRole, and its binding to `subject`."""
-        from llmops_kernel.providers.kuberay.access.roles import roles_for
+        from llmops_kernel.providers.kuberay.access.needs import roles_for
 
         own = _own(template)
         return roles_for(own, subject=subject, namespace=namespace, cluster_wide=cluster_wide)

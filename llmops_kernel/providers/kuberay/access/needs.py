@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.config.reading.yaml_dialect import dump
+from llmops_kernel.errors import ConfigError
+from llmops_kernel.providers.capabilities import RightState
+from llmops_kernel.providers.kuberay.api import features, kubeconfig
+from llmops_kernel.providers.kuberay.api.client import Kube, KubeError, open_kube
 from llmops_kernel.providers.kuberay.api.rbac import RULES
+from llmops_kernel.providers.kuberay.api.rights import Right, is_allowed
+from llmops_kernel.providers.kuberay.render.dry_run import usual_namespace
 from llmops_kernel.providers.kuberay.resource import names
 
 RAY: Final = "ray.io"
@@ -102,3 +111,147 @@ def _cluster_wide() -> Iterator[Need]:
     group, crd = "apiextensions.k8s.io", "rayclusters.ray.io"
     off = "nothing: dry runs replace it"
     yield Need(("get",), "customresourcedefinitions", off, group, crd, is_cluster_wide=True)
+
+
+# --- Asks the API server which of the needed rights this user has ---
+
+
+_THREADS: Final = 16
+
+
+def rights_for(
+    template: KubeRayTemplate, *, namespace: str | None = None
+) -> tuple[list[RightState], str]:
+    """Ask in the template's first context. Raises KubeError."""
+    kube = open_kube(kubeconfig.context_named(next(iter(template.contexts), None)).name)
+    place = namespace or template.namespace or kube.namespace
+    where = f"context {kube.context}, namespace {place}"
+    return reviewed(kube, place, needs_of(template, lacks_auth=_lacks_auth(kube))), where
+
+
+def _lacks_auth(kube: Kube) -> bool:
+    """Return whether `up` makes Ray's token there; False where the CRD may not be read."""
+    with suppress(KubeError):
+        return "authOptions" in (features.lacking(kube) or ())
+    return False
+
+
+def reviewed(kube: Kube, namespace: str, needs: Sequence[Need]) -> list[RightState]:
+    """Return each right with whether it is granted, in the order of `needs`.
+
+    It waits for all answers. Raises KubeError if the first question is not answered.
+    """
+    pairs = [(need, verb) for need in needs for verb in need.verbs]
+    if not pairs:
+        return []
+    first = _state(kube, namespace, *pairs[0], is_first=True)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        rest = pool.map(lambda pair: _state(kube, namespace, *pair), pairs[1:])
+        return [first, *rest]
+
+
+def _state(
+    kube: Kube, namespace: str, need: Need, verb: str, *, is_first: bool = False
+) -> RightState:
+    right = Right(verb, need.resource, need.group, name=need.name)
+    granted: bool | None
+    try:
+        granted = is_allowed(kube, "" if need.is_cluster_wide else namespace, right)
+    except KubeError:
+        if is_first:
+            raise
+        granted = None
+    return RightState(
+        verb=verb,
+        resource=need.resource,
+        group=need.group,
+        name=need.name,
+        rule=need.rule,
+        is_cluster_wide=need.is_cluster_wide,
+        is_granted=granted,
+        off=need.off,
+    )
+
+
+# --- roles ---
+# Renders the Role, or the optional ClusterRole, with exactly what a template's clusters need.
+
+
+Raw = dict[str, Any]
+_API: Final = "rbac.authorization.k8s.io"
+_SUBJECTS: Final = {"user": "User", "group": "Group", "service-account": "ServiceAccount"}
+
+
+def roles_for(
+    template: KubeRayTemplate, *, subject: str, namespace: str | None, cluster_wide: bool
+) -> str:
+    """Return the YAML for a template, by default for its own namespace. Raises ConfigError."""
+    needs, place = needs_of(template), namespace or usual_namespace(template)
+    if cluster_wide:
+        return cluster_roles(needs, namespace=place, subject=subject)
+    return roles(needs, cluster=template.name, namespace=place, subject=subject)
+
+
+def roles(needs: Iterable[Need], *, cluster: str, namespace: str, subject: str) -> str:
+    """Return the YAML of a Role and its RoleBinding in that namespace.
+
+    `subject` is `user:NAME`, `group:NAME` or `service-account:NAME`. Raises ConfigError.
+    """
+    found = [need for need in needs if not need.is_cluster_wide]
+    meta = {"name": f"llmops-{cluster}", "namespace": namespace}
+    return _yaml("Role", meta, found, subject=_subject(subject, namespace=namespace))
+
+
+def cluster_roles(needs: Iterable[Need], *, namespace: str, subject: str) -> str:
+    """Return the YAML of the optional ClusterRole and its binding. Raises ConfigError."""
+    found = [need for need in needs if need.is_cluster_wide]
+    meta = {"name": "llmops-reader"}
+    return _yaml("ClusterRole", meta, found, subject=_subject(subject, namespace=namespace))
+
+
+def _yaml(kind: str, meta: Raw, needs: Iterable[Need], *, subject: Raw) -> str:
+    role = {
+        "apiVersion": f"{_API}/v1",
+        "kind": kind,
+        "metadata": meta,
+        "rules": _rules(needs),
+    }
+    # A binding's role cannot be changed, so each subject has a binding of its own.
+    name = "-".join([meta["name"], subject["name"].lower().replace(":", "-").replace("@", "-at-")])
+    binding = {
+        "apiVersion": f"{_API}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": {**meta, "name": name},
+        "roleRef": {"apiGroup": _API, "kind": kind, "name": meta["name"]},
+        "subjects": [subject],
+    }
+    return f"{dump(role)}---\n{dump(binding)}"
+
+
+def _rules(needs: Iterable[Need]) -> list[Raw]:
+    """Return one rule for each resource and name, its verbs in the order of need."""
+    verbs: dict[tuple[str, str, str], dict[str, None]] = {}
+    for need in needs:
+        key = (need.group, need.resource, need.name)
+        verbs.setdefault(key, {}).update(dict.fromkeys(need.verbs))
+    return [
+        {
+            "apiGroups": [group],
+            "resources": [resource],
+            **({"resourceNames": [name]} if name else {}),
+            "verbs": list(found),
+        }
+        for (group, resource, name), found in verbs.items()
+    ]
+
+
+def _subject(text: str, *, namespace: str) -> Raw:
+    kind, colon, name = text.partition(":")
+    if kind not in _SUBJECTS or not colon or not name:
+        raise ConfigError(
+            f"{text!r} does not say who gets the rights",
+            remedy="user:NAME, group:NAME or service-account:NAME",
+        )
+    if kind == "service-account":
+        return {"kind": _SUBJECTS[kind], "name": name, "namespace": namespace}
+    return {"apiGroup": _API, "kind": _SUBJECTS[kind], "name": name}
