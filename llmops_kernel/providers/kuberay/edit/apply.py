@@ -15,9 +15,8 @@ from llmops_kernel.providers.dashboard.jobs import described_job, is_active
 from llmops_kernel.providers.kuberay.api import features, rights
 from llmops_kernel.providers.kuberay.api.client import FIELD_MANAGER, KubeError
 from llmops_kernel.providers.kuberay.edit.additions import with_additions
-from llmops_kernel.providers.kuberay.edit.conflicts import list_changes
 from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
-from llmops_kernel.providers.kuberay.edit.spec_changes import SETS, changes
+from llmops_kernel.providers.kuberay.edit.spec_changes import SETS, changes, list_changes
 from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
 from llmops_kernel.providers.kuberay.life.lifecycle import change
 from llmops_kernel.providers.kuberay.render.manifest import Manifest, render

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from llmops_kernel.providers.capabilities import EditEffect, EditKind
-from llmops_kernel.providers.kuberay.edit.conflicts import Conflicts
-from llmops_kernel.providers.kuberay.edit.spec_changes import ABSENT, Change, changes
+from llmops_kernel.providers.kuberay.edit.spec_changes import ABSENT, Change, Conflicts, changes
 from llmops_kernel.providers.kuberay.resource import names
 from llmops_kernel.providers.kuberay.resource.objects import text
 from llmops_kernel.providers.kuberay.resource.status import (
