@@ -13,7 +13,7 @@ from typing import Final
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.errors import ClusterStateError, LLMOpsError
 from llmops_kernel.providers.kuberay.edit.apply import effect_of, is_changed, spec_differs
-from llmops_kernel.providers.kuberay.life.decisions import who
+from llmops_kernel.providers.kuberay.life.guard import who
 from llmops_kernel.providers.kuberay.resource import names, own_clusters, status
 from llmops_kernel.providers.kuberay.resource.objects import one_line
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster

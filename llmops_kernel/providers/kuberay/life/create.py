@@ -22,7 +22,7 @@ from llmops_kernel.providers.kuberay.api.client import (
 from llmops_kernel.providers.kuberay.api.paths import object_path, with_scope
 from llmops_kernel.providers.kuberay.life.choose import find_or_choose
 from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse_foreign
-from llmops_kernel.providers.kuberay.life.decisions import who
+from llmops_kernel.providers.kuberay.life.guard import who
 from llmops_kernel.providers.kuberay.render.dry_run import accepted_manifest
 from llmops_kernel.providers.kuberay.render.manifest import Manifest, render
 from llmops_kernel.providers.kuberay.resource import names, own_clusters, status
