@@ -12,13 +12,11 @@ from llmops_kernel.providers.kuberay.edit.spec_changes import ABSENT, Change, Co
 from llmops_kernel.providers.kuberay.resource import names
 from llmops_kernel.providers.kuberay.resource.objects import text
 from llmops_kernel.providers.kuberay.resource.status import (
+    expected_pods,
+    expected_pods_by_group,
     is_autoscaled,
     is_elastic,
     is_replaced_when_resized,
-)
-from llmops_kernel.providers.kuberay.resource.worker_groups import (
-    expected_pods,
-    expected_pods_by_group,
     worker_groups,
 )
 

@@ -20,7 +20,7 @@ from llmops_kernel.providers.kuberay.resource.objects import (
     shown,
     text,
 )
-from llmops_kernel.providers.kuberay.resource.worker_groups import expected_pods, worker_groups
+from llmops_kernel.providers.kuberay.resource.status import expected_pods, worker_groups
 
 _ZERO = Decimal(0)
 

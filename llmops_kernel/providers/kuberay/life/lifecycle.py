@@ -15,7 +15,7 @@ from llmops_kernel.providers.kuberay.api.paths import with_scope
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.field_owners import appliers, owners
 from llmops_kernel.providers.kuberay.resource.objects import text
-from llmops_kernel.providers.kuberay.resource.worker_groups import (
+from llmops_kernel.providers.kuberay.resource.status import (
     NO_LIMIT,
     expected_replicas,
     total_expected_pods,

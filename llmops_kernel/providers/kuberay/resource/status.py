@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +12,17 @@ from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.kuberay_fields import Access
+from llmops_kernel.config.models.quantity import amount
 from llmops_kernel.config.models.section import WITHOUT_RULES
 from llmops_kernel.providers.kuberay.resource import names
-from llmops_kernel.providers.kuberay.resource.objects import Obj, dig, fields, labels, objects, text
-from llmops_kernel.providers.kuberay.resource.worker_groups import (
-    expected_pods,
-    expected_replicas,
-    hosts_per_replica,
-    max_replicas,
-    min_replicas,
-    total_expected_pods,
-    total_least_pods,
-    worker_groups,
+from llmops_kernel.providers.kuberay.resource.objects import (
+    Obj,
+    dig,
+    fields,
+    labels,
+    objects,
+    text,
+    whole,
 )
 from llmops_kernel.providers.protocol import ClusterState, GroupInfo
 
@@ -323,3 +323,128 @@ def _head_message(raycluster: Obj, *, was_up: bool) -> str:
     if was_up:
         return f"The head pod, which was ready before, is not ready any more{reported}"
     return f"The head pod is not ready yet{reported}"
+
+
+# --- How many pods KubeRay's operator creates for the worker groups of a RayCluster ---
+
+
+NO_LIMIT: Final = 2**31 - 1
+"""The value that the CRD writes into a `maxReplicas` that was left out."""
+
+
+def worker_groups(raycluster: Obj) -> list[Obj]:
+    """Return the worker groups of the spec."""
+    return objects(raycluster, "spec", "workerGroupSpecs")
+
+
+def expected_replicas(group: Obj) -> int:
+    """Return the replicas that the operator keeps: within the bounds, 0 of a suspended group.
+
+    The operator's own rule (`GetWorkerGroupDesiredReplicas` of KubeRay 1.7). With Ray's
+    autoscaler `replicas` is what the autoscaler has asked for last.
+    """
+    if is_suspended(group):
+        return 0
+    replicas, least = whole(group, "replicas") or 0, min_replicas(group)
+    if replicas < least:
+        return least
+    return max(0, min(replicas, _limit(group)))
+
+
+def expected_pods(group: Obj) -> int:
+    """Return the pods of a group: one replica is as many pods as it has hosts."""
+    return expected_replicas(group) * hosts_per_replica(group)
+
+
+def least_pods(group: Obj) -> int:
+    """Return the pods below which Ray's autoscaler does not go."""
+    return 0 if is_suspended(group) else min_replicas(group) * hosts_per_replica(group)
+
+
+def most_pods(group: Obj) -> int:
+    """Return the pods above which Ray's autoscaler does not go."""
+    return 0 if is_suspended(group) else _limit(group) * hosts_per_replica(group)
+
+
+def total_expected_pods(raycluster: Obj) -> int:
+    """Return the worker pods of the whole cluster, as if it were not suspended itself."""
+    return sum(map(expected_pods, worker_groups(raycluster)))
+
+
+def total_least_pods(raycluster: Obj) -> int:
+    """Return the worker pods below which Ray's autoscaler does not go."""
+    return sum(map(least_pods, worker_groups(raycluster)))
+
+
+def expected_pods_by_group(raycluster: Obj) -> dict[str, int]:
+    """Return the pods of each group; none of them where the whole cluster is suspended."""
+    is_off = dig(raycluster, "spec", "suspend") is True
+    return {
+        str(group.get("groupName", "")): 0 if is_off else expected_pods(group)
+        for group in worker_groups(raycluster)
+    }
+
+
+def is_suspended(group: Obj) -> bool:
+    return group.get("suspend") is True
+
+
+def hosts_per_replica(group: Obj) -> int:
+    """Return the pods that make one replica."""
+    return max(1, whole(group, "numOfHosts") or 1)
+
+
+def min_replicas(group: Obj) -> int:
+    return max(0, whole(group, "minReplicas") or 0)
+
+
+def max_replicas(group: Obj) -> int | None:
+    """Return the upper bound; None without one."""
+    limit = _limit(group)
+    return None if limit >= NO_LIMIT else limit
+
+
+def _limit(group: Obj) -> int:
+    limit = whole(group, "maxReplicas")
+    return NO_LIMIT if limit is None else limit
+
+
+# --- What Ray's autoscaler can bring a RayCluster to, by Ray's names of resources ---
+
+
+def most_resources(raycluster: Obj) -> dict[str, float] | None:
+    """Return CPUs and GPUs with all groups at their upper bounds; None without the autoscaler."""
+    if not is_autoscaled(raycluster):
+        return None
+    groups = [(group, most_pods(group)) for group in worker_groups(raycluster)]
+    groups.append((fields(raycluster, "spec", "headGroupSpec"), 1))
+    total = {"CPU": 0.0, "GPU": 0.0}
+    for group, pods in groups:
+        for name, of_pod in _of_pod(group).items():
+            total[name] += of_pod * pods
+    return total
+
+
+def _of_pod(group: Obj) -> dict[str, float]:
+    """Return what Ray schedules on one pod, by the operator's and the autoscaler's own rule."""
+    params, own = group.get("rayStartParams") or {}, group.get("resources") or {}
+    containers = dig(group, "template", "spec", "containers")
+    given = containers[0].get("resources") if isinstance(containers, list) and containers else None
+    limits = (given or {}).get("limits") or {}
+    requests = (given or {}).get("requests") or {}
+    cpus = (own.get("CPU"), params.get("num-cpus"), limits.get("cpu"), requests.get("cpu"))
+    gpus = [value for name, value in limits.items() if str(name).endswith("gpu")]
+    return {
+        "CPU": _number(*cpus),
+        "GPU": _number(own.get("GPU"), params.get("num-gpus"), *gpus[:1]),
+    }
+
+
+def _number(*quantities: Any) -> float:
+    """Return the first that is given, rounded up as Ray counts whole ones."""
+    for quantity in quantities:
+        try:
+            return float(math.ceil(amount(quantity)))
+        except ValueError:
+            continue
+    return 0.0

@@ -13,11 +13,13 @@ from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.paths import with_scope
 from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 from llmops_kernel.providers.kuberay.resource import names, status
-from llmops_kernel.providers.kuberay.resource.most_resources import most_resources
 from llmops_kernel.providers.kuberay.resource.objects import one_line
 from llmops_kernel.providers.kuberay.resource.output_storage import output_storage_of
-from llmops_kernel.providers.kuberay.resource.status import Phase
-from llmops_kernel.providers.kuberay.resource.worker_groups import total_expected_pods
+from llmops_kernel.providers.kuberay.resource.status import (
+    Phase,
+    most_resources,
+    total_expected_pods,
+)
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
 from llmops_kernel.providers.kuberay.state.idle_policy import guard_times
 from llmops_kernel.providers.kuberay.state.ray_probe import RayAnswer, ask_ray, is_known

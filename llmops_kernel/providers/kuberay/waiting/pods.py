@@ -21,8 +21,7 @@ from llmops_kernel.providers.kuberay.resource.objects import (
     text,
     whole,
 )
-from llmops_kernel.providers.kuberay.resource.status import is_behind
-from llmops_kernel.providers.kuberay.resource.worker_groups import expected_pods, worker_groups
+from llmops_kernel.providers.kuberay.resource.status import expected_pods, is_behind, worker_groups
 from llmops_kernel.providers.kuberay.waiting.containers import container_reason, ended_reason
 from llmops_kernel.providers.kuberay.waiting.scheduling import unscheduled_reason
 from llmops_kernel.providers.protocol import Waiting

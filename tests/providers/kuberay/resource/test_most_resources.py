@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.providers.kuberay.resource.most_resources import most_resources
+from llmops_kernel.providers.kuberay.resource.status import most_resources
 from tests.providers.kuberay.observations import raycluster
 
 AUTO = {"enableInTreeAutoscaling": True, "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}}}

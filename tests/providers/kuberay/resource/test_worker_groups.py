@@ -13,7 +13,7 @@ from llmops_kernel.providers.capabilities import EditKind
 from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
 from llmops_kernel.providers.kuberay.fit.capacity import podsets_of
 from llmops_kernel.providers.kuberay.resource import status
-from llmops_kernel.providers.kuberay.resource.worker_groups import (
+from llmops_kernel.providers.kuberay.resource.status import (
     expected_pods,
     expected_pods_by_group,
     least_pods,
