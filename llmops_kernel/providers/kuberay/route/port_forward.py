@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 import struct
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import httpx
 
 from llmops_kernel.errors import ClusterUnreachableError, MissingDependencyError
 from llmops_kernel.providers.kuberay.api.errors import KubeError
 from llmops_kernel.providers.kuberay.api.paths import portforward_path
-from llmops_kernel.providers.kuberay.route.channels import CLOSE, DATA, PROTOCOLS, V5, Channels
-from llmops_kernel.providers.kuberay.route.event_loop import run_in_loop
-from llmops_kernel.providers.kuberay.route.peers import Address, is_ours, is_there
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
     from llmops_kernel.providers.kuberay.api.client import Kube
+
 
 CHUNK_BYTES: Final = 1 << 16
 LOOK_S: Final = 0.5
@@ -240,3 +241,118 @@ def _require_websockets() -> None:
             "Port-forward to a pod needs the package `websockets`, which is not installed",
             remedy="pip install 'llmops-kernel[kubernetes]'",
         ) from None
+
+
+# --- Kubernetes' channels in one websocket for port-forward: one for data, one for errors ---
+
+
+DATA: Final = 0
+ERROR: Final = 1
+CLOSE: Final = 255
+"""Version 5 only: the next byte names the channel that ends."""
+V5: Final = "v5.channel.k8s.io"
+PROTOCOLS: Final[Any] = [V5, "v4.channel.k8s.io"]
+_PORT_BYTES: Final = 2
+
+
+class ChannelError(OSError):
+    """The pod's node could not reach the port."""
+
+
+class Channels:
+    """The bytes of the data channel, until it ends. Raises ChannelError."""
+
+    def __init__(self, remote: ClientConnection) -> None:
+        self._remote = remote
+        # Each channel begins with the number of its port.
+        self._to_skip = {DATA: _PORT_BYTES, ERROR: _PORT_BYTES}
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the bytes.
+
+        Ends with the data channel, or with a connection that was closed properly.
+        """
+        async for message in self._remote:
+            frame = message.encode() if isinstance(message, str) else message
+            if not frame:
+                continue
+            channel, data = frame[0], frame[1:]
+            if channel == CLOSE:
+                if data[:1] == bytes([DATA]):
+                    return
+                continue
+            skipped = min(self._to_skip.get(channel, 0), len(data))
+            if skipped:
+                self._to_skip[channel] -= skipped
+                data = data[skipped:]
+            if channel == ERROR and data:
+                raise ChannelError(data.decode(errors="replace").strip())
+            if channel == DATA and data:
+                yield data
+
+
+# --- Who owns the process at the other end of a loopback connection ---
+
+
+_TABLE: Final = Path("/proc/net/tcp")
+_LOCAL, _REMOTE, _UID, _INODE = 1, 2, 7, 9
+Address = tuple[str, int]
+
+
+def is_ours(peer: Address, own: Address) -> bool:
+    """Return whether the process that connected from `peer` to `own` belongs to this user.
+
+    A listener on the loopback device is open to every user of the host. False if the owner is
+    unknown.
+    """
+    row = _row(peer, own)
+    return row is not None and int(row[_UID]) == os.getuid()
+
+
+def is_there(peer: Address, own: Address) -> bool:
+    """Return False once the other process has closed its socket, not only its sending side."""
+    row = _row(peer, own)
+    return row is not None and row[_INODE] != "0"
+
+
+def _row(peer: Address, own: Address) -> list[str] | None:
+    """Return the kernel's row for the socket whose own address is `peer`."""
+    try:
+        rows = _TABLE.read_text().splitlines()[1:]
+    except OSError:
+        return None
+    wanted = [_spelled(peer), _spelled(own)]
+    cells = (row.split() for row in rows)
+    return next((row for row in cells if [row[_LOCAL], row[_REMOTE]] == wanted), None)
+
+
+def _spelled(address: Address) -> str:
+    """Return the address as the kernel writes it: a number in the machine's byte order."""
+    (number,) = struct.unpack("=I", socket.inet_aton(address[0]))
+    return f"{number:08X}:{address[1]:04X}"
+
+
+# --- The one event loop of this process's tunnels, in a thread of its own that ends with it ---
+
+
+T = TypeVar("T")
+_lock = threading.Lock()
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+
+
+def tunnel_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop, started when first needed; a forked child gets its own."""
+    with _lock:
+        pid = os.getpid()
+        if pid not in _loops:
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="llmops-tunnel", daemon=True)
+            thread.start()
+            _loops.clear()
+            _loops[pid] = loop
+        return _loops[pid]
+
+
+def run_in_loop(work: Coroutine[Any, Any, T], *, timeout_s: float | None = None) -> T:
+    """Run the coroutine in the loop and wait for it from another thread."""
+    return asyncio.run_coroutine_threadsafe(work, tunnel_loop()).result(timeout_s)

@@ -13,7 +13,7 @@ import httpx
 
 from llmops_kernel.errors import LLMOpsError, MissingDependencyError
 from llmops_kernel.providers.dashboard.http import open_async_http
-from llmops_kernel.providers.kuberay.route.event_loop import run_in_loop
+from llmops_kernel.providers.kuberay.route.port_forward import run_in_loop
 from llmops_kernel.version import SUPPORTED_RAY
 
 if TYPE_CHECKING:

@@ -23,10 +23,16 @@ from llmops_kernel.config.models.kuberay_fields import Access
 from llmops_kernel.errors import ClusterUnreachableError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.providers.kuberay.api.client import Kube
-from llmops_kernel.providers.kuberay.route.channels import CLOSE, DATA, V5, ChannelError, Channels
-from llmops_kernel.providers.kuberay.route.event_loop import tunnel_loop
-from llmops_kernel.providers.kuberay.route.peers import is_ours
-from llmops_kernel.providers.kuberay.route.port_forward import PortForward
+from llmops_kernel.providers.kuberay.route.port_forward import (
+    CLOSE,
+    DATA,
+    V5,
+    ChannelError,
+    Channels,
+    PortForward,
+    is_ours,
+    tunnel_loop,
+)
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes, open_route
 from tests.k8s.standin.process import StandIn
 from tests.providers.kuberay.head_objects import drop_head, put_cluster, put_head
