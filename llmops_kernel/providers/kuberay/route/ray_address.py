@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.providers.kuberay.api.client import open_kube
 from llmops_kernel.providers.kuberay.api.paths import raycluster_path
-from llmops_kernel.providers.kuberay.route.own_route import connection_to
 from llmops_kernel.providers.kuberay.route.relay import Relay
+from llmops_kernel.providers.kuberay.route.tunnel import connection_to
 from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.providers.registry import provider_for
 from llmops_kernel.store import paths

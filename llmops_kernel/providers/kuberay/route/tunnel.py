@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from llmops_kernel.config.models.kuberay_fields import Access
@@ -17,7 +18,8 @@ from llmops_kernel.providers.kuberay.api.paths import (
     secrets_path,
     service_proxy_path,
 )
-from llmops_kernel.providers.kuberay.resource import names
+from llmops_kernel.providers.kuberay.resource import names, own_clusters
+from llmops_kernel.providers.kuberay.resource.objects import Obj, one_line
 from llmops_kernel.providers.kuberay.route.in_cluster import is_inside, resolves, service_host
 from llmops_kernel.providers.kuberay.route.port_forward import PortForward
 from llmops_kernel.providers.kuberay.route.service_proxy import (
@@ -31,6 +33,7 @@ from llmops_kernel.providers.protocol import Connection
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.kuberay.api.client import Kube
+
 
 Raw = Mapping[str, Any]
 PROBE_S: Final = 5.0
@@ -361,3 +364,30 @@ def _port_name(head: Raw, *, port: int) -> str:
     return next((name for name, number in found.items() if number == port), None) or (
         names.DASHBOARD_PORT_NAME
     )
+
+
+# --- The route to a RayCluster that this user has agreed to ---
+
+
+def connection_to(kube: Kube, raycluster: Obj, *, home: Path) -> Connection:
+    """Connect to a RayCluster; its token goes to no address that only its annotation names.
+
+    Raises KubeError, ClusterUnreachableError, MissingDependencyError.
+    """
+    try:
+        return open_route(
+            kube,
+            raycluster,
+            access=own_clusters.access_of(home, raycluster),
+            own_secret=own_clusters.read(home, raycluster).secret,
+        )
+    except ClusterUnreachableError as error:
+        url = own_clusters.refused_url(home, raycluster)
+        if url is None:
+            raise
+        raise ClusterUnreachableError(
+            f"{error.message}. Its annotation {names.ACCESS} names {one_line(repr(url))}, which"
+            f" anybody who may change the cluster can set: no token is sent there",
+            remedy=f"{error.remedy}; if you know that address, set access.url to it in your own"
+            f" template of the cluster, and run `llmops up` with it",
+        ) from error

@@ -57,7 +57,7 @@ def invalidate_ray(located: LocatedCluster) -> None:
 
 def connection_of(located: LocatedCluster) -> Connection:
     """Connect to it. Raises KubeError, ClusterUnreachableError, MissingDependencyError."""
-    from llmops_kernel.providers.kuberay.route.own_route import connection_to
+    from llmops_kernel.providers.kuberay.route.tunnel import connection_to
 
     return connection_to(located.kube, located.raycluster, home=located.home)
 
