@@ -20,15 +20,18 @@ from llmops_kernel.providers.kuberay.api.paths import (
 )
 from llmops_kernel.providers.kuberay.resource import names, own_clusters
 from llmops_kernel.providers.kuberay.resource.objects import Obj, one_line
-from llmops_kernel.providers.kuberay.route.in_cluster import is_inside, resolves, service_host
 from llmops_kernel.providers.kuberay.route.port_forward import PortForward
 from llmops_kernel.providers.kuberay.route.service_proxy import (
     DashboardRoute,
     GatewayBusy,
     GatewayRefusal,
     RayToken,
+    TokenSecret,
+    is_inside,
+    resolves,
+    service_host,
+    token_secret_of,
 )
-from llmops_kernel.providers.kuberay.route.token_secret import TokenSecret, token_secret_of
 from llmops_kernel.providers.protocol import Connection
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from llmops_kernel.jobs.upload import RAY_LIMIT_BYTES
 from llmops_kernel.providers.dashboard.http import open_async_http, open_http
 from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.kuberay.api.client import Kube
-from llmops_kernel.providers.kuberay.route.in_cluster import is_inside
-from llmops_kernel.providers.kuberay.route.service_proxy import RayToken, RouteAuth
+from llmops_kernel.providers.kuberay.route.service_proxy import RayToken, RouteAuth, is_inside
 from llmops_kernel.providers.kuberay.route.tunnel import Target, close_routes, open_route
 from llmops_kernel.providers.protocol import Route
 from tests.k8s.standin.process import PolicyRule, StandIn
