@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import hmac
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Final
 
+import httpx
+
+from llmops_kernel.errors import LLMOpsError, MissingDependencyError
+from llmops_kernel.providers.dashboard.http import open_async_http
 from llmops_kernel.providers.kuberay.api.client import open_kube
 from llmops_kernel.providers.kuberay.api.paths import raycluster_path
-from llmops_kernel.providers.kuberay.route.relay import Relay
+from llmops_kernel.providers.kuberay.route.port_forward import run_in_loop
 from llmops_kernel.providers.kuberay.route.tunnel import connection_to
 from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.providers.registry import provider_for
 from llmops_kernel.store import paths
+from llmops_kernel.version import SUPPORTED_RAY
 
 if TYPE_CHECKING:
+    from aiohttp import web
     from ray.dashboard.modules.dashboard_sdk import ClusterInfo
+
+    from llmops_kernel.providers.protocol import Connection
+
 
 _relays: dict[tuple[str, str | None], Relay] = {}
 
@@ -63,3 +77,182 @@ def _relay(connection: Connection) -> Relay:
     if key not in _relays:
         _relays[key] = Relay(connection)
     return _relays[key]
+
+
+# --- A loopback address for a dashboard, for programs that cannot use its route themselves ---
+
+
+SECRET_HEADER: Final = "X-LLMOps-Relay"
+CHUNK_BYTES: Final = 1 << 16
+_TIMEOUT: Final = httpx.Timeout(300.0, connect=10.0)
+_PASSED_ON: Final = ("Accept", "Accept-Encoding", "Content-Type", "Content-Length")
+_PASSED_BACK: Final = ("Content-Type", "Content-Length", "Content-Encoding")
+_REPLAYABLE_BYTES: Final = 1 << 20
+"""A body up to this size is kept, so that it can be sent again with renewed credentials."""
+_PING_S: Final = 20.0
+
+
+class Relay:
+    """Runs as long as its process. Accepts only clients that send the secret `headers`."""
+
+    def __init__(self, connection: Connection) -> None:
+        _require_aiohttp()
+        self._connection = connection
+        self._secret = secrets.token_urlsafe(32)
+        self.local_port = run_in_loop(self._start())
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.local_port}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {SECRET_HEADER: self._secret}
+
+    async def _start(self) -> int:
+        from aiohttp import web
+
+        self._http = open_async_http(self._connection, timeout=_TIMEOUT)
+        app = web.Application(client_max_size=0)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self._runner = runner
+        port: int = runner.addresses[0][1]
+        return port
+
+    def close(self) -> None:
+        run_in_loop(self._close(), timeout_s=10.0)
+
+    async def _close(self) -> None:
+        await self._runner.cleanup()
+        await self._http.aclose()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        reported = request.headers.get(SECRET_HEADER, "")
+        if not hmac.compare_digest(reported.encode(), self._secret.encode()):
+            return web.Response(status=403, text="This address belongs to another program")
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return await self._bridge(request)
+        try:
+            return await self._relay(request)
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            return web.Response(status=502, text=f"The cluster does not answer: {error}")
+        except LLMOpsError as error:
+            return web.Response(status=502, text=str(error))
+
+    async def _relay(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        headers = {n: request.headers[n] for n in _PASSED_ON if n in request.headers}
+        # The other client may not support every encoding that ours can decode.
+        headers.setdefault("Accept-Encoding", "identity")
+        asked = self._http.build_request(
+            request.method,
+            request.raw_path,
+            headers=headers,
+            content=await _body(request),
+        )
+        answer = await self._http.send(asked, stream=True)
+        async with aclosing(answer):
+            passed = {n: answer.headers[n] for n in _PASSED_BACK if n in answer.headers}
+            response = web.StreamResponse(status=answer.status_code, headers=passed)
+            await response.prepare(request)
+            if request.method != "HEAD":
+                async for chunk in answer.aiter_raw(CHUNK_BYTES):
+                    await response.write(chunk)
+            await response.write_eof()
+            return response
+
+    async def _bridge(self, request: web.Request) -> web.StreamResponse:
+        """Stream log lines as they arrive. Ray's client needs no more than that."""
+        import aiohttp
+        from aiohttp import web
+
+        async with aiohttp.ClientSession() as session:
+            try:
+                remote = await self._dial(session, request.raw_path)
+            except aiohttp.WSServerHandshakeError as error:
+                return web.Response(status=error.status, text=error.message)
+            except (aiohttp.ClientError, OSError, LLMOpsError, httpx.HTTPError) as error:
+                return web.Response(status=502, text=f"The cluster does not answer: {error}")
+            local = web.WebSocketResponse(heartbeat=_PING_S, compress=False, max_msg_size=0)
+            await local.prepare(request)
+            ways = [asyncio.ensure_future(_pump(remote, local))]
+            ways.append(asyncio.ensure_future(_pump(local, remote)))
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in ways:
+                way.cancel()
+            code = remote.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
+            with suppress(Exception):
+                await remote.close()
+            if code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
+                # Not a proper close: the client must see that its log was cut off.
+                assert request.transport is not None
+                request.transport.abort()
+            else:
+                await local.close(code=code)
+            return local
+
+    async def _dial(self, session: Any, path: str) -> Any:
+        """Connect with the current credentials, renewed once when they are rejected."""
+        import aiohttp
+
+        asked = self._http.build_request("GET", path)
+        auth = self._http.auth or httpx.Auth()
+        flow = auth.async_auth_flow(asked)
+        asked = await anext(flow)
+        route = self._connection.route
+        is_tls = asked.url.scheme == "https"
+        while True:
+            try:
+                return await session.ws_connect(
+                    str(asked.url),
+                    headers=_credentials(asked),
+                    ssl=route.verify() if route and is_tls else True,
+                    proxy=route.proxy() if route else None,
+                    heartbeat=_PING_S,
+                    max_msg_size=0,
+                )
+            except aiohttp.WSServerHandshakeError as error:
+                try:
+                    asked = await flow.asend(httpx.Response(error.status, request=asked))
+                except StopAsyncIteration:
+                    raise error from None
+
+
+async def _body(request: web.Request) -> bytes | AsyncIterator[bytes] | None:
+    if not request.can_read_body:
+        return None
+    if (request.content_length or _REPLAYABLE_BYTES + 1) <= _REPLAYABLE_BYTES:
+        return await request.content.read(-1)
+    return request.content.iter_chunked(CHUNK_BYTES)
+
+
+def _credentials(request: httpx.Request) -> dict[str, str]:
+    names = ("Authorization", "X-Ray-Authorization")
+    return {name: request.headers[name] for name in names if name in request.headers}
+
+
+async def _pump(source: Any, target: Any) -> None:
+    import aiohttp
+
+    async for message in source:
+        if message.type == aiohttp.WSMsgType.TEXT:
+            await target.send_str(message.data)
+        elif message.type == aiohttp.WSMsgType.BINARY:
+            await target.send_bytes(message.data)
+
+
+def _require_aiohttp() -> None:
+    try:
+        import aiohttp  # noqa: F401
+    except ImportError:
+        raise MissingDependencyError(
+            "A relay to a cluster needs the package `aiohttp`, which is not installed",
+            remedy=f"pip install 'ray[default]=={SUPPORTED_RAY}', which includes it",
+        ) from None
