@@ -27,7 +27,6 @@ from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.local import launch, start
 from llmops_kernel.providers.local.actions import preview_of
 from llmops_kernel.providers.local.cleanup import clear, end_processes
-from llmops_kernel.providers.local.compilation import announcement
 from llmops_kernel.providers.local.definition import (
     Definition,
     definition_of,
@@ -46,7 +45,7 @@ from llmops_kernel.providers.local.record import (
     cluster_folder,
     cluster_names,
 )
-from llmops_kernel.providers.local.status import look
+from llmops_kernel.providers.local.status import announcement, look
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,

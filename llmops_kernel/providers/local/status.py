@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from llmops_kernel.hardware import loopback
 from llmops_kernel.hardware.load import busy_words, patience_s
 from llmops_kernel.providers.dashboard.rest import Dashboard, Usage
+from llmops_kernel.providers.kept_info import KeptInfo
 from llmops_kernel.providers.local.actions import possible_actions
-from llmops_kernel.providers.local.compilation import compilation_state
+from llmops_kernel.providers.local.launch import warm_folder
 from llmops_kernel.providers.local.logs import exited_part, log_tail, unregistered
 from llmops_kernel.providers.local.processes import head_process
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
-from llmops_kernel.providers.local.warm_status import WarmStatus, warm_status
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
+from llmops_kernel.store.compiled_ops import USUAL_TIME, compiling_since_s, will_compile
+from llmops_kernel.store.kept.models import KeptModels
+from llmops_kernel.store.paths import cache
+from llmops_kernel.warm.files import WarmFolder
+from llmops_kernel.warm.keeper import ask
+from llmops_kernel.warm.launcher import is_alive
 
 PROVIDER = "local"
 _PATIENCE_S = 5.0
@@ -172,3 +179,106 @@ def _token(folder: ClusterFolder) -> str | None:
         return folder.token.read_text()
     except OSError:
         return None
+
+
+# --- How a local head's fork server is: warm, starting, off, or cold and why ---
+
+
+_ANSWER_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStatus:
+    """The fields of ClusterInfo that begin with `warm`."""
+
+    warm: str = ""
+    warm_modules: int | None = None
+    warm_missing: tuple[str, ...] = ()
+    warm_forked: int | None = None
+    warm_cold_starts: int | None = None
+    warm_cold_reason: str = ""
+    warm_kept: tuple[KeptInfo, ...] = ()
+
+
+def warm_status(record: HeadRecord) -> WarmStatus:
+    """Return the status for a living head on this machine.
+
+    Takes up to 0.5 s if the server hangs.
+    """
+    settings = record.template.get("warm")
+    if not isinstance(settings, dict):
+        return WarmStatus(warm="off (the head is older than the fork server)")
+    if not settings.get("enabled"):
+        return WarmStatus(warm="off (template)")
+    folder = warm_folder(record)
+    answer = ask(folder, timeout_s=_ANSWER_S)
+    report = folder.read_report() if answer else {}
+    cold = [event for event in folder.read_events() if event.get("event") == "cold"]
+    return WarmStatus(
+        warm="warm" if answer else _why_not(folder),
+        warm_modules=len(report["modules"]) if "modules" in report else None,
+        warm_missing=tuple(f"{name} ({why})" for name, why in report.get("missing", {}).items()),
+        warm_forked=answer.get("forked") if answer else None,
+        warm_cold_starts=len(cold),
+        warm_cold_reason=str(cold[-1].get("reason", "")) if cold else "",
+        warm_kept=_kept(answer or {}) if settings.get("keep", True) else (),
+    )
+
+
+def _kept(answer: dict[str, Any]) -> tuple[KeptInfo, ...]:
+    """Return the models on the disk, then the tokenizers in the server's memory."""
+    models = (
+        KeptInfo(model=one.model, dtype=one.dtype, num_bytes=one.num_bytes, used_s=one.used_s)
+        for one in KeptModels(cache()).all()
+    )
+    tokenizers = (
+        KeptInfo(model=model, dtype="tokenizer", num_bytes=num_bytes, used_s=used_s)
+        for model, num_bytes, used_s in reversed(answer.get("tokenizers", []))
+    )
+    return (*models, *tokenizers)
+
+
+def _why_not(folder: WarmFolder) -> str:
+    state = folder.read_state()
+    if state is None:
+        # The keeper writes it within its first second; a launcher restarts a missing keeper.
+        return "starting" if folder.command.exists() else "cold: no fork server"
+    if state.get("state") == "failed":
+        return f"cold: the fork server cannot start: {state.get('reason')}"
+    if not is_alive(state.get("keeper_pid")):
+        return "cold: the fork server is gone; the next process of a job starts it again"
+    if state.get("state") == "starting":
+        died = _last_death(folder)
+        return f"starting (the last one: {died})" if died else "starting"
+    return f"cold: the fork server has not answered for {_ANSWER_S} s"
+
+
+def _last_death(folder: WarmFolder) -> str:
+    """Return why the previous server ended; empty for the first one."""
+    ends = [event for event in folder.read_events() if event.get("event") in ("died", "replaced")]
+    return str(ends[-1].get("reason", "")) if ends else ""
+
+
+# --- The compilation that a local head starts in the background, in words ---
+
+
+def announcement(warm: dict[str, Any]) -> str:
+    """Return what `up` prints when the head will compile; empty when it will not.
+
+    `warm` are the `warm` settings of the cluster template.
+    """
+    if not warm.get("enabled") or not will_compile():
+        return ""
+    return (
+        "DeepSpeed's CPU operations are compiled in the background"
+        f" ({USUAL_TIME}); a ZeRO run that starts earlier waits for them"
+    )
+
+
+def compilation_state(*, now_s: float | None = None) -> str:
+    """Return a sentence while operations are compiled on this machine; empty otherwise."""
+    since_s = compiling_since_s()
+    if since_s is None:
+        return ""
+    passed_s = max(0.0, (time.time() if now_s is None else now_s) - since_s)
+    return f"DeepSpeed's CPU operations are being compiled for {passed_s:.0f} s ({USUAL_TIME})"

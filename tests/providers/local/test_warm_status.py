@@ -20,7 +20,7 @@ from llmops_kernel.cli.clusters.details import warm_word
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.providers.local.launch import warm_folder
 from llmops_kernel.providers.local.record import HeadRecord
-from llmops_kernel.providers.local.warm_status import warm_status
+from llmops_kernel.providers.local.status import warm_status
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.for_jobs import start_report
