@@ -27,12 +27,6 @@ from llmops_kernel.providers.dashboard.rest import Dashboard
 from llmops_kernel.providers.local import launch, start
 from llmops_kernel.providers.local.actions import preview_of
 from llmops_kernel.providers.local.cleanup import clear, end_processes
-from llmops_kernel.providers.local.definition import (
-    Definition,
-    definition_of,
-    difference,
-    recordable,
-)
 from llmops_kernel.providers.local.logs import exited_part, job_logs
 from llmops_kernel.providers.local.processes import (
     cluster_processes,
@@ -41,9 +35,13 @@ from llmops_kernel.providers.local.processes import (
 )
 from llmops_kernel.providers.local.record import (
     ClusterFolder,
+    Definition,
     HeadRecord,
     cluster_folder,
     cluster_names,
+    definition_of,
+    difference,
+    recordable,
 )
 from llmops_kernel.providers.local.status import announcement, look
 from llmops_kernel.providers.protocol import (

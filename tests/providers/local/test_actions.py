@@ -18,9 +18,13 @@ from llmops_kernel.providers.capabilities import require_possible
 from llmops_kernel.providers.dashboard.jobs import described_active
 from llmops_kernel.providers.dashboard.rest import idle_s
 from llmops_kernel.providers.local.actions import possible_actions, preview_of
-from llmops_kernel.providers.local.definition import definition_of, recordable
 from llmops_kernel.providers.local.provider import LocalProvider
-from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
+from llmops_kernel.providers.local.record import (
+    HeadRecord,
+    cluster_folder,
+    definition_of,
+    recordable,
+)
 from llmops_kernel.providers.local.status import look
 from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterState
 from llmops_kernel.services.clusters import with_states_of
