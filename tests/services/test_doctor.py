@@ -16,9 +16,8 @@ from llmops_kernel.services.doctor.checks import (
     run_check,
 )
 from llmops_kernel.services.doctor.findings import Finding, Level, fail, ok
-from llmops_kernel.services.doctor.machine import folders, proxies
 from llmops_kernel.services.doctor.report import DoctorReport, examine
-from llmops_kernel.services.doctor.stack import notebook_parts
+from llmops_kernel.services.doctor.stack import folders, notebook_parts, proxies
 from llmops_kernel.services.doctor.trial import STEPS, RunReport, judge, write_workspace
 from llmops_kernel.store.journal.training_view import TrainingView
 from tests.store.events import end, evaluation, phase, start, steps

@@ -6,7 +6,7 @@ import platform
 import sys
 from importlib import metadata
 
-from llmops_kernel.services.doctor import machine, stack
+from llmops_kernel.services.doctor import stack
 from llmops_kernel.services.doctor.findings import (
     IN_CLONE,
     REINSTALL,
@@ -38,13 +38,13 @@ def all_checks() -> list[Check]:
     """Return all checks: the machine, the software, the notebook."""
     return [
         python_version,
-        machine.processors,
-        machine.memory,
-        machine.shared_memory,
-        machine.disk_space,
-        machine.folders,
-        machine.loopback,
-        machine.proxies,
+        stack.processors,
+        stack.memory,
+        stack.shared_memory,
+        stack.disk_space,
+        stack.folders,
+        stack.loopback,
+        stack.proxies,
         stack.torch_build,
         stack.accelerators,
         stack.ray_release,
