@@ -14,9 +14,12 @@ import pytest
 from llmops_kernel.config.problems import Problem
 from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import DataError, MissingDependencyError
-from llmops_kernel.services.check.closely import Closely, look_closely
-from llmops_kernel.services.check.output import output_findings
-from llmops_kernel.services.check.trackers import tracker_findings
+from llmops_kernel.services.check.closely import (
+    Closely,
+    look_closely,
+    output_findings,
+    tracker_findings,
+)
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
 
 
