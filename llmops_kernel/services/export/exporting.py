@@ -15,7 +15,7 @@ from typing import Any
 
 from llmops_kernel.errors import ExportError
 from llmops_kernel.providers.protocol import Progress
-from llmops_kernel.services.export import checks
+from llmops_kernel.services.export import source
 from llmops_kernel.services.export.facts import card_facts
 from llmops_kernel.services.export.options import Export, Options
 from llmops_kernel.services.export.process import run_job
@@ -46,17 +46,17 @@ def export_run(
     run.source.poll()
     view = run.source.view
     problems = Problems()
-    checks.check_options(options, problems)
+    source.check_options(options, problems)
     source = find_source(record, view, attempts=run.attempts, base=options.base, problems=problems)
-    checks.check_packages(options, source, problems=problems)
+    source.check_packages(options, source, problems=problems)
     final = None if options.to == "hub" else _final(run.id, options)
     if source is not None:
-        checks.check_fit(options, source, problems)
+        source.check_fit(options, source, problems)
     if final is not None:
-        checks.check_target(final, options, problems)
+        source.check_target(final, options, problems)
     if source is not None:
-        checks.check_space(final or Path(tempfile.gettempdir()), options, source, problems)
-    checks.raise_problems(problems)
+        source.check_space(final or Path(tempfile.gettempdir()), options, source, problems)
+    source.raise_problems(problems)
     if source is None:
         raise ExportError(f"Run {run.id} has no result.", remedy="choose another: llmops runs")
     with _scratch(final) as scratch:
