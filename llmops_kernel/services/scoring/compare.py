@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from llmops_kernel.errors import ComparisonError
+from llmops_kernel.metrics.bootstrap import Floats, Interval, mean_difference, ratio_of_sums
 from llmops_kernel.metrics.direction import better_of
 from llmops_kernel.metrics.words import similarity
-from llmops_kernel.services.scoring import changes, shown_rows
 from llmops_kernel.services.scoring.join import (
     ROW_NUMBER,
     Bools,
@@ -25,6 +27,7 @@ from llmops_kernel.services.scoring.join import (
 from llmops_kernel.services.scoring.output import METRIC_PREFIX, ScoredOutput
 from llmops_kernel.views.score_comparison import (
     ROW_KINDS,
+    ComparedRow,
     MetricChange,
     RowKind,
     RowsPage,
@@ -86,7 +89,7 @@ class OutputComparison:
         """Every metric: of the rows that both have, then of the whole tables."""
         rows = self._rows
         of_rows = [
-            changes.of_rows(name, *self._values(name), seed=self._seed)
+            of_rows(name, *self._values(name), seed=self._seed)
             for name in self.metric_names
             if name != "perplexity"
         ]
@@ -94,18 +97,16 @@ class OutputComparison:
             sides = ((self._before, rows.left), (self._after, rows.right))
             columns = [part[at] for side, at in sides for part in (side.logprob, side.tokens)]
             values = self._values("perplexity")
-            of_rows.append(
-                changes.of_perplexity(np.stack(columns, axis=1), *values, seed=self._seed)
-            )
+            of_rows.append(of_perplexity(np.stack(columns, axis=1), *values, seed=self._seed))
         first, second = self.outputs
-        totals = changes.of_tables(first.totals, second.totals, shown=self.metric_names)
+        totals = of_tables(first.totals, second.totals, shown=self.metric_names)
         return (*of_rows, *totals)
 
     @cached_property
     def metric(self) -> str | None:
         """The metric that says what is better, unless another is named."""
         known = [name for name in self.metric_names if better_of(name)]
-        first = (name for name in changes.PREFERRED if name in known)
+        first = (name for name in PREFERRED if name in known)
         return next(first, known[0] if known else None)
 
     @cached_property
@@ -144,7 +145,7 @@ class OutputComparison:
         found = self._of_kind(kind, metric)
         offset, limit = max(offset, 0), min(max(limit, 0), MAX_PAGE)
         page = found[offset : offset + limit]
-        rows = shown_rows.read(
+        rows = read(
             self.outputs, *self._positions(kind, page), key=self.key, metrics=self.metric_names
         )
         return RowsPage(kind=kind, metric=metric, total=len(found), offset=offset, rows=rows)
@@ -158,9 +159,7 @@ class OutputComparison:
             done = len(pages) * MAX_PAGE
             pages.append(self.rows(kind, metric=metric, offset=offset + done, limit=limit - done))
         rows = [row for page in pages for row in page.rows]
-        made = pd.DataFrame(
-            [shown_rows.flat(row) for row in rows], columns=shown_rows.names(self.metric_names)
-        )
+        made = pd.DataFrame([flat(row) for row in rows], columns=names(self.metric_names))
         made.attrs["total"] = pages[0].total
         return made
 
@@ -206,7 +205,7 @@ class OutputComparison:
     def _moved(self, kind: RowKind, metric: str | None) -> Ints:
         if metric is None:
             return np.empty(0, dtype=np.int64)
-        gain = changes.gain(metric, *self._values(metric))
+        gain = gain(metric, *self._values(metric))
         if kind == "same":
             return np.flatnonzero(gain == 0)
         signed = gain if kind == "better" else -gain
@@ -263,3 +262,166 @@ def _nothing_common(compared: OutputComparison) -> ComparisonError:
         f" first ones are {ours} and {theirs}.",
         remedy="compare two scorings of the same table",
     )
+
+
+# --- How metrics changed: means of common rows with intervals, and totals of whole tables ---
+
+
+PREFERRED = (
+    "exact_match",
+    "field_f1",
+    "grounded",
+    "judge",
+    "rougeL",
+    "sentence_bleu",
+    "perplexity",
+)
+"""What says that a row got better, the first that both have."""
+
+
+def gain(name: str, before: Floats, after: Floats) -> Floats:
+    """Return how much each row got better; NaN where nobody knows."""
+    direction = better_of(name)
+    sign = {"higher": 1.0, "lower": -1.0}.get(direction or "", np.nan)
+    return (after - before) * sign
+
+
+def of_rows(name: str, before: Floats, after: Floats, *, seed: int) -> MetricChange:
+    """Compare the means of the rows that have the metric in both."""
+    both = np.isfinite(before) & np.isfinite(after)
+    found = mean_difference(before[both], after[both], seed=seed)
+    means = (float(before[both].mean()), float(after[both].mean())) if both.any() else None
+    return _change(name, before, after, values=means, found=found)
+
+
+def of_perplexity(columns: Floats, before: Floats, after: Floats, *, seed: int) -> MetricChange:
+    """Compare exp(-sum of log p / sum of tokens); columns: log p and tokens, before and after."""
+    known = columns[~np.isnan(columns).any(axis=1)]
+    found = ratio_of_sums(known, lambda s, _: np.diff(_perplexities(s), axis=1)[:, 0], seed=seed)
+    values = None
+    if found is not None:
+        first, second = _perplexities(known.sum(axis=0)[None, :])[0]
+        values = (float(first), float(second))
+    return _change("perplexity", before, after, values=values, found=found)
+
+
+def of_tables(
+    before: Mapping[str, float], after: Mapping[str, float], *, shown: Collection[str]
+) -> list[MetricChange]:
+    """Compare metrics that only whole tables have, such as the BLEU of a corpus."""
+    return [
+        MetricChange(
+            name, before[name], after[name], after[name] - before[name], better=better_of(name)
+        )
+        for name in before
+        if name in after and name not in shown
+    ]
+
+
+def _perplexities(sums: Floats) -> Floats:
+    """[n, 4] sums -> [n, 2] perplexities."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        return np.exp(-sums[:, [0, 2]] / sums[:, [1, 3]])
+
+
+def _change(
+    name: str,
+    before: Floats,
+    after: Floats,
+    *,
+    values: tuple[float, float] | None,
+    found: Interval | None,
+) -> MetricChange:
+    both = np.isfinite(before) & np.isfinite(after)
+    direction = better_of(name)
+    moved = gain(name, before, after)[both]
+    return MetricChange(
+        name=name,
+        before=values[0] if values else None,
+        after=values[1] if values else None,
+        delta=found.value if found else None,
+        low=found.low if found else None,
+        high=found.high if found else None,
+        rows=int(both.sum()),
+        better=direction,
+        num_better=int((moved > 0).sum()) if direction else None,
+        num_worse=int((moved < 0).sum()) if direction else None,
+        num_same=int((moved == 0).sum()) if direction else None,
+    )
+
+
+# --- The rows that a comparison shows: texts and metrics of both outputs, read when needed ---
+
+
+Positions = Sequence[int | None]
+
+
+def read(
+    outputs: tuple[ScoredOutput, ScoredOutput],
+    before: Positions,
+    after: Positions,
+    *,
+    key: str,
+    metrics: Sequence[str],
+) -> tuple[ComparedRow, ...]:
+    """Return rows by their positions in both outputs; None where an output does not have it."""
+    columns = [key, "prompt", "reference", "output", "error"]
+    columns += [METRIC_PREFIX + name for name in metrics]
+    ours = _rows(outputs[0], before, columns)
+    theirs = _rows(outputs[1], after, columns)
+    return tuple(_row(a, b, key=key, metrics=metrics) for a, b in zip(ours, theirs, strict=True))
+
+
+_TEXTS = ("key", "prompt", "reference", "before", "after", "before_error", "after_error")
+
+
+def names(metrics: Sequence[str]) -> list[str]:
+    """Return the columns of a table of rows: texts, then `before_<metric>`, `after_<metric>`."""
+    sides = [f"{side}_{name}" for name in metrics for side in ("before", "after")]
+    return [*_TEXTS, *sides]
+
+
+def flat(row: ComparedRow) -> dict[str, Any]:
+    """Return a row as one line of such a table."""
+    texts = {name: getattr(row, name) for name in _TEXTS}
+    before = {f"before_{name}": value for name, value in row.before_metrics.items()}
+    after = {f"after_{name}": value for name, value in row.after_metrics.items()}
+    return texts | before | after
+
+
+def _rows(
+    output: ScoredOutput, positions: Positions, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    known = [position for position in positions if position is not None]
+    found = iter(output.rows(known, list(dict.fromkeys(columns))))
+    return [{} if position is None else next(found) for position in positions]
+
+
+def _row(a: dict[str, Any], b: dict[str, Any], *, key: str, metrics: Sequence[str]) -> ComparedRow:
+    there = a or b
+    return ComparedRow(
+        key=there[key],
+        prompt=_text(there["prompt"]) or "",
+        reference=_text(there["reference"]),
+        before=_text(a.get("output")),
+        after=_text(b.get("output")),
+        before_error=a.get("error") or "",
+        after_error=b.get("error") or "",
+        before_metrics=_metrics(a, metrics),
+        after_metrics=_metrics(b, metrics),
+    )
+
+
+def _metrics(row: dict[str, Any], names: Sequence[str]) -> dict[str, float | None]:
+    return {name: _number(row.get(METRIC_PREFIX + name)) for name in names}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _text(value: Any) -> str | None:
+    """A chat and other nested values as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
