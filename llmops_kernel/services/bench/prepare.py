@@ -17,7 +17,7 @@ from llmops_kernel.services.bench.presets import Preset, preset_workspace
 from llmops_kernel.services.bench.score import ScoreBench, Size
 from llmops_kernel.services.clusters import ClusterAccess, find, is_ready, read_template, up
 from llmops_kernel.services.models import prepare_model
-from llmops_kernel.services.scoring.engine import ensure_engine
+from llmops_kernel.services.scoring.standing import ensure_engine
 from llmops_kernel.services.submission import changes_in
 
 if TYPE_CHECKING:
