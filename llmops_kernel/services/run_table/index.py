@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from llmops_kernel.errors import RunNotFoundError, StoreError
 from llmops_kernel.metrics.events import TERMINAL
-from llmops_kernel.services.run_table.records import RecordValues, read_records
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.notes import RunNotes, read_notes
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.catalogue import Catalogue
 from llmops_kernel.views.run_query.query import Query, Selection, select
-from llmops_kernel.views.run_query.row import Row, note_values, row_of
+from llmops_kernel.views.run_query.row import Row, Value, note_values, record_values, row_of
 from llmops_kernel.views.summary import summary_of
 
 FIRST_S, CHECK_S = 0.05, 0.005
@@ -227,3 +231,72 @@ def parsed_summary(summary: str) -> RunSummary | None:
         return RunSummary.model_validate_json(summary)
     except ValidationError:
         return None
+
+
+# --- What the table needs of run records, kept in the store's index: records never change ---
+
+
+_VERSION = 2
+"""Counts up when `record_values` returns something else: earlier texts are read again."""
+
+
+class RecordValues(NamedTuple):
+    config: dict[str, Value]
+    facts: dict[str, Value]
+
+
+def read_records(store: RunStore, run_ids: Iterable[str]) -> dict[str, RecordValues]:
+    """Return what the records of these runs say; a broken one is left out."""
+    wanted = list(run_ids)
+    kept = store.index.texts() if wanted else {}
+    found, new = {}, {}
+    for run_id in wanted:
+        values = _parsed(kept.get(run_id))
+        if values is None:
+            try:
+                values = RecordValues(*record_values(store.record(run_id)))
+            except (StoreError, RunNotFoundError):
+                continue
+            new[run_id] = _text(values)
+        found[run_id] = values
+    store.index.put_texts(new)
+    return found
+
+
+def _text(values: RecordValues) -> str:
+    parts = (values.config, values.facts)
+    lists = [each for part in parts for each in ("\n".join(part), list(part.values()))]
+    return json.dumps([_VERSION, *lists], separators=(",", ":"))
+
+
+def _parsed(text: str | None) -> RecordValues | None:
+    """Return what `_text` wrote; None for anything else, such as another version's."""
+    if text is None:
+        return None
+    try:
+        version, config_names, config, fact_names, facts = json.loads(text)
+        if version != _VERSION:
+            return None
+        return RecordValues(_named(config_names, config), _named(fact_names, facts))
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _named(names: str, values: list[Any]) -> dict[str, Value]:
+    return dict(zip(_split(names), [_SHARE[type(value)](value) for value in values], strict=True))
+
+
+@lru_cache(maxsize=2_000)
+def _split(names: str) -> tuple[str, ...]:
+    """Names repeat from run to run: each is in memory once."""
+    return tuple(map(sys.intern, names.split("\n"))) if names else ()
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_SHARE: defaultdict[type, Callable[[Any], Value]] = defaultdict(
+    lambda: _same, {str: sys.intern, list: tuple}
+)
+"""What keeps a value small: texts repeat from run to run as well."""

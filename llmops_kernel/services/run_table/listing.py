@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from llmops_kernel.services.run_table.index import RunTable, parsed_summary
+from llmops_kernel.services.run_table.index import RunTable, parsed_summary, read_records
 from llmops_kernel.services.run_table.names import families
-from llmops_kernel.services.run_table.records import read_records
 from llmops_kernel.store.index import IndexRow
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.store import RunStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from llmops_kernel.services.run_table.records import RecordValues, read_records
+from llmops_kernel.services.run_table.index import RecordValues, read_records
 from llmops_kernel.store.index import IndexRow
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.differences import Naming
