@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.run_table import export
+from llmops_kernel.services.run_table import listing
 from llmops_kernel.services.run_table.listing import summaries
 from llmops_kernel.store.store import RunSummary
 from llmops_kernel.views.run_query.catalogue import Column
@@ -50,19 +50,19 @@ class RunList(list[Run]):
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a DataFrame, one row a run by its id; unknown values are missing."""
-        return export.frame(self._listing.values())
+        return listing.frame(self._listing.values())
 
     def to_csv(self, path: str | Path) -> Path:
         """Write the columns as CSV; raises StoreError."""
-        return export.write(self._listing.values(), Path(path).with_suffix(".csv"))
+        return listing.write(self._listing.values(), Path(path).with_suffix(".csv"))
 
     def to_parquet(self, path: str | Path) -> Path:
         """Write the columns as Parquet; raises StoreError, MissingDependencyError."""
-        return export.write(self._listing.values(), Path(path).with_suffix(".parquet"))
+        return listing.write(self._listing.values(), Path(path).with_suffix(".parquet"))
 
     def save(self, path: Path) -> Path:
         """Write a `.csv` or `.parquet` file; raises QueryError for any other name."""
-        return export.write(self._listing.values(), path)
+        return listing.write(self._listing.values(), path)
 
     def records(self) -> list[dict[str, object]]:
         """Return a dictionary of its columns for each run."""

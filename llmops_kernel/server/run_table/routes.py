@@ -20,12 +20,12 @@ from llmops_kernel.server.wire.run_table import (
     RunTagsBody,
 )
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.run_table import bulk, export
+from llmops_kernel.services.run_table import listing
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.run_query.query import Query
 from llmops_kernel.views.run_query.row import Value
 
-Action = Callable[[Backend, Sequence[str], bulk.Report], list[str]]
+Action = Callable[[Backend, Sequence[str], listing.Report], list[str]]
 
 
 class _TableHandler(LLMOpsHandler):
@@ -82,7 +82,7 @@ class ExportHandler(_TableHandler):
             columns=tuple(part for part in self.query("columns", "").split(",") if part),
         )
         kind = self.query("format", "csv")
-        writers = {"csv": export.csv_bytes, "parquet": export.parquet_bytes}
+        writers = {"csv": listing.csv_bytes, "parquet": listing.parquet_bytes}
         if kind not in writers:
             raise RequestError(f"format={kind!r} is neither csv nor parquet", status=422)
         data = await self.run(lambda: writers[kind](self._values(query)))
@@ -101,7 +101,7 @@ class LossesHandler(_TableHandler):
         self.reply(await self.run(self._losses, self.body(RunIdsBody).run_ids))
 
     def _losses(self, run_ids: list[str]) -> RunLosses:
-        found = bulk.losses(self.manager.store, run_ids)
+        found = listing.losses(self.manager.store, run_ids)
         states = {row.run_id: row.get("state") for row in self.live.table.rows}
         not_ended = [each for each in run_ids if states.get(each, "STOPPED") not in TERMINAL]
         return RunLosses(
@@ -130,13 +130,13 @@ class _BulkHandler(_TableHandler):
 class DeleteHandler(_BulkHandler):
     @protected
     async def post(self) -> None:
-        await self.start("delete-runs", bulk.delete)
+        await self.start("delete-runs", listing.delete)
 
 
 class StopHandler(_BulkHandler):
     @protected
     async def post(self) -> None:
-        await self.start("stop-runs", bulk.stop)
+        await self.start("stop-runs", listing.stop)
 
 
 class TagsHandler(_TableHandler):
@@ -150,7 +150,7 @@ class TagsHandler(_TableHandler):
 
     def _tag(self, body: RunTagsBody) -> None:
         store = self.manager.store
-        bulk.tag(store, body.run_ids, add=body.add, remove=body.remove)
+        listing.tag(store, body.run_ids, add=body.add, remove=body.remove)
         if body.colour is not None:
             for run_id in body.run_ids:
                 store.annotate(run_id, colour=body.colour)
