@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmops_kernel.views.run_query.labels import Labels
+from llmops_kernel.views.run_query.differences import Labels
 from tests.views.run_query.rows import run
 
 DAY_S = 86_400.0
