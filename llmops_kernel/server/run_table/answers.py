@@ -17,8 +17,7 @@ from llmops_kernel.server.wire.run_table import (
     RunTableRun,
 )
 from llmops_kernel.views.run_query.catalogue import Column, type_of
-from llmops_kernel.views.run_query.cells import cell, value_cell
-from llmops_kernel.views.run_query.listing import Listing
+from llmops_kernel.views.run_query.listing import Listing, cell, value_cell
 from llmops_kernel.views.run_query.order import Group, grouped
 from llmops_kernel.views.run_query.query import Query
 from llmops_kernel.views.run_query.row import Row

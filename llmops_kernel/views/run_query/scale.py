@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llmops_kernel.views.run_query.catalogue import Column
-from llmops_kernel.views.run_query.cells import value_cell
+from llmops_kernel.views.run_query.listing import value_cell
 from llmops_kernel.views.run_query.order import value_key
 from llmops_kernel.views.run_query.row import Row, Value
 
