@@ -12,8 +12,8 @@ from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.run_table import listing
 from llmops_kernel.services.run_table.listing import summaries
 from llmops_kernel.store.store import RunSummary
-from llmops_kernel.views.run_query.catalogue import Column
 from llmops_kernel.views.run_query.listing import Listing
+from llmops_kernel.views.run_query.row import Column
 from llmops_kernel.views.run_table import RunTable, run_table
 
 if TYPE_CHECKING:

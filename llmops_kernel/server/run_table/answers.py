@@ -16,11 +16,10 @@ from llmops_kernel.server.wire.run_table import (
     RunTableQuery,
     RunTableRun,
 )
-from llmops_kernel.views.run_query.catalogue import Column, type_of
 from llmops_kernel.views.run_query.listing import Listing, cell, value_cell
 from llmops_kernel.views.run_query.order import Group, grouped
 from llmops_kernel.views.run_query.query import Query
-from llmops_kernel.views.run_query.row import Row
+from llmops_kernel.views.run_query.row import Column, Row, type_of
 from llmops_kernel.views.run_query.scale import Scale, scale_of
 
 

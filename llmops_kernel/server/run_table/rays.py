@@ -10,8 +10,8 @@ from llmops_kernel.server.wire.run_table import (
     RunTableRay,
     RunTableRays,
 )
-from llmops_kernel.views.run_query.catalogue import Column
 from llmops_kernel.views.run_query.listing import Listing
+from llmops_kernel.views.run_query.row import Column
 from llmops_kernel.views.run_query.scale import Scale, scale_of
 
 MAX_AXES = 12

@@ -22,9 +22,15 @@ from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.notes import RunNotes, read_notes
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.views.run_query.catalogue import Catalogue
 from llmops_kernel.views.run_query.query import Query, Selection, select
-from llmops_kernel.views.run_query.row import Row, Value, note_values, record_values, row_of
+from llmops_kernel.views.run_query.row import (
+    Catalogue,
+    Row,
+    Value,
+    note_values,
+    record_values,
+    row_of,
+)
 from llmops_kernel.views.summary import summary_of
 
 FIRST_S, CHECK_S = 0.05, 0.005

@@ -20,10 +20,9 @@ from llmops_kernel.store.index import IndexRow
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.record.notes import RunNotes, change_tags
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.views.run_query.catalogue import Catalogue
 from llmops_kernel.views.run_query.listing import Listing
 from llmops_kernel.views.run_query.query import Query
-from llmops_kernel.views.run_query.row import Row, Value, row_of
+from llmops_kernel.views.run_query.row import Catalogue, Row, Value, row_of
 from llmops_kernel.views.summary import list_runs, summary_of
 
 if TYPE_CHECKING:

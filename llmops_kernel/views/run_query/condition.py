@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 from llmops_kernel.errors import QueryError
 from llmops_kernel.views.run_query import operators
-from llmops_kernel.views.run_query.catalogue import Catalogue, Column
 from llmops_kernel.views.run_query.operators import Operand
-from llmops_kernel.views.run_query.row import Row
+from llmops_kernel.views.run_query.row import Catalogue, Column, Row
 from llmops_kernel.views.run_query.times import seconds_of
 
 MAX_LENGTH = 2_000

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.run_query.catalogue import Catalogue, Column, type_of
 from llmops_kernel.views.run_query.differences import Naming, number_text
 from llmops_kernel.views.run_query.query import MAX_DIFFERING, usual_columns
-from llmops_kernel.views.run_query.row import Row, Value
+from llmops_kernel.views.run_query.row import Catalogue, Column, Row, Value, type_of
 from llmops_kernel.views.run_table import RunTable
 
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from llmops_kernel.views.run_query.catalogue import Catalogue, Column
-from llmops_kernel.views.run_query.row import Row, Value
+from llmops_kernel.views.run_query.row import Catalogue, Column, Row, Value
 
 _DIGITS = re.compile(r"(\d{1,15})")
 Key = tuple[object, ...]

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from llmops_kernel.views.run_query import order as ordering
-from llmops_kernel.views.run_query.catalogue import Catalogue, Column
 from llmops_kernel.views.run_query.condition import condition
-from llmops_kernel.views.run_query.row import Row
+from llmops_kernel.views.run_query.row import Catalogue, Column, Row
 
 _STANDARD = ("state", "progress")
 MAX_DIFFERING = 8

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llmops_kernel.views.run_query.catalogue import Column
 from llmops_kernel.views.run_query.listing import value_cell
 from llmops_kernel.views.run_query.order import value_key
-from llmops_kernel.views.run_query.row import Row, Value
+from llmops_kernel.views.run_query.row import Column, Row, Value
 
 MAX_VALUES = 60
 """Of a text column; further values share the last place."""

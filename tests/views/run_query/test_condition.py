@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from llmops_kernel.errors import QueryError
 from llmops_kernel.store.record.notes import RunNotes
-from llmops_kernel.views.run_query.catalogue import Catalogue
 from llmops_kernel.views.run_query.condition import condition
+from llmops_kernel.views.run_query.row import Catalogue
 from tests.views.run_query.rows import run
 
 NOON_S = datetime(2026, 11, 23, 12).timestamp()

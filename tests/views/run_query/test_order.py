@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmops_kernel.errors import QueryError
-from llmops_kernel.views.run_query.catalogue import Catalogue
 from llmops_kernel.views.run_query.order import grouped, ordered, orders
+from llmops_kernel.views.run_query.row import Catalogue
 from tests.views.run_query.rows import run
 
 ROWS = [
