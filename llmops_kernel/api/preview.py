@@ -10,9 +10,7 @@ from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.kinds.reading import ConfigLike
 from llmops_kernel.services.data import preview as service
 from llmops_kernel.views.data_preview.facts import facts
-from llmops_kernel.views.data_preview.html import html_of, row_html
-from llmops_kernel.views.data_preview.marks import row_head
-from llmops_kernel.views.data_preview.text import row_lines, text_of
+from llmops_kernel.views.data_preview.text import html_of, row_head, row_html, row_lines, text_of
 
 
 class RowPreview:

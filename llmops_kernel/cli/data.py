@@ -109,8 +109,7 @@ def _print_all(found: DataPreview, console: Console) -> None:
 
 def _print_rows(rows: list[ShownRow], console: Console) -> None:
     """Print tokens in colours where there are some, else with marks."""
-    from llmops_kernel.views.data_preview.marks import LEGEND
-    from llmops_kernel.views.data_preview.text import row_lines
+    from llmops_kernel.views.data_preview.text import LEGEND, row_lines
 
     if console.is_terminal and console.color_system and not console.no_color:
         console.print(_legend())
@@ -139,7 +138,7 @@ def _legend() -> Text:
 def _coloured(row: ShownRow) -> Text:
     from rich.text import Text
 
-    from llmops_kernel.views.data_preview.marks import hidden_line, row_head, stretches
+    from llmops_kernel.views.data_preview.text import hidden_line, row_head, stretches
 
     parts = [(f"  {row_head(row)}\n", "dim")]
     for one in stretches(row.pieces):

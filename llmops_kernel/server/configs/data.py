@@ -18,9 +18,7 @@ from llmops_kernel.server.wire.data import (
 )
 from llmops_kernel.services.data import preview as service
 from llmops_kernel.views.data_preview.facts import facts
-from llmops_kernel.views.data_preview.histogram import lines
-from llmops_kernel.views.data_preview.marks import row_head, visible
-from llmops_kernel.views.data_preview.text import shown_report
+from llmops_kernel.views.data_preview.text import lines, row_head, shown_report, visible
 
 _MOST_TOKENS = 8000
 

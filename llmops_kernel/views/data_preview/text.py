@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import textwrap
+import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
 
-from llmops_kernel.store.preview_job import DataPreview, ShownRow, SourceReport
+from llmops_kernel.store.preview_job import (
+    Bin,
+    DataPreview,
+    Kind,
+    Lengths,
+    Piece,
+    ShownRow,
+    SourceReport,
+)
 from llmops_kernel.views.data_preview.facts import Fact, facts
-from llmops_kernel.views.data_preview.histogram import text_lines
-from llmops_kernel.views.data_preview.marks import LEGEND, hidden_line, plain_tokens, row_head
 
 
 def text_of(found: DataPreview, *, width: int = 100) -> str:
@@ -53,3 +62,239 @@ def row_lines(rows: Sequence[ShownRow]) -> Iterator[str]:
         if hidden := hidden_line(row):
             yield f"  | {hidden}"
         yield ""
+
+
+# --- Texts of tokens so that all of their characters are seen, and cannot act on a terminal ---
+
+
+_NEW_LINE = "↵\n"
+_BEGIN: dict[Kind, str] = {"loss": "«", "context": "", "cut": "[cut: "}
+_END: dict[Kind, str] = {"loss": "»", "context": "", "cut": "]"}
+LEGEND = "« » counts for the loss   [cut: ] is beyond max_length"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbouring tokens that are shown alike."""
+
+    text: str
+    kind: Kind
+    special: bool
+
+
+def visible(text: str) -> str:
+    r"""Return the text with line ends marked, and control characters as `\x1b`."""
+    return "".join(_visible(character) for character in text.replace("\r\n", "\\r\n"))
+
+
+def _visible(character: str) -> str:
+    if character == "\n":
+        return _NEW_LINE
+    if character == "\t":
+        return "→"
+    # Cf: invisible characters, such as those that turn the direction of writing.
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        code = ord(character)
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return character
+
+
+def stretches(pieces: Sequence[Piece]) -> list[Stretch]:
+    """Join neighbouring tokens of one kind; special tokens stay apart from others."""
+    found: list[Stretch] = []
+    for piece in pieces:
+        text, last = visible(piece.text), found[-1] if found else None
+        if last and (last.kind, last.special) == (piece.kind, piece.special):
+            found[-1] = Stretch(last.text + text, piece.kind, piece.special)
+        else:
+            found.append(Stretch(text, piece.kind, piece.special))
+    return found
+
+
+def plain_tokens(pieces: Sequence[Piece]) -> str:
+    """Return the text with marks instead of colours."""
+    return "".join(_marked(pieces))
+
+
+def _marked(pieces: Sequence[Piece]) -> Iterator[str]:
+    kind: Kind = "context"
+    for one in stretches(pieces):
+        if one.kind != kind:
+            yield _END[kind] + _BEGIN[one.kind]
+            kind = one.kind
+        yield one.text
+    yield _END[kind]
+
+
+def row_head(row: ShownRow) -> str:
+    """`row 17: chat, 63 tokens, 21 of them count for the loss`."""
+    name = row.where or ("a row" if row.number is None else f"row {row.number:,}")
+    cut = sum(len(piece.ids) for piece in row.pieces if piece.kind == "cut")
+    tokens = "1 token" if row.num_tokens == 1 else f"{row.num_tokens:,} tokens"
+    text = f"{name}: {row.format}, {tokens}, {row.num_loss:,} of them count for the loss"
+    if row.num_sequences > 1:
+        return f"{text}, in {row.num_sequences:,} sequences"
+    return f"{text}, truncated" if cut else text
+
+
+def hidden_line(row: ShownRow) -> str:
+    """Say how many tokens are not shown, and what shows them; empty if none are hidden."""
+    if not row.num_hidden:
+        return ""
+    how = "" if row.number is None else f" (--row {row.number} shows all)"
+    return f"... {row.num_hidden:,} more tokens{how}"
+
+
+# --- Lengths of rows as bars, with `max_length` drawn in ---
+
+
+_FULL = "█"
+_PARTS = " ▏▎▍▌▋▊▉"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: a bin, or `max_length` where `bin` is None."""
+
+    label: str
+    bin: Bin | None
+    is_beyond: bool = False
+    """Longer than `max_length`."""
+
+
+def lines(lengths: Lengths, max_length: int) -> list[Line]:
+    """Return the bins in order, with `max_length` between those that it divides."""
+    return list(_lines(lengths, max_length))
+
+
+def _lines(lengths: Lengths, max_length: int) -> Iterator[Line]:
+    mark, is_drawn = Line(f"max_length {max_length:,}", None), False
+    for one in lengths.bins:
+        is_beyond = one.above >= max_length
+        if is_beyond and not is_drawn:
+            is_drawn = True
+            yield mark
+        yield Line(_label(one), one, is_beyond)
+    if not is_drawn:
+        yield mark
+
+
+def text_lines(lengths: Lengths, max_length: int, *, width: int = 40) -> list[str]:
+    """Return the histogram as text of at most about 30 + `width` columns."""
+    found = lines(lengths, max_length)
+    most = max((one.rows for one in lengths.bins), default=0)
+    label = max(len(one.label) for one in found if one.bin) if lengths.bins else 0
+    count = len(f"{most:,}")
+    return [_text(one, most, label=label, count=count, width=width) for one in found]
+
+
+def _text(one: Line, most: int, *, label: int, count: int, width: int) -> str:
+    if one.bin is None:
+        return f"{one.label} ".ljust(label + count + width + 4, "-")
+    return f"{one.label:>{label}}  {one.bin.rows:>{count},}  {_bar(one.bin.rows, most, width)}"
+
+
+def _bar(rows: int, most: int, width: int) -> str:
+    """Return a bar; any row at all is seen."""
+    eighths = max(1, round(rows / most * width * 8)) if rows else 0
+    return (_FULL * (eighths // 8) + _PARTS[eighths % 8]).rstrip()
+
+
+def _label(one: Bin) -> str:
+    if one.up_to is None:
+        return f"more than {one.above:,}"
+    return f"{one.above + 1:,} to {one.up_to:,}"
+
+
+# --- A preview of data for a notebook. Every text of the data is escaped ---
+
+
+# Jupyter's own colours, which follow its theme; the second is for pages without them.
+_LOSS = "var(--jp-success-color1, #2e7d32)"
+_CUT = "var(--jp-error-color1, #c62828)"
+_WARNING = "var(--jp-warn-color1, #b26a00)"
+_BAR = "var(--jp-brand-color1, #1976d2)"
+_BORDER = "var(--jp-border-color2, #9e9e9e)"
+_CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
+_MONO = "font-family:var(--jp-code-font-family, monospace)"
+_KIND: dict[Kind, str] = {
+    "loss": f"color:{_LOSS};text-decoration:underline",
+    "context": "",
+    "cut": f"color:{_CUT};text-decoration:line-through",
+}
+_TITLE: dict[Kind, str] = {
+    "loss": "counts for the loss",
+    "context": "is read only",
+    "cut": "is beyond max_length",
+}
+_WIDTH = 320
+
+
+def html_of(found: DataPreview) -> str:
+    """Return all of it."""
+    rows = "".join(row_html(row) for row in found.rows)
+    return f"<div>{_facts(found)}{_histogram(found)}{_legend()}{rows}</div>"
+
+
+def row_html(row: ShownRow) -> str:
+    """Return one row with its tokens."""
+    hidden = f"<i>... {row.num_hidden:,} more tokens</i>" if row.num_hidden else ""
+    return (
+        f'<div style="margin-top:8px;opacity:.75">{escape(row_head(row))}</div>'
+        f'<div style="border-left:2px solid {_BORDER};padding-left:8px;white-space:pre-wrap;'
+        f'overflow-wrap:anywhere;{_MONO}">{"".join(_tokens(row))}{hidden}</div>'
+    )
+
+
+def _tokens(row: ShownRow) -> Iterator[str]:
+    for one in stretches(row.pieces):
+        style = _KIND[one.kind] + (";font-weight:600" if one.special else "")
+        special = ", a special token" if one.special else ""
+        yield (
+            f'<span title="{_TITLE[one.kind]}{special}" style="{style}">{escape(one.text)}</span>'
+        )
+
+
+def _facts(found: DataPreview) -> str:
+    body = ""
+    for one in facts(found):
+        colour = f";color:{_WARNING}" if one.level == "warning" else ""
+        body += (
+            f'<tr><td style="{_CELL};opacity:.75">{escape(one.label)}</td>'
+            f'<td style="{_CELL}{colour}">{escape(one.text)}</td></tr>'
+        )
+    return f"<table><tbody>{body}</tbody></table>"
+
+
+def _histogram(found: DataPreview) -> str:
+    report = shown_report(found)
+    most = max((one.rows for one in report.lengths.bins), default=0)
+    body = "".join(_bin(one, most) for one in lines(report.lengths, found.max_length))
+    head = f"tokens a row, of {report.num_rows:,} rows of {escape(report.source)}"
+    return (
+        f'<div style="margin-top:8px;opacity:.75">{head}</div><table><tbody>{body}</tbody></table>'
+    )
+
+
+def _bin(line: Line, most: int) -> str:
+    if line.bin is None:
+        style = f"text-align:left;color:{_CUT};border-top:1px dashed {_CUT};padding:0"
+        return f'<tr><td colspan="3" style="{style}">{escape(line.label)}</td></tr>'
+    width = max(1, round(_WIDTH * line.bin.rows / most)) if line.bin.rows else 0
+    colour = _CUT if line.is_beyond else _BAR
+    number = "text-align:right;padding:0 8px 0 0;white-space:nowrap"
+    bar = f'<div style="width:{width}px;height:10px;background:{colour}"></div>'
+    return (
+        f'<tr><td style="{number}">{line.label}</td><td style="{number}">{line.bin.rows:,}</td>'
+        f'<td style="text-align:left;padding:0">{bar}</td></tr>'
+    )
+
+
+def _legend() -> str:
+    parts = [
+        f'<span style="{_KIND["loss"]}">counts for the loss</span>',
+        "<span>is read only</span>",
+        f'<span style="{_KIND["cut"]}">is beyond max_length</span>',
+        '<span style="font-weight:600">special token</span>',
+    ]
+    return f'<div style="margin-top:8px">{" &nbsp; ".join(parts)}</div>'

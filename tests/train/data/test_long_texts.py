@@ -28,7 +28,7 @@ from llmops_kernel.train.data.stream.row_ends import Cursor, RowEnds
 from llmops_kernel.train.data.stream.walk import Walk
 from llmops_kernel.train.requirements import Hooks
 from llmops_kernel.views.data_preview.facts import facts
-from llmops_kernel.views.data_preview.marks import row_head
+from llmops_kernel.views.data_preview.text import row_head
 from tests.train.data.stream.files import rows, write_jsonl
 
 MICRO = 2

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from llmops_kernel.store.preview_job import Bin, Lengths
-from llmops_kernel.views.data_preview.histogram import text_lines
-from llmops_kernel.views.data_preview.html import html_of, row_html
-from llmops_kernel.views.data_preview.marks import plain_tokens, row_head, stretches, visible
-from llmops_kernel.views.data_preview.text import text_of
+from llmops_kernel.views.data_preview.text import (
+    html_of,
+    plain_tokens,
+    row_head,
+    row_html,
+    stretches,
+    text_lines,
+    text_of,
+    visible,
+)
 from tests.views.data_preview.found import BINS, piece, preview, row
 
 

@@ -15,7 +15,7 @@ from llmops_kernel.train.data.dataset import load_dataset
 from llmops_kernel.train.data.preview.work import Preview
 from llmops_kernel.train.requirements import Hooks
 from llmops_kernel.views.data_preview.facts import facts
-from llmops_kernel.views.data_preview.marks import row_head
+from llmops_kernel.views.data_preview.text import row_head
 from tests.train.data.stream.files import rows, write_jsonl
 
 Make = Callable[..., Any]
