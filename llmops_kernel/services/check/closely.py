@@ -18,7 +18,7 @@ from llmops_kernel.services.data.process import Stop, StoppedError, run_job
 from llmops_kernel.store.files import find
 from llmops_kernel.store.paths import home
 from llmops_kernel.store.preview_job import DataCheck, Finding, PreviewJob, PreviewLine
-from llmops_kernel.views.data_preview.findings import all_findings
+from llmops_kernel.views.data_preview.facts import all_findings
 from llmops_kernel.views.format import byte_size
 
 TIMEOUT_S = 60.0
