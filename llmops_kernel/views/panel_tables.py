@@ -8,7 +8,7 @@ from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import ProgressEvent
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.run_text.sample_history import sample_history
+from llmops_kernel.views.run_text.samples import sample_history
 
 Json = dict[str, Any]
 SAMPLE_PAGE = 50

@@ -76,7 +76,7 @@ def marked(before: str | None, text: str) -> Text:
     """Return the text with the words in bold that `before` lacks."""
     from rich.text import Text
 
-    from llmops_kernel.views.run_text.words import new_words
+    from llmops_kernel.views.run_text.samples import new_words
 
     made = Text()
     for piece, is_new in new_words(before, text):

@@ -30,7 +30,7 @@ from llmops_kernel.views import format as fmt
 from llmops_kernel.views.comparison.matrix import ComparedRun, matrix_of
 from llmops_kernel.views.comparison.tables import phase_names, phase_seconds
 from llmops_kernel.views.figures import compared_figures, group_of
-from llmops_kernel.views.run_text.sample_history import compared_samples
+from llmops_kernel.views.run_text.samples import compared_samples
 from llmops_kernel.views.snapshot import elapsed_s
 
 MAX_RUNS = 8

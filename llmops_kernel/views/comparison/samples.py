@@ -7,7 +7,7 @@ from typing import Any
 
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.comparison.tables import CELL, Named, heads_html
-from llmops_kernel.views.run_text.sample_history import compared_samples
+from llmops_kernel.views.run_text.samples import compared_samples
 
 MARKED = "samples: {+words+} are not in the first run's answer"
 _PROMPT = 120

@@ -11,8 +11,13 @@ from llmops_kernel.errors import RunError
 from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views.panel_tables import sample_table
-from llmops_kernel.views.run_text.sample_history import compared_samples, sample_history
-from llmops_kernel.views.run_text.samples import choose_samples, sample_records, sampled_rows
+from llmops_kernel.views.run_text.samples import (
+    choose_samples,
+    compared_samples,
+    sample_history,
+    sample_records,
+    sampled_rows,
+)
 
 
 def report(step: int, *samples: dict[str, str], seq: int | None = None, **values: Any) -> EvalEvent:
