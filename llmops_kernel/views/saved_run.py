@@ -12,7 +12,7 @@ from llmops_kernel.metrics.events import Event
 from llmops_kernel.store.journal.view import RunView, finite
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views.columns import columns_of, curve_of, pack
-from llmops_kernel.views.run_text.names import name_of
+from llmops_kernel.views.run_text.state_text import name_of
 from llmops_kernel.views.snapshot import snapshot
 
 MIME_TYPE = "application/vnd.llmops.run+json"

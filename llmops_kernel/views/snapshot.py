@@ -16,8 +16,7 @@ from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import column_names, columns_of, curve_of
 from llmops_kernel.views.figures import live_figures
 from llmops_kernel.views.panel_tables import SAMPLE_PAGE, member_table, sample_table
-from llmops_kernel.views.run_text.outputs import shown_outputs
-from llmops_kernel.views.run_text.state_text import state_text
+from llmops_kernel.views.run_text.state_text import shown_outputs, state_text
 
 Json = dict[str, Any]
 _LONG_S = 10.0

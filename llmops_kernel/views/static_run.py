@@ -24,9 +24,7 @@ from llmops_kernel.views.columns import (
 )
 from llmops_kernel.views.figures import compared_figures, figures
 from llmops_kernel.views.panel_tables import sample_table
-from llmops_kernel.views.run_text.names import called
-from llmops_kernel.views.run_text.outputs import shown_outputs
-from llmops_kernel.views.run_text.state_text import state_text
+from llmops_kernel.views.run_text.state_text import called, shown_outputs, state_text
 from llmops_kernel.views.snapshot import (
     elapsed_s,
     eval_points,

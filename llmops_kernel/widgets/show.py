@@ -9,7 +9,7 @@ from typing import Any
 
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.views import static_run
-from llmops_kernel.views.run_text.names import called
+from llmops_kernel.views.run_text.state_text import called
 from llmops_kernel.views.saved_run import MIME_TYPE, saved_run
 from llmops_kernel.widgets.run_panel import RunPanel
 from llmops_kernel.widgets.source import LiveRun

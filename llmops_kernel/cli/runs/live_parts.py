@@ -22,8 +22,7 @@ from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import curve_of, points_of
 from llmops_kernel.views.figures import compared_figures, live_figures
 from llmops_kernel.views.panel_tables import member_table, sample_table
-from llmops_kernel.views.run_text.outputs import shown_outputs
-from llmops_kernel.views.run_text.state_text import state_text
+from llmops_kernel.views.run_text.state_text import shown_outputs, state_text
 from llmops_kernel.views.snapshot import (
     describe,
     elapsed_s,

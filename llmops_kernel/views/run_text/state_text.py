@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.metrics.events import OutputEvent
 from llmops_kernel.store.journal.view import STOP_PHASE, RunView
+from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views import format as fmt
 
 
@@ -65,3 +70,63 @@ def restarting_text(view: RunView) -> str:
 def _stopping_text(view: RunView) -> str:
     details = [span.detail for span in view.phases() if span.name == STOP_PHASE and span.detail]
     return f"Stopping: {details[-1]}" if details else ""
+
+
+# --- What a run is called: an id is never its only name ---
+
+
+def name_of(record: RunRecord, *, title: str = "", differs: str = "") -> str:
+    """Return a run's title, else what it differs in, else its config's name."""
+    return title or differs or record.name or record.run_id
+
+
+def name_with_id(name: str, run_id: str) -> str:
+    """`lr 2e-3 (lora-260901-101500-a1b2)`; an id that begins with the name says both."""
+    return run_id if run_id == name or run_id.startswith(f"{name}-") else f"{name} ({run_id})"
+
+
+def called(record: RunRecord, *, title: str = "") -> str:
+    """Return a run's name with its id."""
+    return name_with_id(name_of(record, title=title), record.run_id)
+
+
+# --- Where the outputs of a run are, in words ---
+
+
+COPIED = "copied from the cluster"
+TO_COPY = "on the cluster; not copied to the run folder yet"
+ONLY_THERE = "only on the cluster: lost when it is suspended or deleted"
+
+
+@dataclass(frozen=True)
+class ShownOutput:
+    """One line of a run's outputs."""
+
+    what: str
+    path: str
+    size_bytes: int | None
+    note: str
+    """Where it is, if that is not plain from the path; may be empty."""
+
+    @property
+    def label(self) -> str:
+        """What it is and where, in one cell."""
+        return f"{self.what} ({self.note})" if self.note else self.what
+
+
+def shown_outputs(events: Sequence[OutputEvent]) -> list[ShownOutput]:
+    """Return the outputs by time; one that has been copied stands there once, as the copy."""
+    copied = {(event.copied_from, event.attempt) for event in events if event.copied_from}
+    return [
+        ShownOutput(event.what.replace("_", " "), event.path, event.size_bytes, _note(event))
+        for event in events
+        if event.copied_from or (event.path, event.attempt) not in copied
+    ]
+
+
+def _note(event: OutputEvent) -> str:
+    if event.copied_from:
+        return COPIED
+    if event.place != "node":
+        return ""
+    return TO_COPY if event.files else ONLY_THERE

@@ -10,7 +10,7 @@ from llmops_kernel.api.run_handle import Run
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import static_run
-from llmops_kernel.views.run_text.names import name_of, name_with_id
+from llmops_kernel.views.run_text.state_text import name_of, name_with_id
 from llmops_kernel.views.saved_run import saved_run
 from tests.server.runs import make_run
 
