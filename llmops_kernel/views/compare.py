@@ -18,7 +18,6 @@ from llmops_kernel.views.columns import (
     x_label,
 )
 from llmops_kernel.views.comparison.matrix import Matrix, matrix_html, matrix_text
-from llmops_kernel.views.comparison.samples import samples_html, samples_text
 from llmops_kernel.views.comparison.tables import (
     Named,
     color,
@@ -27,6 +26,8 @@ from llmops_kernel.views.comparison.tables import (
     phase_names,
     phase_seconds,
     result_lines,
+    samples_html,
+    samples_text,
     speed_lines,
     start_lines,
 )

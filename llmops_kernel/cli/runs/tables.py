@@ -141,7 +141,7 @@ def print_compared_samples(console: Console, runs: Sequence[Run], names: Mapping
     """Print the newest answers to the same rows, the words bold that the first run's lacks."""
     from rich.text import Text
 
-    from llmops_kernel.views.comparison.samples import samples_text
+    from llmops_kernel.views.comparison.tables import samples_text
 
     samples = samples_text([(names[run.id], run.view) for run in runs])
     if samples:
