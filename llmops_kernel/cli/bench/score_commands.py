@@ -142,7 +142,7 @@ def plan(
     from llmops_kernel.cli.bench.score_table import plan_table
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.services.bench.score import saved
-    from llmops_kernel.views.score_bench.plan import score_plan
+    from llmops_kernel.views.score_bench.figures import score_plan
 
     found = score_plan(saved(result), rows=rows, price_per_hour=price_per_hour)
     if as_json:

@@ -13,9 +13,9 @@ from llmops_kernel.views.score_bench.figures import (
     ScoreMeasured,
     ScoreSetting,
     points_of,
+    score_plan,
 )
 from llmops_kernel.views.score_bench.picture import render_png
-from llmops_kernel.views.score_bench.plan import score_plan
 
 RATES = {1: 100.0, 2: 200.0, 4: 400.0, 8: 410.0, 16: 415.0}
 
