@@ -15,15 +15,6 @@ from llmops_kernel.cli.bench import score_commands  # noqa: F401
 from llmops_kernel.cli.clusters import actions, engines, group, guard, rights  # noqa: F401
 from llmops_kernel.cli.clusters import commands as cluster_commands  # noqa: F401
 from llmops_kernel.cli.console import show_error, show_unexpected
-from llmops_kernel.cli.runs import (  # noqa: F401
-    chat,
-    export,
-    listing,
-    notes,
-    samples,
-    score,
-    submit,
-)
 from llmops_kernel.cli.runs import commands as run_commands  # noqa: F401
 from llmops_kernel.errors import LLMOpsError
 
