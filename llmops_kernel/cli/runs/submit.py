@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,13 +15,13 @@ from llmops_kernel.cli.app import RUNS, command
 from llmops_kernel.cli.complete import clusters as complete_cluster
 from llmops_kernel.cli.complete import runs as complete_run
 from llmops_kernel.cli.console import echo_log
-from llmops_kernel.cli.runs.upload import print_upload
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
     from llmops_kernel.api import Run
+
 
 _WAITING = re.compile(r"\(\d+ s\)$")
 _LAST_LINES = 10
@@ -288,3 +288,75 @@ def unseen(shown: str, text: str) -> str:
         return text
     at = text.rfind(shown)
     return text[at + len(shown) :] if at >= 0 else text
+
+
+# --- `llmops score`: submit a score config and follow it ---
+
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Argument(help="Changes to the config.", metavar="[SECTION.FIELD=VALUE]..."),
+]
+MakeEnv = Annotated[
+    bool,
+    typer.Option(
+        "--make-env/--no-env",
+        help="Make vLLM's environment on this machine, once, where the config may use it.",
+    ),
+]
+
+
+@command(RUNS, example="llmops score tags.score.yaml model.run=last")
+def score(
+    config: Annotated[Path, typer.Argument(help="Score config.", metavar="FILE")],
+    overrides: Changes = None,
+    cluster: OnCluster = "local",
+    workspace: Workspace = None,
+    follow: Follow = True,
+    make_env: MakeEnv = True,
+) -> None:
+    """Score a table: a model's answer for each row, with metrics, as Parquet.
+
+    Ctrl-C stops watching, not the run. A run that was stopped or has failed goes on where it was
+    with `llmops retry`.
+    """
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out
+
+    target = api.cluster(cluster)
+    run = target.score(
+        config,
+        overrides=overrides or (),
+        workspace=workspace,
+        make_env=make_env,
+        progress=lines_on(out(stderr=True)),
+    )
+    submitted(run, cluster=cluster, follow=follow)
+
+
+# --- What a submission uploads: the list of `llmops submit --dry-run`, and what stays at home ---
+
+
+def print_upload(
+    config: Path, changes: Sequence[str] | None, *, workspace: Path | None, settings: dict[str, Any]
+) -> None:
+    """Print each file that a submission would upload; nothing is written or sent."""
+    from llmops_kernel.cli.console import echo, out
+    from llmops_kernel.config.counted import counted
+    from llmops_kernel.services import submission
+    from llmops_kernel.views.format import byte_size
+
+    wanted = submission.from_config(
+        config,
+        workspace=workspace,
+        overrides=submission.changes_in(changes or (), config),
+        settings=settings,
+    )
+    found = submission.preview(wanted)
+    width = max((len(name) for name in found.files), default=0)
+    for name, entry in found.files.items():
+        echo(f"{name:{width}}  {byte_size(entry.size_bytes)}")
+    count, size = len(found.files), byte_size(found.size_bytes)
+    echo(f"{counted(count, 'file')}, {size}, would be uploaded from {found.root}")
+    if line := submission.about_left_out(found.left_out):
+        out(stderr=True).print(line, markup=False)
