@@ -7,7 +7,7 @@ from typing import Any
 from llmops_kernel.server import handshake
 from llmops_kernel.server.base import NotFoundHandler
 from llmops_kernel.server.chat import routes as chat_routes
-from llmops_kernel.server.clusters import routes as cluster_routes
+from llmops_kernel.server.clusters import work as cluster_routes
 from llmops_kernel.server.configs import data as data_routes
 from llmops_kernel.server.configs import routes as config_routes
 from llmops_kernel.server.dashboard import proxy, view_routes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,22 @@ from llmops_kernel.errors import ClusterStateError, ConfigError
 from llmops_kernel.jobs.history import Way
 from llmops_kernel.providers.capabilities import require_possible
 from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, Progress
-from llmops_kernel.server.base import RequestError, below
+from llmops_kernel.server.base import LLMOpsHandler, RequestError, below, protected
 from llmops_kernel.server.clusters.feed import KINDS, ClustersFeed
 from llmops_kernel.server.live.operations import Operations, Work
-from llmops_kernel.server.wire.clusters import ClusterRow, ScaleBody, TemplateInfo, UpBody
+from llmops_kernel.server.wire.clusters import (
+    ClusterList,
+    ClusterRow,
+    EmptyBody,
+    KeepBody,
+    ScaleBody,
+    TemplateInfo,
+    UpBody,
+)
 from llmops_kernel.server.wire.common import OperationInfo, trouble
 from llmops_kernel.services import clusters
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.clusters import ClusterAccess, find
 
 _LOOK_S = 6.0
 """How long a single list waits for slow clusters; the live feed reports them later."""
@@ -189,3 +199,114 @@ def _described(name: str, path: Path, root: Path) -> TemplateInfo:
         problems = tuple(trouble(error).problems)
         return TemplateInfo(name=name, path=shown, text=text, problems=problems)
     return TemplateInfo(name=name, path=shown, text=text)
+
+
+# --- Routes of clusters and their templates. Handlers parse, call and answer ---
+
+
+class ClusterRequest(LLMOpsHandler):
+    """A request about one cluster."""
+
+    def cluster(self, name: str) -> ClusterAccess:
+        """Return a known cluster. Raises ClusterNotFoundError."""
+        return find(name, backend=self.manager.backend)
+
+
+class ClustersHandler(LLMOpsHandler):
+    @protected
+    async def get(self) -> None:
+        rows = await self.ask(list_clusters, self.manager.operations, self.manager.backend)
+        self.reply(ClusterList(clusters=rows, now_s=time.time()))
+
+    @protected
+    async def post(self) -> None:
+        body = self.body(UpBody)
+        template, path = await self.run(read_template, body, self.manager.root_dir)
+        self.reply(
+            start_up(self.manager.operations, self.manager.backend, template, path), status=202
+        )
+
+
+class TemplatesHandler(LLMOpsHandler):
+    @protected
+    async def get(self) -> None:
+        self.reply(await self.run(list_templates, self.manager.root_dir))
+
+
+class ClusterHandler(ClusterRequest):
+    @protected
+    async def get(self, name: str) -> None:
+        self.reply(await self.ask(lambda: self.cluster(name).info))
+
+    @protected
+    async def delete(self, name: str) -> None:
+        self.body(EmptyBody)
+        await self.ask(refuse_now, self.manager.backend, name, ClusterAction.DELETE)
+        started = start_action(
+            self.manager.operations,
+            self.manager.backend,
+            name,
+            ClusterAction.DELETE,
+            force=_forced(self),
+        )
+        self.reply(started, status=202)
+
+
+class PreviewHandler(ClusterRequest):
+    @protected
+    async def get(self, name: str) -> None:
+        action = _action(self.query("action"))
+        self.reply(await self.ask(lambda: self.cluster(name).preview(action)))
+
+
+class ActionHandler(LLMOpsHandler):
+    @protected
+    async def post(self, name: str, action: str) -> None:
+        wanted = _action(action)
+        if wanted is ClusterAction.DELETE:
+            raise RequestError("A cluster is deleted by DELETE, not POST", status=405)
+        numbers = self.body(ScaleBody) if wanted is ClusterAction.SCALE else None
+        if numbers is None:
+            self.body(EmptyBody)
+        elif numbers.is_empty:
+            raise RequestError("give num_cpus, num_gpus or workers", status=422)
+        await self.ask(refuse_now, self.manager.backend, name, wanted)
+        started = start_action(
+            self.manager.operations,
+            self.manager.backend,
+            name,
+            wanted,
+            numbers=numbers,
+            force=_forced(self),
+        )
+        self.reply(started, status=202)
+
+
+class KeepHandler(ClusterRequest):
+    @protected
+    async def post(self, name: str) -> None:
+        body = self.body(KeepBody)
+        self.reply(await self.ask(lambda: self.cluster(name).keep(for_s=body.for_s)))
+
+
+def _forced(handler: LLMOpsHandler) -> bool:
+    """Return whether to continue when the history of its runs cannot be archived."""
+    return handler.query("force", "0") in ("1", "true")
+
+
+def _action(text: str) -> ClusterAction:
+    try:
+        return ClusterAction(text)
+    except ValueError:
+        known = ", ".join(ClusterAction)
+        raise RequestError(f"There is no action {text!r}; known: {known}", status=422) from None
+
+
+ROUTES = [
+    (r"clusters", ClustersHandler),
+    (r"templates", TemplatesHandler),
+    (r"clusters/([^/]+)", ClusterHandler),
+    (r"clusters/([^/]+)/preview", PreviewHandler),
+    (r"clusters/([^/]+)/keep", KeepHandler),
+    (r"clusters/([^/]+)/([a-z]+)", ActionHandler),
+]
