@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from llmops_kernel.metrics.events import TERMINAL
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
 from llmops_kernel.server.live.operations import Progress
-from llmops_kernel.server.run_table.answers import answer, column_of, query_of
+from llmops_kernel.server.run_table.answers import answer, column_of, query_of, rays
 from llmops_kernel.server.run_table.live import LiveTable
-from llmops_kernel.server.run_table.rays import rays
 from llmops_kernel.server.wire.run_table import (
     MAX_BULK,
     RunIds,
