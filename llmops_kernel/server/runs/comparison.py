@@ -21,8 +21,8 @@ from llmops_kernel.server.wire.runs import (
 )
 from llmops_kernel.services import comparison
 from llmops_kernel.services.comparison import ComparedRuns
+from llmops_kernel.store.diff.files import Difference, value_text
 from llmops_kernel.store.diff.runs import RunDiff
-from llmops_kernel.store.diff.values import Difference, value_text
 from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunStore

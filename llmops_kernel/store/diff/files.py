@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import json
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
-from llmops_kernel.store.diff.notebooks import source_lines
 from llmops_kernel.store.package.assets import ASSETS_FILE, Assets
 from llmops_kernel.store.record.record import RunRecord
 
@@ -156,3 +156,39 @@ def _unified(path: str, old: list[str], new: list[str]) -> str:
 def _count(unified_diff: str, sign: str) -> int:
     # The first two lines name the files.
     return sum(line.startswith(sign) for line in unified_diff.splitlines()[2:])
+
+
+# --- What of a notebook is compared: the sources of its cells, not their outputs ---
+
+
+def source_lines(text: str) -> list[str] | None:
+    """Return the lines of all cells, each cell after a line `# %% [code]`, as Jupytext writes it.
+
+    None for text that is no notebook of format 4. No lines for an empty text, a file that one of
+    two runs does not have.
+    """
+    if not text:
+        return []
+    try:
+        cells = json.loads(text)["cells"]
+        return [line for cell in cells for line in _cell(cell)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _cell(cell: dict[str, Any]) -> list[str]:
+    source = cell["source"]
+    lines = (source if isinstance(source, str) else "".join(source)).splitlines()
+    return [f"# %% [{cell['cell_type']}]", *lines]
+
+
+# --- A value that differs, and how it is shown ---
+
+
+Difference = tuple[str, Any, Any]
+"""(dotted path, value in the first run, value in the second)."""
+
+
+def value_text(value: Any) -> str:
+    """Return the value as JSON writes it; a string without quotes."""
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

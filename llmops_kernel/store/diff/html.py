@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from llmops_kernel.config.counted import counted
-from llmops_kernel.store.diff.files import FileChange
-from llmops_kernel.store.diff.values import Difference, value_text
+from llmops_kernel.store.diff.files import Difference, FileChange, value_text
 
 # Translucent, so that they show on light and dark themes.
 _COLOURS = {"+": "rgba(46,160,67,.25)", "-": "rgba(248,81,73,.25)", "@": "rgba(56,139,253,.2)"}

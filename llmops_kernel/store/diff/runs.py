@@ -8,9 +8,8 @@ from html import escape
 from typing import Any
 
 from llmops_kernel.errors import inert
-from llmops_kernel.store.diff.files import ABSENT, FileChange, file_changes
+from llmops_kernel.store.diff.files import ABSENT, Difference, FileChange, file_changes, value_text
 from llmops_kernel.store.diff.html import changes_html, table_html
-from llmops_kernel.store.diff.values import Difference, value_text
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
