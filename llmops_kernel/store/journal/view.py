@@ -31,9 +31,8 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.store.journal.seen import SeenNumbers
-from llmops_kernel.store.journal.spans import PhaseSpan, phase_spans, when
+from llmops_kernel.store.journal.spans import PhaseSpan, Warmth, phase_spans, warmth, when
 from llmops_kernel.store.journal.time_left import TimeLeft
-from llmops_kernel.store.journal.warmth import Warmth, warmth
 
 STOP_PHASE = "stop"
 """A stop request journals the begin of this phase: STOPPING until the end event."""
