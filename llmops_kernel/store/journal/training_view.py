@@ -24,11 +24,10 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.metrics.mfu import REJECTED_PEAK, possible
 from llmops_kernel.store.journal import history as folding
-from llmops_kernel.store.journal.history import Generation, History, Key
+from llmops_kernel.store.journal.history import FIELDS, Generation, History, Key, stride_for
 from llmops_kernel.store.journal.sample_texts import SampleTexts
 from llmops_kernel.store.journal.seen import SeenNumbers
 from llmops_kernel.store.journal.spans import PhaseSpan, when
-from llmops_kernel.store.journal.thinning import FIELDS, stride_for
 from llmops_kernel.store.journal.time_left import TimeLeft, evaluations, saves
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
 from llmops_kernel.store.journal.whole_run import WholeRun

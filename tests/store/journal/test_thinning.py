@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmops_kernel.metrics.events import StepEvent
-from llmops_kernel.store.journal.thinning import TAIL, stride_for, thin
+from llmops_kernel.store.journal.history import TAIL, stride_for, thin
 from llmops_kernel.store.journal.training_view import MIN_ROWS, TrainingView
 from tests.store.events import end, evaluation, restart, start, step, steps
 
