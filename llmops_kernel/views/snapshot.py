@@ -8,9 +8,9 @@ from typing import Any
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import EvalEvent, FailureEvent
 from llmops_kernel.store.journal.spans import PhaseSpan
-from llmops_kernel.store.journal.time_left import TimeLeft
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import STOP_PHASE, Progress, RunView
+from llmops_kernel.store.journal.whole_run import TimeLeft
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import column_names, columns_of, curve_of

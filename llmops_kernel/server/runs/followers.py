@@ -16,8 +16,8 @@ from llmops_kernel.server.runs.kept_panels import MIN_ROWS, KeptPanel, keep, rea
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.journal.long_journal import MAX_CELLS
 from llmops_kernel.store.journal.summary import RunSummary
-from llmops_kernel.store.journal.time_left import TimeLeft
 from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.journal.whole_run import TimeLeft
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.columns import PackedRows, column_names, row_bytes
 from llmops_kernel.views.snapshot import snapshot

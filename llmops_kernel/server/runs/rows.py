@@ -16,7 +16,7 @@ from llmops_kernel.server.runs.kept_panels import forget
 from llmops_kernel.server.wire.runs import RunProgress, RunRow
 from llmops_kernel.services.run_table.names import FamilyNames
 from llmops_kernel.store.journal.summary import RunSummary
-from llmops_kernel.store.journal.time_left import TimeLeft
+from llmops_kernel.store.journal.whole_run import TimeLeft
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.notes import RunNotes
 from llmops_kernel.store.store import RunStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llmops_kernel.metrics.events import AnyEvent, ProgressEvent
-from llmops_kernel.store.journal.time_left import TimeLeft
 from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.journal.whole_run import TimeLeft
 
 _PACE_EVENTS = 10
 _LAST_PHASE = "first_rows"

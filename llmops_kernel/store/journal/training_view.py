@@ -28,9 +28,8 @@ from llmops_kernel.store.journal.history import FIELDS, Generation, History, Key
 from llmops_kernel.store.journal.sample_texts import SampleTexts
 from llmops_kernel.store.journal.seen import SeenNumbers
 from llmops_kernel.store.journal.spans import PhaseSpan, when
-from llmops_kernel.store.journal.time_left import TimeLeft, evaluations, saves
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
-from llmops_kernel.store.journal.whole_run import WholeRun
+from llmops_kernel.store.journal.whole_run import TimeLeft, WholeRun, evaluations, saves
 
 RECENT_STEPS = 10
 MIN_ROWS = 300

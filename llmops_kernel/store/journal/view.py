@@ -32,7 +32,7 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.store.journal.seen import SeenNumbers
 from llmops_kernel.store.journal.spans import PhaseSpan, Warmth, phase_spans, warmth, when
-from llmops_kernel.store.journal.time_left import TimeLeft
+from llmops_kernel.store.journal.whole_run import TimeLeft
 
 STOP_PHASE = "stop"
 """A stop request journals the begin of this phase: STOPPING until the end event."""

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from llmops_kernel.metrics.events import AnyEvent, CheckpointEvent, EvalEvent, PhaseEvent
-from llmops_kernel.store.journal.time_left import Repeated, TimeLeft
 from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.whole_run import Repeated, TimeLeft
 from llmops_kernel.views.snapshot import eta_text
 from llmops_kernel.views.static_run import one_line
 from tests.store.events import end, start, step
