@@ -21,8 +21,7 @@ from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.check.before import check_before
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.store.package import at_home
-from llmops_kernel.store.package.secret_files import left_out_line
-from llmops_kernel.store.package.workspace import Workspace, scan
+from llmops_kernel.store.package.workspace import Workspace, left_out_line, scan
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR

@@ -13,8 +13,7 @@ import pytest
 from llmops_kernel.errors import WorkspaceError
 from llmops_kernel.store.package import workspace as workspace_module
 from llmops_kernel.store.package.hashes import digest_of
-from llmops_kernel.store.package.secret_files import left_out_line
-from llmops_kernel.store.package.workspace import scan
+from llmops_kernel.store.package.workspace import left_out_line, scan
 
 
 def fill(root: Path, files: dict[str, str]) -> Path:

@@ -6,20 +6,22 @@ target, such as a data disk or `~/.ssh`, would be uploaded without having been a
 
 from __future__ import annotations
 
+import fnmatch
 import ntpath
 import os
 import pwd
+import re
 import stat
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pathspec import GitIgnoreSpec
+
 from llmops_kernel.errors import WorkspaceError
 from llmops_kernel.store.package.hashes import HashCache
-from llmops_kernel.store.package.ignore import IgnoreRules
-from llmops_kernel.store.package.secret_files import is_secret
 
 MAX_FILES = 20_000
 MAX_BYTES = 1024**3
@@ -270,3 +272,174 @@ def biggest(sizes: dict[str, int], *, count: int = 5) -> str:
 
 def mebibytes(size_bytes: int) -> str:
     return f"{size_bytes / 1024**2:.1f} MiB"
+
+
+# --- Which files of a workspace stay at home: ignore files at each level, and sane defaults ---
+
+
+IGNORE_FILES = (".gitignore", ".rayignore", ".llmopsignore")
+"""Files with the syntax of `.gitignore`; inside one folder the later file takes precedence."""
+_OURS = IGNORE_FILES[-1]
+
+DEFAULT_EXCLUDES = (
+    ".git",
+    ".hg",
+    ".svn",
+    ".venv",
+    "venv",
+    "__pycache__",
+    "*.py[co]",
+    "*.egg-info",
+    ".eggs",
+    ".tox",
+    ".nox",
+    ".cache",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".hypothesis",
+    "node_modules",
+    ".ipynb_checkpoints",
+    # Saving a notebook must not make the code look new; nothing on the cluster opens it.
+    "*.ipynb",
+    ".idea",
+    ".vscode",
+    ".DS_Store",
+    ".#*",
+    "*.swp",
+    # What runs and trackers write.
+    "checkpoint-[0-9]*/",
+    "wandb/",
+    "mlruns/",
+)
+"""`!pattern` in an ignore file of the workspace includes a file again. Secrets are in
+`secret_files`."""
+
+_NEVER = frozenset({".git", ".llmops"})
+"""`.llmops` holds the package's own metadata."""
+
+
+@dataclass(frozen=True)
+class IgnoreRules:
+    """The patterns that hold in one folder: its own before its parents'."""
+
+    levels: tuple[tuple[str, GitIgnoreSpec], ...]
+    own: tuple[tuple[str, GitIgnoreSpec], ...] = ()
+    """Of these, the patterns of `.llmopsignore` files: only they can include a secret."""
+
+    @classmethod
+    def default(cls) -> IgnoreRules:
+        return cls((("", GitIgnoreSpec.from_lines(DEFAULT_EXCLUDES)),))
+
+    def inside(self, folder: Path, *, rel: str, names: Collection[str]) -> IgnoreRules:
+        """The rules inside `folder`; `rel` is its path in the workspace, `names` what it holds."""
+        found = {name: _lines(folder / name) for name in IGNORE_FILES if name in names}
+        lines = [line for of_file in found.values() for line in of_file]
+        if not lines:
+            return self
+        prefix = f"{rel}/" if rel else ""
+        own = self.own
+        try:
+            spec = GitIgnoreSpec.from_lines(lines)
+            if of_ours := found.get(_OURS):
+                own = (*own, (prefix, GitIgnoreSpec.from_lines(of_ours)))
+        except ValueError as error:
+            raise WorkspaceError(
+                f"An ignore file in {folder} has a broken pattern: {error}",
+                remedy=f"correct it; the files are {', '.join(IGNORE_FILES)}",
+            ) from error
+        return IgnoreRules((*self.levels, (prefix, spec)), own)
+
+    def ignores(self, rel: str, *, is_folder: bool) -> bool:
+        if rel.rpartition("/")[2] in _NEVER:
+            return True
+        return _decision(self.levels, f"{rel}/" if is_folder else rel) is True
+
+    def leaves_out_secret(self, rel: str, *, is_folder: bool) -> bool:
+        """Return whether a file stays at home for its name, which no `.llmopsignore` includes."""
+        if not is_secret(rel):
+            return False
+        return _decision(self.own, f"{rel}/" if is_folder else rel) is not False
+
+
+def _decision(levels: tuple[tuple[str, GitIgnoreSpec], ...], path: str) -> bool | None:
+    for prefix, spec in reversed(levels):
+        decision = spec.check_file(path[len(prefix) :]).include
+        if decision is not None:
+            return decision
+    return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except (FileNotFoundError, IsADirectoryError):
+        return []
+    except OSError as error:
+        raise WorkspaceError(
+            f"Cannot read {path}: {error.strerror}", remedy=f"make {path.name} readable"
+        ) from error
+    return text.splitlines()
+
+
+# --- Which files of a workspace stay at home because they usually hold secrets ---
+# What travels is kept in the store, in Ray's package store and on each node of the cluster, where
+# others may read it. The names are those of the tools that write them; a secret under a name of
+# the user's own is not found. `!NAME` in `.llmopsignore` includes a file.
+
+
+SECRETS = (
+    *(".env", ".env.*", "*.env", ".envrc", ".envrc.*", ".netrc", "_netrc", ".authinfo*"),
+    # Keys: a suffix tells several of one kind apart (id_rsa_work).
+    *(".ssh", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".gnupg", ".password-store"),
+    *("*.pem", "*.key", "*.ppk", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ovpn"),
+    *(".secrets", "secrets.json", "secrets.toml", "secrets.yaml", "secrets.yml", "secrets.ini"),
+    # Clouds, clusters and object stores.
+    *(".aws", ".azure", ".kube", "kubeconfig", "kubeconfig.json", "kubeconfig-*"),
+    *("kubeconfig.y*ml", "kubeconfig_*.y*ml"),
+    *("*.kubeconfig", "*-kubeconfig.y*ml", "*_kubeconfig.y*ml", ".boto", ".s3cfg", ".vault-token"),
+    *("credentials.json", "application_default_credentials.json", "client_secret*.json"),
+    *("service-account*.json", "service_account*.json", ".config/gcloud", ".config/rclone"),
+    *("rclone.conf", ".rclone.conf", ".passwd-s3fs", ".mc/config.json", ".oci", ".config/doctl"),
+    *(".docker/config.json", ".dockercfg", ".config/containers", ".config/gh"),
+    *(".databrickscfg", ".snowsql", ".snowflake", ".dbt/profiles.yml"),
+    # Terraform keeps passwords in its state and in the values of its variables.
+    *(".terraform.d", ".terraformrc", "terraform.rc", "*.tfstate", "*.tfstate.*", "*.tfvars"),
+    *("*.tfvars.json",),
+    # Package registries, databases, hubs.
+    *(".git-credentials", ".npmrc", ".yarnrc.yml", ".pypirc", ".pgpass", ".my.cnf", ".htpasswd"),
+    *("pip.conf", ".cargo/credentials", ".cargo/credentials.toml", ".m2/settings.xml"),
+    *(".huggingface", ".kaggle", "kaggle.json", ".comet.config", ".streamlit/secrets.toml"),
+    *(".jupyter", ".wgetrc", ".curlrc"),
+    # What was typed.
+    *(".*_history", ".histfile", ".zhistory", ".lesshst", ".viminfo", ".ipython"),
+)
+"""Names of files and folders, some with the folder before them; upper and lower case alike."""
+
+_MAX_SHOWN = 8
+
+
+def _matcher(patterns: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns), re.IGNORECASE)
+
+
+_NAMES = _matcher([pattern for pattern in SECRETS if "/" not in pattern])
+_PAIRS = _matcher([pattern for pattern in SECRETS if "/" in pattern])
+
+
+def is_secret(rel: str) -> bool:
+    """Return whether a file or folder usually holds secrets, by its path in the workspace."""
+    parts = rel.rsplit("/", 2)
+    return bool(_NAMES.match(parts[-1]) or _PAIRS.match("/".join(parts[-2:])))
+
+
+def left_out_line(left_out: Sequence[str]) -> str:
+    """Return the sentence about what stayed at home; empty if nothing did."""
+    if not left_out:
+        return ""
+    more = len(left_out) - _MAX_SHOWN
+    shown = ", ".join(left_out[:_MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"Not uploaded, as such files usually hold secrets: {shown}."
+        f" If a run needs one, include it by a line such as !{left_out[0]} in .llmopsignore"
+    )
