@@ -29,8 +29,7 @@ from llmops_kernel.store.package import at_home
 from llmops_kernel.store.package.packages import Packages, build
 from llmops_kernel.store.package.workspace import Workspace, scan
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, cache
-from llmops_kernel.store.record.git import read_git
-from llmops_kernel.store.record.record import Attempt, RunRecord, new_run_id
+from llmops_kernel.store.record.record import Attempt, RunRecord, new_run_id, read_git
 from llmops_kernel.store.record.spec import DRIVER_METADATA, RunSpec
 from llmops_kernel.store.record.submitting import submitting
 from llmops_kernel.store.store import RunStore
