@@ -19,12 +19,11 @@ from pydantic import ValidationError
 from llmops_kernel.errors import RunNotFoundError, RunStateError, StoreError
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.files import private_home, store_errors, write_new, write_whole
-from llmops_kernel.store.index import IndexRow, RunIndex
+from llmops_kernel.store.index import IndexRow, RunFolders, RunIndex
 from llmops_kernel.store.journal.journal import Deduplicator, FolderTail
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.paths import RunFolder, home, packages
-from llmops_kernel.store.presence import RunFolders
 from llmops_kernel.store.record.notes import RunNotes, read_notes, write_notes
 from llmops_kernel.store.record.record import Attempt, RunRecord
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from llmops_kernel.store.presence import RunFolders
+from llmops_kernel.store.index import RunFolders
 
 
 @pytest.fixture
