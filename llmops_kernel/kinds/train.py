@@ -9,8 +9,8 @@ from typing import Any
 
 from llmops_kernel.kinds.cost import cost_figure
 from llmops_kernel.kinds.experts import EXPERT_NAMES, expert_columns, expert_figures
-from llmops_kernel.kinds.generic import START_WORDS
 from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Figure, RunKind
+from llmops_kernel.kinds.registry import START_WORDS
 from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import PHASES
 from llmops_kernel.store.journal.training_view import RECENT_STEPS, TrainingView
