@@ -8,11 +8,12 @@ from operator import attrgetter
 from typing import Any
 
 from llmops_kernel.kinds.cost import cost_figure
-from llmops_kernel.kinds.experts import EXPERT_NAMES, expert_columns, expert_figures
 from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Figure, RunKind
 from llmops_kernel.kinds.registry import START_WORDS
 from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import PHASES
+from llmops_kernel.metrics.expert_load import IDLE, LOAD, WORST
+from llmops_kernel.store.journal.summary import Unit
 from llmops_kernel.store.journal.training_view import RECENT_STEPS, TrainingView
 from llmops_kernel.store.record.record import RunRecord
 
@@ -259,3 +260,48 @@ TRAIN = RunKind(
     actions=ALL_ACTIONS | {"chat"},
     describe=describe,
 )
+
+
+# --- Figures and columns of a training run whose model is a mixture of experts ---
+
+
+def _column(name: str, label: str, unit: Unit) -> Column:
+    return Column(
+        name=name, label=label, unit=unit, value=lambda event: (event.values or {}).get(name)
+    )
+
+
+def _figure(column: Column, hint: str) -> Figure:
+    return Figure(
+        key=column.name,
+        label=column.label,
+        unit=column.unit,
+        better="lower",
+        hint=hint,
+        value=lambda view: column.value(view.steps[-1]) if view.steps else None,
+    )
+
+
+_LOAD = _column(LOAD, "busiest expert / mean", "number")
+_WORST = _column(WORST, "busiest expert / mean, worst layer", "number")
+_IDLE = _column(IDLE, "idle experts", "fraction")
+_COLUMNS = (_LOAD, _WORST, _IDLE)
+EXPERT_NAMES = frozenset(column.name for column in _COLUMNS)
+_FIGURES = (
+    _figure(
+        _LOAD,
+        "tokens of the busiest expert over the mean of its layer's experts, in the last step;"
+        " the mean over the layers, 1 is balanced",
+    ),
+    _figure(_WORST, "the same of the layer whose busiest expert has most"),
+    _figure(_IDLE, "experts that got no token in the last step, of all layers"),
+)
+
+
+def expert_columns(view: TrainingView) -> tuple[Column, ...]:
+    """The columns of a run that has counted its experts' tokens; else none."""
+    return tuple(column for column in _COLUMNS if column.name in view.logged)
+
+
+def expert_figures(view: TrainingView) -> tuple[Figure, ...]:
+    return tuple(figure for figure in _FIGURES if figure.key in view.logged)
