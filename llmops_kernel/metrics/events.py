@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
-from llmops_kernel.metrics.mfu import possible
+from llmops_kernel.metrics.flops import possible
 
 PHASES = (
     "snapshot",

@@ -18,7 +18,7 @@ from llmops_kernel.metrics.events import (
     StepEvent,
     WarningEvent,
 )
-from llmops_kernel.metrics.mfu import mfu, possible
+from llmops_kernel.metrics.flops import mfu, possible
 from llmops_kernel.track.logged import OF_STEP, Logged
 from llmops_kernel.track.model import FlopsOf, ModelFacts, describe_model, unwrapped
 from llmops_kernel.track.steps import CountedStep, Number, StepCounter, all_tokens, number

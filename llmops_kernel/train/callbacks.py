@@ -19,7 +19,7 @@ from llmops_kernel.metrics.events import (
     StepEvent,
     WarningEvent,
 )
-from llmops_kernel.metrics.mfu import REJECTED_PEAK, flops_per_second, mfu, possible
+from llmops_kernel.metrics.flops import REJECTED_PEAK, flops_per_second, mfu, possible
 from llmops_kernel.train.checkpoints.store import complete_checkpoint
 from llmops_kernel.train.context import WorkerContext, gather
 from llmops_kernel.train.divergence import DivergenceGuard

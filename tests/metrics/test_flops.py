@@ -10,10 +10,10 @@ from llmops_kernel.metrics.flops import (
     ModelShape,
     forward_flops,
     lora_adapters,
+    mfu,
     palm_flops,
     training_flops,
 )
-from llmops_kernel.metrics.mfu import mfu
 
 LENGTH = 4096
 CONFIGS: dict[str, dict[str, Any]] = {

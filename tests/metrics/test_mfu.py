@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from llmops_kernel.metrics.mfu import flops_per_second, mfu, possible
+from llmops_kernel.metrics.flops import flops_per_second, mfu, possible
 
 
 def test_half_the_peak_of_two_workers() -> None:

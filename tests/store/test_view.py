@@ -17,7 +17,7 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
     parse_event,
 )
-from llmops_kernel.metrics.mfu import REJECTED_PEAK
+from llmops_kernel.metrics.flops import REJECTED_PEAK
 from llmops_kernel.store.journal.training_view import ScriptView, TrainingView
 from llmops_kernel.store.journal.view import Progress
 from tests.store.events import end, evaluation, phase, restart, start, step, steps

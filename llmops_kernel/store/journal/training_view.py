@@ -22,7 +22,7 @@ from llmops_kernel.metrics.events import (
     StartEvent,
     StepEvent,
 )
-from llmops_kernel.metrics.mfu import REJECTED_PEAK, possible
+from llmops_kernel.metrics.flops import REJECTED_PEAK, possible
 from llmops_kernel.store.journal import history as folding
 from llmops_kernel.store.journal.history import FIELDS, Generation, History, Key, stride_for
 from llmops_kernel.store.journal.sample_texts import SampleTexts

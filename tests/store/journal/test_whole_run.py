@@ -7,7 +7,7 @@ import random
 import pytest
 
 from llmops_kernel.metrics.events import AnyEvent, StepEvent
-from llmops_kernel.metrics.mfu import REJECTED_PEAK
+from llmops_kernel.metrics.flops import REJECTED_PEAK
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views.figures import figures
 from tests.store.events import end, restart, start, step
