@@ -18,7 +18,7 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.problems import config_error
 from llmops_kernel.errors import LLMOpsError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
-from llmops_kernel.jobs.versions import check_ray_version
+from llmops_kernel.jobs.upload import check_ray_version
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.kinds.request import RunRequest
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent

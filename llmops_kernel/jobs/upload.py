@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
@@ -12,9 +13,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from llmops_kernel.errors import ClusterError, LLMOpsError, WorkspaceError
+from llmops_kernel.errors import ClusterError, LLMOpsError, SubmissionError, WorkspaceError
 from llmops_kernel.providers.dashboard.http import open_http
 from llmops_kernel.providers.protocol import Connection
+from llmops_kernel.version import SUPPORTED_RAY
 
 MIB: Final = 1024**2
 RAY_LIMIT_BYTES: Final = 100 * MIB
@@ -164,3 +166,35 @@ def _announce(connection: Connection, *, name: str, size_bytes: int) -> int | No
 def _status(start: bytes) -> int | None:
     words = start.split(b" ", 2)
     return int(words[1]) if len(words) > 1 and words[1].isdigit() else None
+
+
+# --- Which Ray releases of a cluster can run the jobs of this package ---
+
+
+_RELEASE = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+def check_ray_version(reported: Mapping[str, str]) -> None:
+    """Raise SubmissionError if the cluster's Ray is of another minor release than ours.
+
+    `reported` is the dashboard's answer; a cluster that reports no version is not refused. The
+    client itself may have no Ray, so its own installation is not looked at. A patch release has
+    the same modules; train/ray/compat.py checks what it leans on and falls back.
+    """
+    theirs = reported.get("ray_version", "")
+    if is_supported(theirs):
+        return
+    raise SubmissionError(
+        f"The cluster runs Ray {theirs}; this release of llmops-kernel needs Ray {SUPPORTED_RAY}.",
+        remedy=f"set ray_version: {SUPPORTED_RAY} and an image with Ray {SUPPORTED_RAY} in the"
+        f" cluster template, then `llmops up` again; or install the llmops-kernel release for"
+        f" Ray {theirs}",
+    )
+
+
+def is_supported(version: str) -> bool:
+    """Return whether a Ray version is of our minor release; True for an unreadable one."""
+    theirs, ours = _RELEASE.match(version), _RELEASE.match(SUPPORTED_RAY)
+    if theirs is None or ours is None:
+        return True
+    return theirs.groups()[:2] == ours.groups()[:2]

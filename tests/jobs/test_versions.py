@@ -15,7 +15,7 @@ from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import SubmissionError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.submit import submit_run
-from llmops_kernel.jobs.versions import check_ray_version, is_supported
+from llmops_kernel.jobs.upload import check_ray_version, is_supported
 from llmops_kernel.kinds.request import request_of
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
 from llmops_kernel.store.store import RunStore

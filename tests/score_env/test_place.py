@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel import score_env
-from llmops_kernel.jobs.versions import SUPPORTED_RAY
+from llmops_kernel.jobs.upload import SUPPORTED_RAY
 from llmops_kernel.score.engines.vllm.compat import CHECKED_ON
 from llmops_kernel.score_env.place import MADE
 from tests.checks import pins
