@@ -18,7 +18,7 @@ from llmops_kernel.errors import (
     StoreError,
 )
 from llmops_kernel.jobs.client import MAX_LOG_LINES, JobsClient
-from llmops_kernel.jobs.log_source import saved_log
+from llmops_kernel.jobs.follow import saved_log
 from llmops_kernel.jobs.mirror import JournalMirror
 from llmops_kernel.metrics.events import parse_event
 from llmops_kernel.providers.protocol import ClusterAction, ClusterProvider, Progress

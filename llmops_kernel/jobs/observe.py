@@ -10,8 +10,7 @@ from contextlib import suppress
 
 from llmops_kernel.errors import ClusterError, ClusterNotFoundError, LLMOpsError, StoreError
 from llmops_kernel.jobs.client import MAX_LOG_LINES, Job, JobsClient
-from llmops_kernel.jobs.follow import Follower
-from llmops_kernel.jobs.log_source import keep_log, live_log, saved_log
+from llmops_kernel.jobs.follow import Follower, keep_log, live_log, saved_log
 from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.jobs.reasons import end_of_job, end_without_cluster
 from llmops_kernel.metrics.events import EndEvent

@@ -15,8 +15,7 @@ from llmops_kernel.errors import (
     StoreError,
 )
 from llmops_kernel.jobs.control import retry_run, stop_run
-from llmops_kernel.jobs.follow import Follower
-from llmops_kernel.jobs.log_source import log_on_disk, log_over_http
+from llmops_kernel.jobs.follow import Follower, log_on_disk, log_over_http
 from llmops_kernel.jobs.observe import Observer
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import TERMINAL, RunState

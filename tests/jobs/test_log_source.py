@@ -9,7 +9,7 @@ import pytest
 
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.errors import RunNotFoundError
-from llmops_kernel.jobs.log_source import keep_log, log_on_disk, saved_log
+from llmops_kernel.jobs.follow import keep_log, log_on_disk, saved_log
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore

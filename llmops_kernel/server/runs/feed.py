@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from llmops_kernel.errors import RunStateError
-from llmops_kernel.jobs.log_source import log_on_disk
+from llmops_kernel.jobs.follow import log_on_disk
 from llmops_kernel.server.live.feeds import Cursor, Frame, Json, frame
 from llmops_kernel.server.runs.followers import Followers, Watched
 from llmops_kernel.server.runs.rows import RunRows, missing, read_row
