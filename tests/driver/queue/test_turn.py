@@ -7,8 +7,7 @@ import time
 from typing import Any
 
 from llmops_kernel.driver.queue.cluster_use import Amounts, ClusterUse, Request
-from llmops_kernel.driver.queue.turn import Turn
-from llmops_kernel.driver.queue.watch import QueueWatch
+from llmops_kernel.driver.queue.watch import QueueWatch, Turn
 from llmops_kernel.metrics.events import Event, QueueEvent
 
 
