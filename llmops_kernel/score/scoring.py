@@ -11,7 +11,7 @@ from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.nodes.holds import NodeHolds
-from llmops_kernel.driver.queue.room import room_of
+from llmops_kernel.driver.queue.place import room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage

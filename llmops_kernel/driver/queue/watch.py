@@ -11,8 +11,15 @@ from functools import partial
 from typing import Any, Protocol
 
 from llmops_kernel.driver import kv_store
-from llmops_kernel.driver.queue.cluster_use import Amounts, ClusterUse, add, read_cluster_use
-from llmops_kernel.driver.queue.place import Place, amounts_words, find_place
+from llmops_kernel.driver.queue.place import (
+    Amounts,
+    ClusterUse,
+    Place,
+    add,
+    amounts_words,
+    find_place,
+    read_cluster_use,
+)
 from llmops_kernel.metrics.events import Event, PhaseEvent, QueueEvent
 
 FIRST_LOOK_S = 0.4

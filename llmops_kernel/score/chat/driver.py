@@ -11,7 +11,7 @@ from typing import Any
 
 from llmops_kernel.config.models.score.chat import ChatConfig
 from llmops_kernel.driver.folders import ray_logs
-from llmops_kernel.driver.queue.room import room_of
+from llmops_kernel.driver.queue.place import room_of
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import EndEvent

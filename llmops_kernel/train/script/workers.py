@@ -20,7 +20,7 @@ from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.driver.last_lines import LastLines
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
-from llmops_kernel.driver.queue.room import Room, room_of
+from llmops_kernel.driver.queue.place import Room, room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent

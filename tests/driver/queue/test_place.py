@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llmops_kernel.driver.queue.cluster_use import ClusterUse, Request
-from llmops_kernel.driver.queue.place import Place, find_place
+from llmops_kernel.driver.queue.place import ClusterUse, Place, Request, find_place
 
 OWN, FIRST, SECOND, NOTEBOOK = "01", "02", "03", "04"
 RUNS = {OWN: "own-1", FIRST: "first-2", SECOND: "second-3"}

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from llmops_kernel.driver.queue.cluster_use import Amounts, ClusterUse, Request
+from llmops_kernel.driver.queue.place import Amounts, ClusterUse, Request
 from llmops_kernel.driver.queue.watch import QueueWatch, Turn
 from llmops_kernel.metrics.events import Event, QueueEvent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from llmops_kernel.driver.queue.cluster_use import ClusterUse, Request
+from llmops_kernel.driver.queue.place import ClusterUse, Request
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.metrics.events import Event, PhaseEvent, QueueEvent
 
