@@ -6,12 +6,16 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 MARKER: Final = "llmops-complete"
 MANIFEST: Final = "llmops-manifest.json"
@@ -201,3 +205,144 @@ def unmark(folder: Path) -> None:
     with suppress(FileNotFoundError):
         (folder / MARKER).unlink()
         sync_folder(folder)
+
+
+# --- Checkpoint folders: which are complete, which is the newest, which can be deleted ---
+
+
+_NAME = re.compile(r"checkpoint-(\d+)$")
+_WHOLE = "all workers have written their part\n"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: Path
+    step: int
+
+
+def marked(folder: Path) -> list[Checkpoint]:
+    """Return the checkpoints that were marked complete, oldest first; some may be damaged."""
+    found = [
+        Checkpoint(path, int(match.group(1)))
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (match := _NAME.search(path.name)) and (path / MARKER).exists()
+    ]
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def complete(folder: Path) -> list[Checkpoint]:
+    """Return the complete checkpoints, oldest first; interrupted and truncated ones are left out.
+
+    Those of earlier versions have no manifest: their marker decides.
+    """
+    return [one for one in marked(folder) if not size_damage(one.path)]
+
+
+def latest(folder: Path) -> Checkpoint | None:
+    for found in reversed(marked(folder)):
+        if not size_damage(found.path):
+            return found
+    return None
+
+
+def step_of(name: str) -> int | None:
+    """Return 12 for `checkpoint-12`; None for other names."""
+    match = _NAME.search(name)
+    return int(match.group(1)) if match else None
+
+
+def token(path: Path) -> str | None:
+    """Return the token given to `mark_complete`; None if the checkpoint is not complete."""
+    try:
+        return (path / MARKER).read_text().strip()
+    except OSError:
+        return None
+
+
+def mark_complete(
+    path: Path,
+    *,
+    token: str = _WHOLE,
+    files: Manifest | None = None,
+    has_other_copy: bool = False,
+) -> None:
+    """Mark a checkpoint complete, atomically and durably; all workers must have written.
+
+    `files`: what it consists of, if not of what is in the folder now. `has_other_copy`: a bucket
+    has it as well, so the training need not wait for this disk. Raises OSError.
+    """
+    if not has_other_copy:
+        sync(path)
+    write(path, sizes(path) if files is None else files)
+    write_durably(path / MARKER, token)
+
+
+def rotate(folder: Path, *, keep: int) -> list[Path]:
+    """Delete all complete checkpoints but the newest `keep`, and interrupted ones before those."""
+    found = complete(folder)
+    kept = {checkpoint.path for checkpoint in found[-keep:]}
+    newest = found[-1].step if found else 0
+    gone = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = _NAME.search(path.name)
+        if match and path not in kept and int(match.group(1)) <= newest:
+            # The marker goes first: a half-deleted folder must not look complete.
+            (path / MARKER).unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
+            gone.append(path)
+    return gone
+
+
+def size_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+# --- Hashes a complete checkpoint beside the training, which does not wait for it ---
+
+
+T = TypeVar("T")
+
+
+def hashed_while(folder: Path, work: Callable[[], T]) -> tuple[dict[str, Entry], T]:
+    """Return the manifest with hashes, computed while `work` uploads the same files."""
+    with ThreadPoolExecutor(1) as pool:
+        hashes = pool.submit(lambda: hashed(folder, sizes(folder)))
+        result = work()
+        return hashes.result(), result
+
+
+class HashesLater:
+    """Adds hashes to checkpoints' manifests, one checkpoint at a time, in threads of its own.
+
+    Until they are added a checkpoint is known by its sizes, which fsync made durable.
+    """
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def add(self, folder: Path) -> None:
+        """Return at once."""
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        # A daemon: the end of a failed process must not wait for hashes.
+        thread = threading.Thread(
+            target=self._hash, args=(folder,), name="llmops-hashes", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def wait(self, *, limit_s: float) -> None:
+        deadline_s = time.monotonic() + limit_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
+
+    def _hash(self, folder: Path) -> None:
+        # A folder that was rotated away meanwhile needs none.
+        with self._one_at_a_time, suppress(OSError, ValueError):
+            sizes = read(folder)
+            if not sizes or not (folder / MARKER).exists():
+                return
+            # One thread: a training on a CPU needs the others.
+            found = hashed(folder, sizes, threads=1)
+            if read(folder) == sizes and not size_damage(folder):
+                write(folder, found)

@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from llmops_kernel.driver import checkpoint_manifest as manifest
-from llmops_kernel.driver.checkpoint_folders import step_of
-from llmops_kernel.driver.checkpoint_manifest import MANIFEST, MARKER, PART
+from llmops_kernel.driver.checkpoint_manifest import MANIFEST, MARKER, PART, step_of
 from llmops_kernel.errors import LLMOpsError, StoreError
 from llmops_kernel.store.files import own_temp_folder
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.driver.storage import Bucket, Stored, clear
 from llmops_kernel.errors import StoreError

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
-from llmops_kernel.driver.checkpoint_hashes import HashesLater, hashed_while
+from llmops_kernel.driver.checkpoint_manifest import HashesLater, hashed_while
 from llmops_kernel.driver.storage import Bucket, Stored
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, WarningEvent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver import compat, folders
 from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.storage import folder_on_node, open_bucket, storage_folder

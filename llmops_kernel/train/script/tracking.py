@@ -16,10 +16,10 @@ from typing import Any
 
 import psutil
 
-from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.driver import journal_copies
-from llmops_kernel.driver.checkpoint_hashes import HashesLater, hashed_while
+from llmops_kernel.driver.checkpoint_manifest import HashesLater, hashed_while
 from llmops_kernel.driver.folders import open_journal, ray_logs, run_folder
 from llmops_kernel.driver.storage import Bucket, Stored, open_bucket
 from llmops_kernel.errors import StoreError

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
-from llmops_kernel.driver.checkpoint_hashes import HashesLater
+from llmops_kernel.driver.checkpoint_manifest import HashesLater
 from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.checkpoints.store import complete_checkpoint, wait_for_hashes
