@@ -30,9 +30,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.driver.folders import open_journal, ray_logs
 from llmops_kernel.driver.ray_job import add_variables, restart_cold
 from llmops_kernel.driver.report import BEGAN_ENV_VAR, DriverReport, failure_of
+from llmops_kernel.driver.storage import open_journal, ray_logs
 from llmops_kernel.errors import MissingDependencyError
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.store.package.assets import link_assets

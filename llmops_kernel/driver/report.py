@@ -11,10 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from llmops_kernel.driver.folders import offers_to_clients, open_journal, visible_journal
 from llmops_kernel.driver.journal_copies import RECALL_S, recall, store
 from llmops_kernel.driver.process_times import driver_times
-from llmops_kernel.driver.storage import storage_folder
+from llmops_kernel.driver.storage import (
+    offers_to_clients,
+    open_journal,
+    storage_folder,
+    visible_journal,
+)
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import (
     EndEvent,

@@ -9,10 +9,9 @@ import threading
 from pathlib import Path
 
 from llmops_kernel.config.models.score.config import ScoreConfig
-from llmops_kernel.driver.folders import ray_logs, run_folder
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
 from llmops_kernel.driver.report import DriverReport, failure_of
-from llmops_kernel.driver.storage import open_bucket
+from llmops_kernel.driver.storage import open_bucket, ray_logs, run_folder
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
 from llmops_kernel.metrics.grades import FOLDER
 from llmops_kernel.score.evaluate.judge import judge_config

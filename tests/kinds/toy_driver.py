@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from llmops_kernel.driver.folders import ray_logs, run_folder
 from llmops_kernel.driver.report import DriverReport
+from llmops_kernel.driver.storage import ray_logs, run_folder
 from llmops_kernel.metrics.events import EndEvent, OutputEvent, ProgressEvent
 from llmops_kernel.store.record.spec import RunSpec
 

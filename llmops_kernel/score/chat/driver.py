@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score.chat import ChatConfig
-from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.driver.queue.place import room_of
 from llmops_kernel.driver.report import DriverReport, failure_of
+from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import EndEvent
 from llmops_kernel.score.chat.engines import Asked, Engines, asked_models, by_engine

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from llmops_kernel.driver import checkpoint_manifest as checkpoint
-from llmops_kernel.driver import compat, folders
+from llmops_kernel.driver import compat, storage
 from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.storage import folder_on_node, open_bucket, storage_folder
 from llmops_kernel.store.journal.journal import JournalWriter
@@ -41,7 +41,7 @@ def _node_id() -> str:
 
 def open_journal(spec: RunSpec, stream: str) -> JournalWriter:
     """Open a stream of this attempt's journal for writing."""
-    return folders.open_journal(spec, stream, logs=compat.ray_logs())
+    return storage.open_journal(spec, stream, logs=compat.ray_logs())
 
 
 def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
@@ -63,7 +63,7 @@ def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
         use_gpu=use_gpu,
         folder=run_folder(spec).root,
         bucket=open_bucket(spec.run_id),
-        visible=folders.offers_to_clients(spec, logs=compat.ray_logs()),
+        visible=storage.offers_to_clients(spec, logs=compat.ray_logs()),
         is_kept=storage_folder(spec.run_id) is not None,
         workspace=Path.cwd(),
         fallback_workspaces=fallback,

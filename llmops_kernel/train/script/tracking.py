@@ -20,8 +20,14 @@ from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.driver import journal_copies
 from llmops_kernel.driver.checkpoint_manifest import HashesLater, hashed_while
-from llmops_kernel.driver.folders import open_journal, ray_logs, run_folder
-from llmops_kernel.driver.storage import Bucket, Stored, open_bucket
+from llmops_kernel.driver.storage import (
+    Bucket,
+    Stored,
+    open_bucket,
+    open_journal,
+    ray_logs,
+    run_folder,
+)
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, Event, ProcessEvent
 from llmops_kernel.store.journal.journal import JournalWriter

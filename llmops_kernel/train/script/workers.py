@@ -17,11 +17,11 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import compat, report
 from llmops_kernel.driver.engines import free_idle
-from llmops_kernel.driver.folders import ray_logs
 from llmops_kernel.driver.last_lines import LastLines
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
 from llmops_kernel.driver.queue.place import Room, room_of
 from llmops_kernel.driver.queue.watch import QueueWatch
+from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
