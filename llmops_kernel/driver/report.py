@@ -8,18 +8,19 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from llmops_kernel.driver.journal_copies import RECALL_S, recall, store
 from llmops_kernel.driver.process_times import driver_times
 from llmops_kernel.driver.storage import (
     offers_to_clients,
+    open_bucket,
     open_journal,
     storage_folder,
     visible_journal,
 )
-from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.errors import LLMOpsError, StoreError
 from llmops_kernel.metrics.events import (
     EndEvent,
     Event,
@@ -31,6 +32,7 @@ from llmops_kernel.metrics.events import (
 from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.outputs.parts import announced
 from llmops_kernel.store.package.at_home import covers, how
+from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.warm.for_jobs import start_report
 
@@ -172,3 +174,48 @@ def failure_of(error: Exception, *, remedy: str) -> FailureEvent:
 def print_traceback(failure: FailureEvent) -> None:
     if failure.traceback:
         print(failure.traceback, file=sys.stderr, flush=True)
+
+
+# --- Copies of the journal in the run's storage: written by this attempt, read by the next ---
+
+
+RECALL_S = 10.0
+"""How long a driver that has ended waits until earlier attempts' journals are copied."""
+
+
+def recall(spec: RunSpec, target: Path | None) -> None:
+    """Copy journals of earlier attempts, whose nodes are gone, to where the client can read them.
+
+    That is `target`. Followers add the lines that they had not fetched before the cluster was lost.
+    """
+    if target is None or spec.attempt < 2:
+        return
+    with suppress(StoreError, OSError):
+        for name, data in _stored(spec).items():
+            path = target / name
+            if _attempt(name) < spec.attempt and not path.exists():
+                target.mkdir(parents=True, exist_ok=True)
+                scratch = path.with_suffix(".part")
+                scratch.write_bytes(data)
+                scratch.rename(path)
+
+
+def store(spec: RunSpec, files: list[Path]) -> None:
+    """Copy the driver's journal at its end; the workers have copied theirs."""
+    with suppress(StoreError, OSError):
+        if bucket := open_bucket(spec.run_id):
+            bucket.put_files([file for file in files if file.exists()], "journal")
+
+
+def _stored(spec: RunSpec) -> dict[str, bytes]:
+    if bucket := open_bucket(spec.run_id):
+        return bucket.journal()
+    shared = storage_folder(spec.run_id)
+    if shared is None:
+        return {}
+    return {path.name: path.read_bytes() for path in RunFolder(shared).journal.glob("*.jsonl")}
+
+
+def _attempt(name: str) -> int:
+    number = name.partition("-")[0]
+    return int(number) if number.isdigit() else 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.driver import journal_copies
+from llmops_kernel.driver import report
 from llmops_kernel.driver.storage import Bucket, open_bucket
 from llmops_kernel.errors import ExportError, StoreError
 from llmops_kernel.export.sources import local_result
@@ -113,9 +113,9 @@ def test_one_that_was_damaged_there_is_not_used_and_old_ones_go(
 def test_the_journal_comes_back_after_the_cluster_was_lost(run_id: str, tmp_path: Path) -> None:
     (tmp_path / "1-driver.jsonl").write_bytes(b'{"kind": "end"}\n')
     spec = RunSpec(run_id=run_id, attempt=1, config={}, run_root="", submitted_s=1.0)
-    journal_copies.store(spec, [tmp_path / "1-driver.jsonl"])
+    report.store(spec, [tmp_path / "1-driver.jsonl"])
     again = spec.model_copy(update={"attempt": 2})
-    journal_copies.recall(again, tmp_path / "new node")
+    report.recall(again, tmp_path / "new node")
     assert (tmp_path / "new node/1-driver.jsonl").read_bytes() == b'{"kind": "end"}\n'
 
 

@@ -18,7 +18,7 @@ import psutil
 
 from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
-from llmops_kernel.driver import journal_copies
+from llmops_kernel.driver import report
 from llmops_kernel.driver.checkpoint_manifest import HashesLater, hashed_while
 from llmops_kernel.driver.storage import (
     Bucket,
@@ -187,7 +187,7 @@ class ScriptWorker:
         kept = self._copies.keep(path, step=step, keep=keep)
         self._board.put(KEPT, {"step": step})
         if self._journal is not None:
-            journal_copies.store(self._spec, self._journal.paths[:1])
+            report.store(self._spec, self._journal.paths[:1])
         return kept
 
     def newest_checkpoint(self) -> Kept | None:
