@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from contextlib import suppress
@@ -9,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.errors import ExportError, LLMOpsError
-from llmops_kernel.export.manifest import IGNORE_FILE, files_of, manifest_of
 from llmops_kernel.export.merged import write_adapter, write_merged
 from llmops_kernel.export.weights import Located, Progress
 from llmops_kernel.store.export_job import MANIFEST, ExportJob, ExportLine
 from llmops_kernel.tables.files import open_url
+from llmops_kernel.version import VERSION
 
 
 def write_hub(job: ExportJob, located: Located, folder: Path, progress: Progress) -> ExportLine:
@@ -180,3 +181,44 @@ class _Url:
             f"import fsspec; fs, at = fsspec.core.url_to_fs({source!r}); fs.get(at, 'MODEL', True)"
         )
         return f"python -c {shlex.quote(code)}"
+
+
+# --- The list of what an export wrote; its presence says that all of it is there ---
+
+
+IGNORE_FILE = ".llmopsignore"
+_CHUNK_BYTES = 1 << 20
+
+
+def files_of(folder: Path) -> list[str]:
+    """Return the relative paths of an export's files, sorted, without the manifest."""
+    found = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return sorted(rel for rel in found if rel not in (MANIFEST, IGNORE_FILE))
+
+
+def manifest_of(folder: Path, job: ExportJob) -> dict[str, Any]:
+    """Return size and SHA-256 of each file, and which run they are of."""
+    return {
+        "run": job.card.run_id,
+        "target": job.target,
+        "llmops_kernel": VERSION,
+        "files": {
+            rel: {"bytes": (folder / rel).stat().st_size, "sha256": _sha256(folder / rel)}
+            for rel in files_of(folder)
+        },
+    }
+
+
+def write_manifest(folder: Path, job: ExportJob) -> None:
+    """Write it, and keep the folder out of the packages of later submissions."""
+    content = json.dumps(manifest_of(folder, job), indent=2) + "\n"
+    (folder / IGNORE_FILE).write_text("*\n")
+    (folder / MANIFEST).write_text(content)
+
+
+def _sha256(path: Path) -> str:
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            sha.update(chunk)
+    return sha.hexdigest()

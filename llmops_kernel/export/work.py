@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llmops_kernel.export.gguf_file.write import write_gguf
-from llmops_kernel.export.hub import write_hub
-from llmops_kernel.export.manifest import write_manifest
+from llmops_kernel.export.hub import write_hub, write_manifest
 from llmops_kernel.export.merged import write_merged
 from llmops_kernel.export.sources import DOWNLOAD
 from llmops_kernel.export.triton import write_triton
