@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.errors import ExportError, LLMOpsError
-from llmops_kernel.export.merged import write_adapter, write_merged
-from llmops_kernel.export.weights import Located, Progress
+from llmops_kernel.export.weights import Located, Progress, write_adapter, write_merged
 from llmops_kernel.store.export_job import MANIFEST, ExportJob, ExportLine
 from llmops_kernel.tables.files import open_url
 from llmops_kernel.version import VERSION

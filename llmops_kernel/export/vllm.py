@@ -11,9 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.export.merged import write_adapter, write_merged
 from llmops_kernel.export.sources import adapter_config
-from llmops_kernel.export.weights import Located, Progress, stored_dtype
+from llmops_kernel.export.weights import (
+    Located,
+    Progress,
+    stored_dtype,
+    write_adapter,
+    write_merged,
+)
 from llmops_kernel.store.export_job import ExportJob, ExportLine
 
 SCRIPT = "serve.sh"
