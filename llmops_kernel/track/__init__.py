@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from llmops_kernel.track import session
 
 if TYPE_CHECKING:
-    from llmops_kernel.track.steps import Number
+    from llmops_kernel.track.tracker import Number
 
 __all__ = [
     "active",

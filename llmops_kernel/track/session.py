@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from llmops_kernel.track.steps import Number
+    from llmops_kernel.track.tracker import Number
 
 
 class Reports(Protocol):

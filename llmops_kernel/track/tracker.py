@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsFloat
 
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import (
@@ -19,9 +20,7 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.metrics.flops import mfu, possible
-from llmops_kernel.track.logged import OF_STEP, Logged
 from llmops_kernel.track.model import FlopsOf, ModelFacts, describe_model, unwrapped
-from llmops_kernel.track.steps import CountedStep, Number, StepCounter, all_tokens, number
 
 
 @dataclass(frozen=True)
@@ -331,3 +330,119 @@ def _device_memory_bytes() -> int | None:
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
     return int(torch.cuda.max_memory_allocated())
+
+
+# --- Counts steps, tokens and time. Pure: the clock and the number of workers are arguments ---
+
+
+Number = SupportsFloat
+"""A number, or a tensor of one element."""
+
+
+@dataclass(frozen=True)
+class CountedStep:
+    """One optimizer step; the mean if there were several since the last report."""
+
+    step: int
+    time_s: float | None
+    tokens: int | None
+    tokens_per_second: float | None
+
+
+class StepCounter:
+    """Numbers the steps and divides time and tokens among them."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._marked_s: float | None = None
+        self.last_step = 0
+
+    def mark(self) -> None:
+        """Let the next step begin now: after an evaluation, a checkpoint, or `start`."""
+        self._marked_s = self._clock()
+
+    def continue_after(self, step: int) -> None:
+        self.last_step = step
+
+    def count(self, *, step: int | None, tokens: int | None) -> CountedStep:
+        """Count a report; `tokens` are of all workers, since the last report."""
+        now_s = self._clock()
+        number = self.last_step + 1 if step is None else int(step)
+        elapsed_s = None if self._marked_s is None else now_s - self._marked_s
+        # A script may report each tenth step only.
+        steps = max(1, number - self.last_step)
+        if elapsed_s is None and steps > 1:
+            steps, tokens = 1, None  # Where the first of them began is unknown.
+        self._marked_s, self.last_step = now_s, number
+        return CountedStep(
+            step=number,
+            time_s=None if elapsed_s is None else elapsed_s / steps,
+            tokens=None if tokens is None else round(tokens / steps),
+            tokens_per_second=tokens / elapsed_s if tokens is not None and elapsed_s else None,
+        )
+
+
+def all_tokens(
+    *,
+    num_workers: int,
+    tokens: int | None = None,
+    tokens_per_worker: int | None = None,
+    total_tokens: int | None = None,
+) -> int | None:
+    """Return the tokens of all workers together; None when what is given does not say it."""
+    if total_tokens is not None:
+        return int(total_tokens)
+    if tokens_per_worker is not None:
+        return int(tokens_per_worker) * num_workers
+    return int(tokens) if tokens is not None and num_workers == 1 else None
+
+
+def number(value: Any) -> float | None:
+    """Return a number or a tensor of one element as a float, NaN included."""
+    if value is None:
+        return None
+    detach = getattr(value, "detach", None)
+    return float(value if detach is None else detach())
+
+
+# --- Numbers that a script reports by names of its own, until the next step takes them along ---
+
+
+MAX_NAMES = 50
+"""Each name is a chart; more of them are a mistake, such as a name with the step in it."""
+OF_STEP = frozenset({"loss", "learning_rate", "grad_norm", "epoch", "data_wait_s"})
+"""Names that a step has itself: `track.log(loss=...)` is `track.step(loss=...)`."""
+_RESERVED = frozenset(StepEvent.model_fields) - OF_STEP - {"stands_for"}
+_NOT_IN_NAMES = re.compile(r"[^\w ./()%@:-]+", re.ASCII)
+
+
+class Logged:
+    """The numbers since the last step."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._values: dict[str, float] = {}
+
+    def add(self, numbers: Mapping[str, Number]) -> list[str]:
+        """Keep the numbers; return why some were left out, as sentences."""
+        problems = []
+        for given, value in numbers.items():
+            name = _NOT_IN_NAMES.sub("_", str(given))
+            try:
+                known = number(value)
+            except (TypeError, ValueError, RuntimeError):
+                problems.append(f"track.log takes numbers; {name} is a {type(value).__name__}.")
+                continue
+            if name in _RESERVED:
+                problems.append(f"track.log cannot set {name}: the run measures it itself.")
+            elif len(self._names | {name}) > MAX_NAMES:
+                problems.append(f"track.log takes {MAX_NAMES} names; further ones are left out.")
+            elif known is not None:
+                self._names.add(name)
+                self._values[name] = known
+        return problems
+
+    def take(self) -> dict[str, float]:
+        """Return the numbers and forget them."""
+        values, self._values = self._values, {}
+        return values

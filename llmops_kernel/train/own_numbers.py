@@ -8,8 +8,7 @@ from typing import Any
 
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.track import session
-from llmops_kernel.track.logged import OF_STEP, Logged
-from llmops_kernel.track.steps import Number
+from llmops_kernel.track.tracker import OF_STEP, Logged, Number
 
 
 class OwnNumbers:

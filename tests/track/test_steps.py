@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmops_kernel.track.steps import StepCounter, all_tokens
+from llmops_kernel.track.tracker import StepCounter, all_tokens
 
 
 class Clock:

@@ -171,6 +171,6 @@ def test_totals_are_the_same_when_a_view_keeps_few_steps() -> None:
 
 
 def test_a_step_that_stands_for_others_is_no_number_of_a_script() -> None:
-    from llmops_kernel.track.logged import Logged
+    from llmops_kernel.track.tracker import Logged
 
     assert Logged().add({"stands_for": 1.0}) == []
