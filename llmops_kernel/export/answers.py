@@ -10,7 +10,7 @@ import torch
 
 from llmops_kernel.errors import ExportError
 from llmops_kernel.models.answer_ends import answer_ends, greedy
-from llmops_kernel.models.logits import COMPUTED, EXACT, ROUNDED, difference
+from llmops_kernel.models.merging import COMPUTED, EXACT, ROUNDED, difference
 
 TIE = 0.01
 """Two tokens whose logits differ by less are a tie: the order of the additions decides."""

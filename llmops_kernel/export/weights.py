@@ -21,7 +21,7 @@ from llmops_kernel.export.answers import Answer, Check, answer_all, compare, def
 from llmops_kernel.export.sources import ADAPTER_CONFIG, adapter_config, base_model, local_result
 from llmops_kernel.models import merging
 from llmops_kernel.models.answer_ends import list_ends, set_answer_ends
-from llmops_kernel.models.portable import make_portable, portable_name
+from llmops_kernel.models.merging import make_portable, portable_name
 from llmops_kernel.models.source import pickle_refused
 from llmops_kernel.store.export_job import ExportJob, ModelSource
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from llmops_kernel.models.catalogue import is_catalogue_name
+from llmops_kernel.models.source import looks_like_hub_id
 
 _EXPECTED = (
     "Input and output embeddings are no longer tied",
@@ -60,3 +66,114 @@ def _correct_config(model: Any) -> None:
     for config in {id(one): one for one in (model.config, model.config.get_text_config())}.values():
         if getattr(config, "tie_word_embeddings", False):
             config.tie_word_embeddings = False
+
+
+# --- How far the logits of a written model are from those of the model that it was written from ---
+
+
+EXACT: Final = 1e-3
+"""Difference that is allowed in float32, where sums in another order give 1e-6."""
+COMPUTED: Final = 0.03
+"""Of the same weights, computed in 16 bits, or of weights rounded to the 11 bits of float16."""
+ROUNDED: Final = 0.1
+"""Of weights rounded to 8 bits, as those of bfloat16 and Q8_0: 0.5 to 3 % in a model of some dozens
+of layers. A lost or doubled adapter gives what it was trained for, which is more."""
+
+
+def probe(rows: Sequence[Sequence[int]], *, vocabulary: int, most: int = 32) -> list[int]:
+    """Return a few token ids to ask a model with: the ends of some rows, then other tokens.
+
+    Of rows that were trained on, as an adapter of an embedding changes the tokens that it has seen.
+    """
+    seen = [token for row in rows[:4] for token in row[-most // 4 :]]
+    count = max(4, most - len(seen))
+    others = [(2 * number + 1) * vocabulary // (2 * count) for number in range(count)]
+    return [token for token in (*seen, *others) if 0 <= token < vocabulary][:most]
+
+
+def logits_of(model: Any, ids: Sequence[int], device: Any) -> Any:
+    """Return the logits at each token, float32 on the CPU, as (tokens, vocabulary)."""
+    import torch
+
+    given = torch.tensor([list(ids)], device=device)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            found = model(input_ids=given, attention_mask=torch.ones_like(given)).logits
+    finally:
+        model.train(was_training)
+    return found[0].float().cpu()
+
+
+def difference(before: Any, after: Any) -> float:
+    """Return the size of the difference, as a share of the size of `before`; infinite for NaN.
+
+    The mean of a row is left out: it changes no probability, and may be most of the size.
+    """
+    import torch
+
+    if before.shape[-1] != after.shape[-1]:  # A vocabulary padded by a format.
+        width = min(before.shape[-1], after.shape[-1])
+        before, after = before[..., :width], after[..., :width]
+    old, new = (one.double() - one.double().mean(-1, keepdim=True) for one in (before, after))
+    found = float((old - new).norm() / old.norm().clamp(min=1e-12))
+    return found if torch.isfinite(torch.tensor(found)) else float("inf")
+
+
+# --- Removes from a written model what is true on one machine, or during its training, only ---
+
+
+ADAPTER_CONFIG, CONFIG, TOKENIZER_CONFIG = (
+    "adapter_config.json",
+    "config.json",
+    "tokenizer_config.json",
+)
+_OF_A_LOADING = ("is_local", "local_files_only", "name_or_path", "_name_or_path")
+"""How a tokenizer or a model was loaded, which says nothing about itself."""
+
+
+def portable_name(model_id: str, source: str) -> str:
+    """Return the name of a model that a reader on another machine can use.
+
+    That of the catalogue or the hub; of a folder the hub id that its config has, else its own name.
+    """
+    folder = Path(source)
+    if is_catalogue_name(model_id) or not folder.is_dir():
+        return model_id
+    named = str(_read(folder / CONFIG).get("_name_or_path") or "")
+    is_hub_id = looks_like_hub_id(named) and not Path(named).exists()
+    return named if is_hub_id else folder.resolve().name
+
+
+def make_portable(folder: Path, *, base: str = "", source: str = "") -> None:
+    """Correct the files of a written model or adapter.
+
+    `base`: portable name of the model that an adapter is of. `source`: folder of the model that
+    was trained; its config says whether answers are computed with a cache, as they usually are.
+    """
+    _edit(folder / TOKENIZER_CONFIG, remove=_OF_A_LOADING)
+    if "use_cache" in _read(folder / CONFIG):
+        uses_cache = _read(Path(source) / CONFIG).get("use_cache", True) if source else True
+        _edit(folder / CONFIG, add={"use_cache": bool(uses_cache)})
+    _edit(folder / CONFIG, remove=_OF_A_LOADING)
+    if base:
+        _edit(folder / ADAPTER_CONFIG, add={"base_model_name_or_path": base})
+
+
+def _edit(path: Path, *, remove: tuple[str, ...] = (), add: dict[str, Any] | None = None) -> None:
+    found = _read(path)
+    if not found:
+        return
+    wanted = {**{k: v for k, v in found.items() if k not in remove}, **(add or {})}
+    if wanted != found:
+        path.write_text(json.dumps(wanted, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the object in a file; empty where there is none."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

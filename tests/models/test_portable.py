@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.models.portable import make_portable, portable_name
+from llmops_kernel.models.merging import make_portable, portable_name
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from llmops_kernel.driver.checkpoint_manifest import latest
 from llmops_kernel.errors import ModelError, TrainingError
 from llmops_kernel.hardware.load import memory
 from llmops_kernel.metrics.events import WarningEvent
-from llmops_kernel.models.logits import COMPUTED, EXACT, ROUNDED, difference, logits_of, probe
+from llmops_kernel.models.merging import COMPUTED, EXACT, ROUNDED, difference, logits_of, probe
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.model.load import count_bytes, load_model, load_result
 from llmops_kernel.train.model.origin import Origin
