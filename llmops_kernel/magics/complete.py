@@ -13,7 +13,7 @@ _CONFIGS = ("*.train.yaml", "*.script.yaml", "*.train.yml", "*.py")
 
 def of_train(words: list[str], incomplete: str) -> list[str]:
     """Return what may follow `%%train`: configs of this folder, options, names of clusters."""
-    from llmops_kernel.magics.train_options import parser
+    from llmops_kernel.magics.train import parser
 
     if words[-1:] == ["--cluster"]:
         return _beginning(incomplete, cluster_names())

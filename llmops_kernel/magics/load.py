@@ -41,7 +41,7 @@ def unload(shell: Any) -> None:
 
 
 def _help_of_train() -> str:
-    from llmops_kernel.magics.train_options import parser
+    from llmops_kernel.magics.train import parser
 
     return parser().format_help()
 

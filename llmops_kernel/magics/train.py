@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from llmops_kernel.config.problems import config_error
+from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.magics.cell import wanted, with_variables
+from llmops_kernel.kinds.reading import combined
 from llmops_kernel.magics.failure import MagicError
-from llmops_kernel.magics.train_options import parse
+from llmops_kernel.services.submission import (
+    Submission,
+    changes_in,
+    from_config,
+    from_text,
+)
 
 if TYPE_CHECKING:
     from llmops_kernel.api import Run
@@ -66,3 +78,141 @@ def _checked(submission: Submission) -> str:
         raise config_error(problems)
     kind = kind_named(request.kind)
     return "\n".join(file_kind(kind).effect(from_record(kind, request.config)))
+
+
+# --- What `%%train` and the cell below it say: a whole config, or changes to a file's ---
+
+
+NAME = "this cell"
+_VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
+_CHANGE = re.compile(r"[\w.]+\s*=")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is to be submitted: a file with changes, or the text of the cell."""
+
+    file: Path | None
+    text: str = ""
+    overrides: Overrides = ()
+
+    def submission(self, workspace: Path | None) -> Submission:
+        """Return it checked. Raises ConfigError with all mistakes."""
+        if self.file is not None:
+            return from_config(self.file, workspace=workspace, overrides=self.overrides)
+        root = workspace or Path.cwd()
+        return from_text(
+            self.text, name=NAME, workspace=root, config_path=None, overrides=self.overrides
+        )
+
+
+def with_variables(body: str, variables: Mapping[str, Any]) -> str:
+    """Return the cell with `$name` replaced by a text or a number of the notebook.
+
+    IPython does so on the line of a magic, not in the cell below it. Other names stay as written.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        known = variables.get(found[1])
+        return str(known) if isinstance(known, str | int | float | Path) else found[0]
+
+    return _VARIABLE.sub(value, body)
+
+
+def wanted(words: Sequence[str], body: str) -> Wanted:
+    """Return what is asked for. Raises MagicError, ConfigError for a cell that is no YAML."""
+    lines = [line.strip() for line in body.splitlines()]
+    said = [line for line in lines if line and not line.startswith("#")]
+    if words and not _CHANGE.match(words[0]):
+        return _of_file(Path(words[0]).expanduser(), words[1:], said, body)
+    if not said:
+        raise MagicError(
+            "There is nothing to train: no file and no config.",
+            remedy="%train lora.train.yaml, or write a config below %%train",
+        )
+    if all(_CHANGE.match(line) for line in said):
+        raise MagicError(
+            "The cell has changes, but names no config.",
+            remedy=f"name a file: %%train lora.train.yaml {' '.join(words)}".rstrip(),
+        )
+    return Wanted(file=None, text=body, overrides=tuple(words))
+
+
+def _of_file(path: Path, words: Sequence[str], said: Sequence[str], body: str) -> Wanted:
+    """Return a file with the changes of the line and those of the cell, which win."""
+    if all(_CHANGE.match(line) for line in said):
+        return Wanted(file=path, overrides=changes_in([*words, *said], path))
+    return Wanted(file=path, overrides=combined([*words], parse_yaml(body, file=NAME).data))
+
+
+# --- What stands after `%%train`: a config file, changes and options ---
+
+
+_DESCRIPTION = """\
+Submit a run to a cluster and show its live panel.
+
+The cell holds a whole training config in YAML:
+
+  %%train
+  model: SmolLM2-135M-Instruct
+  data: data/train.jsonl
+
+or, below a file, what is changed in it, one value a line:
+
+  %%train lora.train.yaml --wait
+  learning_rate=1e-4
+  training.max_steps=20
+
+`%train lora.train.yaml learning_rate=1e-4` is the same on one line. `$name` is a variable of the
+notebook. The run is in the variable `run` afterwards.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise MagicError(f"%%train: {message}", remedy="%train --help shows what it takes")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the words behind `%%train`."""
+    made = _Parser(
+        prog="%%train",
+        usage="%%%%train [FILE] [KEY=VALUE ...] [options]",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "words", nargs="*", metavar="FILE, KEY=VALUE",
+        help="config or Python script to submit, and changes to the config",
+    )  # fmt: skip
+    made.add_argument("--cluster", default="local", help="name of the cluster (default: local)")
+    made.add_argument(
+        "--workspace", type=Path, help="folder to upload; default: the folder of the config"
+    )
+    made.add_argument("--wait", action="store_true", help="block until the run ends")
+    made.add_argument(
+        "--as", dest="variable", default="run", metavar="NAME",
+        help="variable for the run (default: run)",
+    )  # fmt: skip
+    made.add_argument(
+        "--dry-run", action="store_true", help="only check the config; nothing is started"
+    )
+    return made
+
+
+def parse(line: str) -> argparse.Namespace | None:
+    """Return the options; None where help was asked for, which is printed. Raises MagicError."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise MagicError(f"%%train: {error}".lower(), remedy="close the quotation mark") from None
+    if {"-h", "--help"} & set(words):
+        print(parser().format_help().rstrip())
+        return None
+    options = parser().parse_intermixed_args(words)
+    if not options.variable.isidentifier():
+        raise MagicError(
+            f"{options.variable!r} cannot be the name of a variable.", remedy="%%train --as my_run"
+        )
+    return options
