@@ -9,7 +9,7 @@ import pytest
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.providers.capabilities import EditEffect, EditKind
-from llmops_kernel.providers.kuberay.edit.additions import with_additions
+from llmops_kernel.providers.kuberay.edit.apply import with_additions
 from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
 from llmops_kernel.providers.kuberay.render.manifest import render
 
