@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
-from llmops_kernel.config.models.kuberay_pods import HeadSettings, PodSettings, WorkerGroup
+from llmops_kernel.config.models.kuberay_pods import (
+    HeadSettings,
+    PodSettings,
+    SecretRef,
+    Volume,
+    WorkerGroup,
+)
 from llmops_kernel.config.models.quantity import num_bytes
 from llmops_kernel.config.models.section import NodePrice
-from llmops_kernel.providers.kuberay.render import storage, tls, warm_files
+from llmops_kernel.providers.kuberay.render import tls, warm_files
 from llmops_kernel.providers.kuberay.render.overlay import overlaid
-from llmops_kernel.providers.kuberay.render.placement import placement
 from llmops_kernel.providers.kuberay.resource import names
 from llmops_kernel.store.outputs.parts import COPY_LIMIT_ENV_VAR, DEFAULT_LIMIT_BYTES
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
@@ -54,9 +61,9 @@ def worker_pod(template: KubeRayTemplate, group: WorkerGroup, *, own_token: bool
 def _pod(
     template: KubeRayTemplate, settings: PodSettings, container: Raw, *, group: str, own_token: bool
 ) -> Raw:
-    shm, shm_mount = storage.shm(settings, container["resources"]["limits"]["memory"])
-    own, own_mounts = storage.volumes([*template.storage.volumes, *settings.volumes])
-    secret, secret_mounts = storage.secret_volumes(template.secrets)
+    shm, shm_mount = shm(settings, container["resources"]["limits"]["memory"])
+    own, own_mounts = volumes([*template.storage.volumes, *settings.volumes])
+    secret, secret_mounts = secret_volumes(template.secrets)
     warm = template.warm.enabled
     container |= {
         "image": settings.image or template.image,
@@ -67,7 +74,7 @@ def _pod(
             *(warm_files.mounts() if warm else []),
             *(tls.mounts() if template.tls.enabled else []),
         ],
-        **storage.after_start(template),
+        **after_start(template),
     }
     return {
         # The operator takes the first container as Ray's.
@@ -91,9 +98,9 @@ def _before_ray(template: KubeRayTemplate, container: Raw) -> Raw:
 
 
 def _variables(template: KubeRayTemplate, settings: PodSettings, *, own_token: bool) -> Raw:
-    from_secrets, env_from = storage.secret_env(template.secrets)
+    from_secrets, env_from = secret_env(template.secrets)
     env = [
-        *storage.plain_env(_environment(template, settings)),
+        *plain_env(_environment(template, settings)),
         *(_token_env(template.name) if own_token else []),
         *from_secrets,
     ]
@@ -164,3 +171,166 @@ def ray_start_params(settings: HeadSettings | WorkerGroup) -> dict[str, str]:
         return {"dashboard-host": "0.0.0.0", "num-cpus": str(settings.num_cpus)}
     params = {"num-cpus": settings.num_cpus, "num-gpus": settings.num_gpus}
     return {name: str(value) for name, value in params.items() if value is not None}
+
+
+# --- Which nodes the pods may use: a template's selectors, tolerations, affinity and spread ---
+
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_SPOT_TAINTS: Final = (
+    ("cloud.google.com/gke-spot", "true"),
+    ("kubernetes.azure.com/scalesetpriority", "spot"),
+)
+"""Taints of spot nodes; AWS sets none by default."""
+_SPOT_LABELS: Final = (
+    *_SPOT_TAINTS,
+    ("eks.amazonaws.com/capacityType", "SPOT"),
+    ("karpenter.sh/capacity-type", "spot"),
+)
+
+
+def placement(settings: PodSettings, *, cluster: str, group: str) -> Raw:
+    """Return the fields of a pod's spec; those at their default are omitted."""
+    own = {names.RAY_CLUSTER_LABEL: cluster, names.RAY_GROUP_LABEL: group}
+    fields = {
+        "nodeSelector": dict(settings.node_selector),
+        "tolerations": _tolerations(settings),
+        "affinity": _affinity(settings, own),
+        "topologySpreadConstraints": [
+            {"labelSelector": {"matchLabels": own}, **raw} for raw in settings.topology_spread
+        ],
+        "priorityClassName": settings.priority_class,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _tolerations(settings: PodSettings) -> list[Raw]:
+    found = [dict(raw) for raw in settings.tolerations]
+    if isinstance(settings, WorkerGroup):
+        if settings.pod_gpus:
+            # GPU nodes are tainted with the name of their resource nearly everywhere.
+            found.append(_tolerate(settings.gpu_resource))
+        if settings.spot:
+            found += [_tolerate(key, value) for key, value in _SPOT_TAINTS]
+    return [raw for index, raw in enumerate(found) if raw not in found[:index]]
+
+
+def _tolerate(key: str, value: str | None = None) -> Raw:
+    if value is None:
+        return {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+    return {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+
+
+def _affinity(settings: PodSettings, own: Mapping[str, str]) -> Raw:
+    affinity = dict(settings.affinity)
+    if settings.one_per_node and not isinstance(settings, HeadSettings):
+        term = {
+            "labelSelector": {"matchLabels": dict(own)},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+        anti = dict(affinity.get("podAntiAffinity") or {})
+        affinity["podAntiAffinity"] = {**anti, _REQUIRED: [*(anti.get(_REQUIRED) or []), term]}
+    if isinstance(settings, WorkerGroup) and settings.spot:
+        node = dict(affinity.get("nodeAffinity") or {})
+        affinity["nodeAffinity"] = {**node, _REQUIRED: _on_spot(node.get(_REQUIRED) or {})}
+    return affinity
+
+
+def _on_spot(wanted: Mapping[str, Any]) -> Raw:
+    """Require spot nodes. Terms are alternatives, so each of the user's gets each cloud's label."""
+    terms = wanted.get("nodeSelectorTerms") or [{}]
+    return {
+        "nodeSelectorTerms": [
+            {
+                **term,
+                "matchExpressions": [
+                    *(term.get("matchExpressions") or []),
+                    {"key": key, "operator": "In", "values": [value]},
+                ],
+            }
+            for term in terms
+            for key, value in _SPOT_LABELS
+        ]
+    }
+
+
+# --- Volumes, secrets and environment variables of a pod, from its template ---
+
+
+_SHM_SHARE = 0.3  # Ray's own share for its object store, which is in /dev/shm.
+_MIB = 2**20
+
+
+def volumes(given: Sequence[Volume]) -> tuple[list[Raw], list[Raw]]:
+    """Return (volumes of the pod, mounts of the container); a claim mounted twice is one volume."""
+    pod: dict[str, Raw] = {}
+    mounts = []
+    for volume in given:
+        source = _source(volume)
+        known = next((name for name, other in pod.items() if other == source), None)
+        shared = "emptyDir" not in source and known is not None
+        name = known if shared and known is not None else f"volume-{len(pod)}"
+        pod[name] = source
+        mount: Raw = {"name": name, "mountPath": volume.mount}
+        mounts.append({**mount, "readOnly": True} if volume.read_only else mount)
+    return [{"name": name, **source} for name, source in pod.items()], mounts
+
+
+def _source(volume: Volume) -> Raw:
+    if volume.claim is not None:
+        return {"persistentVolumeClaim": {"claimName": volume.claim}}
+    if volume.host_path is not None:
+        return {"hostPath": {"path": volume.host_path}}
+    if volume.memory is not None:
+        return {"emptyDir": {"medium": "Memory", "sizeLimit": volume.memory}}
+    return {"emptyDir": {"sizeLimit": volume.local_ssd}}
+
+
+def shm(settings: PodSettings, memory: str) -> tuple[Raw, Raw]:
+    """Return /dev/shm: a container has 64 MB by default, too little for NCCL and for Ray."""
+    size = settings.shm or f"{int(num_bytes(memory) * _SHM_SHARE) // _MIB}Mi"
+    return (
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}},
+        {"name": "shm", "mountPath": "/dev/shm"},
+    )
+
+
+def secret_volumes(secrets: Sequence[SecretRef]) -> tuple[list[Raw], list[Raw]]:
+    pod, mounts = [], []
+    for index, ref in enumerate(ref for ref in secrets if ref.mount is not None):
+        source: Raw = {"secretName": ref.secret}
+        if ref.key is not None:
+            source["items"] = [{"key": ref.key, "path": ref.key}]
+        if ref.optional:
+            source["optional"] = True
+        pod.append({"name": f"secret-{index}", "secret": source})
+        mounts.append({"name": f"secret-{index}", "mountPath": ref.mount, "readOnly": True})
+    return pod, mounts
+
+
+def secret_env(secrets: Sequence[SecretRef]) -> tuple[list[Raw], list[Raw]]:
+    """Return (env, envFrom)."""
+    env, env_from = [], []
+    for ref in secrets:
+        optional = {"optional": True} if ref.optional else {}
+        if ref.env is not None:
+            source = {"name": ref.secret, "key": ref.key, **optional}
+            env.append({"name": ref.env, "valueFrom": {"secretKeyRef": source}})
+        elif ref.mount is None:
+            env_from.append({"secretRef": {"name": ref.secret, **optional}})
+    return env, env_from
+
+
+def plain_env(values: Mapping[str, str]) -> list[Raw]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def after_start(template: KubeRayTemplate) -> Raw:
+    """Return the container's `lifecycle`.
+
+    A command that fails ends the container, and KubeRay starts it again.
+    """
+    if not template.after_start:
+        return {}
+    script = "\n".join(shlex.join(command) for command in template.after_start)
+    return {"lifecycle": {"postStart": {"exec": {"command": ["/bin/sh", "-ec", script]}}}}
