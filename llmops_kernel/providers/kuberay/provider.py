@@ -17,7 +17,7 @@ from llmops_kernel.providers.capabilities import (
     RightState,
     require_possible,
 )
-from llmops_kernel.providers.kuberay.state import scopes
+from llmops_kernel.providers.kuberay.state import discovery
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,
@@ -46,7 +46,7 @@ class KubeRayProvider(ClusterProvider):
         self, home: Path | None = None, *, taken: Callable[[], Collection[str]] | None = None
     ) -> None:
         """`taken` returns names of other providers' clusters; default: those seen before."""
-        self._home = (home or scopes.default_home()).absolute()
+        self._home = (home or discovery.default_home()).absolute()
         self._taken = taken or (lambda: names_before(self.name, home=self._home))
 
     def up(
@@ -91,7 +91,7 @@ class KubeRayProvider(ClusterProvider):
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all clusters. Raises KubeError when no namespace can be asked."""
-        if not scopes.is_available():
+        if not discovery.is_available():
             return ()
         from llmops_kernel.providers.kuberay.state.discovery import survey
 
@@ -103,14 +103,14 @@ class KubeRayProvider(ClusterProvider):
     @property
     def is_used(self) -> bool:
         """Return whether clusters were created with it in this home."""
-        return scopes.is_available() and scopes.has_any(self._home)
+        return discovery.is_available() and discovery.has_any(self._home)
 
     def locate(self, name: str) -> bool:
         """Return whether there is a cluster of that name, short or in full, listed or not.
 
         Raises KubeError, and ClusterNotFoundError when several have that name.
         """
-        if not scopes.is_available():
+        if not discovery.is_available():
             return False
         from llmops_kernel.providers.kuberay.state.discovery import is_there
 
@@ -125,7 +125,7 @@ class KubeRayProvider(ClusterProvider):
 
     def survey(self) -> Survey:
         """Return all clusters, and the errors of namespaces that could not be asked."""
-        if not scopes.is_available():
+        if not discovery.is_available():
             return Survey(())
         from llmops_kernel.providers.kuberay.state.discovery import survey
         from llmops_kernel.providers.kuberay.state.info import infos_of
@@ -280,7 +280,7 @@ class KubeRayProvider(ClusterProvider):
 
     def guarded(self) -> tuple[GuardedCluster, ...]:
         """Return the clusters with an idle policy that this user made or watches."""
-        if not scopes.is_available():
+        if not discovery.is_available():
             return ()
         from llmops_kernel.providers.kuberay.life.guard import GuardedRayCluster
         from llmops_kernel.providers.kuberay.resource import own_clusters
@@ -387,7 +387,7 @@ class KubeRayProvider(ClusterProvider):
         return self.get(located.name)
 
     def _find(self, name: str) -> LocatedCluster:
-        if not scopes.is_available():
+        if not discovery.is_available():
             raise ClusterNotFoundError(
                 f"There is no cluster {name!r}: no kubeconfig is found, or the package"
                 " `kubernetes` is not installed",

@@ -35,8 +35,12 @@ from llmops_kernel.providers.kuberay.fit.observation import KUEUE, list_of_group
 from llmops_kernel.providers.kuberay.render.manifest import render
 from llmops_kernel.providers.kuberay.resource.names import MULTIKUEUE
 from llmops_kernel.providers.kuberay.resource.objects import Obj
-from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
-from llmops_kernel.providers.kuberay.state.scopes import KubeScope, may_be_at
+from llmops_kernel.providers.kuberay.state.discovery import (
+    KubeScope,
+    LocatedCluster,
+    fetched,
+    may_be_at,
+)
 from llmops_kernel.providers.protocol import Progress
 
 TIMEOUT_S: Final = 5.0

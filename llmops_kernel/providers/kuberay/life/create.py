@@ -27,8 +27,12 @@ from llmops_kernel.providers.kuberay.render.dry_run import accepted_manifest
 from llmops_kernel.providers.kuberay.render.manifest import Manifest, render
 from llmops_kernel.providers.kuberay.resource import names, own_clusters, status
 from llmops_kernel.providers.kuberay.resource.objects import Obj
-from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster, fetched
-from llmops_kernel.providers.kuberay.state.scopes import KubeScope, remember
+from llmops_kernel.providers.kuberay.state.discovery import (
+    KubeScope,
+    LocatedCluster,
+    fetched,
+    remember,
+)
 from llmops_kernel.providers.protocol import Progress
 
 TOKEN_BYTES: Final = 32

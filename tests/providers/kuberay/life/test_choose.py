@@ -13,7 +13,7 @@ from llmops_kernel.providers.kuberay.fit.capacity import Fit, PodSet, Verdict, n
 from llmops_kernel.providers.kuberay.fit.node_fit import nodes_with_free_capacity, requests_of
 from llmops_kernel.providers.kuberay.fit.queues import quotas_of
 from llmops_kernel.providers.kuberay.life.choose import ContextSnapshot, ask_all, choice, verdict
-from llmops_kernel.providers.kuberay.state.scopes import KubeScope
+from llmops_kernel.providers.kuberay.state.discovery import KubeScope
 from tests.providers.kuberay.observations import node, pod
 
 GPU = "nvidia.com/gpu"

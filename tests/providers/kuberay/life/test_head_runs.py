@@ -15,7 +15,7 @@ from llmops_kernel.jobs.guard import guard_once
 from llmops_kernel.jobs.history import require_no_other_runs
 from llmops_kernel.jobs.observe import Observer
 from llmops_kernel.providers.capabilities import Act
-from llmops_kernel.providers.kuberay.state.scopes import KubeScope, may_be_at
+from llmops_kernel.providers.kuberay.state.discovery import KubeScope, may_be_at
 from llmops_kernel.providers.protocol import ClusterAction, ClusterState
 from llmops_kernel.store.store import RunStore
 from tests.providers.kuberay.conftest import Cloud

@@ -11,7 +11,7 @@ import yaml
 
 from llmops_kernel.errors import ClusterStartError, LLMOpsError
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
-from llmops_kernel.providers.kuberay.state.scopes import KubeScope, remember
+from llmops_kernel.providers.kuberay.state.discovery import KubeScope, remember
 from llmops_kernel.providers.protocol import ClusterState
 from llmops_kernel.providers.registry import provider_for_name
 from tests.providers.kuberay.api.test_cache import until

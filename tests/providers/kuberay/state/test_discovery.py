@@ -12,8 +12,13 @@ import pytest
 from llmops_kernel.errors import ClusterNotFoundError
 from llmops_kernel.providers.kuberay.api.errors import KubeDenied
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
-from llmops_kernel.providers.kuberay.state.discovery import joined, scope_of
-from llmops_kernel.providers.kuberay.state.scopes import KubeScope, known_scopes, remember
+from llmops_kernel.providers.kuberay.state.discovery import (
+    KubeScope,
+    joined,
+    known_scopes,
+    remember,
+    scope_of,
+)
 from llmops_kernel.providers.registry import find_cluster, provider_for_name, survey
 from tests.providers.kuberay.api.test_cache import raycluster
 from tests.providers.kuberay.conftest import Cloud
