@@ -20,7 +20,7 @@ from llmops_kernel.jobs.history import Way, archive_before, stop_after_archiving
 from llmops_kernel.jobs.outputs.loss import only_copies
 from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.metrics.events import TERMINAL
-from llmops_kernel.providers.dashboard.jobs import with_run_states
+from llmops_kernel.providers.dashboard.rest import with_run_states
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from pydantic import ValidationError
 
 from llmops_kernel.errors import ClusterError
-from llmops_kernel.providers.dashboard.demand import demand_reasons
-from llmops_kernel.providers.dashboard.engines import (
-    ENGINE_ACTORS,
-    engine_actors,
-    engine_info,
-    note_path,
-)
-from llmops_kernel.providers.dashboard.jobs import described_active, is_active
 from llmops_kernel.providers.protocol import EngineInfo, Waiting
+from llmops_kernel.store.engine_names import NAMESPACE, NOTES
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.protocol import Connection
+
 
 _NOTES_S = 1.0
 
@@ -200,3 +198,171 @@ def idle_s(
 
 def _total(nodes: list[dict[str, Any]] | None, resource: str) -> float | None:
     return None if nodes is None else sum(float(node.get(resource, 0)) for node in nodes)
+
+
+# --- What Ray's state API and the notes of engines say about the models that are loaded ---
+
+
+_FILTERS = (("state", "ALIVE"), ("ray_namespace", NAMESPACE))
+ENGINE_ACTORS = "/api/v0/actors?" + urlencode(
+    [
+        pair
+        for key, value in _FILTERS
+        for pair in (("filter_keys", key), ("filter_predicates", "="), ("filter_values", value))
+    ]
+)
+"""Only living actors: Ray remembers many thousands of others."""
+
+
+def engine_actors(answer: Any) -> list[dict[str, Any]] | None:
+    """Return the actors of the answer, sorted by name; None when Ray did not say."""
+    try:
+        rows = answer["data"]["result"]["result"]
+        return sorted((row for row in rows if row["name"]), key=lambda row: str(row["name"]))
+    except (KeyError, TypeError):
+        return None
+
+
+def note_path(row: Mapping[str, Any]) -> str:
+    """Return the path of the engine's own note."""
+    file = {"node_id": row.get("node_id") or "", "filename": f"{NOTES}/{row['name']}.json"}
+    return "/api/v0/logs/file?" + urlencode({**file, "lines": -1})
+
+
+def engine_info(row: Mapping[str, Any], note: Any) -> EngineInfo:
+    """Return what is known; `note` is what the engine wrote, or anything else."""
+    name = str(row["name"])
+    index = name.rpartition("-")[2]
+    known = {
+        "name": name,
+        "replica": int(index) if index.isdigit() else None,
+        "node_id": str(row.get("node_id") or ""),
+    }
+    # The note of a process that was killed may still be there.
+    if not isinstance(note, Mapping) or note.get("pid") != row.get("pid"):
+        return EngineInfo.model_validate(known)
+    idle_since_s, keep_s = note.get("idle_since_s"), note.get("keep_s")
+    leaves_at_s = None if idle_since_s is None or keep_s is None else idle_since_s + keep_s
+    try:
+        return EngineInfo.model_validate({**note, **known, "leaves_at_s": leaves_at_s})
+    except ValidationError:  # Of another version.
+        return EngineInfo.model_validate(known)
+
+
+# --- Ray's jobs in readable form ---
+
+
+RUN_KEY: Final = "llmops_run"
+"""Key in a job's metadata: the run that it is an attempt of."""
+USER_KEY: Final = "llmops_user"
+"""Who submitted it, as their machine calls them."""
+_ENTRYPOINT_CHARS: Final = 60
+_SHOWN: Final = 20
+_ACTIVE: Final = frozenset({"PENDING", "RUNNING"})
+_RUN_LINE: Final = re.compile(r"(run (\S+)(?: of .*)?) \(running\)")
+
+
+def described_job(job: Mapping[str, Any]) -> str:
+    """Return `run lora-1 (running)`, or the kind and entrypoint of a job that is no run."""
+    state = str(job.get("status", "")).lower()
+    metadata = job.get("metadata") or {}
+    if run_id := metadata.get(RUN_KEY):
+        user = one_line(str(metadata.get(USER_KEY) or ""))
+        return f"run {run_id}{f' of {user}' if user else ''} ({state})"
+    if job.get("type") == "DRIVER":
+        return f"job {job.get('job_id')} ({state}): a notebook or script that is connected to it"
+    shown = one_line(str(job.get("entrypoint") or ""))
+    return f"job {job.get('submission_id')} ({state}): {shown}"
+
+
+def with_run_states(lines: Sequence[str], state_of: Callable[[str], str | None]) -> tuple[str, ...]:
+    """Return lines of `described_job` with the state that each run has itself.
+
+    To Ray a job is running whose run waits in the queue. `state_of` gets a run's id and returns
+    None where that is not known.
+    """
+    return tuple(_with_state(line, state_of) for line in lines)
+
+
+def _with_state(line: str, state_of: Callable[[str], str | None]) -> str:
+    found = _RUN_LINE.match(line)
+    state = state_of(found[2]) if found else None
+    return f"{found[1]} ({state}){line[found.end() :]}" if found and state else line
+
+
+def is_active(job: Mapping[str, Any]) -> bool:
+    return job.get("status") in _ACTIVE
+
+
+def described_active(jobs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return what runs or waits, the newest first; of many only some."""
+    active = sorted(filter(is_active, jobs), key=lambda job: -(job.get("start_time") or 0))
+    more = (f"and {len(active) - _SHOWN} more",) if len(active) > _SHOWN else ()
+    return (*map(described_job, active[:_SHOWN]), *more)
+
+
+def one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _ENTRYPOINT_CHARS else f"{line[: _ENTRYPOINT_CHARS - 1]}…"
+
+
+# --- demand ---
+# Work that Ray queues because no node has enough free capacity, from its autoscaler's report.
+
+
+_DEMANDS_SHOWN = 3
+
+
+def demand_reasons(report: Any) -> tuple[Waiting, ...]:
+    """Return what waits for resources.
+
+    `report` is `loadMetricsReport` of `/api/cluster_status`; the result is empty when nothing
+    waits.
+    """
+    if not isinstance(report, dict):
+        return ()
+    lines = [*_tasks(report.get("resourceDemand")), *_groups(report.get("pgDemand"))]
+    if not lines:
+        return ()
+    more = f" and {len(lines) - _DEMANDS_SHOWN} more" if len(lines) > _DEMANDS_SHOWN else ""
+    return (
+        Waiting(
+            message=f"Ray has pending resource demands: {', '.join(lines[:_DEMANDS_SHOWN])}{more}",
+            remedy="wait until running jobs end, add resources with `llmops scale`, or request"
+            " less in the config",
+            kind="demand",
+        ),
+    )
+
+
+def _tasks(entries: Any) -> Iterator[str]:
+    """Read entries such as `[{"GPU": 1.0}, 8]`, eight tasks of one GPU each."""
+    for shape, count in _counted(entries):
+        if reported := _shape(shape):
+            yield f"{count} x {{{reported}}}"
+
+
+def _groups(entries: Any) -> Iterator[str]:
+    """Placement groups, as Ray Train asks for its workers."""
+    for group, count in _counted(entries):
+        bundles = " + ".join(_tasks(group.get("bundles")))
+        if bundles:
+            yield f"{bundles} at once" if count == 1 else f"{count} times {bundles} at once"
+
+
+def _counted(entries: Any) -> Iterator[tuple[dict[str, Any], int]]:
+    for entry in entries if isinstance(entries, list | tuple) else ():
+        if not isinstance(entry, list | tuple) or len(entry) != 2:
+            continue
+        shape, count = entry
+        if isinstance(shape, dict) and isinstance(count, int) and not isinstance(count, bool):
+            yield shape, count
+
+
+def _shape(resources: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{value:g} {name}"
+        for name, value in resources.items()
+        # Resources that Ray adds to bind a task to its placement group mean nothing to users.
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0.001
+    )

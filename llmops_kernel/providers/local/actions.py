@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llmops_kernel.providers.dashboard.jobs import described_job, is_active
+from llmops_kernel.providers.dashboard.rest import described_job, is_active
 from llmops_kernel.providers.local.record import HeadRecord
 from llmops_kernel.providers.protocol import (
     ActionPreview,

@@ -15,8 +15,7 @@ from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.errors import ClusterError, ClusterNotFoundError, ClusterStateError, ConfigError
 from llmops_kernel.metrics.events import QueueEvent
 from llmops_kernel.providers.capabilities import require_possible
-from llmops_kernel.providers.dashboard.jobs import described_active
-from llmops_kernel.providers.dashboard.rest import idle_s
+from llmops_kernel.providers.dashboard.rest import described_active, idle_s
 from llmops_kernel.providers.local.actions import possible_actions, preview_of
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import (

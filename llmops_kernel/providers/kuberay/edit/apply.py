@@ -11,7 +11,7 @@ from typing import Any, Final
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.providers.capabilities import EditEffect, EditKind, require_applicable
-from llmops_kernel.providers.dashboard.jobs import described_job, is_active
+from llmops_kernel.providers.dashboard.rest import described_job, is_active
 from llmops_kernel.providers.kuberay.api import features, rights
 from llmops_kernel.providers.kuberay.api.client import FIELD_MANAGER, KubeError
 from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
