@@ -18,8 +18,7 @@ from llmops_kernel.config.reading.yaml_source import read_text
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.services.check.closely import Closely, look_closely
 from llmops_kernel.services.configs import file_kind_of
-from llmops_kernel.services.data.child import Start, new_child
-from llmops_kernel.services.data.process import run_job
+from llmops_kernel.services.data.process import Start, new_child, run_job
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from llmops_kernel.services.data.child import Start
     from llmops_kernel.services.data.preview import DataPreview, PreviewJob, ShownRow
+    from llmops_kernel.services.data.process import Start
 
 _ROWS = "Rows of each source that are tokenised, from all over it."
 Changes = Annotated[

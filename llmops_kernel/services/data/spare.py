@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from llmops_kernel.services.data.child import Child
+from llmops_kernel.services.data.process import Child
 
 IDLE_S = 900.0
 
