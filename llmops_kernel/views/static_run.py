@@ -23,7 +23,6 @@ from llmops_kernel.views.columns import (
     x_label,
 )
 from llmops_kernel.views.figures import compared_figures, figures
-from llmops_kernel.views.panel_tables import sample_table
 from llmops_kernel.views.run_text.state_text import called, shown_outputs, state_text
 from llmops_kernel.views.snapshot import (
     elapsed_s,
@@ -31,6 +30,7 @@ from llmops_kernel.views.snapshot import (
     left_text,
     processes_text,
     progress_text,
+    sample_table,
     span_text,
     split_phases,
     until_s,

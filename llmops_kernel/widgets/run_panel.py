@@ -15,9 +15,8 @@ import traitlets
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views.columns import PackedRows
-from llmops_kernel.views.panel_tables import SAMPLE_PAGE, sample_table
 from llmops_kernel.views.run_text.state_text import name_of
-from llmops_kernel.views.snapshot import snapshot
+from llmops_kernel.views.snapshot import SAMPLE_PAGE, sample_table, snapshot
 from llmops_kernel.widgets.source import LiveRun
 
 _STATIC = Path(__file__).parent / "static"

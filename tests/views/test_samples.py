@@ -26,8 +26,7 @@ from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views import static_run
 from llmops_kernel.views.columns import speed_of, speed_title
-from llmops_kernel.views.panel_tables import member_table, sample_table
-from llmops_kernel.views.snapshot import snapshot
+from llmops_kernel.views.snapshot import member_table, sample_table, snapshot
 from tests.store.events import start, steps
 
 RECORD = RunRecord(

@@ -21,7 +21,6 @@ from llmops_kernel.services.types import (
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import curve_of, points_of
 from llmops_kernel.views.figures import compared_figures, live_figures
-from llmops_kernel.views.panel_tables import member_table, sample_table
 from llmops_kernel.views.run_text.state_text import shown_outputs, state_text
 from llmops_kernel.views.snapshot import (
     describe,
@@ -32,9 +31,11 @@ from llmops_kernel.views.snapshot import (
     failure,
     first_result,
     later_totals,
+    member_table,
     processes_text,
     progress_text,
     restart_text,
+    sample_table,
     span_text,
     split_phases,
     until_s,

@@ -22,8 +22,7 @@ from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.views.panel_tables import SAMPLE_PAGE, sample_table
-from llmops_kernel.views.snapshot import snapshot
+from llmops_kernel.views.snapshot import SAMPLE_PAGE, sample_table, snapshot
 from llmops_kernel.widgets.run_panel import RunPanel
 from tests.browser.lab import CHROMIUM, FLAGS
 from tests.server.runs import make_run, worker

@@ -10,7 +10,6 @@ import pytest
 from llmops_kernel.errors import RunError
 from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.journal.training_view import TrainingView
-from llmops_kernel.views.panel_tables import sample_table
 from llmops_kernel.views.run_text.samples import (
     choose_samples,
     compared_samples,
@@ -18,6 +17,7 @@ from llmops_kernel.views.run_text.samples import (
     sample_records,
     sampled_rows,
 )
+from llmops_kernel.views.snapshot import sample_table
 
 
 def report(step: int, *samples: dict[str, str], seq: int | None = None, **values: Any) -> EvalEvent:
