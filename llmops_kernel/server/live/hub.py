@@ -8,12 +8,60 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.server.live.feeds import Cursor, Feed, Frame, Json, frame
-from llmops_kernel.server.wire.common import Trouble, trouble
-from llmops_kernel.server.wire.live import Nothing
+from llmops_kernel.server.wire.common import Trouble, Wire, trouble
+from llmops_kernel.server.wire.live import LivePayloads, Nothing
+
+# --- The feeds that browsers can subscribe to: each is read once for all of them ---
+
+
+Json = dict[str, Any]
+Cursor = Any
+"""A feed's own note of what a subscriber has seen; None for one that has seen nothing."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One message of a feed; with a payload it is sent in binary. Made by `frame`."""
+
+    kind: str
+    data: Json
+    payload: bytes | None = None
+
+
+FrameKind = Literal[
+    "clusters", "operations", "runs", "state", "rows", "chat", "trouble", "fine", "error", "pong"
+]
+
+
+def frame(kind: FrameKind, data: Wire, payload: bytes | None = None) -> Frame:
+    """Return a message. Raises TypeError when LivePayloads has another model for its kind."""
+    expected = LivePayloads.model_fields[kind].annotation
+    if type(data) is not expected:
+        raise TypeError(f"a message {kind!r} carries {expected}, not {type(data)}")
+    return Frame(kind, data.model_dump(mode="json"), payload)
+
+
+class Feed(Protocol):
+    """`poll` and `news` are called in worker threads, never two at once of one feed."""
+
+    period_s: float
+    """Seconds between two polls while there is a subscriber."""
+
+    def poll(self) -> None:
+        """Read the source. Subscribers are sent an LLMOpsError; what they have stays."""
+
+    def news(self, cursor: Cursor, have: Json) -> tuple[list[Frame], Cursor]:
+        """Return what a subscriber has not seen yet, and its new cursor.
+
+        `have` is what a new subscriber already has from an earlier connection.
+        """
+
+    def close(self) -> None:
+        """Nobody is subscribed any more."""
+
 
 LINGER_S = 15.0
 """A page that is reloaded finds its feed still warm."""

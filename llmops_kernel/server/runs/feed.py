@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from llmops_kernel.errors import RunStateError
 from llmops_kernel.jobs.follow import log_on_disk
-from llmops_kernel.server.live.feeds import Cursor, Frame, Json, frame
+from llmops_kernel.server.live.hub import Cursor, Frame, Json, frame
 from llmops_kernel.server.runs.followers import Followers, Watched
 from llmops_kernel.server.runs.rows import RunRows, missing, read_row
 from llmops_kernel.server.wire import live

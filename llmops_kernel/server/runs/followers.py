@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.jobs.follow import Follower
-from llmops_kernel.server.live.feeds import Json
+from llmops_kernel.server.live.hub import Json
 from llmops_kernel.server.runs.kept_panels import MIN_ROWS, KeptPanel, keep, read_kept
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.journal.long_journal import MAX_CELLS

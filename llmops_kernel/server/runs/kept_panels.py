@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from llmops_kernel.server.live.feeds import Json
+from llmops_kernel.server.live.hub import Json
 from llmops_kernel.store.files import private_folder, write_whole
 from llmops_kernel.store.journal.long_journal import forget as forget_journal
 from llmops_kernel.store.journal.summary import RunSummary
