@@ -11,8 +11,7 @@ from llmops_kernel.errors import LLMOpsError, RunNotFoundError
 from llmops_kernel.kinds.kind import Action, RunKind
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import TERMINAL, RunState
-from llmops_kernel.server.runs.followers import Followers, Watched
-from llmops_kernel.server.runs.kept_panels import forget
+from llmops_kernel.server.runs.followers import Followers, Watched, forget
 from llmops_kernel.server.wire.runs import RunProgress, RunRow
 from llmops_kernel.services.run_table.names import FamilyNames
 from llmops_kernel.store.journal.summary import RunSummary

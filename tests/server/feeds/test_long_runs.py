@@ -8,8 +8,7 @@ import pytest
 
 from llmops_kernel.errors import RunStateError
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
-from llmops_kernel.server.runs.followers import Followers
-from llmops_kernel.server.runs.kept_panels import read_kept
+from llmops_kernel.server.runs.followers import Followers, read_kept
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore

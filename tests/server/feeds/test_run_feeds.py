@@ -13,8 +13,7 @@ from llmops_kernel.errors import RunNotFoundError
 from llmops_kernel.kinds.train import COLUMNS
 from llmops_kernel.metrics.events import EndEvent, RestartEvent
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
-from llmops_kernel.server.runs.followers import Followers, Watched
-from llmops_kernel.server.runs.kept_panels import read_kept
+from llmops_kernel.server.runs.followers import Followers, Watched, read_kept
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
