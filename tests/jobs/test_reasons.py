@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from llmops_kernel.jobs.client import Job
-from llmops_kernel.jobs.reasons import MAX_CHARS, end_of_job, end_without_cluster, reason
+from llmops_kernel.jobs.observe import MAX_CHARS, end_of_job, end_without_cluster, reason
 from llmops_kernel.metrics.events import CheckpointEvent, PhaseEvent
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import STOP_PHASE
