@@ -25,9 +25,8 @@ from llmops_kernel.score.output.ledger import PartResult
 from llmops_kernel.score.output.sink import Sink, table_bytes
 from llmops_kernel.score.output.table import OutputColumns, ScoredRow, part_table, prompt_text
 from llmops_kernel.score.standing.replicas import Deployment, replica
-from llmops_kernel.tables.parts import Part
+from llmops_kernel.tables.parts import Part, TableRow
 from llmops_kernel.tables.reading import read_part
-from llmops_kernel.tables.rows import TableRow
 
 HOOKS = (*PROMPT_HOOKS, "score_row", "compute_metrics")
 _MIN_CHUNK, _MAX_CHUNK = 32, 512

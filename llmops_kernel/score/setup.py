@@ -28,9 +28,8 @@ from llmops_kernel.score.standing.replicas import Deployment, code_of
 from llmops_kernel.store.files import find
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.tables.files import open_url, table_files
-from llmops_kernel.tables.parts import Plan
+from llmops_kernel.tables.parts import Plan, TableRow
 from llmops_kernel.tables.reading import divide, read_part
-from llmops_kernel.tables.rows import TableRow
 
 _LOOKED_AT = 200
 """Rows that are looked at to learn the names of the metrics."""

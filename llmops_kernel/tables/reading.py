@@ -11,8 +11,7 @@ from typing import Final
 
 from llmops_kernel.tables.files import TableFile
 from llmops_kernel.tables.formats import array, arrow, lines, parquet, separated
-from llmops_kernel.tables.parts import Part, Piece, Plan
-from llmops_kernel.tables.rows import PartRows
+from llmops_kernel.tables.parts import Part, PartRows, Piece, Plan
 
 
 @dataclass(frozen=True)

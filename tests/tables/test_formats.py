@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile, table_files
 from llmops_kernel.tables.formats import array, separated, text
+from llmops_kernel.tables.parts import TableRow
 from llmops_kernel.tables.reading import divide, read_part
-from llmops_kernel.tables.rows import TableRow
 
 Rows = list[dict[str, Any]]
 

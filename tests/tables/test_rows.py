@@ -10,8 +10,8 @@ import pytest
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import table_files
+from llmops_kernel.tables.parts import TableRow
 from llmops_kernel.tables.reading import divide, read_part
-from llmops_kernel.tables.rows import TableRow
 
 
 def _rows(path: Path) -> list[TableRow]:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from llmops_kernel.score.engines.protocol import Answer, Prompt
-from llmops_kernel.tables.rows import TableRow
+from llmops_kernel.tables.parts import TableRow
 
 ADDED: dict[str, pa.DataType] = {
     "row_number": pa.int64(),

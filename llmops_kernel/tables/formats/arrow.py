@@ -13,8 +13,7 @@ from typing import Any
 
 from llmops_kernel.tables.files import TableFile, open_url
 from llmops_kernel.tables.formats.columns import rows_of
-from llmops_kernel.tables.parts import Part, Piece, unreadable
-from llmops_kernel.tables.rows import PartRows
+from llmops_kernel.tables.parts import Part, PartRows, Piece, unreadable
 
 _FILE_MAGIC = b"ARROW1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llmops_kernel.tables.rows import PartRows, TableRow
+from llmops_kernel.tables.parts import PartRows, TableRow
 
 
 def rows_of(table: Any, first_row: int, place: Callable[[int], str]) -> PartRows:

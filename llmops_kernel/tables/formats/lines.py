@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 from llmops_kernel.tables.files import TableFile
 from llmops_kernel.tables.formats.text import lines, opened, part_bytes, place
-from llmops_kernel.tables.parts import Part, Piece
-from llmops_kernel.tables.rows import PartRows, TableRow, raw
+from llmops_kernel.tables.parts import Part, PartRows, Piece, TableRow, raw
 
 TEXT = "text"
 """Column of the rows of a plain text, as `datasets` names it."""

@@ -11,8 +11,7 @@ from typing import Any
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile, open_url
 from llmops_kernel.tables.formats.columns import rows_of
-from llmops_kernel.tables.parts import Part, Piece, unreadable
-from llmops_kernel.tables.rows import PartRows
+from llmops_kernel.tables.parts import Part, PartRows, Piece, unreadable
 
 
 def pieces(file: TableFile, part_rows: int) -> Iterator[Piece]:

@@ -10,8 +10,7 @@ from io import BytesIO
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile
 from llmops_kernel.tables.formats.text import CHUNK_BYTES, lines, opened, part_bytes, place
-from llmops_kernel.tables.parts import Part, Piece
-from llmops_kernel.tables.rows import PartRows, TableRow
+from llmops_kernel.tables.parts import Part, PartRows, Piece, TableRow
 
 _MOST_FIELD_BYTES = 64 << 20
 """Python's own limit is 128 KiB; without one, an unclosed quotation mark reads the whole file."""

@@ -19,8 +19,8 @@ from llmops_kernel.score.input.prompts import PromptMaker
 from llmops_kernel.score.output.sink import METRICS, Sink
 from llmops_kernel.score.output.table import ScoredRow, columns_of, part_table
 from llmops_kernel.tables.files import table_files
+from llmops_kernel.tables.parts import TableRow
 from llmops_kernel.tables.reading import divide, read_part
-from llmops_kernel.tables.rows import TableRow
 
 GRADES = ("good", "fair", "bad")
 RUBRIC = "{prompt}\nAnswer: {output}\nExpected: {reference}\nDish: {dish}\nGrade it."

@@ -16,7 +16,7 @@ from llmops_kernel.score.output.table import (
     columns_of_schema,
     part_table,
 )
-from llmops_kernel.tables.rows import TableRow
+from llmops_kernel.tables.parts import TableRow
 
 
 def _scored(*rows: TableRow) -> list[ScoredRow]:

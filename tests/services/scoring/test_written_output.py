@@ -10,7 +10,7 @@ from llmops_kernel.score.output.table import ScoredRow, columns_of, part_table
 from llmops_kernel.services.scoring.compare import OutputComparison
 from llmops_kernel.services.scoring.join import OWN_COLUMNS
 from llmops_kernel.services.scoring.output import ScoredOutput
-from llmops_kernel.tables.rows import TableRow
+from llmops_kernel.tables.parts import TableRow
 from tests.tables.servers.running import server, store
 from tests.tables.servers.start import Store
 
