@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.tables.files import TableFile, open_url
-from llmops_kernel.tables.formats.columns import rows_of
+from llmops_kernel.tables.formats.parquet import rows_of
 from llmops_kernel.tables.parts import Part, PartRows, Piece, unreadable
 
 _FILE_MAGIC = b"ARROW1"

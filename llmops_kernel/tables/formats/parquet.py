@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile, open_url
-from llmops_kernel.tables.formats.columns import rows_of
-from llmops_kernel.tables.parts import Part, PartRows, Piece, unreadable
+from llmops_kernel.tables.parts import Part, PartRows, Piece, TableRow, unreadable
 
 
 def pieces(file: TableFile, part_rows: int) -> Iterator[Piece]:
@@ -72,3 +71,34 @@ def _open(url: str) -> tuple[Any, list[int]]:
     footer = opened.metadata
     sizes = (footer.row_group(group).num_rows for group in range(footer.num_row_groups))
     return opened, list(accumulate(sizes, initial=0))[:-1]
+
+
+# --- From Arrow's columns to rows ---
+
+
+def rows_of(table: Any, first_row: int, place: Callable[[int], str]) -> PartRows:
+    """Return the rows of a table; `place` says where the row of a number in it is."""
+    try:
+        columns = [column.to_pylist() for column in table.columns]
+    except UnicodeDecodeError:
+        return _row_by_row(table, first_row, place)
+    names = table.column_names
+    values = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    if not columns:
+        values = [{} for _ in range(table.num_rows)]
+    return PartRows([TableRow(first_row + n, one) for n, one in enumerate(values)], table)
+
+
+def _row_by_row(table: Any, first_row: int, place: Callable[[int], str]) -> PartRows:
+    """Read a table of which some text is not UTF-8, which Parquet and Arrow do not check."""
+    rows = []
+    for n in range(table.num_rows):
+        number, values, bad = first_row + n, {}, []
+        for name in table.column_names:
+            try:
+                values[name] = table[name][n].as_py()
+            except UnicodeDecodeError:
+                bad.append(name)
+        error = f"row {number}: {', '.join(bad)} is not UTF-8 ({place(n)})" if bad else ""
+        rows.append(TableRow(number, values, error))
+    return PartRows(rows, table)
