@@ -12,7 +12,7 @@ from typing import Any
 from llmops_kernel.errors import DataError
 from llmops_kernel.store.files import find
 from llmops_kernel.tables.files import FORMATS, open_url, table_files
-from llmops_kernel.tables.formats.not_json import not_json
+from llmops_kernel.tables.formats.lines import not_json
 from llmops_kernel.train.data.splits import split_files
 
 Row = dict[str, Any]

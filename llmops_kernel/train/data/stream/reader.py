@@ -11,8 +11,7 @@ from typing import Any, Protocol
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile, open_url
 from llmops_kernel.tables.formats import arrow
-from llmops_kernel.tables.formats.lines import TEXT
-from llmops_kernel.tables.formats.not_json import not_json
+from llmops_kernel.tables.formats.lines import TEXT, not_json
 from llmops_kernel.tables.parts import unreadable
 from llmops_kernel.train.data.stream.order import StreamPart
 
