@@ -29,8 +29,7 @@ from llmops_kernel.providers.kuberay.life.companions import ensure_owned, refuse
 from llmops_kernel.providers.kuberay.life.lifecycle import change
 from llmops_kernel.providers.kuberay.render.manifest import Manifest, render
 from llmops_kernel.providers.kuberay.resource import names, status
-from llmops_kernel.providers.kuberay.resource.field_owners import appliers
-from llmops_kernel.providers.kuberay.resource.objects import labels, text
+from llmops_kernel.providers.kuberay.resource.objects import appliers, labels, text
 from llmops_kernel.providers.kuberay.resource.status import worker_groups
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
 from llmops_kernel.providers.kuberay.state.info import pods_of_cluster

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from llmops_kernel.config.models.quantity import amount
 from llmops_kernel.providers.kuberay.resource import names
-from llmops_kernel.providers.kuberay.resource.field_owners import appliers, owners
+from llmops_kernel.providers.kuberay.resource.objects import appliers, owners
 from llmops_kernel.providers.kuberay.resource.status import is_autoscaled
 
 Path = tuple[str, ...]

@@ -13,8 +13,7 @@ from llmops_kernel.providers.dashboard.rest import described_job, is_active
 from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.paths import with_scope
 from llmops_kernel.providers.kuberay.resource import names, status
-from llmops_kernel.providers.kuberay.resource.field_owners import appliers, owners
-from llmops_kernel.providers.kuberay.resource.objects import text
+from llmops_kernel.providers.kuberay.resource.objects import appliers, owners, text
 from llmops_kernel.providers.kuberay.resource.status import (
     NO_LIMIT,
     expected_replicas,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from llmops_kernel.providers.dashboard.rest import RUN_KEY, described_job, is_active
 from llmops_kernel.providers.kuberay.resource import status
-from llmops_kernel.providers.kuberay.resource.field_owners import appliers, owners
+from llmops_kernel.providers.kuberay.resource.objects import appliers, owners
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
 from llmops_kernel.providers.kuberay.state.info import pods_of_cluster
 from llmops_kernel.providers.kuberay.state.ray_probe import jobs_of
