@@ -21,7 +21,7 @@ from llmops_kernel.store.export_job import MANIFEST, ModelSource
 from llmops_kernel.store.files import find
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.outputs.reported import check_reported
+from llmops_kernel.store.outputs.parts import check_reported
 from llmops_kernel.store.paths import cache
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.tables.files import ARROW_SCHEMES

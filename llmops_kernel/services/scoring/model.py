@@ -10,7 +10,7 @@ from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.errors import RunStateError
 from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.metrics.events import OutputEvent
-from llmops_kernel.store.outputs.reported import check_reported
+from llmops_kernel.store.outputs.parts import check_reported
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
