@@ -31,7 +31,7 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.outputs.parts import announced
-from llmops_kernel.store.package.at_home import covers, how
+from llmops_kernel.store.package.assets import covers, how
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.warm.for_jobs import start_report

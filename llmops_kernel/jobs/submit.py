@@ -25,7 +25,7 @@ from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.package import at_home
+from llmops_kernel.store.package import assets
 from llmops_kernel.store.package.packages import Packages, build
 from llmops_kernel.store.package.workspace import Workspace, scan
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, cache
@@ -354,10 +354,10 @@ def _ignored(snapshot: Workspace, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what ignore files keep at home, what the run's own code names first."""
     if not snapshot.ignored:
         return ()
-    named = at_home.named_by(
-        at_home.sources_of(config, snapshot.root), snapshot.ignored, snapshot.root
+    named = assets.named_by(
+        assets.sources_of(config, snapshot.root), snapshot.ignored, snapshot.root
     )
-    return tuple(dict.fromkeys([*named, *snapshot.ignored]))[: at_home.MOST]
+    return tuple(dict.fromkeys([*named, *snapshot.ignored]))[: assets.MOST]
 
 
 def _surroundings(cluster: ClusterInfo) -> dict[str, Any]:

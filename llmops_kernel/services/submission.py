@@ -19,7 +19,7 @@ from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.check.before import check_before
 from llmops_kernel.services.clusters import ClusterAccess
-from llmops_kernel.store.package import at_home
+from llmops_kernel.store.package import assets
 from llmops_kernel.store.package.workspace import Workspace, left_out_line, scan
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
@@ -158,10 +158,10 @@ def _about_ignored(record: RunRecord) -> str:
     if not record.ignored:
         return ""
     root = Path(record.workspace_root)
-    sources = at_home.sources_of(record.config, root)
-    named = at_home.named_by(sources, record.ignored, root)
+    sources = assets.sources_of(record.config, root)
+    named = assets.named_by(sources, record.ignored, root)
     what = " and ".join(source.name for source in sources)
-    return at_home.at_home_line(named, what=what)
+    return assets.at_home_line(named, what=what)
 
 
 def about_left_out(left_out: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.store.package.at_home import at_home_line, covers, named_by, sources_of
+from llmops_kernel.store.package.assets import at_home_line, covers, named_by, sources_of
 from llmops_kernel.store.package.workspace import scan
 
 
