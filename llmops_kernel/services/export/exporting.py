@@ -15,11 +15,19 @@ from typing import Any
 
 from llmops_kernel.errors import ExportError
 from llmops_kernel.providers.protocol import Progress
-from llmops_kernel.services.export import source
 from llmops_kernel.services.export.facts import card_facts
 from llmops_kernel.services.export.options import Export, Options
 from llmops_kernel.services.export.process import run_job
-from llmops_kernel.services.export.source import Problems, find_source
+from llmops_kernel.services.export.source import (
+    Problems,
+    check_fit,
+    check_options,
+    check_packages,
+    check_space,
+    check_target,
+    find_source,
+    raise_problems,
+)
 from llmops_kernel.services.runs import RunAccess
 from llmops_kernel.store.export_job import MANIFEST, ExportJob, ExportLine, ModelSource
 from llmops_kernel.store.journal.training_view import TrainingView
@@ -46,17 +54,17 @@ def export_run(
     run.source.poll()
     view = run.source.view
     problems = Problems()
-    source.check_options(options, problems)
+    check_options(options, problems)
     source = find_source(record, view, attempts=run.attempts, base=options.base, problems=problems)
-    source.check_packages(options, source, problems=problems)
+    check_packages(options, source, problems=problems)
     final = None if options.to == "hub" else _final(run.id, options)
     if source is not None:
-        source.check_fit(options, source, problems)
+        check_fit(options, source, problems)
     if final is not None:
-        source.check_target(final, options, problems)
+        check_target(final, options, problems)
     if source is not None:
-        source.check_space(final or Path(tempfile.gettempdir()), options, source, problems)
-    source.raise_problems(problems)
+        check_space(final or Path(tempfile.gettempdir()), options, source, problems)
+    raise_problems(problems)
     if source is None:
         raise ExportError(f"Run {run.id} has no result.", remedy="choose another: llmops runs")
     with _scratch(final) as scratch:

@@ -197,9 +197,9 @@ def _config_path(example: Example, path: str | Path | None) -> Path:
 
 def _files(example: Example, config: Path) -> dict[Path, str]:
     source = menu_data()
-    made = {
+    data = {
         config.parent / name: made(shape, source / f"menu-{part}.jsonl")
         for name, (shape, part) in example.data.items()
     }
     code = {config.parent / name: (_FILES / name).read_text("utf-8") for name in example.code}
-    return {**code, **made}
+    return {**code, **data}

@@ -93,7 +93,7 @@ class OutputComparison:
     def metrics(self) -> tuple[MetricChange, ...]:
         """Every metric: of the rows that both have, then of the whole tables."""
         rows = self._rows
-        of_rows = [
+        changes = [
             of_rows(name, *self._values(name), seed=self._seed)
             for name in self.metric_names
             if name != "perplexity"
@@ -102,10 +102,10 @@ class OutputComparison:
             sides = ((self._before, rows.left), (self._after, rows.right))
             columns = [part[at] for side, at in sides for part in (side.logprob, side.tokens)]
             values = self._values("perplexity")
-            of_rows.append(of_perplexity(np.stack(columns, axis=1), *values, seed=self._seed))
+            changes.append(of_perplexity(np.stack(columns, axis=1), *values, seed=self._seed))
         first, second = self.outputs
         totals = of_tables(first.totals, second.totals, shown=self.metric_names)
-        return (*of_rows, *totals)
+        return (*changes, *totals)
 
     @cached_property
     def metric(self) -> str | None:
@@ -210,10 +210,10 @@ class OutputComparison:
     def _moved(self, kind: RowKind, metric: str | None) -> Ints:
         if metric is None:
             return np.empty(0, dtype=np.int64)
-        gain = gain(metric, *self._values(metric))
+        gains = gain(metric, *self._values(metric))
         if kind == "same":
-            return np.flatnonzero(gain == 0)
-        signed = gain if kind == "better" else -gain
+            return np.flatnonzero(gains == 0)
+        signed = gains if kind == "better" else -gains
         found = np.flatnonzero(signed > 0)
         return found[np.argsort(-signed[found], kind="stable")]
 

@@ -116,7 +116,7 @@ def _counts(row: Example | Packed, label_logits: bool) -> tuple[int, int, int]:
     return tokens, sum(length * length for length in lengths), logits
 
 
-# --- How wide a batch is: the longest sequence, and what devices want widths to be a multiple of ---
+# --- How wide a batch is ---
 
 
 GPU_MULTIPLE = 8

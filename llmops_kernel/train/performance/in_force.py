@@ -106,7 +106,8 @@ def _on_gpu(trainer: Any) -> bool:
     return device.type != "cpu"
 
 
-# --- Whether a model keeps rows that stand in one sequence apart: found by asking the model itself ---
+# --- Whether a model keeps rows that stand in one sequence apart ---
+# It is found by asking the model itself.
 # Transformers tells rows of one sequence apart by positions that start again at 0, and only where
 # a model hands its positions on to the attention mask (5.23: Falcon, OPT, Bloom, MPT and gpt-oss
 # do not). Rows then attend to each other, without a warning and with a loss that looks right.

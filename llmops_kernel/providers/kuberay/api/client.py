@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import httpx
 
@@ -28,10 +28,6 @@ from llmops_kernel.providers.kuberay.api.errors import (
 )
 from llmops_kernel.providers.kuberay.api.paths import selectors, write_params
 from llmops_kernel.providers.kuberay.resource.names import FIELD_MANAGER
-
-if TYPE_CHECKING:
-    import httpx
-
 
 __all__ = [
     "FIELD_MANAGER",

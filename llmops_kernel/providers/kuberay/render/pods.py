@@ -61,7 +61,7 @@ def worker_pod(template: KubeRayTemplate, group: WorkerGroup, *, own_token: bool
 def _pod(
     template: KubeRayTemplate, settings: PodSettings, container: Raw, *, group: str, own_token: bool
 ) -> Raw:
-    shm, shm_mount = shm(settings, container["resources"]["limits"]["memory"])
+    shm_volume, shm_mount = shm(settings, container["resources"]["limits"]["memory"])
     own, own_mounts = volumes([*template.storage.volumes, *settings.volumes])
     secret, secret_mounts = secret_volumes(template.secrets)
     warm = template.warm.enabled
@@ -80,7 +80,7 @@ def _pod(
         # The operator takes the first container as Ray's.
         "containers": [container],
         "volumes": [
-            *(shm, *own, *secret),
+            *(shm_volume, *own, *secret),
             *(warm_files.volumes(template.name) if warm else []),
             *(tls.volumes(template.tls, cluster=template.name) if template.tls.enabled else []),
         ],
