@@ -14,7 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.problems import config_error, counted
+from llmops_kernel.config.counted import counted
+from llmops_kernel.config.problems import config_error
 from llmops_kernel.errors import LLMOpsError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.upload import check_ray_version

@@ -10,8 +10,9 @@ from typing import Any
 
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.template import new_file
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.script import ScriptConfig
-from llmops_kernel.config.problems import Problem, counted, no_such_file
+from llmops_kernel.config.problems import Problem, no_such_file
 
 _MAX_NAME = 40
 _HEAD = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cached_property
 
-from llmops_kernel.config.problems import counted
+from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import (
     ClusterError,
     ClusterNotFoundError,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.config.problems import counted
+from llmops_kernel.config.counted import counted
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import typer
 
 from llmops_kernel.cli.app import CLUSTERS, command
 from llmops_kernel.cli.clusters.commands import AsJson, ClusterName
-from llmops_kernel.config.problems import counted
+from llmops_kernel.config.counted import counted
 
 
 @command(CLUSTERS, example="llmops engines local --stop")

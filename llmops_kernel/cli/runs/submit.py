@@ -342,7 +342,7 @@ def print_upload(
 ) -> None:
     """Print each file that a submission would upload; nothing is written or sent."""
     from llmops_kernel.cli.console import echo, out
-    from llmops_kernel.config.problems import counted
+    from llmops_kernel.config.counted import counted
     from llmops_kernel.services import submission
     from llmops_kernel.views.format import byte_size
 

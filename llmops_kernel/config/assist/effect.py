@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.describe import compact
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.problems import counted
 
 
 def training_effect(config: TrainingConfig) -> list[str]:

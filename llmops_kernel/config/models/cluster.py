@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import AfterValidator, Field
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.section import NAME_PATTERN, AnyTemplate, Price, WarmSettings
-from llmops_kernel.config.problems import counted
 from llmops_kernel.errors import MissingDependencyError
 
 __all__ = ["TEMPLATES", "AnyTemplate", "ClusterTemplate", "model_of"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.kuberay_fields import KubeRayFields
 from llmops_kernel.config.models.kuberay_pods import WorkerGroup
 from llmops_kernel.config.models.kuberay_rules import broken_rules
 from llmops_kernel.config.models.section import Broken
-from llmops_kernel.config.problems import counted
 from llmops_kernel.version import SUPPORTED_RAY
 
 

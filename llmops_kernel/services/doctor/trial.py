@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, cast
 
-from llmops_kernel.config.problems import counted
+from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import ClusterAccess, read_template, up

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from llmops_kernel.config.problems import counted
+from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import inert
 from llmops_kernel.store.diff.files import ABSENT, Difference, FileChange, file_changes, value_text
 from llmops_kernel.store.record.record import RunRecord

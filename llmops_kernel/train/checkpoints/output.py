@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.problems import counted
 from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.driver.storage import Bucket

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.data.sources import TrainSource
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.problems import counted
 from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.store import paths

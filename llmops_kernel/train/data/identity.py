@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from llmops_kernel.config.problems import counted
+from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.context import WorkerContext, from_main
 from llmops_kernel.train.data.dataset import Dataset

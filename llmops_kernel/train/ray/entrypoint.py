@@ -10,8 +10,8 @@ import threading
 import time
 from typing import Any
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.problems import counted
 from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.last_lines import LastLines
 from llmops_kernel.driver.nodes.holds import NodeHolds

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.script import ScriptConfig
-from llmops_kernel.config.problems import counted
 from llmops_kernel.driver import compat, report
 from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.last_lines import LastLines

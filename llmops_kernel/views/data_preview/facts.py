@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from llmops_kernel.config.problems import counted
+from llmops_kernel.config.counted import counted
 from llmops_kernel.store.preview_job import (
     CheckedSource,
     DataCheck,

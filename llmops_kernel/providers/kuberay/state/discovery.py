@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llmops_kernel.config.problems import counted
+from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import ClusterNotFoundError, LLMOpsError
 from llmops_kernel.providers.kuberay.api import kubeconfig
 from llmops_kernel.providers.kuberay.api.cache import Cache, Obj, Snapshot, rayclusters_of

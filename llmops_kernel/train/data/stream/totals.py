@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.problems import counted
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.mixture.mix import Mix
 from llmops_kernel.train.data.mixture.rows import exact
