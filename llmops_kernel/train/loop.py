@@ -18,6 +18,7 @@ from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
 from llmops_kernel.models.answer_ends import set_answer_ends
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
+from llmops_kernel.train.arguments import training_arguments
 from llmops_kernel.train.callbacks import JournalCallback
 from llmops_kernel.train.checkpoints import output
 from llmops_kernel.train.checkpoints.compared import Trained
@@ -30,7 +31,7 @@ from llmops_kernel.train.data.identity import DataIdentity, division_of
 from llmops_kernel.train.data.sources import fetch, is_hub_id
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.deepspeed_ops import compile_for
-from llmops_kernel.train.divergence import DivergenceGuard, training_arguments
+from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.evaluation.evaluate import Evaluator
 from llmops_kernel.train.measure import device
 from llmops_kernel.train.measure.attention_kernel import kernels
