@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.hardware.priority import give_share, has_idle_time
-from llmops_kernel.store.kept.models import (
+from llmops_kernel.store.compiled_ops import (
     FOLDER_ENV_VAR,
     SHARED_MEMORY,
     compiler_pid,

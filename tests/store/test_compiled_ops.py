@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.store.kept.models import (
+from llmops_kernel.store.compiled_ops import (
     SHARED_MEMORY,
     compiling_since_s,
     is_compiled,

@@ -13,7 +13,7 @@ import pytest
 
 from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.hardware.priority import give_idle_time, has_idle_time
-from llmops_kernel.store.kept.models import compiling_since_s
+from llmops_kernel.store.compiled_ops import compiling_since_s
 from llmops_kernel.train.deepspeed_ops import needed
 from tests.hardware.test_priority import account
 
@@ -40,7 +40,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from filelock import FileLock
-from llmops_kernel.store.kept.models import lock_file, marked
+from llmops_kernel.store.compiled_ops import lock_file, marked
 folder = Path(sys.argv[1])
 with FileLock(str(lock_file(folder))), marked(folder):
     print("held", flush=True)

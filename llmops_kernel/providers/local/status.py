@@ -17,7 +17,8 @@ from llmops_kernel.providers.local.logs import exited_part, log_tail, unregister
 from llmops_kernel.providers.local.processes import head_process
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
-from llmops_kernel.store.kept.models import USUAL_TIME, KeptModels, compiling_since_s, will_compile
+from llmops_kernel.store.compiled_ops import USUAL_TIME, compiling_since_s, will_compile
+from llmops_kernel.store.kept.models import KeptModels
 from llmops_kernel.store.paths import cache
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.keeper import ask

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.providers.local.status import announcement, compilation_state
-from llmops_kernel.store.kept.models import lock_file, marked, will_compile
+from llmops_kernel.store.compiled_ops import lock_file, marked, will_compile
 
 
 @pytest.fixture
