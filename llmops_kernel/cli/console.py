@@ -219,7 +219,7 @@ def show_unexpected(error: BaseException) -> None:
 
 
 def _save_traceback(text: str) -> str:
-    from llmops_kernel.services.models import home, private_folder
+    from llmops_kernel.services.folders import home, private_folder
 
     path = home() / "logs" / f"llmops-{time.strftime('%y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:

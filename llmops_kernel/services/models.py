@@ -9,8 +9,7 @@ import time
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.errors import ModelError
 from llmops_kernel.providers.protocol import Progress
-from llmops_kernel.store.files import private_folder, readable_by_others
-from llmops_kernel.store.paths import CACHE_ENV_VAR, HOME_ENV_VAR, cache, home
+from llmops_kernel.store.paths import cache
 from llmops_kernel.views import format as fmt
 
 # A string: this process must not import the training stack.
@@ -37,9 +36,3 @@ def prepare_model(model_id: str, *, progress: Progress | None = None) -> str:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise ModelError(f"{model_id} could not be converted: {lines[-1]}", remedy="llmops doctor")
     return f"converted into {folder} in {fmt.seconds(time.monotonic() - began_s)}"
-
-
-# --- Folders of this user: runs and clusters in the home folder, models in the cache ---
-
-
-__all__ = ["CACHE_ENV_VAR", "HOME_ENV_VAR", "cache", "home", "private_folder", "readable_by_others"]

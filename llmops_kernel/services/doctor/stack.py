@@ -25,7 +25,7 @@ from llmops_kernel.services.doctor.findings import (
     ok,
     warn,
 )
-from llmops_kernel.services.models import cache, home, private_folder, readable_by_others
+from llmops_kernel.services.folders import cache, home, private_folder, readable_by_others
 from llmops_kernel.views.format import byte_size
 
 TORCH_IMPORT_TIMEOUT_S = 120

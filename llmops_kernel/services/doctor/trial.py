@@ -21,7 +21,7 @@ from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import ClusterAccess, read_template, up
 from llmops_kernel.services.doctor.findings import Finding, fail, ok
-from llmops_kernel.services.models import HOME_ENV_VAR
+from llmops_kernel.services.folders import HOME_ENV_VAR
 from llmops_kernel.services.runs import RunAccess
 from llmops_kernel.services.submission import from_config, submit
 from llmops_kernel.views import format as fmt
