@@ -10,7 +10,7 @@ from typing import Any
 from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Figure, RunKind
 from llmops_kernel.kinds.registry import START_WORDS
 from llmops_kernel.kinds.request import cost_figure
-from llmops_kernel.metrics.bootstrap import lower_is_better
+from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import PHASES
 from llmops_kernel.metrics.expert_load import IDLE, LOAD, WORST
 from llmops_kernel.store.journal.summary import Unit

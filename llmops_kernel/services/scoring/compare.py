@@ -12,13 +12,8 @@ import numpy as np
 import pandas as pd
 
 from llmops_kernel.errors import ComparisonError
-from llmops_kernel.metrics.bootstrap import (
-    Floats,
-    Interval,
-    better_of,
-    mean_difference,
-    ratio_of_sums,
-)
+from llmops_kernel.metrics.bootstrap import Floats, Interval, mean_difference, ratio_of_sums
+from llmops_kernel.metrics.direction import better_of
 from llmops_kernel.metrics.words import similarity
 from llmops_kernel.services.scoring.join import (
     ROW_NUMBER,

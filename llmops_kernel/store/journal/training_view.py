@@ -10,7 +10,7 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar
 
-from llmops_kernel.metrics.bootstrap import lower_is_better
+from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import (
     AnyEvent,
     CheckpointEvent,
