@@ -33,6 +33,7 @@ from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.deepspeed_ops import compile_for
 from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.evaluation.evaluate import Evaluator
+from llmops_kernel.train.hooks import Hooks, call, load_hooks
 from llmops_kernel.train.measure import device
 from llmops_kernel.train.measure.attention_kernel import kernels
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
@@ -53,7 +54,7 @@ from llmops_kernel.train.performance.choose import (
     resolve_dtype,
 )
 from llmops_kernel.train.performance.in_force import attention_names
-from llmops_kernel.train.requirements import Hooks, call, check_worker, load_hooks
+from llmops_kernel.train.requirements import check_worker
 from llmops_kernel.train.trainer import LoopTrainer
 from llmops_kernel.train.verify import optimizer_state_words, verify
 

@@ -5,14 +5,10 @@ Looked for before anything is started, on the driver, and once more by each work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.driver.hooks import call, hook_numbers, load_functions
 from llmops_kernel.errors import TrainingError
 
 _FLASH = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
@@ -86,27 +82,3 @@ def _on_gpus_only(config: TrainingConfig) -> Iterator[tuple[str, str, str]]:
     for name in ("fused_loss", "tf32"):
         if getattr(config.performance, name):
             yield f"performance.{name}", "true", "false"
-
-
-# --- The hooks of a training config ---
-
-
-__all__ = ["HOOK_NAMES", "Hooks", "call", "hook_numbers", "load_hooks"]
-
-HOOK_NAMES = ("format_example", "build_model", "compute_metrics", "score_row", "callbacks")
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Each is None when the user's file does not define it."""
-
-    format_example: Callable[[dict[str, Any]], Any] | None = None
-    build_model: Callable[[Any], Any] | None = None
-    compute_metrics: Callable[..., dict[str, float]] | None = None
-    score_row: Callable[..., dict[str, float | None]] | None = None
-    callbacks: Callable[[], list[Any]] | None = None
-
-
-def load_hooks(file: Path | None) -> Hooks:
-    """Execute the user's file as a module and return its hooks. Raises HookError."""
-    return Hooks() if file is None else Hooks(**load_functions(file, HOOK_NAMES))

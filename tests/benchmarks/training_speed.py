@@ -101,7 +101,7 @@ def bare(config: Any, workspace: Path, folder: Path) -> Run:
     from llmops_kernel.models.catalogue import prepare
     from llmops_kernel.train.data.examples import tokenise
     from llmops_kernel.train.data.sources import load_rows
-    from llmops_kernel.train.requirements import load_hooks
+    from llmops_kernel.train.hooks import load_hooks
 
     set_seed(config.seed)
     source, clock = str(prepare(config.model.id)), _start_clock()

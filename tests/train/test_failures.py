@@ -12,7 +12,7 @@ import pytest
 from llmops_kernel.errors import HookError
 from llmops_kernel.metrics.events import FailureEvent
 from llmops_kernel.train.failures import describe, group
-from llmops_kernel.train.requirements import call, load_hooks
+from llmops_kernel.train.hooks import call, load_hooks
 
 HOOKS = """
 def format_example(row):

@@ -23,9 +23,9 @@ from llmops_kernel.hardware.load import memory
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.models.merging import COMPUTED, EXACT, ROUNDED, difference, logits_of, probe
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import count_bytes, load_model, load_result
 from llmops_kernel.train.model.origin import Origin
-from llmops_kernel.train.requirements import Hooks
 
 _NOT_LOADED = (
     ModelError,

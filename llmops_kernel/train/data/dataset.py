@@ -39,7 +39,7 @@ from llmops_kernel.train.data.skipped import (
 )
 from llmops_kernel.train.data.sources import Row, load_rows
 from llmops_kernel.train.data.token_cache import KeyOf, TokenCache
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 
 if TYPE_CHECKING:
     from llmops_kernel.train.data.stream.dataset import StreamedRows

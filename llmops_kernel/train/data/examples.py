@@ -15,7 +15,7 @@ from llmops_kernel.train.data.answer_spans import Template, laid_out, rendered, 
 from llmops_kernel.train.data.long_texts import is_divided, parts_of, piece_ends
 from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.sources import Row
-from llmops_kernel.train.requirements import Hooks, call
+from llmops_kernel.train.hooks import Hooks, call
 
 IGNORED = -100
 """Label of a token that the loss does not count (PyTorch's ignore_index)."""

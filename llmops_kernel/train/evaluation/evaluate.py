@@ -26,7 +26,7 @@ from llmops_kernel.store.journal.sample_texts import UnrepeatedSamples
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import COUNTS, KEPT, Collator
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed, Prompt
-from llmops_kernel.train.requirements import Hooks, call, hook_numbers
+from llmops_kernel.train.hooks import Hooks, call, hook_numbers
 
 _COUNT_EVERY_S = 2.0
 

@@ -24,10 +24,10 @@ from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import HookError, LLMOpsError, ModelError
 from llmops_kernel.models.source import pickle_refused
+from llmops_kernel.train.hooks import Hooks, call
 from llmops_kernel.train.model.kept import Keeping, Loaded
 from llmops_kernel.train.model.origin import merge_adapter
 from llmops_kernel.train.model.tokenizer import load_error
-from llmops_kernel.train.requirements import Hooks, call
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ def context(cache: Path, keep: int) -> Any:
 def load(source: str, cache: Path, keep: int) -> tuple[Any, str]:
     """Load as a LoRA run does; return the model and the words of its phase."""
     from llmops_kernel.config.reading.load import training_config_from_dict
+    from llmops_kernel.train.hooks import Hooks
     from llmops_kernel.train.model.kept import Keeping
     from llmops_kernel.train.model.load import load_model
-    from llmops_kernel.train.requirements import Hooks
 
     config = training_config_from_dict({"model": source, "data": "x", "method": "lora"})
     words: list[str] = []

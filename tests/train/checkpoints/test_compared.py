@@ -18,9 +18,9 @@ from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 from llmops_kernel.train.checkpoints import output
 from llmops_kernel.train.checkpoints.compared import Comparison, Trained
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import load_model
 from llmops_kernel.train.model.origin import Origin
-from llmops_kernel.train.requirements import Hooks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Config = Callable[..., Any]

@@ -17,7 +17,7 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.answer_spans import rewrites_answers, template_warnings
 from llmops_kernel.train.data.examples import IGNORED, Example, tokenise
 from llmops_kernel.train.data.token_cache import TokenCache
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 from tests.chat_templates import STYLES, Style, tokenizer_of
 
 ONE = [("user", "2+2?"), ("assistant", "four")]

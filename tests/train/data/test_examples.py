@@ -22,7 +22,7 @@ from llmops_kernel.train.data.examples import (
     tokenise,
 )
 from llmops_kernel.train.data.skipped import field_warnings
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 
 CHAT = {
     "messages": [

@@ -26,7 +26,7 @@ from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.progress import StreamProgress
 from llmops_kernel.train.data.stream.row_ends import Cursor, RowEnds
 from llmops_kernel.train.data.stream.walk import Walk
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.views.data_preview.facts import facts
 from llmops_kernel.views.data_preview.text import row_head
 from tests.train.data.stream.files import rows, write_jsonl

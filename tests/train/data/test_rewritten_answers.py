@@ -17,7 +17,7 @@ from llmops_kernel.train.data.check.work import checked
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.examples import IGNORED
 from llmops_kernel.train.data.preview.work import Preview
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.views.data_preview.facts import facts
 from tests.chat_templates import STYLES, Style, save_tiny
 

@@ -22,7 +22,7 @@ from llmops_kernel.train.data import answer_spans, examples
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.examples import Example, Tokenised
 from llmops_kernel.train.data.token_cache import KeyOf, TokenCache, code_files, fingerprint
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 from tests.train.conftest import rows
 
 MANY = 1500

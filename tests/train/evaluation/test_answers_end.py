@@ -18,7 +18,7 @@ from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.examples import own_prompts, prompts, tokenise
 from llmops_kernel.train.evaluation.evaluate import Evaluator
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 from tests.chat_templates import STYLES, Style, follows, save_tiny
 
 Config = Callable[..., Any]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llmops_kernel.train.data.examples import Prompt
 from llmops_kernel.train.evaluation.evaluate import kept_samples, shortened, spread
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 
 
 @given(st.integers(0, 3000), st.integers(0, 100))

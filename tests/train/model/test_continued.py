@@ -62,7 +62,7 @@ def loss_of_first_batch(model: Any, config: Any, workspace: Path) -> float:
 
     from llmops_kernel.models.catalogue import prepare
     from llmops_kernel.train.data.dataset import load_dataset
-    from llmops_kernel.train.requirements import Hooks
+    from llmops_kernel.train.hooks import Hooks
 
     context = WorkerContext(run_id="r", folder=workspace, workspace=workspace)
     tokenizer = AutoTokenizer.from_pretrained(str(prepare("tiny-llama")))

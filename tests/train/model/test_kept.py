@@ -17,9 +17,9 @@ import torch
 from llmops_kernel.errors import ModelError
 from llmops_kernel.store.kept.models import KeptModels
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.kept import KEPT, MAPPED, Keeping
 from llmops_kernel.train.model.load import load_model
-from llmops_kernel.train.requirements import Hooks
 
 Config = Callable[..., Any]
 Load = Callable[..., tuple[Any, str]]

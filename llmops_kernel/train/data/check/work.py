@@ -20,8 +20,8 @@ from llmops_kernel.train.data.preview.look import Formatted
 from llmops_kernel.train.data.preview.report import leaks
 from llmops_kernel.train.data.preview.work import Looker, Source, hooks_of, light
 from llmops_kernel.train.data.sources import is_hub_id
+from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
-from llmops_kernel.train.requirements import Hooks
 
 Progress = Callable[[str], None]
 _ALL_ROWS = ("hooks.file", "data.format", "data.columns")

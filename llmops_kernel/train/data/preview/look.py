@@ -28,7 +28,7 @@ from llmops_kernel.train.data.examples import (
 from llmops_kernel.train.data.preview.wanted import Numbered
 from llmops_kernel.train.data.skipped import Fields, sayable
 from llmops_kernel.train.data.sources import Row
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 
 T = TypeVar("T")
 _OF_SAMPLE, _OF_WHOLE = 100, 750

@@ -49,8 +49,8 @@ from llmops_kernel.train.data.preview.report import (
 from llmops_kernel.train.data.preview.sample import MOST_COMPARED, row_at, sample
 from llmops_kernel.train.data.preview.wanted import Columns, Numbered, Sample, Wanted, all_columns
 from llmops_kernel.train.data.sources import is_hub_id
+from llmops_kernel.train.hooks import Hooks, load_hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
-from llmops_kernel.train.requirements import Hooks, load_hooks
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from llmops_kernel.train.data.skipped import SHOWN
 from llmops_kernel.train.data.stream.plan import StreamPlan, note_checked, was_checked
 from llmops_kernel.train.data.stream.reader import Row, place, read
 from llmops_kernel.train.data.stream.walk import Located
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 
 Check = Callable[[Row, str], object]
 """Raises for a broken row, which the error calls by its label."""

@@ -30,7 +30,7 @@ from llmops_kernel.train.data.stream.progress import StreamProgress
 from llmops_kernel.train.data.stream.reader import Row
 from llmops_kernel.train.data.stream.totals import rows_per_step, totals, whole_epochs
 from llmops_kernel.train.data.stream.walk import Walk
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 
 _SAMPLED_ROWS = 64
 _MOST_AHEAD = 4096

@@ -13,7 +13,7 @@ from llmops_kernel.store.preview_job import DataPreview, PreviewJob
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import load_dataset
 from llmops_kernel.train.data.preview.work import Preview
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.views.data_preview.facts import facts
 from llmops_kernel.views.data_preview.text import row_head
 from tests.train.data.stream.files import rows, write_jsonl

@@ -12,7 +12,7 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.preview.look import Reader, spread
 from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, row_at, sample
 from llmops_kernel.train.data.preview.wanted import Wanted
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 
 BODY = "x" * 2000
 

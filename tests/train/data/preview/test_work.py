@@ -14,7 +14,7 @@ from llmops_kernel.store.preview_job import DataPreview, PreviewJob
 from llmops_kernel.train.data.examples import tokenise
 from llmops_kernel.train.data.preview.work import Preview
 from llmops_kernel.train.data.sources import load_rows
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 
 Make = Callable[..., Any]
 

@@ -14,7 +14,7 @@ import pytest
 from llmops_kernel.errors import DataError, HookError, LLMOpsError
 from llmops_kernel.train.data.stream.broken import check_rows
 from llmops_kernel.train.data.stream.plan import plan_stream
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet
 
 Make = Callable[..., Any]

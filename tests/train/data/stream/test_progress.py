@@ -18,7 +18,7 @@ from llmops_kernel.train.data.stream.open import open_stream
 from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.progress import StreamProgress
 from llmops_kernel.train.data.stream.walk import Walk
-from llmops_kernel.train.requirements import Hooks
+from llmops_kernel.train.hooks import Hooks
 from tests.train.data.stream.files import rows, write_jsonl
 
 
