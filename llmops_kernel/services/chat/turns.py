@@ -11,9 +11,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from llmops_kernel.config.models.score.chat import ChatConfig, ChatModel, ModelName
-from llmops_kernel.config.models.score.data import Message
-from llmops_kernel.config.models.score.model import EngineSettings, ScoredModel
-from llmops_kernel.config.models.score.task import Sampling
+from llmops_kernel.config.models.score.data import EngineSettings, Message, Sampling, ScoredModel
 from llmops_kernel.errors import ConfigError, RunStateError
 from llmops_kernel.kinds.registry import kind_named, view_of
 from llmops_kernel.kinds.request import RunRequest

@@ -6,9 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from llmops_kernel.config.models.score.data import Message
-from llmops_kernel.config.models.score.model import EngineSettings, ScoredModel
-from llmops_kernel.config.models.score.task import Sampling
+from llmops_kernel.config.models.score.data import EngineSettings, Message, Sampling, ScoredModel
 from llmops_kernel.config.models.section import NAME_PATTERN, RunConfig, Section
 
 ModelName = Literal["base", "tuned"]

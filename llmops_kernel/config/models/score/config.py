@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from llmops_kernel.config.models.packages import Packages
-from llmops_kernel.config.models.score.data import PromptSettings, ScoreInput, ScoreOutput
-from llmops_kernel.config.models.score.evaluation import ScoreEvaluation
-from llmops_kernel.config.models.score.model import EngineSettings, ScoredModel
-from llmops_kernel.config.models.score.task import Sampling, Task
+from llmops_kernel.config.models.score.data import (
+    EngineSettings,
+    PromptSettings,
+    Sampling,
+    ScoredModel,
+    ScoreEvaluation,
+    ScoreInput,
+    ScoreOutput,
+    Task,
+)
 from llmops_kernel.config.models.section import NAME_PATTERN, Broken, RunConfig, Section
 
 _NEEDS_REFERENCE = ("exact_match", "field_f1", "rouge", "bleu", "perplexity")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -61,3 +61,144 @@ class ScoreOutput(Section):
     """Folder or URL, of one run: another run is refused. Default: the run's folder."""
     part_rows: int = Field(default=1000, ge=1)
     """Rows of one output file; also the unit that is done again after a failure."""
+
+
+# --- The model of a score config, and the engine that it runs in ---
+
+
+class ScoredModel(Section):
+    """The model whose answers are scored."""
+
+    shorthand: ClassVar[str | None] = "id"
+
+    id: str = ""
+    """Base model or full fine-tune: a name of the catalogue, a folder, or a hub id. With `run` it
+    is filled in at submission."""
+    run: str = ""
+    """A training run whose output is scored: its id, or `last`, the newest with an output."""
+    adapter: str = ""
+    """Folder or URL of a LoRA adapter of the model. With `run` it is filled in at submission."""
+    revision: str | None = None
+    """Revision of a hub id."""
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """Number format of the weights. `auto` is `bfloat16` on GPUs and CPUs with instructions for it,
+    else `float32`, which is several times faster there; the run says which at its start."""
+    trust_remote_code: bool = False
+    """Run code that comes with the model."""
+
+
+class EngineSettings(Section):
+    """What generates the answers, and how many of them at once."""
+
+    shorthand: ClassVar[str | None] = "type"
+
+    type: str = "auto"
+    """`vllm`, `transformers`, or `auto`: vLLM where it is installed, else Transformers."""
+    replicas: int = Field(default=1, ge=1)
+    """Copies of the model that work at the same time."""
+    max_replicas: int | None = Field(default=None, ge=1)
+    """Start up to this many copies while the cluster has free resources; default `replicas`."""
+    tensor_parallel: int = Field(default=1, ge=1)
+    """GPUs that one copy of the model is spread over; they must be in one node."""
+    max_model_len: int | None = Field(default=None, ge=8)
+    """Longest prompt with its answer, in tokens; default: what the model was made for, at most
+    4,096."""
+    batch_size: int = Field(default=64, ge=1)
+    """Sequences that one copy works on at once."""
+    keep_s: float = Field(default=600.0, ge=0)
+    """Seconds that a loaded engine waits for the next job before it leaves the cluster."""
+    gpu_memory: float = Field(default=0.9, gt=0, le=1)
+    """Share of each GPU's memory that vLLM may take, 0..1."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the engine, as vLLM's `EngineArgs` names them."""
+
+
+# --- What the model is asked to do with each row ---
+
+
+TaskType = Literal["generate", "classify", "json", "logprob", "embed"]
+
+
+class Task(Section):
+    """What the model is asked to do with each row."""
+
+    shorthand: ClassVar[str | None] = "type"
+
+    type: TaskType = "generate"
+    """`generate` text; `classify`: one of `choices`; `json`: an object of `json_schema`; `logprob`:
+    how probable the reference is as the answer, or the prompt itself where no reference is named;
+    `embed`: a vector."""
+    choices: tuple[str, ...] = ()
+    """The answers of `classify`."""
+    json_schema: dict[str, Any] | None = None
+    """JSON schema of the answers of `json`."""
+
+
+class Sampling(Section):
+    """How the next token is chosen."""
+
+    temperature: float = Field(default=0.0, ge=0)
+    """0: always the most probable token."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Choose among the most probable tokens that have this probability together."""
+    top_k: int | None = Field(default=None, ge=1)
+    """Choose among this many most probable tokens."""
+    max_tokens: int = Field(default=256, ge=1)
+    """Longest answer, in tokens."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the answer; they are not part of it."""
+    seed: int = 0
+    """Seed of the random choice; each row has its own, made from it and the row's number."""
+
+
+# --- Which metrics are computed of the answers ---
+
+
+MetricName = Literal[
+    "exact_match", "field_f1", "rouge", "bleu", "perplexity", "calibration", "grounded"
+]
+
+
+class Grounded(Section):
+    """Whether an answer is supported by the context, or refuses."""
+
+    context: str = "context"
+    """Column with the text that must support the answer."""
+    answerable: str = ""
+    """Column that says whether the context has the answer; default: unknown."""
+    refusals: tuple[str, ...] = (
+        "i don't know",
+        "i do not know",
+        "cannot answer",
+        "can't answer",
+        "not enough information",
+        "not in the context",
+        "unanswerable",
+    )
+    """Phrases of a refusal, in any case."""
+    support: float = Field(default=0.8, gt=0, le=1)
+    """Share of the answer's words that must be in the context, 0..1."""
+
+
+class Judge(Section):
+    """A second model that grades the answers."""
+
+    model: str = ""
+    """A name of the catalogue, a folder or a hub id; without one there is no judge."""
+    rubric: str = ""
+    """What is asked about an answer, with `{prompt}`, `{output}`, `{reference}` and columns."""
+    choices: tuple[str, ...] = ("good", "bad")
+    """The grades, from best to worst."""
+
+
+class ScoreEvaluation(Section):
+    """Which metrics are computed of the answers, and how many are shown."""
+
+    metrics: tuple[MetricName, ...] = ()
+    """Metrics against the reference; the hook `score_row` adds its own."""
+    grounded: Grounded = Grounded()
+    """Settings of the metric `grounded`."""
+    judge: Judge = Judge()
+    """A second model that grades the answers."""
+    samples: int = Field(default=5, ge=0, le=100)
+    """Rows that are shown with their answers while the run goes on."""
