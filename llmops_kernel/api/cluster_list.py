@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from llmops_kernel.api.cluster_handle import Cluster
-from llmops_kernel.api.cluster_text import describe, describe_html
+from llmops_kernel.api.cluster_handle import Cluster, describe, describe_html
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.backend import Backend

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.api.cluster_text import describe
+from llmops_kernel.api.cluster_handle import describe
 from llmops_kernel.cli.clusters.details import warm_word
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.providers.local.launch import warm_folder
