@@ -21,7 +21,8 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.metrics.flops import REJECTED_PEAK, flops_per_second, mfu, possible
 from llmops_kernel.train.checkpoints.store import complete_checkpoint
-from llmops_kernel.train.context import WorkerContext, gather
+from llmops_kernel.train.collectives import gather
+from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.measure.device import PEAK_ENV_VAR, forget_cpu_peak
 from llmops_kernel.train.measure.expert_counts import ExpertCounts

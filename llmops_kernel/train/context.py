@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import torch.distributed as dist
-
 from llmops_kernel.metrics.events import Event, PhaseEvent
 
 if TYPE_CHECKING:
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
     from llmops_kernel.driver.storage import Bucket
     from llmops_kernel.store.journal.journal import JournalWriter
-
 
 E = TypeVar("E", bound=Event)
 
@@ -91,34 +88,3 @@ class WorkerContext:
         yield details
         detail = "; ".join(filter(None, details)) or detail
         self.emit(PhaseEvent(name=name, state="end", detail=detail))
-
-
-# --- Collectives over a run's workers that also work with one worker and no process group ---
-
-
-T = TypeVar("T")
-
-
-def is_group() -> bool:
-    """Return whether this process belongs to a process group."""
-    return dist.is_available() and dist.is_initialized()
-
-
-def barrier() -> None:
-    """Wait until all ranks are here."""
-    if is_group():
-        dist.barrier()
-
-
-def gather(value: T) -> list[T]:
-    """Return each rank's value, in rank order, on every rank."""
-    if not is_group():
-        return [value]
-    values: list[T] = [value] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
-
-
-def from_main(value: T) -> T:
-    """Return rank 0's value on every rank."""
-    return gather(value)[0]

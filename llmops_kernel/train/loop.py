@@ -24,7 +24,8 @@ from llmops_kernel.train.checkpoints import output
 from llmops_kernel.train.checkpoints.compared import Trained
 from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.checkpoints.store import wait_for_hashes
-from llmops_kernel.train.context import StopRequestedError, WorkerContext, barrier, is_group
+from llmops_kernel.train.collectives import barrier, is_group
+from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.identity import DataIdentity, division_of

@@ -13,7 +13,8 @@ from llmops_kernel.driver.storage import Bucket, Stored, clear
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.train.checkpoints.store import fetch
-from llmops_kernel.train.context import WorkerContext, from_main, gather
+from llmops_kernel.train.collectives import from_main, gather
+from llmops_kernel.train.context import WorkerContext
 
 # --- How a worker sees a checkpoint that rank 0 chose: as rank 0 does, later, or differently ---
 

@@ -15,7 +15,8 @@ from llmops_kernel.driver.checkpoint_manifest import HashesLater, hashed_while
 from llmops_kernel.driver.storage import Bucket, Stored
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, WarningEvent
-from llmops_kernel.train.context import WorkerContext, barrier, from_main, gather
+from llmops_kernel.train.collectives import barrier, from_main, gather
+from llmops_kernel.train.context import WorkerContext
 
 _HASHES = HashesLater()
 _HASHES_LIMIT_S = 60.0

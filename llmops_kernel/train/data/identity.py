@@ -17,7 +17,8 @@ import numpy as np
 
 from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.context import WorkerContext, from_main
+from llmops_kernel.train.collectives import from_main
+from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import Dataset
 from llmops_kernel.train.data.mixture.rows import MixedRows
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from llmops_kernel.config.models.parallelism import Zero3Strategy, ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.train.context import is_group
+from llmops_kernel.train.collectives import is_group
 from llmops_kernel.train.parallelism.strategy import wrapped
 from llmops_kernel.warm.preload import MUON, without_compiler
 

@@ -21,7 +21,8 @@ from llmops_kernel.hardware.precision import (
     gpu_facts,
     weakest,
 )
-from llmops_kernel.train.context import WorkerContext, gather
+from llmops_kernel.train.collectives import gather
+from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import GPU_MULTIPLE, width_multiple
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed
 from llmops_kernel.train.performance import matmul

@@ -12,7 +12,7 @@ from typing import Any
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import DataError, LLMOpsError
-from llmops_kernel.train.context import from_main, gather
+from llmops_kernel.train.collectives import from_main, gather
 from llmops_kernel.train.data.examples import format_row, render_row
 from llmops_kernel.train.data.skipped import SHOWN
 from llmops_kernel.train.data.stream.plan import StreamPlan, note_checked, was_checked

@@ -12,7 +12,8 @@ from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.store import paths
-from llmops_kernel.train.context import WorkerContext, from_main
+from llmops_kernel.train.collectives import from_main
+from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.answer_spans import rewrites_answers
 from llmops_kernel.train.data.examples import Example, divided, format_row, tokenise_row
 from llmops_kernel.train.data.long_texts import may_divide

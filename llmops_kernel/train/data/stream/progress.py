@@ -10,7 +10,8 @@ from typing import Any
 
 from llmops_kernel.config.row_formats import Use
 from llmops_kernel.metrics.events import RankRows, RowsEvent, WarningEvent
-from llmops_kernel.train.context import WorkerContext, gather
+from llmops_kernel.train.collectives import gather
+from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.skipped import SHOWN, field_warnings, skipped_warning
 from llmops_kernel.train.data.stream.cursors import read_cursors, write_cursors
 from llmops_kernel.train.data.stream.dataset import Seen, StreamedRows
