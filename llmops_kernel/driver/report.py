@@ -6,13 +6,13 @@ import os
 import re
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from llmops_kernel.driver.process_times import driver_times
 from llmops_kernel.driver.storage import (
     offers_to_clients,
     open_bucket,
@@ -35,7 +35,6 @@ from llmops_kernel.store.package.assets import covers, how
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.warm.for_jobs import start_report
-from llmops_kernel.warm.launcher import DRIVER_ENV_VAR
 
 BEGAN_ENV_VAR = "LLMOPS_DRIVER_BEGAN_S"
 """When the driver's own work began, where something came before it."""
@@ -220,47 +219,3 @@ def _stored(spec: RunSpec) -> dict[str, bytes]:
 def _attempt(name: str) -> int:
     number = name.partition("-")[0]
     return int(number) if number.isdigit() else 0
-
-
-# --- Start times of processes, on the clock of time.time(), to a hundredth of a second ---
-
-
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def born_s(pid: int) -> float:
-    """Return the Unix time (s) at which a process started. Raises OSError if there is none.
-
-    psutil adds the ticks to the kernel's boot time, which has whole seconds only.
-    """
-    # proc_pid_stat(5): starttime is field 22, in ticks since boot; the name (2) may hold spaces.
-    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / _TICKS_PER_S)
-
-
-def driver_times() -> tuple[float, float | None]:
-    """Return the start of this driver and of the Ray job supervisor that is its ancestor, or None.
-
-    A forked driver is a child of the fork server; its launcher is a child of the supervisor.
-    """
-    pid = int(os.environ.get(DRIVER_ENV_VAR) or os.getpid())
-    supervisor = next((one for one in _above(pid) if _is_supervisor(one)), None)
-    return born_s(pid), None if supervisor is None else born_s(supervisor)
-
-
-def _above(pid: int) -> list[int]:
-    found: list[int] = []
-    while pid > 1:
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            break
-        found.append(pid)
-    return found
-
-
-def _is_supervisor(pid: int) -> bool:
-    try:
-        return b"JobSupervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False

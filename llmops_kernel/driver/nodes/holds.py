@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from llmops_kernel.config.models.section import NODE_PRICE_ENV_VAR, NodePrice
-from llmops_kernel.driver.report import driver_times
+from llmops_kernel.driver.process_times import driver_times
 from llmops_kernel.metrics.events import Event, HoldEvent
 
 Node = tuple[str, str]
