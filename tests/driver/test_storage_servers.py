@@ -16,7 +16,7 @@ from llmops_kernel.driver.storage import Bucket, open_bucket
 from llmops_kernel.errors import ExportError, StoreError
 from llmops_kernel.export.sources import local_result
 from llmops_kernel.metrics.events import CheckpointEvent, Event, OutputEvent, WarningEvent
-from llmops_kernel.models.source import local_folder
+from llmops_kernel.models.fetch import local_folder
 from llmops_kernel.store.export_job import ModelSource
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.outputs.copies import only_on_cluster

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from llmops_kernel.errors import MissingDependencyError, ModelError
-from llmops_kernel.models.source import local_folder
+from llmops_kernel.models.fetch import local_folder
 
 
 @pytest.fixture
