@@ -19,7 +19,8 @@ from llmops_kernel.jobs.submit import (
 from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.journal.view import STOP_PHASE, RunView
-from llmops_kernel.store.record.record import Attempt, RunRecord, submitting
+from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record.submitting import submitting
 from llmops_kernel.store.store import RunStore
 
 

@@ -20,7 +20,8 @@ from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.files import write_whole
 from llmops_kernel.store.journal.long_journal import FEW_CELLS
 from llmops_kernel.store.journal.view import STOP_PHASE, RunView
-from llmops_kernel.store.record.record import Attempt, was_abandoned
+from llmops_kernel.store.record.record import Attempt
+from llmops_kernel.store.record.submitting import was_abandoned
 from llmops_kernel.store.store import RunStore
 
 GRACE_S = 2.0

@@ -14,7 +14,7 @@ from llmops_kernel.errors import RunNotFoundError, StoreError
 from llmops_kernel.store.deletion import folder_size
 from llmops_kernel.store.files import store_errors
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.record import forget_abandoned
+from llmops_kernel.store.record.submitting import forget_abandoned
 from llmops_kernel.store.store import DELETED_PREFIX, RunStore, remove_tree
 
 _DAY_S: Final = 24 * 3600.0
