@@ -29,7 +29,8 @@ from llmops_kernel.store.package import assets
 from llmops_kernel.store.package.packages import Packages, build
 from llmops_kernel.store.package.workspace import Workspace, scan
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, cache
-from llmops_kernel.store.record.record import Attempt, RunRecord, new_run_id, read_git
+from llmops_kernel.store.record.git import read_git
+from llmops_kernel.store.record.record import Attempt, RunRecord, new_run_id
 from llmops_kernel.store.record.spec import DRIVER_METADATA, RunSpec
 from llmops_kernel.store.record.submitting import submitting
 from llmops_kernel.store.store import RunStore
