@@ -13,7 +13,8 @@ from llmops_kernel.api.environment import ProgressLine, default_progress, in_not
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.errors import RunFailedError
 from llmops_kernel.jobs.follow import Follower
-from llmops_kernel.kinds.registry import file_kind, kind_named
+from llmops_kernel.kinds.files import file_kind
+from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import TERMINAL, AnyEvent, RunState, StepEvent
 from llmops_kernel.providers.protocol import ClusterProvider, Progress
 from llmops_kernel.services import comparison, submission

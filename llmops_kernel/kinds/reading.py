@@ -11,14 +11,9 @@ from llmops_kernel.config.models.section import RunConfig
 from llmops_kernel.config.reading.load import resolved, source_of, upgraded
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.config.reading.yaml_source import Source, parse_yaml, read_yaml
+from llmops_kernel.kinds.files import file_kind, run_kind_of, run_kind_of_config
 from llmops_kernel.kinds.kind import RunKind, load_attribute
-from llmops_kernel.kinds.registry import (
-    USUAL,
-    file_kind,
-    kind_named,
-    run_kind_of,
-    run_kind_of_config,
-)
+from llmops_kernel.kinds.registry import USUAL, kind_named
 
 ConfigLike = RunConfig | Mapping[str, Any] | str | Path
 """A config, the values of a training config, or the path of a config file or a program."""

@@ -70,8 +70,9 @@ def _watch(run: Run, options: argparse.Namespace) -> None:
 
 def _checked(submission: Submission) -> str:
     """Return what a valid config does. Raises ConfigError for files that are missing."""
+    from llmops_kernel.kinds.files import file_kind
     from llmops_kernel.kinds.reading import from_record
-    from llmops_kernel.kinds.registry import file_kind, kind_named
+    from llmops_kernel.kinds.registry import kind_named
 
     request = submission.request
     if problems := request.check(submission.workspace):

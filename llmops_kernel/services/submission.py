@@ -12,9 +12,10 @@ from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.jobs.outputs.loss import about_outputs
 from llmops_kernel.jobs.submit import submit_run
 from llmops_kernel.kinds import reading
+from llmops_kernel.kinds.files import program_of, run_kind_of
 from llmops_kernel.kinds.kind import RunKind, load_attribute
 from llmops_kernel.kinds.reading import ConfigLike, combined, kind_of, load
-from llmops_kernel.kinds.registry import kind_named, program_of, run_kind_of
+from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.check.before import check_before

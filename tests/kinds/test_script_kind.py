@@ -11,9 +11,10 @@ import pytest
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.config.models.section import RunConfig
 from llmops_kernel.errors import ConfigError, SubmissionError
+from llmops_kernel.kinds.files import run_kind_of, run_kind_of_config
 from llmops_kernel.kinds.reading import from_path
 from llmops_kernel.kinds.reading import from_text as read_text
-from llmops_kernel.kinds.registry import kind_named, new_view, run_kind_of, run_kind_of_config
+from llmops_kernel.kinds.registry import kind_named, new_view
 from llmops_kernel.kinds.script import SCRIPT, describe
 from llmops_kernel.kinds.script_config import check_files, run_name
 from llmops_kernel.metrics.events import StepEvent

@@ -9,7 +9,7 @@ from typing import Any
 
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.jobs.follow import log_on_disk
-from llmops_kernel.kinds.registry import program_of
+from llmops_kernel.kinds.files import program_of
 from llmops_kernel.server.base import RequestError, below
 from llmops_kernel.server.live.operations import Operations, Progress
 from llmops_kernel.server.runs.followers import Followers
