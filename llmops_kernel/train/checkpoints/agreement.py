@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from llmops_kernel.errors import StoreError
 from llmops_kernel.track.stopping import Board
 from llmops_kernel.track.tracker import Kept
-from llmops_kernel.train.checkpoints import resume
+from llmops_kernel.train.checkpoints import view
 
 _BEGIN_S: Final = 1800.0
 """Rank 0 alone may prepare data or download a model before it asks."""
@@ -29,7 +29,7 @@ class Chosen:
     name: str
     step: int
     token: str
-    sizes: resume.Sizes
+    sizes: view.Sizes
 
 
 class Copies(Protocol):
@@ -54,7 +54,7 @@ class ResumeAgreement:
         rank: int,
         group: str,
         begin_s: float = _BEGIN_S,
-        view_s: float = resume.VIEW_S,
+        view_s: float = view.VIEW_S,
     ) -> None:
         self._board, self._copies = board, copies
         self._rank, self._group = rank, group

@@ -2,62 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.driver.storage import Bucket, Stored, clear
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.train.checkpoints import view
 from llmops_kernel.train.checkpoints.store import fetch
 from llmops_kernel.train.collectives import from_main, gather
 from llmops_kernel.train.context import WorkerContext
-
-# --- How a worker sees a checkpoint that rank 0 chose: as rank 0 does, later, or differently ---
-
-
-# NFS keeps names and their absence for up to 60 s (acdirmax).
-VIEW_S: Final = 75.0
-_LOOK_S: Final = 0.5
-Sizes = dict[str, int] | None
-"""Bytes of each file; None for a checkpoint of an earlier version, which has no manifest."""
-
-
-def sizes(path: Path) -> Sizes:
-    """Raises ValueError and OSError."""
-    files = manifest.read(path)
-    return None if files is None else {name: entry.size_bytes for name, entry in files.items()}
-
-
-def wait_for(path: Path, chosen: Sizes, *, view_s: float) -> str:
-    """Return what this rank sees differently from rank 0 after `view_s`; empty: nothing."""
-    deadline_s = time.monotonic() + view_s
-    while (problem := _problem(path, chosen)) and time.monotonic() < deadline_s:
-        time.sleep(_LOOK_S)
-    return problem
-
-
-def _problem(path: Path, chosen: Sizes) -> str:
-    if checkpoint.token(path) is None:
-        return f"has no complete {path.name}"
-    try:
-        if sizes(path) != chosen:
-            return f"has another writing of {path.name}"
-    except (OSError, ValueError) as error:
-        return str(error)
-    return manifest.size_damage(path)
-
-
-def other_view(path: Path, *, rank: int, problem: str) -> StoreError:
-    return StoreError(
-        f"The run cannot resume: rank 0 found {path.name} in {path.parent}, but rank {rank} sees"
-        f" something else there ({problem}).",
-        remedy="storage.runs must be one folder that all nodes see alike: check its mount on the"
-        f" node of rank {rank}, then `llmops retry`",
-    )
 
 
 @dataclass(frozen=True)
@@ -65,7 +21,7 @@ class _Choice:
     """What rank 0 chose, and the files that it saw."""
 
     name: str = ""
-    sizes: Sizes = None
+    sizes: view.Sizes = None
     error: str = ""
 
 
@@ -77,7 +33,7 @@ class _Check:
     damage: str = ""
 
 
-def resume_path(context: WorkerContext, *, view_s: float = VIEW_S) -> Path | None:
+def resume_path(context: WorkerContext, *, view_s: float = view.VIEW_S) -> Path | None:
     """Return the folder of the newest complete checkpoint, or None. Call it on all ranks.
 
     `view_s`: how long a rank waits until its view of a shared folder has the checkpoint. Raises
@@ -99,10 +55,10 @@ def _shared(context: WorkerContext, folder: Path, *, view_s: float) -> Path | No
         if not chosen.name:
             return None
         path = folder / chosen.name
-        problems = gather(wait_for(path, chosen.sizes, view_s=view_s))
+        problems = gather(view.wait_for(path, chosen.sizes, view_s=view_s))
         if any(problems):
             rank, problem = next((rank, text) for rank, text in enumerate(problems) if text)
-            raise other_view(path, rank=rank, problem=problem)
+            raise view.other_view(path, rank=rank, problem=problem)
         # Each rank reads a share: together about what loading the checkpoint reads anyway.
         damages = gather(manifest.hash_damage(path, share=context.rank, of=context.world_size))
         if not any(damages):
@@ -120,7 +76,7 @@ def _choose(context: WorkerContext, folder: Path) -> _Choice:
         for found in reversed(checkpoint.marked(folder)):
             damage = manifest.size_damage(found.path)
             if not damage:
-                return _Choice(found.path.name, sizes(found.path))
+                return _Choice(found.path.name, view.sizes(found.path))
             if error := _leave_out(context, found.path, damage):
                 return _Choice(error=error)
     except (OSError, ValueError) as error:

@@ -36,7 +36,7 @@ from llmops_kernel.track.model import FlopsOf
 from llmops_kernel.track.session import BOARD_ENV_VAR
 from llmops_kernel.track.stopping import KEPT, STOPPED, Board, FileBoard, Reader, StopAgreement
 from llmops_kernel.track.tracker import Kept, Peak, Tracker
-from llmops_kernel.train.checkpoints import resume
+from llmops_kernel.train.checkpoints import view
 from llmops_kernel.train.checkpoints.agreement import Chosen, ResumeAgreement, not_fetched
 from llmops_kernel.train.checkpoints.store import fetch
 
@@ -254,7 +254,7 @@ class CheckpointCopies:
         if path is None:
             return None
         try:
-            files = resume.sizes(path)
+            files = view.sizes(path)
         except ValueError as error:
             raise StoreError(
                 f"{path.name} was changed while it was read: {error}", remedy="`llmops retry`"
@@ -273,12 +273,12 @@ class CheckpointCopies:
             if problem := self._fetch_chosen(bucket, stored, path):
                 raise not_fetched(path, rank=rank, problem=problem)
             return _kept(path)
-        problem = resume.wait_for(path, chosen.sizes, view_s=view_s)
+        problem = view.wait_for(path, chosen.sizes, view_s=view_s)
         if not problem:
             with _locked(self._folder):
                 problem = "" if self._is_sound(path) else "the SHA-256 of a file differs"
         if problem:
-            raise resume.other_view(path, rank=rank, problem=problem)
+            raise view.other_view(path, rank=rank, problem=problem)
         return _kept(path)
 
     def _fetch_chosen(self, bucket: Bucket, stored: Stored, path: Path) -> str:

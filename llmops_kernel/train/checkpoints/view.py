@@ -1,0 +1,51 @@
+"""How a worker sees a checkpoint that rank 0 chose: as rank 0 does, later, or differently."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver import checkpoint_manifest as manifest
+from llmops_kernel.errors import StoreError
+
+# NFS keeps names and their absence for up to 60 s (acdirmax).
+VIEW_S: Final = 75.0
+_LOOK_S: Final = 0.5
+Sizes = dict[str, int] | None
+"""Bytes of each file; None for a checkpoint of an earlier version, which has no manifest."""
+
+
+def sizes(path: Path) -> Sizes:
+    """Raises ValueError and OSError."""
+    files = manifest.read(path)
+    return None if files is None else {name: entry.size_bytes for name, entry in files.items()}
+
+
+def wait_for(path: Path, chosen: Sizes, *, view_s: float) -> str:
+    """Return what this rank sees differently from rank 0 after `view_s`; empty: nothing."""
+    deadline_s = time.monotonic() + view_s
+    while (problem := _problem(path, chosen)) and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_S)
+    return problem
+
+
+def _problem(path: Path, chosen: Sizes) -> str:
+    if checkpoint.token(path) is None:
+        return f"has no complete {path.name}"
+    try:
+        if sizes(path) != chosen:
+            return f"has another writing of {path.name}"
+    except (OSError, ValueError) as error:
+        return str(error)
+    return manifest.size_damage(path)
+
+
+def other_view(path: Path, *, rank: int, problem: str) -> StoreError:
+    return StoreError(
+        f"The run cannot resume: rank 0 found {path.name} in {path.parent}, but rank {rank} sees"
+        f" something else there ({problem}).",
+        remedy="storage.runs must be one folder that all nodes see alike: check its mount on the"
+        f" node of rank {rank}, then `llmops retry`",
+    )
