@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from llmops_kernel.driver import checkpoint_folders as checkpoint
+from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.errors import StoreError
 
