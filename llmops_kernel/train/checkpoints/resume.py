@@ -11,7 +11,7 @@ from llmops_kernel.driver.storage import Bucket, Stored, clear
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.train.checkpoints import view
-from llmops_kernel.train.checkpoints.store import fetch
+from llmops_kernel.train.checkpoints.fetch import fetch
 from llmops_kernel.train.collectives import from_main, gather
 from llmops_kernel.train.context import WorkerContext
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 from llmops_kernel.driver import checkpoint_manifest as checkpoint
 from llmops_kernel.driver import checkpoint_manifest as manifest
 from llmops_kernel.driver.checkpoint_manifest import HashesLater, hashed_while
-from llmops_kernel.driver.storage import Bucket, Stored
+from llmops_kernel.driver.storage import Bucket
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, WarningEvent
 from llmops_kernel.train.collectives import barrier, from_main, gather
@@ -148,30 +147,3 @@ def _tried(work: Callable[[], _Part]) -> _Part:
         return work()
     except (StoreError, OSError) as error:
         return _Part(error=error.message if isinstance(error, StoreError) else str(error))
-
-
-# --- Fetches a checkpoint from a bucket to this node and checks what arrived ---
-
-
-def fetch(bucket: Bucket, stored: Stored, path: Path) -> str:
-    """Return what is wrong with the bucket's copy; empty: `path` has it, complete.
-
-    Files of the same writing that this node has are not fetched again. Raises StoreError and
-    OSError if the bucket or the disk fails.
-    """
-    try:
-        files = bucket.manifest(stored.name)
-    except ValueError as error:
-        return f"{manifest.MANIFEST} cannot be read: {error}"
-    is_same = checkpoint.token(path) == stored.token
-    if not is_same:
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        for name in manifest.wrong_files(path, files or {}):
-            (path / name).unlink(missing_ok=True)
-    bucket.fetch(stored.name, path, overwrite=not is_same)
-    if wrong := manifest.wrong_files(path, files or {}):
-        shutil.rmtree(path, ignore_errors=True)
-        return f"{wrong[0]} is not what was written (its size or its SHA-256 differs)"
-    checkpoint.mark_complete(path, token=stored.token, files=files, has_other_copy=True)
-    return ""

@@ -38,7 +38,7 @@ from llmops_kernel.track.stopping import KEPT, STOPPED, Board, FileBoard, Reader
 from llmops_kernel.track.tracker import Kept, Peak, Tracker
 from llmops_kernel.train.checkpoints import view
 from llmops_kernel.train.checkpoints.agreement import Chosen, ResumeAgreement, not_fetched
-from llmops_kernel.train.checkpoints.store import fetch
+from llmops_kernel.train.checkpoints.fetch import fetch
 
 CLUSTER_AGE_S = 0.5
 """How old a value of the cluster's store may be when a worker uses it."""
