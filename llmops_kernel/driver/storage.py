@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from llmops_kernel.driver import checkpoint_manifest as manifest
-from llmops_kernel.driver.checkpoint_manifest import MANIFEST, MARKER, PART, step_of
+from llmops_kernel.driver import checkpoint
+from llmops_kernel.driver.checkpoint import MANIFEST, MARKER, PART, step_of
 from llmops_kernel.errors import LLMOpsError, StoreError
 from llmops_kernel.store.files import own_temp_folder
 from llmops_kernel.store.journal.journal import JournalWriter
@@ -95,7 +95,7 @@ class Bucket:
 
     def put(self, folder: Path, name: str) -> int:
         """Upload a folder without markers and half files; return its bytes."""
-        chosen = manifest.content(folder)
+        chosen = checkpoint.content(folder)
         pairs = [(file, f"{name}/{file.relative_to(folder).as_posix()}") for file in chosen]
         self._each(pairs)
         return sum(file.stat().st_size for file in chosen)
@@ -132,23 +132,23 @@ class Bucket:
             scratch.rename(target)
 
     def mark_complete(
-        self, name: str, *, token: str, files: manifest.Manifest | None = None
+        self, name: str, *, token: str, files: checkpoint.Manifest | None = None
     ) -> None:
         """Mark a checkpoint complete: one object appears at once or not at all.
 
         `files`: what it consists of; a fetch is checked against it.
         """
         if files is not None:
-            self._write(f"{name}/{MANIFEST}", manifest.dumps(files).encode())
+            self._write(f"{name}/{MANIFEST}", checkpoint.dumps(files).encode())
         self._write(f"{name}/{MARKER}", token.encode())
 
-    def manifest(self, name: str) -> dict[str, manifest.Entry] | None:
+    def manifest(self, name: str) -> dict[str, checkpoint.Entry] | None:
         """Return what a checkpoint consists of; None: one of an earlier version.
 
         Raises ValueError if that was damaged.
         """
         path = self._path(f"{name}/{MANIFEST}")
-        return manifest.loads(self._read(path).decode()) if path in self._list(name) else None
+        return checkpoint.loads(self._read(path).decode()) if path in self._list(name) else None
 
     def unmark(self, name: str) -> None:
         """Make a checkpoint an interrupted one; an error is ignored."""

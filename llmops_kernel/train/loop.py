@@ -13,7 +13,7 @@ from transformers import PrinterCallback, set_seed
 
 from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.driver.checkpoint_manifest import step_of
+from llmops_kernel.driver.checkpoint import step_of
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
 from llmops_kernel.models.answer_ends import set_answer_ends
 from llmops_kernel.models.source import model_source

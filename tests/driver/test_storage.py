@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from llmops_kernel.driver import checkpoint_manifest as checkpoint
+from llmops_kernel.driver import checkpoint
 from llmops_kernel.driver.storage import Bucket, open_bucket, storage_folder
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, StartEvent, StepEvent, WarningEvent

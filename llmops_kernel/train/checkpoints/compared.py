@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from llmops_kernel.driver.checkpoint_manifest import latest
+from llmops_kernel.driver.checkpoint import latest
 from llmops_kernel.errors import ModelError, TrainingError
 from llmops_kernel.hardware.load import memory
 from llmops_kernel.metrics.events import WarningEvent

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from llmops_kernel.driver import checkpoint_manifest as checkpoint
-from llmops_kernel.driver import checkpoint_manifest as manifest
+from llmops_kernel.driver import checkpoint
 from llmops_kernel.driver.storage import Bucket, Stored
 
 
@@ -19,15 +18,15 @@ def fetch(bucket: Bucket, stored: Stored, path: Path) -> str:
     try:
         files = bucket.manifest(stored.name)
     except ValueError as error:
-        return f"{manifest.MANIFEST} cannot be read: {error}"
+        return f"{checkpoint.MANIFEST} cannot be read: {error}"
     is_same = checkpoint.token(path) == stored.token
     if not is_same:
         shutil.rmtree(path, ignore_errors=True)
     else:
-        for name in manifest.wrong_files(path, files or {}):
+        for name in checkpoint.wrong_files(path, files or {}):
             (path / name).unlink(missing_ok=True)
     bucket.fetch(stored.name, path, overwrite=not is_same)
-    if wrong := manifest.wrong_files(path, files or {}):
+    if wrong := checkpoint.wrong_files(path, files or {}):
         shutil.rmtree(path, ignore_errors=True)
         return f"{wrong[0]} is not what was written (its size or its SHA-256 differs)"
     checkpoint.mark_complete(path, token=stored.token, files=files, has_other_copy=True)

@@ -12,7 +12,7 @@ import yaml
 
 from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.driver import checkpoint_manifest as checkpoint
+from llmops_kernel.driver import checkpoint
 from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.driver.storage import Bucket
 from llmops_kernel.errors import StoreError

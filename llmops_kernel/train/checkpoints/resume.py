@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmops_kernel.driver import checkpoint_manifest as checkpoint
-from llmops_kernel.driver import checkpoint_manifest as manifest
+from llmops_kernel.driver import checkpoint
 from llmops_kernel.driver.storage import Bucket, Stored, clear
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import WarningEvent
@@ -60,7 +59,7 @@ def _shared(context: WorkerContext, folder: Path, *, view_s: float) -> Path | No
             rank, problem = next((rank, text) for rank, text in enumerate(problems) if text)
             raise view.other_view(path, rank=rank, problem=problem)
         # Each rank reads a share: together about what loading the checkpoint reads anyway.
-        damages = gather(manifest.hash_damage(path, share=context.rank, of=context.world_size))
+        damages = gather(checkpoint.hash_damage(path, share=context.rank, of=context.world_size))
         if not any(damages):
             return path
         error = ""
@@ -74,7 +73,7 @@ def _choose(context: WorkerContext, folder: Path) -> _Choice:
     """Return rank 0's choice; newer damaged ones are reported and no longer count."""
     try:
         for found in reversed(checkpoint.marked(folder)):
-            damage = manifest.size_damage(found.path)
+            damage = checkpoint.size_damage(found.path)
             if not damage:
                 return _Choice(found.path.name, view.sizes(found.path))
             if error := _leave_out(context, found.path, damage):
@@ -88,7 +87,7 @@ def _leave_out(context: WorkerContext, path: Path, damage: str) -> str:
     """Report a damaged checkpoint and unmark it; return the error if that is not possible."""
     context.emit(_damaged(path.name, damage))
     try:
-        manifest.unmark(path)
+        checkpoint.unmark(path)
     except OSError as error:
         return f"{path.name} is damaged ({damage}) and cannot be changed: {error}"
     return ""

@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llmops_kernel.driver import checkpoint_manifest as checkpoint
-from llmops_kernel.driver import checkpoint_manifest as manifest
-from llmops_kernel.driver.checkpoint_manifest import HashesLater, hashed_while
+from llmops_kernel.driver import checkpoint
+from llmops_kernel.driver.checkpoint import HashesLater, hashed_while
 from llmops_kernel.driver.storage import Bucket
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, WarningEvent
@@ -27,7 +26,7 @@ class _Part:
 
     error: str = ""
     size_bytes: int = 0
-    files: dict[str, manifest.Entry] = field(default_factory=dict)
+    files: dict[str, checkpoint.Entry] = field(default_factory=dict)
 
 
 def complete_checkpoint(
@@ -60,7 +59,7 @@ def wait_for_hashes() -> None:
 
 
 def _synced(path: Path) -> _Part:
-    manifest.sync(path)
+    checkpoint.sync(path)
     return _Part()
 
 
@@ -110,11 +109,11 @@ def _uploaded(bucket: Bucket, path: Path, name: str) -> _Part:
     return _Part(size_bytes=size_bytes, files=files)
 
 
-def _merged(parts: Iterable[dict[str, manifest.Entry]]) -> dict[str, manifest.Entry]:
+def _merged(parts: Iterable[dict[str, checkpoint.Entry]]) -> dict[str, checkpoint.Entry]:
     """Return all nodes' files. One that two nodes wrote differently is left out: the bucket has
     the one that came last, whichever that was.
     """
-    found: dict[str, manifest.Entry] = {}
+    found: dict[str, checkpoint.Entry] = {}
     unclear = set()
     for name, entry in (item for files in parts for item in files.items()):
         if found.setdefault(name, entry) != entry:
@@ -123,7 +122,7 @@ def _merged(parts: Iterable[dict[str, manifest.Entry]]) -> dict[str, manifest.En
 
 
 def _complete(
-    bucket: Bucket, name: str, token: str, files: manifest.Manifest, num_kept: int
+    bucket: Bucket, name: str, token: str, files: checkpoint.Manifest, num_kept: int
 ) -> _Part:
     bucket.mark_complete(name, token=token, files=files)
     bucket.rotate(keep=num_kept)

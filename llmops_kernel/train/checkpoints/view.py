@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from llmops_kernel.driver import checkpoint_manifest as checkpoint
-from llmops_kernel.driver import checkpoint_manifest as manifest
+from llmops_kernel.driver import checkpoint
 from llmops_kernel.errors import StoreError
 
 # NFS keeps names and their absence for up to 60 s (acdirmax).
@@ -19,7 +18,7 @@ Sizes = dict[str, int] | None
 
 def sizes(path: Path) -> Sizes:
     """Raises ValueError and OSError."""
-    files = manifest.read(path)
+    files = checkpoint.read(path)
     return None if files is None else {name: entry.size_bytes for name, entry in files.items()}
 
 
@@ -39,7 +38,7 @@ def _problem(path: Path, chosen: Sizes) -> str:
             return f"has another writing of {path.name}"
     except (OSError, ValueError) as error:
         return str(error)
-    return manifest.size_damage(path)
+    return checkpoint.size_damage(path)
 
 
 def other_view(path: Path, *, rank: int, problem: str) -> StoreError:

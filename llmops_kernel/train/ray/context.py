@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from llmops_kernel.driver import checkpoint_manifest as checkpoint
-from llmops_kernel.driver import compat, storage
+from llmops_kernel.driver import checkpoint, compat, storage
 from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.storage import folder_on_node, open_bucket, storage_folder
 from llmops_kernel.store.journal.journal import JournalWriter

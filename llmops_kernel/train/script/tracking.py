@@ -16,10 +16,8 @@ from typing import Any
 
 import psutil
 
-from llmops_kernel.driver import checkpoint_manifest as checkpoint
-from llmops_kernel.driver import checkpoint_manifest as manifest
-from llmops_kernel.driver import report
-from llmops_kernel.driver.checkpoint_manifest import HashesLater, hashed_while
+from llmops_kernel.driver import checkpoint, report
+from llmops_kernel.driver.checkpoint import HashesLater, hashed_while
 from llmops_kernel.driver.storage import (
     Bucket,
     Stored,
@@ -307,16 +305,16 @@ class CheckpointCopies:
             while newest := checkpoint.latest(self._folder):
                 if self._is_sound(newest.path):
                     return newest.path
-                manifest.unmark(newest.path)
+                checkpoint.unmark(newest.path)
         return None
 
     def _is_sound(self, path: Path) -> bool:
         """Read the checkpoint once an attempt, not once a worker."""
-        checked, name = path / manifest.CHECKED, f"{self._run_id}/{self._attempt}"
+        checked, name = path / checkpoint.CHECKED, f"{self._run_id}/{self._attempt}"
         with suppress(OSError):
             if checked.read_text() == name:
                 return True
-        is_sound = not manifest.hash_damage(path)
+        is_sound = not checkpoint.hash_damage(path)
         if is_sound:
             with suppress(OSError):
                 checked.write_text(name)

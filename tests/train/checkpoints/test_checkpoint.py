@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llmops_kernel.driver import checkpoint_manifest as checkpoint
+from llmops_kernel.driver import checkpoint
 
 
 def make(folder: Path, step: int, *, whole: bool = True) -> Path:

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.driver import checkpoint_manifest as checkpoint
-from llmops_kernel.driver import checkpoint_manifest as manifest
-from llmops_kernel.driver.checkpoint_manifest import HashesLater
+from llmops_kernel.driver import checkpoint
+from llmops_kernel.driver.checkpoint import HashesLater
 from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.checkpoints.store import complete_checkpoint, wait_for_hashes
@@ -117,7 +116,7 @@ def test_a_file_that_is_missing_or_differs_is_noticed(tmp_path: Path) -> None:
     save(tmp_path, 10)
     (save(tmp_path, 20) / "weights").write_bytes(b"y" * 5000)
     (save(tmp_path, 30) / "shards" / ".metadata").unlink()
-    (save(tmp_path, 40) / manifest.MANIFEST).write_text('{"vers')
+    (save(tmp_path, 40) / checkpoint.MANIFEST).write_text('{"vers')
     path = resume_path(context(tmp_path))
     assert path is not None
     assert path.name == "checkpoint-10"
@@ -149,9 +148,9 @@ def test_hashes_are_written_beside_the_training(tmp_path: Path) -> None:
     wait_for_hashes()
     kept = sorted(one.path.name for one in checkpoint.complete(tmp_path / "checkpoints"))
     assert kept == ["checkpoint-2", "checkpoint-3"]
-    files = manifest.read(tmp_path / "checkpoints" / "checkpoint-3")
+    files = checkpoint.read(tmp_path / "checkpoints" / "checkpoint-3")
     assert files is not None
-    assert files["weights"].sha256 == manifest.sha256(path / "weights")
+    assert files["weights"].sha256 == checkpoint.sha256(path / "weights")
 
 
 def test_files_and_folders_are_synced_before_the_marker(
@@ -172,6 +171,6 @@ def test_files_and_folders_are_synced_before_the_marker(
     monkeypatch.setattr(os, "fsync", noted)
     checkpoint.mark_complete(path)
     before = {name for name, is_marked in synced if not is_marked}
-    draft = f".{manifest.MANIFEST}"
+    draft = f".{checkpoint.MANIFEST}"
     assert {"weights", "0", "shards", "checkpoint-1", "checkpoints", draft} <= before
     assert [name for name, is_marked in synced if is_marked] == ["checkpoint-1"]

@@ -1,4 +1,4 @@
-"""What a checkpoint's files must be: sizes and hashes, written beside them, checked on resume."""
+"""Checkpoints on disk: which are complete, and the sizes and hashes that their files must have."""
 
 from __future__ import annotations
 
