@@ -14,6 +14,7 @@ from llmops_kernel.cli.runs.submit import detached
 from llmops_kernel.services.backend import current
 from llmops_kernel.services.clusters import find
 from llmops_kernel.services.demo import (
+    BATCH_ROWS,
     CLUSTER,
     EVAL_ROWS,
     SCORE_CONFIG,
@@ -104,7 +105,7 @@ class Fit:
             return rows, ""
         return rows, (
             f"Each model answers {rows} of {SCORED_ROWS} rows: this machine takes about"
-            f" {fmt.seconds(self._speed.row_s)} for an answer."
+            f" {fmt.seconds(self._speed.batch_s)} for {BATCH_ROWS} answers."
         )
 
 
