@@ -22,7 +22,7 @@ from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
 TIME_S = 400.0
-"""Of the whole demo. `make demo` subtracts what its installation took: both end within 7 minutes."""
+"""The whole demo. `make demo` subtracts what its installation took: both end within 7 minutes."""
 LEAST_STEPS = 80
 """Optimizer steps that are made on any machine. Field accuracy was 59 % after 80 (of 64 held-out
 rows) and 61 % after 114 (of 32), from 13 %; each with a learning rate that falls to its end."""
