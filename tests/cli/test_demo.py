@@ -96,7 +96,7 @@ def test_a_workspace_may_have_no_score_config(tmp_path: Path) -> None:
 def test_the_demo_is_sized_to_what_the_first_steps_have_shown(
     speed: Speed, left_s: float, steps: int, rows: int, again: bool
 ) -> None:
-    size = size_for(speed, left_s=left_s, steps=240, done=4)
+    size = size_for(speed, left_s=left_s, steps=240, done=8)
     assert (size.max_steps, size.rows, size.again) == (steps, rows, again)
     least = steps == LEAST_STEPS or rows == LEAST_ROWS
     assert size.seconds <= left_s or least
@@ -108,7 +108,7 @@ def test_a_run_that_is_nearly_done_is_not_begun_again() -> None:
     assert (size.max_steps, size.rows, size.again) == (24, LEAST_ROWS, False)
 
 
-_SECONDS = (4.0, 1.0, 1.5, 1.25, 1.0)
+_SECONDS = (4.0, 1.0, 1.5, 1.25, 1.0, 1.5, 1.0, 1.25, 1.25)
 
 
 def _view(*, steps: int, at_start: bool = True) -> TrainingView:
@@ -130,18 +130,18 @@ def _view(*, steps: int, at_start: bool = True) -> TrainingView:
     return TrainingView(event.model_copy(update={"stream": "1-worker-1"}) for event in events)
 
 
-def test_the_speed_is_known_after_four_steps_and_without_what_only_the_first_one_does() -> None:
-    assert speed_of(_view(steps=3)) is None
-    speed = speed_of(_view(steps=5))
-    assert speed == Speed(start_s=18.0, step_s=1.125, batch_s=12.0)
-    assert speed_of(_view(steps=5, at_start=False)) is None
+def test_the_speed_is_known_after_eight_steps_and_without_what_only_the_first_one_does() -> None:
+    assert speed_of(_view(steps=7)) is None
+    speed = speed_of(_view(steps=9))
+    assert speed == Speed(start_s=18.0, step_s=1.25, batch_s=12.0)
+    assert speed_of(_view(steps=9, at_start=False)) is None
 
 
 def test_what_is_cut_is_said_with_its_reason() -> None:
     seconds = [15.0]
     fit = Fit(until_s=205, is_free=True, clock=lambda: seconds[0])
-    assert not fit.is_too_slow(_view(steps=2))
-    assert fit.is_too_slow(_view(steps=4))
+    assert not fit.is_too_slow(_view(steps=7))
+    assert fit.is_too_slow(_view(steps=8))
     assert fit.size is not None
     assert fit.size.seconds <= 205 - 15
     assert fit.steps_words == (
@@ -155,14 +155,14 @@ def test_what_is_cut_is_said_with_its_reason() -> None:
         "Each model answers 64 of 96 rows: this machine takes about 12.0 s for 32 answers.",
     )
     late = Fit(until_s=205, is_free=True, clock=lambda: 190.0)
-    assert late.is_too_slow(_view(steps=4))
+    assert late.is_too_slow(_view(steps=8))
     assert f"with {LEAST_STEPS} of its 240 steps, which learn less. It cannot" in late.steps_words
     assert late.rows()[0] == LEAST_ROWS
 
 
 def test_who_names_the_number_of_steps_gets_them_and_all_rows() -> None:
     named = Fit(until_s=0.0, is_free=False, clock=lambda: 190.0)
-    assert not named.is_too_slow(_view(steps=4))
+    assert not named.is_too_slow(_view(steps=8))
     assert (named.rows(), named.steps_words) == ((96, ""), "")
 
 
