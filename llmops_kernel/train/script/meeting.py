@@ -55,7 +55,7 @@ def keep_groups() -> None:
     and waits for a thread that may need the lock to free its last tensor, so the process never
     ends (pytorch/pytorch#56297). Only where torch is loaded: a cold process imports it later.
     """
-    dist = sys.modules.get("torch.distributed")
+    dist: Any = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available():
         return
     destroy = dist.destroy_process_group
