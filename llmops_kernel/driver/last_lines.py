@@ -45,20 +45,19 @@ class LastLines:
             # Before Ray's own handler, which prints.
             self._dispatcher.add_handler(_HANDLER, self._take)
 
-    def wait(self, workers: Iterable[int], *, returned: bool) -> bool:
-        """Return once all that these workers wrote is printed; False when that takes too long.
+    def wait(self, workers: Iterable[int], *, returned: bool) -> None:
+        """Return once all that these workers wrote is printed, or when that takes too long.
 
         `returned`: none of them was killed. Call it once.
         """
         wanted = {(worker, is_err) for worker in workers for is_err in (False, True)}
         if self._dispatcher is None:
-            return False
+            return
         with self._more:
             limit_s = patience_s(_RETURNED_S if returned else _GONE_S)
-            came = self._more.wait_for(lambda: wanted <= self._seen, limit_s)
+            self._more.wait_for(lambda: wanted <= self._seen, limit_s)
         # Returns after what was sent with the last mark is printed.
         self._dispatcher.remove_handler(_HANDLER)
-        return came
 
     def _take(self, batch: dict[str, Any]) -> None:
         """Take the marks out of some lines of one stream of one worker."""

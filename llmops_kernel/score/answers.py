@@ -183,6 +183,8 @@ class AnswerSource:
                         remedy="`llmops status` shows whether the cluster is ready; `llmops retry`"
                         " scores the rows that are left",
                     ) from error
+            if self._is_cancelled():  # Nobody wants the engine that would be started.
+                raise CancelledError
             time.sleep(_LOOK_S)
 
     def _call(self, job: Job, chunk: _Chunk) -> Any:

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 KILLED = """
 import os, time
 import ray
-from llmops_kernel.score.answers import AnswerSource
+from llmops_kernel.score.answers import AnswerSource, CancelledError
 from llmops_kernel.score.engines.protocol import Answer, Job
 
 @ray.remote(max_concurrency=8)
@@ -40,6 +40,15 @@ def find():
 
 prompts = [f"row {n}" for n in range(20)]
 answers = AnswerSource(find, chunk_rows=3).answers(Job(), prompts)
+
+begin_s = time.monotonic()
+source = AnswerSource(
+    lambda: first, chunk_rows=3, is_cancelled=lambda: time.monotonic() > begin_s + 2
+)
+try:
+    source.answers(Job(), prompts)
+except CancelledError:
+    print("cancelled", time.monotonic() - begin_s < 20)
 print([answer.id for answer in answers] == list(range(20)))
 print([answer.text for answer in answers] == prompts, [a.error for a in answers if a.error])
 """
@@ -48,4 +57,6 @@ print([answer.text for answer in answers] == prompts, [a.error for a in answers 
 def test_rows_are_not_blamed_for_an_engine_that_takes_long_to_come_back() -> None:
     command = [sys.executable, "-c", KILLED]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    assert ended.stdout.splitlines()[-2:] == ["True", "True []"], ended.stdout + ended.stderr
+    assert ended.stdout.splitlines()[-3:] == ["cancelled True", "True", "True []"], (
+        ended.stdout + ended.stderr
+    )
