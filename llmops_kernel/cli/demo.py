@@ -109,15 +109,15 @@ class Fit:
         )
 
 
-def run_demo(workspace: Path | None, *, max_steps: int | None, time_s: float = TIME_S) -> int:
+def run_demo(workspace: Path | None, *, max_steps: int | None, time_s: float | None = None) -> int:
     """Start a cluster, prepare the model, train, score, show the result. Return the exit code.
 
-    Without `max_steps` it is sized to `time_s` seconds.
+    Without `max_steps` it is sized to `time_s` seconds, by default TIME_S.
     """
     console = out()
     config = demo_config(workspace)
     watch = Stopwatch()
-    fit = Fit(until_s=time.monotonic() + time_s, is_free=max_steps is None)
+    fit = Fit(until_s=time.monotonic() + (time_s or TIME_S), is_free=max_steps is None)
     _cluster(console)
     watch.lap("cluster")
     _model(console, config)

@@ -41,11 +41,13 @@ def demo(
         ),
     ] = None,
     time_s: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--time", help="Seconds it may take: a slow machine makes fewer steps then.", min=1
+            "--time",
+            help="Seconds it may take; a slow machine makes fewer steps. Default: about 7 minutes.",
+            min=1,
         ),
-    ] = 400.0,
+    ] = None,
 ) -> None:
     """Fine-tune SmolLM2-135M on the shipped data: the whole loop, live, in one command."""
     from llmops_kernel.cli.demo import run_demo
