@@ -14,6 +14,7 @@ from llmops_kernel.cli.runs.submit import detached
 from llmops_kernel.services.backend import current
 from llmops_kernel.services.clusters import find
 from llmops_kernel.services.demo import (
+    BATCH_ROWS,
     CLUSTER,
     EVAL_ROWS,
     SCORE_CONFIG,
@@ -104,19 +105,19 @@ class Fit:
             return rows, ""
         return rows, (
             f"Each model answers {rows} of {SCORED_ROWS} rows: this machine takes about"
-            f" {fmt.seconds(self._speed.row_s)} for an answer."
+            f" {fmt.seconds(self._speed.batch_s)} for {BATCH_ROWS} answers."
         )
 
 
-def run_demo(workspace: Path | None, *, max_steps: int | None, time_s: float = TIME_S) -> int:
+def run_demo(workspace: Path | None, *, max_steps: int | None, time_s: float | None = None) -> int:
     """Start a cluster, prepare the model, train, score, show the result. Return the exit code.
 
-    Without `max_steps` it is sized to `time_s` seconds.
+    Without `max_steps` it is sized to `time_s` seconds, by default TIME_S.
     """
     console = out()
     config = demo_config(workspace)
     watch = Stopwatch()
-    fit = Fit(until_s=time.monotonic() + time_s, is_free=max_steps is None)
+    fit = Fit(until_s=time.monotonic() + (time_s or TIME_S), is_free=max_steps is None)
     _cluster(console)
     watch.lap("cluster")
     _model(console, config)

@@ -40,11 +40,19 @@ def demo(
             help="Number of steps; default: the config's, or fewer on a slow machine.", min=1
         ),
     ] = None,
+    time_s: Annotated[
+        float | None,
+        typer.Option(
+            "--time",
+            help="Seconds it may take; a slow machine makes fewer steps. Default: about 7 minutes.",
+            min=1,
+        ),
+    ] = None,
 ) -> None:
     """Fine-tune SmolLM2-135M on the shipped data: the whole loop, live, in one command."""
     from llmops_kernel.cli.demo import run_demo
 
-    raise typer.Exit(run_demo(workspace, max_steps=max_steps))
+    raise typer.Exit(run_demo(workspace, max_steps=max_steps, time_s=time_s))
 
 
 @command(MACHINE, name="score-env", example="llmops score-env")

@@ -99,6 +99,11 @@ TRAIN: dict[str, PrivateName] = {
     ),
 }
 CORE: dict[str, PrivateName] = {
+    "stdstream_dispatcher": PrivateName(
+        "ray._private.ray_logging:global_worker_stdstream_dispatcher",
+        "shows lines of workers before they are printed",
+        "what workers printed last may be missing in the log",
+    ),
     "_internal_kv_put": PrivateName(
         "ray.experimental.internal_kv:_internal_kv_put", "stores values of a run", "a run fails"
     ),
@@ -133,11 +138,6 @@ QUEUE: dict[str, PrivateName] = {
 }
 """Of a driver whose workers have no resources yet."""
 SCRIPT: dict[str, PrivateName] = {
-    "stdstream_dispatcher": PrivateName(
-        "ray._private.ray_logging:global_worker_stdstream_dispatcher",
-        "shows lines of workers before they are printed",
-        "what workers printed last may be missing in the log",
-    ),
     "stdout_deduplicator": PrivateName(
         "ray._private.ray_logging:stdout_deduplicator",
         "its allow_re says which lines of workers are never left out",

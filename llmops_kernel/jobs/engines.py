@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from llmops_kernel.errors import ClusterError, LLMOpsError
+from llmops_kernel.hardware.load import patience_s
 from llmops_kernel.jobs.client import Job, JobsClient
 from llmops_kernel.store.engine_names import END
 from llmops_kernel.store.package.packages import library
@@ -16,6 +17,8 @@ from llmops_kernel.store.store import RunStore
 
 _END_S = 90.0
 _POLL_S = 0.2
+_MONITOR_S = 1.6
+"""JOB_MONITOR_LOOP_PERIOD_S of Ray 2.60's job_manager.py, and some time to write."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +48,24 @@ def end_idle_engines(client: JobsClient, *, store: RunStore) -> EndedEngines:
     try:
         return _result(client, _ended(client, submission_id))
     finally:
-        with suppress(LLMOpsError):  # Ray's list of jobs is of runs.
+        with suppress(LLMOpsError):
             client.stop(submission_id)
+            _forget(client, submission_id)
+
+
+def _forget(client: JobsClient, submission_id: str) -> None:
+    """Take the job out of Ray's list, which is of runs.
+
+    Ray looks once a second whether the job's supervisor lives. If the job is deleted between its
+    end and that look, Ray writes it down again, as failed: it is deleted again then.
+    """
+    client.delete(submission_id)
+    until_s = time.monotonic() + patience_s(_MONITOR_S)
+    while time.monotonic() < until_s:
+        time.sleep(_POLL_S)
+        if client.get(submission_id) is not None:
             client.delete(submission_id)
+            return
 
 
 def _ended(client: JobsClient, submission_id: str) -> Job:

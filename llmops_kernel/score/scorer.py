@@ -16,6 +16,7 @@ from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.driver.nodes.holds import this_node
 from llmops_kernel.errors import LLMOpsError, RunError
+from llmops_kernel.hardware.load import patience_s
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt
 from llmops_kernel.score.evaluate.row_scorer import RowScorer
 from llmops_kernel.score.evaluate.totals import Totals
@@ -246,7 +247,9 @@ _IN_FLIGHT = 4
 """Calls at once: the engine always has the next requests before it has finished the last."""
 _MAX_LOSSES = 30
 """Of the engine during one part, before the run is given up."""
-_RETURN_S = 3.0
+_RETURN_S = 120.0
+"""How long Ray may take to start the engine's process again on a machine that is not busy."""
+_LOOK_S = 0.2
 
 
 class CancelledError(Exception):
@@ -352,7 +355,7 @@ class AnswerSource:
                 under_way.append((chunk, self._call(job, chunk)))
             chunk, call = under_way.popleft()
             try:
-                self._keep(chunk, self._wait(call), found)
+                self._keep(chunk, self._result(call), found)
             except ray.exceptions.RayActorError:
                 chunk.losses += 1
                 lost.append(chunk)
@@ -365,12 +368,11 @@ class AnswerSource:
         import ray
 
         losses = 0
-        # One that left for good answers no second call: its rows would look like the cause.
-        self._engine = self._find()
         while suspects:
             chunk = suspects.popleft()
+            self._await_engine()
             try:
-                self._keep(chunk, self._wait(self._call(job, chunk)), found)
+                self._keep(chunk, self._result(self._call(job, chunk)), found)
                 continue
             except ray.exceptions.RayActorError as error:
                 losses += 1
@@ -382,10 +384,8 @@ class AnswerSource:
                         remedy="see the engine's log in the Ray Dashboard; a smaller"
                         " engine.batch_size or engine.max_model_len needs less memory",
                     ) from error
-                time.sleep(min(_RETURN_S, 0.2 * losses))
                 if self._is_cancelled():  # Nobody wants the engine that would be started.
                     raise CancelledError from error
-                self._engine = self._find()
             if chunk.losses < 2:
                 suspects.appendleft(chunk)
             elif len(chunk.prompts) > 1:
@@ -393,19 +393,43 @@ class AnswerSource:
             else:
                 self._keep(chunk, [_died()], found)
 
+    def _await_engine(self) -> None:
+        """Find the engine, and wait until its process answers.
+
+        While Ray starts it again each call fails at once, and its rows would look like the cause.
+        """
+        import ray
+
+        until_s = time.monotonic() + patience_s(_RETURN_S)
+        while True:
+            self._engine = self._find()
+            try:
+                self._result(self._engine.facts.remote())
+                return
+            except ray.exceptions.RayActorError as error:
+                if time.monotonic() > until_s:
+                    raise RunError(
+                        f"The engine's process died and did not come back: {_first_line(error)}",
+                        remedy="`llmops status` shows whether the cluster is ready; `llmops retry`"
+                        " scores the rows that are left",
+                    ) from error
+            if self._is_cancelled():  # Nobody wants the engine that would be started.
+                raise CancelledError
+            time.sleep(_LOOK_S)
+
     def _call(self, job: Job, chunk: _Chunk) -> Any:
         return self._engine.generate.remote(
             job, chunk.prompts, chunk.targets, chunk.rows, caller=self._caller
         )
 
-    def _wait(self, call: Any) -> list[Answer]:
+    def _result(self, call: Any) -> Any:
+        """Return what a call returns. Raises CancelledError after a stop."""
         import ray
 
         while not ray.wait([call], timeout=0.5)[0]:
             if self._is_cancelled():
                 raise CancelledError
-        answers: list[Answer] = ray.get(call)
-        return answers
+        return ray.get(call)
 
     def _keep(self, chunk: _Chunk, answers: Sequence[Answer], found: list[Answer | None]) -> None:
         if len(answers) < len(chunk.prompts):

@@ -20,7 +20,6 @@ from llmops_kernel.services.demo import (
     FILES,
     LEAST_ROWS,
     LEAST_STEPS,
-    TIME_S,
     Speed,
     demo_config,
     menu_data,
@@ -85,31 +84,31 @@ def test_a_workspace_may_have_no_score_config(tmp_path: Path) -> None:
     ("speed", "left_s", "steps", "rows", "again"),
     [
         # Two cores of Zen 5: nothing is cut.
-        (Speed(start_s=8, step_s=0.2, row_s=0.4), 180, 240, 96, False),
+        (Speed(start_s=8, step_s=0.2, batch_s=5), 180, 240, 96, False),
         # A little slower: fewer rows are no reason to begin again.
-        (Speed(start_s=10, step_s=0.3, row_s=0.5), 170, 240, 72, False),
-        # Two cores with AVX2: fewer steps, and what is left goes to rows.
-        (Speed(start_s=20, step_s=1.0, row_s=0.8), 160, 80, 32, True),
+        (Speed(start_s=10, step_s=0.3, batch_s=10), 140, 240, 64, False),
+        # Two cores with AVX2: fewer steps.
+        (Speed(start_s=20, step_s=1.0, batch_s=10), 260, 184, 32, True),
         # However slow it is, the least is done.
-        (Speed(start_s=60, step_s=4.5, row_s=5.0), 60, 80, 32, True),
+        (Speed(start_s=60, step_s=4.5, batch_s=80), 60, 80, 32, True),
     ],
 )
 def test_the_demo_is_sized_to_what_the_first_steps_have_shown(
     speed: Speed, left_s: float, steps: int, rows: int, again: bool
 ) -> None:
-    size = size_for(speed, left_s=left_s, steps=240, done=4)
+    size = size_for(speed, left_s=left_s, steps=240, done=8)
     assert (size.max_steps, size.rows, size.again) == (steps, rows, again)
     least = steps == LEAST_STEPS or rows == LEAST_ROWS
     assert size.seconds <= left_s or least
 
 
 def test_a_run_that_is_nearly_done_is_not_begun_again() -> None:
-    speed = Speed(start_s=20, step_s=2.0, row_s=5.0)
+    speed = Speed(start_s=20, step_s=2.0, batch_s=80)
     size = size_for(speed, left_s=60, steps=24, done=20)
     assert (size.max_steps, size.rows, size.again) == (24, LEAST_ROWS, False)
 
 
-_SECONDS = (4.0, 1.0, 1.5, 1.25, 1.0)
+_SECONDS = (4.0, 1.0, 1.5, 1.25, 1.0, 1.5, 1.0, 1.25, 1.25)
 
 
 def _view(*, steps: int, at_start: bool = True) -> TrainingView:
@@ -131,39 +130,39 @@ def _view(*, steps: int, at_start: bool = True) -> TrainingView:
     return TrainingView(event.model_copy(update={"stream": "1-worker-1"}) for event in events)
 
 
-def test_the_speed_is_known_after_four_steps_and_without_what_only_the_first_one_does() -> None:
-    assert speed_of(_view(steps=3)) is None
-    speed = speed_of(_view(steps=5))
-    assert speed == Speed(start_s=18.0, step_s=1.125, row_s=0.75)
-    assert speed_of(_view(steps=5, at_start=False)) is None
+def test_the_speed_is_known_after_eight_steps_and_without_what_only_the_first_one_does() -> None:
+    assert speed_of(_view(steps=7)) is None
+    speed = speed_of(_view(steps=9))
+    assert speed == Speed(start_s=18.0, step_s=1.25, batch_s=12.0)
+    assert speed_of(_view(steps=9, at_start=False)) is None
 
 
 def test_what_is_cut_is_said_with_its_reason() -> None:
     seconds = [15.0]
-    fit = Fit(until_s=TIME_S, is_free=True, clock=lambda: seconds[0])
-    assert not fit.is_too_slow(_view(steps=2))
-    assert fit.is_too_slow(_view(steps=4))
+    fit = Fit(until_s=205, is_free=True, clock=lambda: seconds[0])
+    assert not fit.is_too_slow(_view(steps=7))
+    assert fit.is_too_slow(_view(steps=8))
     assert fit.size is not None
-    assert fit.size.seconds <= TIME_S - 15
+    assert fit.size.seconds <= 205 - 15
     assert fit.steps_words == (
         "This machine takes 1.2 s for a step: the run is stopped, and submitted again with"
         f" {fit.size.max_steps} of its 240 steps, which learn less."
         " `llmops demo --max-steps 240` makes all of them."
     )
-    seconds[0] = TIME_S - 84  # The steps took less than expected: the rows get what is left.
+    seconds[0] = 205 - 80  # The steps took less than expected: the rows get what is left.
     assert fit.rows() == (
-        40,
-        "Each model answers 40 of 96 rows: this machine takes about 0.8 s for an answer.",
+        64,
+        "Each model answers 64 of 96 rows: this machine takes about 12.0 s for 32 answers.",
     )
-    late = Fit(until_s=TIME_S, is_free=True, clock=lambda: 190.0)
-    assert late.is_too_slow(_view(steps=4))
+    late = Fit(until_s=205, is_free=True, clock=lambda: 190.0)
+    assert late.is_too_slow(_view(steps=8))
     assert f"with {LEAST_STEPS} of its 240 steps, which learn less. It cannot" in late.steps_words
     assert late.rows()[0] == LEAST_ROWS
 
 
 def test_who_names_the_number_of_steps_gets_them_and_all_rows() -> None:
     named = Fit(until_s=0.0, is_free=False, clock=lambda: 190.0)
-    assert not named.is_too_slow(_view(steps=4))
+    assert not named.is_too_slow(_view(steps=8))
     assert (named.rows(), named.steps_words) == ((96, ""), "")
 
 

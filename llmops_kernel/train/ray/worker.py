@@ -9,7 +9,7 @@ from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver import kv_store as kv
-from llmops_kernel.driver.last_lines import mark_last_lines
+from llmops_kernel.driver.last_lines import mark_first_lines, mark_last_lines
 from llmops_kernel.metrics.events import PhaseEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
@@ -24,6 +24,7 @@ def run_worker(payload: dict[str, Any]) -> None:
     entered_s = time.time()
     spec = RunSpec.model_validate_json(payload["spec"])
     context = worker_context(spec, use_gpu=payload["use_gpu"])
+    mark_first_lines(context.rank)
     context.emit(PhaseEvent(name="workers", state="end", time_s=entered_s))
     _report_start(spec, context)
     config = None

@@ -72,6 +72,7 @@ class ScriptActor:
                 os.environ.setdefault(name, value)
         if self._listener is not None:
             meeting.serve(self._listener)
+        meeting.keep_groups()
         failure = run_program(config, workspace)
         mark_last_lines(int(env["RANK"]))
         if failure is None:

@@ -6,7 +6,9 @@ the script, which then connects to it: so the socket can be ours, bound to the l
 
 from __future__ import annotations
 
+import functools
 import socket
+import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,7 +17,7 @@ from llmops_kernel.hardware import loopback
 READY_ENV_VAR = "TORCHELASTIC_USE_AGENT_STORE"
 """torch's: `init_process_group` connects to MASTER_ADDR also on rank 0, and starts no store."""
 _open: list[Any] = []
-"""Stores of this process: they end with it, not with the script's first process group."""
+"""Stores and process groups: they end with this process, not when the script destroys them."""
 
 
 def listen() -> socket.socket:
@@ -44,3 +46,25 @@ def serve(listener: socket.socket) -> bool:
         )
     )
     return True
+
+
+def keep_groups() -> None:
+    """Have process groups live as long as this process, also when the script destroys them.
+
+    Else DDP's reducer has the last reference to a group of gloo: its destructor holds Python's lock
+    and waits for a thread that may need the lock to free its last tensor, so the process never
+    ends (pytorch/pytorch#56297). Only where torch is loaded: a cold process imports it later.
+    """
+    dist: Any = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available():
+        return
+    destroy = dist.destroy_process_group
+
+    @functools.wraps(destroy)
+    def destroy_process_group(group: Any = None) -> None:
+        world = getattr(dist.distributed_c10d, "_world", None)
+        _open.extend(getattr(world, "pg_map", ()))
+        destroy(group)
+
+    dist.destroy_process_group = destroy_process_group
+    dist.distributed_c10d.destroy_process_group = destroy_process_group

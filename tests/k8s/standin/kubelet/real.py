@@ -354,17 +354,33 @@ def kill(processes: list[psutil.Process], number: int) -> None:
 
 
 async def stop(uid: str, *, grace_s: float) -> None:
-    """SIGTERM, some time, SIGKILL, until there is none left."""
+    """SIGTERM, some time for the first processes of the containers, SIGKILL for what is left.
+
+    The kernel ends a container with its first process: an agent of Ray that outlives its raylet
+    has no grace.
+    """
     processes = marked(uid)
+    first = _without_parents(processes)
     if grace_s:
         kill(processes, signal.SIGTERM)
     deadline_s = asyncio.get_running_loop().time() + grace_s
-    while processes and asyncio.get_running_loop().time() < deadline_s:
+    while first and asyncio.get_running_loop().time() < deadline_s:
         await asyncio.sleep(0.1)
-        processes = [process for process in processes if _lives(process)]
+        first = [process for process in first if _lives(process)]
     while left := [process for process in marked(uid) if _lives(process)]:
         kill(left, signal.SIGKILL)
         await asyncio.sleep(0.05)
+
+
+def _without_parents(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Return those whose parent is none of them."""
+    pids = {process.pid for process in processes}
+    first = []
+    for process in processes:
+        with suppress(psutil.Error):
+            if process.ppid() not in pids:
+                first.append(process)
+    return first
 
 
 def _lives(process: psutil.Process) -> bool:
