@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import hygiene, pins, sizes, types_of_ts
+from tests.checks import hygiene, pins, sizes, types_of_ts, versions
 
 
 def test_every_file_and_function_is_short_enough() -> None:
@@ -55,6 +55,22 @@ def test_a_notebook_with_outputs_is_found(tmp_path: Path) -> None:
 
 def test_constraints_agree_with_this_environment() -> None:
     assert pins.differences() == []
+
+
+def test_the_lab_extension_has_the_version_of_the_package() -> None:
+    assert versions.differences() == []
+
+
+def test_a_version_is_copied_into_both_npm_files_and_nothing_else_changes(tmp_path: Path) -> None:
+    before = {}
+    for name in ("package.json", "package-lock.json"):
+        before[name] = (versions.EXTENSION / name).read_text()
+        (tmp_path / name).write_text(before[name])
+    assert len(versions.differences(tmp_path, version="9.8.7")) == 3
+    versions.write(tmp_path, version="9.8.7")
+    assert versions.differences(tmp_path, version="9.8.7") == []
+    versions.write(tmp_path)
+    assert before == {name: (tmp_path / name).read_text() for name in before}
 
 
 def test_the_lock_of_npm_packages_is_among_the_checked_files() -> None:
