@@ -25,6 +25,30 @@ def test_a_long_file_and_a_long_function_are_found(tmp_path: Path) -> None:
     assert "long.py:1: f has 500 lines" in about_function
 
 
+def test_the_package_is_not_cut_into_more_pieces_than_it_was() -> None:
+    counts = sizes.count(sizes.PACKAGE.rglob("*.py"))
+    assert counts.files > 200
+    assert sizes.above_ceiling(counts.figures()) == []
+
+
+def test_lines_are_counted_by_what_stands_in_them(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        '"""Two\nlines."""\n\nimport os\nfrom x import (\n    y,\n)\n\n# comment\n'
+        'A = 1  # code\n"""About A."""\n\n\ndef f():\n    import z\n    return """\n# text\n"""\n'
+    )
+    (tmp_path / "b.py").write_text("B = 2\n")
+    counts = sizes.count(sorted(tmp_path.glob("*.py")))
+    assert counts == sizes.Counts(files=2, lines=19, code=5, functions=1, imports=5)
+
+
+def test_a_figure_above_its_ceiling_is_found() -> None:
+    ceilings = sizes.CEILINGS
+    assert sizes.above_ceiling(ceilings) == []
+    (name, *_) = ceilings
+    (problem,) = sizes.above_ceiling({**ceilings, name: ceilings[name] + 1})
+    assert problem.startswith(name)
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
