@@ -28,6 +28,7 @@ from llmops_kernel.store.store import RunStore
 from tests.jobs.conftest import ended, make_record, start_job, wait_for
 from tests.jobs.fake_provider import FakeProvider
 from tests.jobs.tcp_proxy import TcpProxy
+from tests.messages import missing
 
 pytestmark = pytest.mark.ray
 
@@ -143,8 +144,9 @@ def test_a_package_that_is_gone_is_a_failure_with_a_remedy(
     provider = FakeProvider(connection=connection)
     end = Observer(store, run_id, provider=provider, grace_s=0.1).check()
     assert end is not None
-    assert "could not prepare the run's files" in end.message
-    assert "uploads the files again" in end.remedy
+    assert end.state == "FAILED"
+    assert missing(end.message, "files") == []
+    assert missing(end.remedy, "upload", f"llmops retry {run_id}") == []
 
 
 def test_a_killed_head_is_reported_and_what_was_journalled_stays(store, monkeypatch):
