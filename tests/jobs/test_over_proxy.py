@@ -155,6 +155,7 @@ def test_no_line_is_lost_and_no_run_declared_dead_while_the_api_server_is_away(
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_an_api_server_away_for_a_minute(
     store: RunStore, make_run: MakeRun, tunnels: list[Connection], standin: StandIn
 ) -> None:
