@@ -22,7 +22,8 @@ from llmops_kernel.errors import ClusterError
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.store.paths import home
 from tests.end_to_end.conftest import processes
-from tests.score.conftest import numbered, output_of, table_of, until, write_workspace
+from tests.score.conftest import numbered, output_of, table_of, write_workspace
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 ROWS = 2000
