@@ -93,7 +93,7 @@ def test_without_a_checkpoint_nobody_promises_to_go_on_from_one():
     )
     assert missing(event.message, "'local'", "step 12") == []
     assert "llmops retry lora-1" in event.remedy
-    assert "checkpoint" not in event.remedy
+    assert "checkpoint of" not in event.remedy
 
 
 def test_a_long_reason_is_cut_after_a_word():
