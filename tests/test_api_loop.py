@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,37 +10,24 @@ import llmops_kernel as llmops
 from llmops_kernel.metrics.events import PhaseEvent, WarningEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from tests.costs import assert_costs_one_node
+from tests.tiny_training import write_training
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-CONFIG = """\
-name: loop
-model: tiny-llama
-data: {train: rows.jsonl, max_length: 64}
-method: full
-parallelism: {strategy: ddp, num_workers: 1}
-training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 6}
-checkpoint: {every_steps: 4}
-hooks: {file: hooks.py}
-"""
 HOOK = "print('this is hook {number}')\n\ndef format_example(row):\n    return row\n"
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    rows = [{"text": f"the quick brown fox {i} jumps over the lazy dog"} for i in range(64)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "hooks.py").write_text(HOOK.format(number=1))
-    path = tmp_path / "loop.train.yaml"
-    path.write_text(CONFIG)
-    return path
-
-
-def until(condition: Callable[[], bool], *, timeout_s: float = 180.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.25)
+    return write_training(
+        tmp_path,
+        "loop",
+        hooks=HOOK.format(number=1),
+        method="full",
+        training={"max_steps": 6},
+        checkpoint={"every_steps": 4},
+    )
 
 
 def test_submit_change_stop_and_retry(ray_cluster: ClusterInfo, config: Path):

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 import llmops_kernel as llmops
 from llmops_kernel.providers.protocol import ClusterInfo
+from tests.tiny_training import write_training
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-CONFIG = """\
-name: warm
-model: tiny-llama
-data: {train: rows.jsonl, max_length: 64}
-method: full
-parallelism: {strategy: zero2, num_workers: 2}
-training: {micro_batch_size: 2, global_batch_size: 4, max_steps: 3}
-"""
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    rows = [{"text": f"the quick brown fox {i} jumps over the lazy dog"} for i in range(64)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    path = tmp_path / "warm.train.yaml"
-    path.write_text(CONFIG)
-    return path
+    return write_training(
+        tmp_path,
+        "warm",
+        method="full",
+        parallelism={"strategy": "zero2", "num_workers": 2},
+        training={"global_batch_size": 4},
+    )
 
 
 def test_driver_and_workers_report_how_they_were_started(

@@ -31,6 +31,7 @@ from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
 from llmops_kernel.store.paths import home
 from llmops_kernel.warm.keeper import ask
 from tests.soak.sampling import command_line
+from tests.tiny_training import write_training
 
 _FIRST = 5
 _SETTLE_S = 20.0
@@ -39,13 +40,6 @@ _END_S = 300.0
 _SPARE_FDS = 20
 _SPARE_BYTES = 32 * 1024 * 1024
 _TASK = "import ray; ray.init(); print(ray.get(ray.remote(lambda: 7).remote()))"
-_CONFIG = """\
-model: tiny-llama
-data: {train: rows.jsonl, max_length: 64}
-method: lora
-parallelism: {strategy: ddp, num_workers: 2}
-training: {micro_batch_size: 2, global_batch_size: 4, max_steps: 2}
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +128,12 @@ def one_run(cluster: llmops.Cluster, folder: Path) -> float:
 
 
 def workspace(folder: Path) -> Path:
-    rows = ({"text": f"number {i} follows {i - 1}"} for i in range(64))
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "soak.train.yaml").write_text(_CONFIG)
+    write_training(
+        folder,
+        "soak",
+        parallelism={"num_workers": 2},
+        training={"global_batch_size": 4, "max_steps": 2},
+    )
     return folder
 
 

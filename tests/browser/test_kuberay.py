@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.browser.lab import Lab
 from tests.browser.lab_page import LabPage
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.browser,
@@ -80,13 +81,6 @@ def raycluster(standin: StandIn) -> dict[str, Any]:
         return found
 
 
-def until(condition: Callable[[], bool], *, timeout_s: float = 60) -> bool:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition() and time.monotonic() < deadline_s:
-        time.sleep(0.2)
-    return condition()
-
-
 def test_what_it_waits_for_and_what_can_be_done(
     gpu_lab: Lab, kubernetes: tuple[StandIn, Farm], lab_page: Any
 ) -> None:
@@ -119,7 +113,7 @@ def _is_kept(page: Any, standin: StandIn) -> None:
     page.locator(ROW).get_by_text("ends in").first.wait_for()
     page.locator(ROW).get_by_role("button", name="Keep 2 h").click()
     key = "llmops.dev/kept-until"
-    assert until(lambda: key in raycluster(standin)["metadata"]["annotations"])
+    until(lambda: key in raycluster(standin)["metadata"]["annotations"])
     kept_s = float(raycluster(standin)["metadata"]["annotations"][key])
     assert abs(kept_s - time.time() - 7200) < 60
     page.locator(ROW).get_by_text("kept for").first.wait_for()
@@ -136,7 +130,7 @@ def _is_scaled(page: Any, standin: StandIn) -> None:
     def replicas() -> int:
         return int(raycluster(standin)["spec"]["workerGroupSpecs"][0]["replicas"])
 
-    assert until(lambda: replicas() == 1), json.dumps(raycluster(standin)["spec"])[:500]
+    until(lambda: replicas() == 1, report=lambda: json.dumps(raycluster(standin)["spec"])[:500])
     page.locator(ROW).get_by_text("workers 0/1").wait_for()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,30 +13,10 @@ from llmops_kernel.providers.local.provider import LocalProvider
 from tests.browser.lab import Lab
 from tests.browser.lab_page import opened
 from tests.browser.run_page import PANEL, RunPage, real_lab
+from tests.tiny_training import slow_hooks, write_training
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
-CONFIG = """\
-name: loop
-model: tiny-llama
-data: {train: rows.jsonl, max_length: 64}
-method: lora
-parallelism: {strategy: ddp, num_workers: 1}
-training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 2000}
-hooks: hooks.py
-"""
-# Slow enough to be watched and stopped.
-HOOKS = """\
-import time
-from transformers import TrainerCallback
-
-class Slow(TrainerCallback):
-    def on_step_end(self, *args, **kwargs):
-        time.sleep(0.2)
-
-def callbacks():
-    return [Slow()]
-"""
 CLUSTER = "browser"
 # The last one is the page of jobs, see `see_a_job_appear`.
 RAY_PAGES = {
@@ -54,10 +33,10 @@ RAY_PAGES = {
 def hub() -> Iterator[Lab]:
     """A Lab as JupyterHub would start it."""
     with real_lab(base_url="/user/someone/") as lab:
-        rows = [{"text": f"number {i} follows number {i - 1}"} for i in range(96)]
-        (lab.work / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        (lab.work / "hooks.py").write_text(HOOKS)
-        (lab.work / "loop.train.yaml").write_text(CONFIG)
+        # Slow enough to be watched and stopped.
+        write_training(
+            lab.work, "loop", hooks=slow_hooks(0.2), rows=96, training={"max_steps": 2000}
+        )
         lab.wait()
         yield lab
 

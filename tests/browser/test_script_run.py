@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.browser.lab import Lab
 from tests.browser.lab_page import NARROW, LabPage, opened
 from tests.browser.run_page import PANEL, RunPage, real_lab
 from tests.browser.simulated import SimulatedClusters, row
+from tests.tiny_training import write_training
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
 SCRIPTS = Path(__file__).parents[2] / "notebooks" / "scripts"
@@ -65,13 +65,6 @@ for step in range(first, options.steps + 1):
         break
 dist.destroy_process_group()
 """
-CONFIG = """\
-name: config
-model: tiny-llama
-data: {train: rows.jsonl, max_length: 64}
-method: full
-training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 8}
-"""
 
 
 CUT_OFF = """() => [...document.querySelectorAll('.llmops-runs-figures, .llmops-runs-figures *')]
@@ -84,10 +77,8 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """A Lab beside a cluster that is up. The peak is stated: a busy CPU's is not measured."""
     monkeypatch.setenv("LLMOPS_PEAK_TFLOPS", "0.5")
     with real_lab() as lab:
-        rows = [{"text": f"number {i} follows number {i - 1}"} for i in range(32)]
-        (lab.work / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (lab.work / "train.py").write_text(SCRIPT)
-        (lab.work / "config.train.yaml").write_text(CONFIG)
+        write_training(lab.work, "config", method="full", rows=32, training={"max_steps": 8})
         LocalProvider(lab.home).up(ClusterTemplate(name="team", num_cpus=2))
         lab.wait()
         yield lab

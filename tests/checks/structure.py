@@ -1,4 +1,4 @@
-"""Find circles of files that import each other.
+"""Find circles of files that import each other, and count modules with one importer.
 
 Run it by `python -m tests.checks.structure`.
 Every import counts: at the top of a file, inside a function, and for type checkers only.
@@ -11,10 +11,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.checks.sizes import CEILINGS, above_ceiling
+
 ONE_WAY = ("llmops_kernel.providers", "llmops_kernel.providers.kuberay")
 """Packages whose folders must not import each other both ways."""
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "llmops_kernel"
+
+ONE_IMPORTER = "modules with one importer"
 
 Graph = Mapping[str, set[str]]
 
@@ -104,8 +108,18 @@ def _folder_below(package: str, name: str) -> str | None:
     return None if inside == name else inside.partition(".")[0]
 
 
+def single_importers(graph: Graph) -> dict[str, str]:
+    """Return module -> the only other one that imports it; packages are left out."""
+    packages = {name.rpartition(".")[0] for name in graph}
+    importers: dict[str, list[str]] = {name: [] for name in graph if name not in packages}
+    for name, targets in graph.items():
+        for target in targets & importers.keys():
+            importers[target].append(name)
+    return {name: found[0] for name, found in importers.items() if len(found) == 1}
+
+
 def main() -> int:
-    """Print every circle and two-way arrow; return the exit status."""
+    """Print every circle and two-way arrow, and what is above a ceiling; return the exit status."""
     graph = import_graph(ROOT / PACKAGE)
     groups = circles(graph)
     both_ways = [(package, *pair) for package in ONE_WAY for pair in two_way_arrows(graph, package)]
@@ -113,8 +127,14 @@ def main() -> int:
         print(f"circle of files: {', '.join(group)}")
     for package, one, other in both_ways:
         print(f"{package}: {one} and {other} import each other")
-    print(f"structure: {len(groups)} circles of files")
-    return int(bool(groups or both_ways))
+    figures = {ONE_IMPORTER: len(single_importers(graph))}
+    problems = above_ceiling(figures)
+    print("\n".join(problems), end="\n" if problems else "")
+    print(
+        f"structure: {len(groups)} circles of files,"
+        f" {figures[ONE_IMPORTER]} {ONE_IMPORTER} (at most {CEILINGS[ONE_IMPORTER]})"
+    )
+    return int(bool(groups or both_ways or problems))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import hygiene, pins, sizes, types_of_ts
+from tests.checks import hygiene, pins, sizes, types_of_ts, versions
 
 
 def test_every_file_and_function_is_short_enough() -> None:
@@ -23,6 +23,30 @@ def test_a_long_file_and_a_long_function_are_found(tmp_path: Path) -> None:
     (about_file, about_function) = sizes.too_long([file])
     assert "500 lines, must stay under 500" in about_file
     assert "long.py:1: f has 500 lines" in about_function
+
+
+def test_the_package_is_not_cut_into_more_pieces_than_it_was() -> None:
+    counts = sizes.count(sizes.PACKAGE.rglob("*.py"))
+    assert counts.files > 200
+    assert sizes.above_ceiling(counts.figures()) == []
+
+
+def test_lines_are_counted_by_what_stands_in_them(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        '"""Two\nlines."""\n\nimport os\nfrom x import (\n    y,\n)\n\n# comment\n'
+        'A = 1  # code\n"""About A."""\n\n\ndef f():\n    import z\n    return """\n# text\n"""\n'
+    )
+    (tmp_path / "b.py").write_text("B = 2\n")
+    counts = sizes.count(sorted(tmp_path.glob("*.py")))
+    assert counts == sizes.Counts(files=2, lines=19, code=5, functions=1, imports=5)
+
+
+def test_a_figure_above_its_ceiling_is_found() -> None:
+    ceilings = sizes.CEILINGS
+    assert sizes.above_ceiling(ceilings) == []
+    (name, *_) = ceilings
+    (problem,) = sizes.above_ceiling({**ceilings, name: ceilings[name] + 1})
+    assert problem.startswith(name)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +79,22 @@ def test_a_notebook_with_outputs_is_found(tmp_path: Path) -> None:
 
 def test_constraints_agree_with_this_environment() -> None:
     assert pins.differences() == []
+
+
+def test_the_lab_extension_has_the_version_of_the_package() -> None:
+    assert versions.differences() == []
+
+
+def test_a_version_is_copied_into_both_npm_files_and_nothing_else_changes(tmp_path: Path) -> None:
+    before = {}
+    for name in ("package.json", "package-lock.json"):
+        before[name] = (versions.EXTENSION / name).read_text()
+        (tmp_path / name).write_text(before[name])
+    assert len(versions.differences(tmp_path, version="9.8.7")) == 3
+    versions.write(tmp_path, version="9.8.7")
+    assert versions.differences(tmp_path, version="9.8.7") == []
+    versions.write(tmp_path)
+    assert before == {name: (tmp_path / name).read_text() for name in before}
 
 
 def test_the_lock_of_npm_packages_is_among_the_checked_files() -> None:

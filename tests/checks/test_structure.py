@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks import patches, structure
+from tests.checks.sizes import above_ceiling
 
 
 def package(folder: Path, files: dict[str, str]) -> Path:
@@ -59,6 +60,23 @@ def test_a_longer_circle_through_a_package_is_found(tmp_path: Path) -> None:
 def test_arrows_in_one_direction_are_no_circle(tmp_path: Path) -> None:
     files = {"a.py": "from house import b, c\n", "b.py": "import house.c\n", "c.py": "import os\n"}
     assert circles_of(tmp_path, files) == []
+
+
+def test_modules_with_one_importer_are_no_more_than_they_were() -> None:
+    graph = structure.import_graph(structure.ROOT / structure.PACKAGE)
+    single = structure.single_importers(graph)
+    assert above_ceiling({structure.ONE_IMPORTER: len(single)}) == []
+
+
+def test_a_module_with_one_importer_is_found(tmp_path: Path) -> None:
+    files = {
+        "a.py": "from house.part.b import x\nfrom house import c\n",
+        "part/__init__.py": "",
+        "part/b.py": "import house.c\n",
+        "c.py": "",
+    }
+    graph = structure.import_graph(package(tmp_path, files))
+    assert structure.single_importers(graph) == {"house.part.b": "house.a"}
 
 
 def test_no_test_patches_our_own_classes() -> None:

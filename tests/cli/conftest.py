@@ -16,23 +16,17 @@ from llmops_kernel.services.backend import Backend
 Llmops = Callable[..., int]
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "home"
+def call(*arguments: str, backend: Backend | None = None) -> int:
+    """Run a command in this process; return its exit code. Output is captured as usual."""
+    with pytest.raises(SystemExit) as leaving:
+        main(arguments, backend=backend)
+    code = leaving.value.code
+    return code if isinstance(code, int) else 0
 
 
 @pytest.fixture
 def llmops(home: Path) -> Llmops:
-    """Runs a command in this process; returns its exit code. Output is captured as usual."""
-
-    def call(*arguments: str, backend: Backend | None = None) -> int:
-        with pytest.raises(SystemExit) as leaving:
-            main(arguments, backend=backend)
-        code = leaving.value.code
-        return code if isinstance(code, int) else 0
-
+    """The command in a home of its own."""
     return call
 
 

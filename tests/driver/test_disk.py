@@ -13,6 +13,7 @@ import pytest
 from llmops_kernel.driver.disk import is_disk_full, reason
 from llmops_kernel.errors import StoreError
 from llmops_kernel.train.failures import describe, group
+from tests.messages import missing
 
 FULL = OSError(errno.ENOSPC, "No space left on device", "/runs/r1/checkpoints/checkpoint-5/0.pt")
 
@@ -65,9 +66,8 @@ def test_ranks_that_could_not_write_different_files_are_one_failure(tmp_path: Pa
     (failure,) = group(by_name)
     assert failure.ranks == (0, 1)
     assert failure.error == "DiskFull"
-    assert failure.message == (
-        "The disk is full: a file in /runs/r1/checkpoints/checkpoint-5 could not be written."
-    )
+    assert "/runs/r1/checkpoints/checkpoint-5" in failure.message
+    assert not any(text in failure.message for text in ("0.pt", "1.pt", "Errno"))
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_a_full_disk_at_the_output_is_one_sentence(
     config = make_config(output=str(tmp_path / "results"), training={"max_steps": 1})
     with pytest.raises(StoreError) as caught:
         loop.train(config, context)
-    assert caught.value.message == f"The disk of output.url is full: {target} is incomplete."
+    assert missing(caught.value.message, "output.url", target) == []
     assert str(tmp_path / "run" / "output") in caught.value.remedy
     failure = describe(caught.value, rank=0, workspace=workspace)
     assert "Errno" not in failure.message

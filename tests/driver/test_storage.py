@@ -132,7 +132,7 @@ def test_a_bucket_that_refuses_is_reported_and_the_training_goes_on(tmp_path: Pa
     path = write(here.folder / "checkpoints", 2, weights="two")
     reported = keeping.complete_checkpoint(here, path, step=2, num_kept=1)
     assert isinstance(reported, WarningEvent)
-    assert "The checkpoint of step 2 could not be stored" in reported.message
+    assert "checkpoint of step 2" in reported.message
     assert "storage.runs" not in reported.message
     assert checkpoint.latest(here.folder / "checkpoints") is None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,41 +10,22 @@ import pytest
 
 import llmops_kernel as llmops
 from llmops_kernel.providers.protocol import ClusterInfo
-
-# Each step takes a while, so that a kill comes between steps that are known.
-HOOKS = """
-import time
-from transformers import TrainerCallback
-
-class Slow(TrainerCallback):
-    def on_step_end(self, *args, **kwargs):
-        time.sleep({pause_s})
-
-def callbacks():
-    return [Slow()]
-"""
-CONFIG = """\
-name: chaos
-model: tiny-llama
-data: {train: rows.jsonl, max_length: 64}
-method: lora
-parallelism: {strategy: ddp, num_workers: 2}
-optimizer: {learning_rate: 2.0e-3}
-training: {micro_batch_size: 2, global_batch_size: 4, max_steps: 24, max_failures: 1}
-checkpoint: {every_steps: 5}
-hooks: hooks.py
-"""
+from tests.tiny_training import slow_hooks, write_training
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    folder = tmp_path / "workspace"
-    folder.mkdir()
-    rows = [{"text": f"number {i} follows number {i - 1} and not {i + 3}"} for i in range(96)]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "hooks.py").write_text(HOOKS.format(pause_s=0.25))
-    (folder / "chaos.train.yaml").write_text(CONFIG)
-    return folder
+    config = write_training(
+        tmp_path / "workspace",
+        "chaos",
+        hooks=slow_hooks(0.25),  # A kill comes between steps that are known.
+        rows=96,
+        parallelism={"num_workers": 2},
+        optimizer={"learning_rate": 2e-3},
+        training={"global_batch_size": 4, "max_steps": 24, "max_failures": 1},
+        checkpoint={"every_steps": 5},
+    )
+    return config.parent
 
 
 @pytest.fixture
@@ -67,13 +46,6 @@ def submit(cluster: llmops.Cluster, workspace: Path) -> Iterator[Callable[..., l
     for run in runs:
         run.stop()
         run.wait(120, raise_on_failure=False)
-
-
-def until(condition: Callable[[], bool], *, timeout_s: float = 240) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.2)
 
 
 def at_step(run: llmops.Run, step: int) -> Callable[[], bool]:

@@ -21,7 +21,8 @@ import llmops_kernel as llmops
 from llmops_kernel.store.journal.journal import Deduplicator
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views.run_text.state_text import state_text
-from tests.end_to_end.conftest import at_step, processes, until, workers
+from tests.end_to_end.conftest import at_step, processes, workers
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -10,9 +10,9 @@ import pytest
 
 import llmops_kernel as llmops
 from llmops_kernel.store import paths
-from tests.end_to_end.conftest import until
 from tests.end_to_end.script_runs import succeeded, write
 from tests.providers.conftest import all_listening, record_of
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

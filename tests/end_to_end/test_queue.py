@@ -16,7 +16,8 @@ from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.summary import list_runs
-from tests.end_to_end.conftest import processes, until
+from tests.end_to_end.conftest import processes
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
 

@@ -12,8 +12,8 @@ import pytest
 import llmops_kernel as llmops
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.protocol import ClusterInfo
-from tests.end_to_end.conftest import until
 from tests.end_to_end.script_runs import write
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -14,8 +14,8 @@ from llmops_kernel.models import catalogue
 from llmops_kernel.providers.protocol import ClusterInfo
 from tests.costs import assert_costs_one_node
 from tests.driver.test_packages import wheel
-from tests.end_to_end.conftest import until
 from tests.end_to_end.script_runs import succeeded, write
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"

@@ -16,9 +16,9 @@ from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.store.journal.journal import read_lines
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 from llmops_kernel.store.store import RunStore
-from tests.end_to_end.conftest import until
 from tests.end_to_end.script_runs import write
 from tests.end_to_end.test_scripts import STEPS
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(900)]
 

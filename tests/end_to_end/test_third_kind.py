@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.cli.main import main
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.providers.protocol import ClusterInfo
+from tests.cli.conftest import call
 from tests.kinds.toy import IndexConfig, registered, write_workspace
 
 pytestmark = pytest.mark.ray
@@ -31,12 +31,6 @@ def config(tmp_path: Path) -> Path:
     return write_workspace(tmp_path / "work")
 
 
-def command(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as leaving:
-        main(arguments)
-    return int(leaving.value.code or 0)
-
-
 def index_of(run: llmops.Run) -> dict[str, int]:
     assert isinstance(run.output, Path)
     found: dict[str, int] = json.loads((run.output / "index.json").read_text())
@@ -46,10 +40,10 @@ def index_of(run: llmops.Run) -> dict[str, int]:
 def test_it_is_submitted_from_the_command_line(
     ray_cluster: ClusterInfo, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command("check", str(config), "pause_s=-1") == 1
+    assert call("check", str(config), "pause_s=-1") == 1
     assert "pause_s: must be a number of at least 0" in capsys.readouterr().err
     words = ("submit", str(config), "pause_s=0.05", "--cluster", ray_cluster.name, "--follow")
-    assert command(*words) == 0
+    assert call(*words) == 0
     assert "documents/s" in capsys.readouterr().out
     run = llmops.attach("last")
     assert (run.record.kind, run.record.name) == ("index", "small")

@@ -22,9 +22,7 @@ MakeRun = Callable[..., str]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+def store(home: Path) -> RunStore:
     return RunStore()
 
 
@@ -146,13 +144,6 @@ def start_job(
         metadata={"llmops_run": run_id},
     )
     return f"{run_id}-1"
-
-
-def wait_for(condition: Callable[[], object], *, timeout_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.1)
 
 
 def ended(client: JobsClient, submission_id: str) -> bool:

@@ -11,7 +11,8 @@ import pytest
 from llmops_kernel.errors import ClusterUnreachableError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.providers.protocol import Connection
-from tests.jobs.conftest import ended, wait_for
+from tests.jobs.conftest import ended
+from tests.waiting import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -29,7 +30,7 @@ def test_a_job_is_submitted_read_listed_and_deleted(client: JobsClient):
         runtime_env={},
         metadata={"llmops_run": "r"},
     )
-    wait_for(lambda: ended(client, job_id))
+    until(lambda: ended(client, job_id))
     job = client.get(job_id)
     assert job is not None
     assert (job.status, job.driver_exit_code, job.metadata) == ("FAILED", 3, {"llmops_run": "r"})
@@ -39,7 +40,7 @@ def test_a_job_is_submitted_read_listed_and_deleted(client: JobsClient):
     assert len(client.driver_log(job, lines=2).splitlines()) == 2
     assert client.list()[0].submission_id == job_id
     # Its supervisor takes a moment to leave.
-    wait_for(lambda: client.stop(job_id) is False)
+    until(lambda: client.stop(job_id) is False)
 
     with pytest.raises(SubmissionError, match="already exists"):
         client.submit(entrypoint="true", submission_id=job_id, runtime_env={}, metadata={})
@@ -67,7 +68,7 @@ def test_a_package_is_uploaded_once_and_a_job_can_use_it(client: JobsClient, tmp
         runtime_env={"working_dir": f"gcs://{name}"},
         metadata={},
     )
-    wait_for(lambda: ended(client, job_id))
+    until(lambda: ended(client, job_id))
     job = client.get(job_id)
     assert job is not None
     assert f"code of {hash_}" in client.driver_log(job)
@@ -77,9 +78,9 @@ def test_a_package_is_uploaded_once_and_a_job_can_use_it(client: JobsClient, tmp
 def test_stop_ends_a_running_job(client: JobsClient):
     job_id = unique("stop")
     client.submit(entrypoint="sleep 600", submission_id=job_id, runtime_env={}, metadata={})
-    wait_for(lambda: (job := client.get(job_id)) is not None and job.status == "RUNNING")
+    until(lambda: (job := client.get(job_id)) is not None and job.status == "RUNNING")
     assert client.stop(job_id) is True
-    wait_for(lambda: ended(client, job_id))
+    until(lambda: ended(client, job_id))
     job = client.get(job_id)
     assert job is not None
     assert job.status == "STOPPED"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.k8s.standin.process import StandIn
@@ -16,6 +17,13 @@ _numbers = itertools.count(1)
 def standin() -> Iterator[StandIn]:
     with StandIn() as started:
         yield started
+
+
+@pytest.fixture
+def http(standin: StandIn) -> Iterator[httpx.Client]:
+    """An administrator."""
+    with standin.client() as client:
+        yield client
 
 
 @pytest.fixture

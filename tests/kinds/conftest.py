@@ -16,9 +16,8 @@ from tests.store.events import start, steps
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+def _own_home(home: Path) -> None:
+    """Every test here has one."""
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from llmops_kernel.cli.main import main
 from llmops_kernel.config.assist import complete, diagnose, examine, form_schema, hover, render
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.config.reading.yaml_dialect import parse_value
@@ -17,6 +16,7 @@ from llmops_kernel.kinds.files import file_kind_named, file_kind_of, file_kinds
 from llmops_kernel.kinds.script_config import SCRIPT_FILE
 from llmops_kernel.services.configs import check, schema
 from llmops_kernel.services.submission import from_config
+from tests.cli.conftest import call
 
 WRONG = """\
 scrpt: train.py
@@ -24,12 +24,6 @@ mode: both
 num_workers: 0
 env: {HF_TOKEN: abc}
 """
-
-
-def command(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as leaving:
-        main(arguments)
-    return int(leaving.value.code or 0)
 
 
 def test_it_is_recognised_by_its_name() -> None:
@@ -64,10 +58,10 @@ def test_check_prints_what_a_script_config_does(
 ) -> None:
     path = tmp_path / "a.script.yaml"
     path.write_text("script: train.py\nargs: [--lr, 1e-4, --fast, no]\nnum_workers: 2\n")
-    assert command("check", str(path)) == 1
+    assert call("check", str(path)) == 1
     assert "no such file" in capsys.readouterr().err
     (tmp_path / "train.py").touch()
-    assert command("check", str(path), "resources.cpus=0.5") == 0
+    assert call("check", str(path), "resources.cpus=0.5") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "Runs train.py --lr 1e-4 --fast no on 2 workers, as `torchrun` would." in shown
     assert "0.5 CPUs" in shown
@@ -104,23 +98,23 @@ def test_a_new_file_is_of_the_kind_of_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "new.script.yaml"
-    assert command("init", str(path)) == 0
+    assert call("init", str(path)) == 0
     assert path.read_text() == SCRIPT_FILE.template()
-    assert command("init", str(tmp_path / "b.script.yaml"), "--model", "tiny-llama") == 1
+    assert call("init", str(tmp_path / "b.script.yaml"), "--model", "tiny-llama") == 1
     assert "is not a training config" in capsys.readouterr().err
-    assert command("init", str(tmp_path / "a.train.yaml"), "--model", "tiny-llama") == 0
+    assert call("init", str(tmp_path / "a.train.yaml"), "--model", "tiny-llama") == 0
     assert "id: tiny-llama" in (tmp_path / "a.train.yaml").read_text()
 
 
 def test_the_schema_of_each_kind_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("schema", "script") == 0
+    assert call("schema", "script") == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == schema("script")
     valid = jsonschema.Draft202012Validator(printed).is_valid
     assert valid({"script": "a.py", "num_workers": 2, "resources": {"gpus": "auto"}})
     assert valid(parse_value(SCRIPT_FILE.template()))
     assert not valid({"script": "a.py", "workers": 2})
-    assert command("schema") == 0
+    assert call("schema") == 0
     assert "TrainingConfig" in capsys.readouterr().out
-    assert command("schema", "scripts") == 1
+    assert call("schema", "scripts") == 1
     assert "did you mean script?" in capsys.readouterr().err

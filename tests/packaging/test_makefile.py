@@ -28,8 +28,9 @@ def test_help_lists_every_target() -> None:
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A clone in which every step of the installation has left its stamp."""
-    for name in ("Makefile", "constraints.txt", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "llmops_kernel").mkdir()
+    for name in ("Makefile", "constraints.txt", "pyproject.toml", "llmops_kernel/version.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
     stamps = tmp_path / ".venv" / ".stamps"
     stamps.mkdir(parents=True)
     for stamp in ("venv", "torch", "deepspeed", "package"):

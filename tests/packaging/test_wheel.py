@@ -17,6 +17,7 @@ import jupyterlab
 import pytest
 
 from llmops_kernel.services.demo import FILES
+from llmops_kernel.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "llmops_kernel" / "labextension"
@@ -72,6 +73,11 @@ def names(wheel: Path) -> set[str]:
 def of_data(names: set[str]) -> set[str]:
     """Of the Lab extension, relative to it."""
     return {name.partition(DATA)[2] for name in names if DATA in name}
+
+
+def test_wheel_and_sdist_have_the_version_of_the_package(wheel: Path, sdist: Path) -> None:
+    assert wheel.name.startswith(f"llmops_kernel-{VERSION}-")
+    assert sdist.name == f"llmops_kernel-{VERSION}.tar.gz"
 
 
 def test_every_file_of_the_package_is_in_the_wheel(names: set[str]) -> None:

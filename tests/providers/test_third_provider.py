@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.cli.main import main
 from llmops_kernel.config.assist import complete, examine, form_schema, hover
 from llmops_kernel.config.assist.file_kinds import CLUSTER
 from llmops_kernel.config.reading.templates import load_cluster_template
@@ -33,6 +32,7 @@ from llmops_kernel.providers.registry import (
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
+from tests.cli.conftest import call
 from tests.providers.kuberay.ray_dashboard import RayDashboard
 from tests.providers.toy_provider import FILE, HIDDEN, TEMPLATE, TOY
 
@@ -55,14 +55,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command(home: Path) -> Llmops:
-    """Run a command in this process and return its exit code."""
-
-    def call(*arguments: str) -> int:
-        with pytest.raises(SystemExit) as leaving:
-            main(arguments)
-        code = leaving.value.code
-        return code if isinstance(code, int) else 0
-
     return call
 
 

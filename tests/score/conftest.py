@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,13 +51,6 @@ def table_of(folder: Path) -> list[dict[str, Any]]:
     """All rows of an output, in the order of the files' names."""
     files = sorted(str(path) for path in folder.glob("part-*.parquet"))
     return ds.dataset(files).to_table().to_pylist()
-
-
-def until(condition: Callable[[], bool], *, timeout_s: float = 120) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.1)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import llmops_kernel as llmops
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.protocol import Connection
-from tests.score.conftest import numbered, output_of, table_of, until, write_workspace
+from tests.score.conftest import numbered, output_of, table_of, write_workspace
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 HOLDS_THE_GPU = """

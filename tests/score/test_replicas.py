@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
-from tests.score.conftest import numbered, output_of, table_of, until
+from tests.score.conftest import numbered, output_of, table_of
+from tests.waiting import until
 
 Score = Callable[..., llmops.Run]
 pytestmark = pytest.mark.ray

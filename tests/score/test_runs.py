@@ -14,7 +14,8 @@ import pytest
 
 import llmops_kernel as llmops
 from tests.costs import assert_costs_one_node
-from tests.score.conftest import numbered, output_of, table_of, until, write_workspace
+from tests.score.conftest import numbered, output_of, table_of, write_workspace
+from tests.waiting import until
 
 Score = Callable[..., llmops.Run]
 pytestmark = pytest.mark.ray

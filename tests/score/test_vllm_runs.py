@@ -25,8 +25,9 @@ from llmops_kernel.score.engines.registry import load_engine
 from llmops_kernel.store import paths
 from tests.end_to_end.conftest import processes
 from tests.providers.conftest import all_listening, record_of
-from tests.score.conftest import output_of, table_of, until
+from tests.score.conftest import output_of, table_of
 from tests.score.engines import ties
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.ray,

@@ -20,10 +20,8 @@ CONFIG = "model: tiny-llama\ndata: rows.jsonl\n"
 
 
 @pytest.fixture(autouse=True)
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(home: Path) -> Path:
     """Named before the server, which asks for its home once."""
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
     return make_run(RunStore(), RUN, steps=2)
 
 

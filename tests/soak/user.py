@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.soak.namespaces import tmpfs
+from tests.tiny_training import write_rows
 
 BASE = Path("/tmp/soak")
 DISK_BYTES = 96 * 1024**2
@@ -127,8 +128,7 @@ class User:
         (compiled / "unused.so").touch()
         (templates / "local.yaml").write_text(_TEMPLATE)
         (self.work / "steps.py").write_text(STEPS)
-        rows = (f'{{"text": "number {i} follows {i - 1}"}}\n' for i in range(32))
-        (self.work / "rows.jsonl").write_text("".join(rows))
+        write_rows(self.work, count=32)
         self.truth.chmod(0o700)
         self.own(self.home, self.truth)
 

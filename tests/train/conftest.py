@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.train.strategy_pairs import Pairs
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -32,6 +35,15 @@ def tokenizer(tiny_llama: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(str(tiny_llama))
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Iterator[Pairs]:
+    """Trainings of two processes at a time; the processes stay for the tests of a file."""
+    from tests.train.strategy_pairs import open_pairs
+
+    with open_pairs() as pairs:
+        yield pairs
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from llmops_kernel.metrics.events import StepEvent
 from llmops_kernel.store.journal.journal import FolderTail
-from tests.train.strategy_pairs import Pairs, open_pairs
+from tests.train.strategy_pairs import Pairs
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
 
@@ -29,12 +29,6 @@ class Kill(TrainerCallback):
 def callbacks():
     return [Kill()]
 """
-
-
-@pytest.fixture(scope="module")
-def pairs() -> Iterator[Pairs]:
-    with open_pairs() as pairs:
-        yield pairs
 
 
 def losses(folder: Path, attempt: int) -> dict[int, float]:

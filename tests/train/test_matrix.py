@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from llmops_kernel.metrics.events import AnyEvent
-from tests.train.strategy_pairs import Pairs, open_pairs
+from tests.train.strategy_pairs import Pairs
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(900)]
 
@@ -49,12 +49,6 @@ METHODS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
 }
 COLUMNS = ("engine", "weights", "updated weights", "trained", "attention")
-
-
-@pytest.fixture(scope="module")
-def pairs() -> Iterator[Pairs]:
-    with open_pairs() as pairs:
-        yield pairs
 
 
 @pytest.mark.parametrize("method", METHODS)

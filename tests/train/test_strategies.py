@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,10 @@ import pytest
 from llmops_kernel.metrics.expert_load import IDLE, LOAD, WORST
 from llmops_kernel.store.journal.journal import FolderTail
 from tests.train.nan_hooks import write_nan_hooks
-from tests.train.strategy_pairs import Pairs, open_pairs
+from tests.train.strategy_pairs import Pairs
 from tests.train.test_loop import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def pairs() -> Iterator[Pairs]:
-    with open_pairs() as pairs:
-        yield pairs
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "zero2"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from llmops_kernel.store.journal.journal import FolderTail
 from tests.train.conftest import rows
-from tests.train.strategy_pairs import Pairs, open_pairs
+from tests.train.strategy_pairs import Pairs
 from tests.train.test_loop import MIXTURE, losses, of, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(900)]
@@ -31,12 +31,6 @@ class Kill(TrainerCallback):
 def callbacks():
     return [Kill()]
 """
-
-
-@pytest.fixture(scope="module")
-def pairs() -> Iterator[Pairs]:
-    with open_pairs() as pairs:
-        yield pairs
 
 
 @pytest.fixture

@@ -8,29 +8,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from llmops_kernel.warm import keeper, start_hook
 from llmops_kernel.warm.files import WarmFolder
+from tests.waiting import until
 
-T = TypeVar("T")
 PRELOADED = ["numpy", "tempfile", "multiprocessing", "logging"]
-
-
-def until(condition: Callable[[], T], *, timeout_s: float = 30) -> T:
-    """What the condition became when it came true."""
-    deadline_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.02)
-    return found
 
 
 def is_alive(pid: int) -> bool:

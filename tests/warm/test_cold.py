@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.warm import launcher
-from tests.warm.conftest import Node, until
+from tests.waiting import until
+from tests.warm.conftest import Node
 
 # Forking fails for it, as where a container allows no more processes. The limit does not hold for
 # root, so the module gives up being root where that counts: the real user and two capabilities.

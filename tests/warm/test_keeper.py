@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from llmops_kernel.warm.keeper import PREPARE, PREPARE_CODE
-from tests.warm.conftest import Node, until
+from tests.waiting import until
+from tests.warm.conftest import Node
 
 STUB = """
 import sys, time

@@ -15,7 +15,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from llmops_kernel.warm.kept_tokenizers import Wanted, ask, is_short
 from llmops_kernel.warm.loaded_files import facts_of
-from tests.warm.conftest import Node, is_alive, until
+from tests.waiting import until
+from tests.warm.conftest import Node, is_alive
 
 LIBRARIES = ("tokenizers", "torch", "accelerate", "transformers.models.auto.tokenization_auto")
 TAKE = """

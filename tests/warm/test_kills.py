@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.warm.conftest import Node, is_alive, until
+from tests.waiting import until
+from tests.warm.conftest import Node, is_alive
 
 SLEEP = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.warm.conftest import Node, until
+from tests.waiting import until
+from tests.warm.conftest import Node
 from tests.warm.programs import programs
 
 PROGRAMS = programs()

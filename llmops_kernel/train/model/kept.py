@@ -245,7 +245,7 @@ def _digest(value: Any) -> str:
 # `model.to("cuda")` waits for one core, which faults the file's pages in and copies them to
 # memory that the GPU can read: 6 GB/s with an H100, slower than reading the files anew. Threads
 # that fill page-locked buffers, from which the GPU copies meanwhile, do 16
-# (tests/benchmarks/kept/gpu.py).
+# (tests/benchmarks/README.md).
 
 
 _BUFFER_BYTES = 32 << 20

@@ -36,32 +36,12 @@ from tests.k8s.standin.link import FarLink
 from tests.k8s.standin.process import ROOT, StandIn, shipped_rules
 from tests.k8s.support.user_namespace import of_this_process
 from tests.providers.kuberay.ray_dashboard import RayDashboard
+from tests.tiny_training import slow_hooks, write_training
 
 USER, TOKEN, NEAR = "far", "fartok", "bench"
 TIMEOUT_S = 600
 ERRORS = 0.01
 LOOKS = 10
-_CONFIG = """\
-name: far
-model: tiny-llama
-data: {train: rows.jsonl, max_length: 64}
-method: lora
-parallelism: {strategy: ddp, num_workers: 1}
-training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 30}
-evaluation: {at_end: false}
-hooks: hooks.py
-"""
-_HOOKS = """\
-import time
-from transformers import TrainerCallback
-
-class Slow(TrainerCallback):
-    def on_step_end(self, *args, **kwargs):
-        time.sleep(0.3)
-
-def callbacks():
-    return [Slow()]
-"""
 
 
 @dataclass
@@ -90,11 +70,13 @@ class Measurement:
     def __init__(self, few: StandIn, many: StandIn, folder: Path, clusters: int) -> None:
         self._few, self._many, self._folder, self._clusters = few, many, folder, clusters
         shutil.copytree(ROOT / "cluster_templates", folder / "cluster_templates")
-        (folder / "rows.jsonl").write_text(
-            "".join(json.dumps({"text": f"number {i} follows {i - 1}"}) + "\n" for i in range(64))
+        write_training(
+            folder,
+            "far",
+            hooks=slow_hooks(0.3),
+            training={"max_steps": 30},
+            evaluation={"at_end": False},
         )
-        (folder / "hooks.py").write_text(_HOOKS)
-        (folder / "far.train.yaml").write_text(_CONFIG)
 
     def measure(self, level: Level) -> None:
         with ExitStack() as stack:

@@ -11,7 +11,6 @@ tunnel.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -22,16 +21,7 @@ import llmops_kernel as llmops
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import ROOT, StandIn
 from tests.k8s.support.user_namespace import of_this_process
-
-_CONFIG = """\
-name: bench
-model: tiny-llama
-data: {train: rows.jsonl, max_length: 64}
-method: lora
-parallelism: {strategy: ddp, num_workers: 1}
-training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 3}
-evaluation: {at_end: false}
-"""
+from tests.tiny_training import write_training
 
 
 def main() -> None:
@@ -68,13 +58,7 @@ def _live_in(home: Path) -> None:
 
 def _workspace(folder: Path) -> Path:
     shutil.copytree(ROOT / "cluster_templates", folder / "cluster_templates")
-    workspace = folder / "workspace"
-    workspace.mkdir()
-    rows = [{"text": f"number {i} follows number {i - 1}"} for i in range(64)]
-    (workspace / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = workspace / "bench.train.yaml"
-    config.write_text(_CONFIG)
-    return config
+    return write_training(folder / "workspace", "bench", evaluation={"at_end": False})
 
 
 def _measured(

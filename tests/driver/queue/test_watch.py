@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from llmops_kernel.driver.queue.place import ClusterUse, Request
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.metrics.events import Event, PhaseEvent, QueueEvent
+from tests.waiting import until
 
 
 class Cluster:
@@ -33,13 +31,6 @@ class Cluster:
             free={"CPU": 1.0 if self.waits_behind == 1 else 0.0},
             requests=(*others, own) if self.waits_behind else (),
         )
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
 
 
 def watch(cluster: Cluster, *, first_s: float = 0.01) -> tuple[QueueWatch, list[Event]]:

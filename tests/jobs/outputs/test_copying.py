@@ -17,9 +17,10 @@ from llmops_kernel.store.outputs.copies import output_events
 from llmops_kernel.store.outputs.parts import PART_BYTES
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.store import RunStore
-from tests.jobs.conftest import MakeRun, wait_for
+from tests.jobs.conftest import MakeRun
 from tests.jobs.outputs.folder_dashboard import FolderDashboard
 from tests.jobs.outputs.output_job import write
+from tests.waiting import until
 
 NAMES = ["adapter.safetensors", "tokenizer/vocab.json"]
 Ran = Callable[..., RunFolder]
@@ -94,7 +95,7 @@ def test_the_next_command_goes_on_where_a_copy_was_broken_off(
     assert not folder.output.exists(), "half of an output is not shown"
     head.breaks_off, head.read = "", []
     with Follower(store, "r", connection=head.connection) as follower:
-        wait_for(lambda: _num_outputs(follower) == 2)
+        until(lambda: _num_outputs(follower) == 2)
     assert head.read == ["002", "000"], "of the large file the last part, then the small one"
     assert is_copied(folder, tmp_path)
     assert copy_outputs(client, folder) == []

@@ -18,10 +18,11 @@ from llmops_kernel.providers.kuberay.route.tunnel import close_routes, open_rout
 from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.store.outputs.parts import PART_BYTES
 from llmops_kernel.store.store import RunStore
-from tests.jobs.conftest import MakeRun, ended, wait_for
+from tests.jobs.conftest import MakeRun, ended
 from tests.k8s.conftest import namespace, standin
 from tests.k8s.standin.process import StandIn
 from tests.providers.kuberay.head_objects import put_cluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.ray
 __all__ = ["namespace", "standin"]
@@ -55,7 +56,7 @@ def test_archiving_before_a_suspension_brings_an_adapter(
                 runtime_env={},
                 metadata={"llmops_run": run_id},
             )
-            wait_for(lambda: ended(client, f"{run_id}-1"))
+            until(lambda: ended(client, f"{run_id}-1"))
             assert save_history(store, "local", client).runs == (run_id,)
     finally:
         close_routes()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -13,15 +11,10 @@ import pytest
 
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.small_objects import RAYCLUSTERS, pod, raycluster
+from tests.waiting import until
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
-
-
-@pytest.fixture
-def http(standin: StandIn) -> Iterator[httpx.Client]:
-    with standin.client() as client:
-        yield client
 
 
 @pytest.fixture
@@ -38,13 +31,6 @@ def ok(answer: httpx.Response) -> dict[str, Any]:
     assert answer.is_success, answer.text
     body: dict[str, Any] = answer.json()
     return body
-
-
-def eventually(test: Callable[[], bool], *, seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not test():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 def events(http: httpx.Client, path: str, **query: str) -> list[tuple[str, str]]:
@@ -64,7 +50,7 @@ def test_what_is_owned_goes_with_its_owner(http: httpx.Client, path: str, core: 
     owner = ok(http.post(path, json=raycluster("owner")))
     ok(http.post(f"{core}/pods", json=pod("owned", owner=owner)))
     ok(http.delete(f"{path}/owner"))
-    eventually(lambda: http.get(f"{core}/pods/owned").status_code == 404)
+    until(lambda: http.get(f"{core}/pods/owned").status_code == 404)
 
 
 def test_foreground_deletion_waits_for_what_is_owned(
@@ -75,17 +61,17 @@ def test_foreground_deletion_waits_for_what_is_owned(
     held["metadata"]["finalizers"] = ["test.io/hold"]
     ok(http.post(f"{core}/pods", json=held))
     ok(http.request("DELETE", f"{path}/owner", json={"propagationPolicy": "Foreground"}))
-    eventually(lambda: "deletionTimestamp" in ok(http.get(f"{core}/pods/owned"))["metadata"])
+    until(lambda: "deletionTimestamp" in ok(http.get(f"{core}/pods/owned"))["metadata"])
     assert ok(http.get(f"{path}/owner"))["metadata"]["finalizers"] == ["foregroundDeletion"]
     ok(http.patch(f"{core}/pods/owned", json={"metadata": {"finalizers": None}}, headers=MERGE))
-    eventually(lambda: http.get(f"{path}/owner").status_code == 404)
+    until(lambda: http.get(f"{path}/owner").status_code == 404)
 
 
 def test_orphans_stay(http: httpx.Client, path: str, core: str) -> None:
     owner = ok(http.post(path, json=raycluster("owner")))
     ok(http.post(f"{core}/pods", json=pod("owned", owner=owner)))
     ok(http.request("DELETE", f"{path}/owner", json={"propagationPolicy": "Orphan"}))
-    eventually(lambda: http.get(f"{path}/owner").status_code == 404)
+    until(lambda: http.get(f"{path}/owner").status_code == 404)
     assert "ownerReferences" not in ok(http.get(f"{core}/pods/owned"))["metadata"]
 
 
@@ -95,14 +81,14 @@ def test_an_object_whose_owner_is_gone_does_not_stay(
     owner = ok(http.post(path, json=raycluster("owner")))
     ok(http.delete(f"{path}/owner"))
     ok(http.post(f"{core}/pods", json=pod("late", owner=owner)))
-    eventually(lambda: http.get(f"{core}/pods/late").status_code == 404)
+    until(lambda: http.get(f"{core}/pods/late").status_code == 404)
 
 
 def test_a_namespace_goes_with_all_in_it(standin: StandIn, http: httpx.Client) -> None:
     name = standin.create_namespace("short-lived")
     ok(http.post(f"/api/v1/namespaces/{name}/pods", json=pod("inside")))
     assert ok(http.delete(f"/api/v1/namespaces/{name}"))["status"]["phase"] == "Terminating"
-    eventually(lambda: http.get(f"/api/v1/namespaces/{name}").status_code == 404)
+    until(lambda: http.get(f"/api/v1/namespaces/{name}").status_code == 404)
     assert http.get(f"/api/v1/namespaces/{name}/pods/inside").status_code == 404
 
 
@@ -248,7 +234,7 @@ def test_a_quota_refuses_what_goes_over(
     assert http.post(path, json=raycluster("b")).status_code == 403
     used = {"requests.nvidia.com/gpu": "6", "count/rayclusters.ray.io": "1"}
     scope = f"{core}/resourcequotas/gpus"
-    eventually(lambda: ok(http.get(scope)).get("status", {}).get("used") == used)
+    until(lambda: ok(http.get(scope)).get("status", {}).get("used") == used)
 
 
 def test_pods_of_a_graceful_node_are_marked_first(

@@ -81,12 +81,6 @@ def core(namespace: str) -> str:
 
 
 @pytest.fixture
-def http(standin: StandIn) -> Iterator[httpx.Client]:
-    with standin.client() as client:
-        yield client
-
-
-@pytest.fixture
 def service(standin: StandIn, http: httpx.Client, core: str, namespace: str, backend: str) -> str:
     """The path of a proxy to a service with a ready pod."""
     body = {

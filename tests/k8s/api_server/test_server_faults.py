@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.small_objects import RAYCLUSTERS, raycluster
-
-
-@pytest.fixture
-def http(standin: StandIn) -> Iterator[httpx.Client]:
-    with standin.client() as client:
-        yield client
 
 
 def test_a_number_of_refusals(standin: StandIn, http: httpx.Client, namespace: str) -> None:

@@ -12,6 +12,7 @@ from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.kueue import workloads as kueue
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.manifests import RAYCLUSTERS, Obj, group, raycluster
+from tests.waiting import until
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
@@ -57,11 +58,8 @@ class KubeScope:
         return [e for e in found if all(e.get(key) == value for key, value in wanted.items())]
 
     def until(self, condition: Callable[[], Any], timeout_s: float = 60) -> Any:
-        deadline_s = time.monotonic() + timeout_s
-        while not (found := condition()):
-            assert time.monotonic() < deadline_s, self.farm.log.read_text()[-2000:]
-            time.sleep(0.05)
-        return found
+        log = self.farm.log
+        return until(condition, timeout_s=timeout_s, report=lambda: log.read_text()[-2000:])
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.manifests import RAYCLUSTERS, group, raycluster
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -24,14 +24,6 @@ def farm(standin: StandIn) -> Iterator[Farm]:
     with Farm(standin, mode="real", grace_s=1) as running:
         yield running
     assert running.processes() == []
-
-
-def until(condition: Callable[[], Any], farm: Farm, *, timeout_s: float = 240) -> Any:
-    deadline_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, farm.report()
-        time.sleep(0.1)
-    return found
 
 
 class Real:
@@ -71,7 +63,7 @@ class Real:
         def is_so() -> bool:
             return bool(self.http.get(self.path).json().get("status", {}).get("state") == wanted)
 
-        until(is_so, self.farm)
+        until(is_so, report=self.farm.report)
 
     def suspend(self) -> None:
         self.http.patch(self.path, json={"spec": {"suspend": True}}, headers=MERGE)
@@ -113,7 +105,7 @@ def test_a_ray_of_two_pods_lives_and_ends(standin: StandIn, farm: Farm, namespac
     assert real.session() == session
 
     farm.restart_pod(name, namespace=namespace)
-    until(lambda: real.session() not in ("", session), farm)
+    until(lambda: real.session() not in ("", session), report=farm.report)
     # Resumed and deleted it is in product/test_end_to_end.py.
     real.suspend()
     assert farm.processes() == []
@@ -132,5 +124,7 @@ def test_a_secret_that_is_missing_keeps_a_container_from_starting(farm: Farm, na
                     return f"{waiting['reason']}: {waiting['message']}"
         return ""
 
-    assert until(reason, farm) == 'CreateContainerConfigError: secret "absent" not found'
+    assert (
+        until(reason, report=farm.report) == 'CreateContainerConfigError: secret "absent" not found'
+    )
     assert farm.processes() == []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -11,6 +10,7 @@ import pytest
 
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
+from tests.waiting import until
 
 PODS = "/api/v1/namespaces/{}/pods"
 # Container and child end at SIGTERM; a shell would wait for its child first.
@@ -22,14 +22,6 @@ def farm(standin: StandIn) -> Iterator[Farm]:
     with Farm(standin, mode="real", grace_s=1, parts="scheduler,kubelet") as running:
         yield running
     assert running.processes() == []
-
-
-def until(condition: Callable[[], Any], farm: Farm) -> Any:
-    deadline_s = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, farm.report()
-        time.sleep(0.05)
-    return found
 
 
 def pids(farm: Farm, pod: str) -> list[int]:
@@ -54,7 +46,10 @@ def test_a_killed_kubelet(farm: Farm, namespace: str) -> None:
     for name in names:
         body = {"metadata": {"name": name}, "spec": {"containers": [container]}}
         farm.http.post(path, json=body).raise_for_status()
-    until(lambda: all(restarts(farm, namespace, name) == [(0, True)] for name in names), farm)
+    until(
+        lambda: all(restarts(farm, namespace, name) == [(0, True)] for name in names),
+        report=farm.report,
+    )
     before = {name: pids(farm, name) for name in names}
     assert all(len(two) == 2 for two in before.values())
     reported = status(farm, namespace, "kept")
@@ -67,9 +62,9 @@ def test_a_killed_kubelet(farm: Farm, namespace: str) -> None:
     assert pids(farm, "deleted") == before["deleted"]
 
     farm.start_operator()
-    until(lambda: restarts(farm, namespace, "ends") == [(1, True)], farm)
-    until(lambda: not pids(farm, "deleted") and not pids(farm, "forced"), farm)
-    until(lambda: len(farm.pods(namespace)) == 2, farm)
+    until(lambda: restarts(farm, namespace, "ends") == [(1, True)], report=farm.report)
+    until(lambda: not pids(farm, "deleted") and not pids(farm, "forced"), report=farm.report)
+    until(lambda: len(farm.pods(namespace)) == 2, report=farm.report)
     assert pids(farm, "kept") == before["kept"]
     assert status(farm, namespace, "kept") == reported
     addresses = [status(farm, namespace, name)["podIP"] for name in ("kept", "ends")]
@@ -79,9 +74,9 @@ def test_a_killed_kubelet(farm: Farm, namespace: str) -> None:
     farm.start_operator()
     body = {"metadata": {"name": "new"}, "spec": {"containers": [container]}}
     farm.http.post(path, json=body).raise_for_status()
-    until(lambda: restarts(farm, namespace, "new") == [(0, True)], farm)
+    until(lambda: restarts(farm, namespace, "new") == [(0, True)], report=farm.report)
     assert status(farm, namespace, "new")["podIP"] not in addresses
     assert restarts(farm, namespace, "ends") == [(1, True)]
     assert pids(farm, "kept") == before["kept"]
     psutil.Process(before["kept"][0]).kill()
-    until(lambda: restarts(farm, namespace, "kept") == [(1, True)], farm)
+    until(lambda: restarts(farm, namespace, "kept") == [(1, True)], report=farm.report)

@@ -19,13 +19,14 @@ import llmops_kernel as llmops
 from llmops_kernel.cli.main import main
 from llmops_kernel.errors import ClusterStateError
 from llmops_kernel.metrics.events import QueueEvent
-from tests.k8s.product.test_end_to_end import config, until, whole
+from tests.k8s.product.test_end_to_end import config, whole
 from tests.k8s.product.test_faults_mid_run import steps
 from tests.k8s.product.test_queued_real import ended
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.kueue import workloads as kueue
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.changed_template import Template, user_with_template
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 __all__ = ["config"]

@@ -6,12 +6,11 @@ KubeRay's operator and the kubelets; so nothing is said here of images or of a p
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,32 +21,13 @@ from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.user_namespace import of_this_process
 from tests.notebooks.test_quickstart import NAME, PARAMETERS
+from tests.tiny_training import slow_hooks, write_training
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 ROOT = Path(__file__).parents[3]
-CONFIG = """\
-name: lora
-model: tiny-llama
-data: {train: rows.jsonl, max_length: 64}
-method: lora
-parallelism: {strategy: ddp, num_workers: 1}
-optimizer: {learning_rate: 2.0e-3}
-training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 12}
-checkpoint: {every_steps: 6}
-hooks: hooks.py
-"""
-# Slow enough to be looked at while it runs.
-HOOKS = """
-import time
-from transformers import TrainerCallback
-
-class Slow(TrainerCallback):
-    def on_step_end(self, *args, **kwargs):
-        time.sleep(0.3)
-
-def callbacks():
-    return [Slow()]
-"""
+STEP_S = 0.3
+"""Each step takes so much longer, so that a run can be looked at."""
 
 
 @pytest.fixture
@@ -67,21 +47,14 @@ def farm(
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LLMOPS_HOME", str(of_this_process(tmp_path) / "home"))
-    rows = [{"text": f"number {i} follows number {i - 1} and not {i + 3}"} for i in range(64)]
-    folder = tmp_path / "workspace"
-    folder.mkdir()
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "hooks.py").write_text(HOOKS)
-    path = folder / "lora.train.yaml"
-    path.write_text(CONFIG)
-    return path
-
-
-def until(condition: Callable[[], object], *, timeout_s: float = 400) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.2)
+    return write_training(
+        tmp_path / "workspace",
+        "lora",
+        hooks=slow_hooks(STEP_S),
+        optimizer={"learning_rate": 2e-3},
+        training={"max_steps": 12},
+        checkpoint={"every_steps": 6},
+    )
 
 
 def test_the_loop_of_a_cluster_on_kubernetes(farm: Farm, namespace: str, config: Path):

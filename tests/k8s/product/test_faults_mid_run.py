@@ -10,9 +10,11 @@ import pytest
 
 import llmops_kernel as llmops
 from llmops_kernel.metrics.events import StepEvent
-from tests.k8s.product.test_end_to_end import HOOKS, config, farm, until
+from tests.k8s.product.test_end_to_end import config, farm
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
+from tests.tiny_training import slow_hooks
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1200)]
 __all__ = ["config", "farm"]
@@ -24,7 +26,7 @@ STEPS, STEP_S = 66, 0.8
 
 @pytest.fixture
 def run(farm: Farm, config: Path) -> llmops.Run:
-    (config.parent / "hooks.py").write_text(HOOKS.replace("0.3", str(STEP_S)))
+    (config.parent / "hooks.py").write_text(slow_hooks(STEP_S))
     cluster = llmops.up("kind-cpu").wait(timeout_s=400)
     run = cluster.submit(config, overrides=[f"training.max_steps={STEPS}"])
     until(lambda: steps(run) >= 5, timeout_s=400)

@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.cli.main import main
 from llmops_kernel.metrics.events import HoldEvent, RestartEvent, StepEvent
-from tests.k8s.product.test_end_to_end import config, until
+from tests.cli.conftest import call
+from tests.k8s.product.test_end_to_end import config
 from tests.k8s.product.test_faults_mid_run import gaps, steps
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.kueue import workloads as kueue
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.changed_template import Template, user_with_template
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 __all__ = ["config"]
@@ -189,14 +190,14 @@ def test_without_elastic_jobs_what_only_the_pods_have_comes_home_first(
     assert any(line.startswith(f"run {run.id} ") for line in preview.stops)
     assert preview.needs_confirmation
     words = ("scale", "queued", "--workers", "cpu=2")
-    assert llmops_command(*words) == 1
+    assert call(*words) == 1
     assert f"Stops: run {run.id} " in (reported := capsys.readouterr().err)
     assert "Try: llmops scale queued --workers cpu=2 --yes" in reported
     goes_on(run)
     assert head(farm, namespace) == uid
 
     seen = steps(run)
-    assert llmops_command(*words, "--yes") == 0, capsys.readouterr().err
+    assert call(*words, "--yes") == 0, capsys.readouterr().err
     assert head(farm, namespace) not in ("", uid)
     assert num_workers(farm, namespace) == 2
     assert adapter.is_file()
@@ -207,10 +208,3 @@ def test_without_elastic_jobs_what_only_the_pods_have_comes_home_first(
     assert len(trained(run)) >= seen
     assert gaps(run) == gaps(done) == []
     assert "llmops retry" in run.view.remedy
-
-
-def llmops_command(*words: str) -> int:
-    """Return the exit code of `llmops`, which nobody can answer."""
-    with pytest.raises(SystemExit) as leaving:
-        main(words)
-    return int(leaving.value.code or 0)

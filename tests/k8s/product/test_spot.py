@@ -16,11 +16,12 @@ import pytest
 import llmops_kernel as llmops
 from llmops_kernel.cli.main import main
 from llmops_kernel.metrics.events import RestartEvent, StepEvent
-from tests.k8s.product.test_end_to_end import HOOKS, config, until
+from tests.k8s.product.test_end_to_end import config
 from tests.k8s.product.test_faults_mid_run import gaps, steps
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
 from tests.k8s.support.changed_template import Template, user_with_template
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 __all__ = ["config"]
@@ -78,7 +79,6 @@ def worker(farm: Farm, namespace: str) -> dict[str, Any]:
 def test_a_run_goes_on_from_its_checkpoint_on_another_machine(
     farm: Farm, namespace: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (config.parent / "hooks.py").write_text(HOOKS)
     cluster = llmops.up("spot").wait(timeout_s=400)
     first = worker(farm, namespace)
     assert first["spec"]["nodeName"].startswith("spot-")

@@ -18,11 +18,12 @@ import llmops_kernel as llmops
 from llmops_kernel.export.sources import local_result
 from llmops_kernel.services.scoring.output import ScoredOutput
 from llmops_kernel.store.export_job import ModelSource
-from tests.k8s.product.test_end_to_end import ROOT, config, until
+from tests.k8s.product.test_end_to_end import ROOT, config
 from tests.k8s.product.test_spot import claim
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
 from tests.tables.servers import start
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(1200)]
 __all__ = ["config"]

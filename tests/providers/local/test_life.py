@@ -25,7 +25,7 @@ from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import HeadRecord
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 from tests.providers.conftest import Script, all_listening, part_of, record_of
-from tests.providers.local.test_local import eventually
+from tests.waiting import until
 
 pytestmark = pytest.mark.ray
 
@@ -46,7 +46,7 @@ UP = """
 
 
 def wait_dead(provider: LocalProvider) -> ClusterInfo:
-    assert eventually(lambda: provider.get("life").state is ClusterState.DEAD, timeout_s=30)
+    until(lambda: provider.get("life").state is ClusterState.DEAD, timeout_s=30)
     return provider.get("life")
 
 
@@ -79,7 +79,7 @@ def somebody_elses() -> Iterator[str]:
         # Ray writes this file last. Before that it may have chosen ports that it does not hold
         # yet, and another Ray that starts beside it may be quicker.
         done = Path(folder, "ray_current_cluster")
-        assert eventually(lambda: done.exists() and session_of(url) is not None, timeout_s=120)
+        until(lambda: done.exists() and session_of(url) is not None, timeout_s=120)
         yield url
     finally:
         tree = psutil.Process(process.pid).children(recursive=True)
@@ -191,7 +191,7 @@ def _kill_the_head(provider: LocalProvider, home: Path) -> None:
     assert str(head.pid) in dead.message
     assert dead.log_tail
     # Nobody is left to be asked for them.
-    assert eventually(lambda: all_killed(record), timeout_s=30)
+    until(lambda: all_killed(record), timeout_s=30)
     provider.down("life")
     assert provider.get("life").state is ClusterState.STOPPED
     assert is_gone(record, ports)
@@ -264,7 +264,7 @@ def run_job_with_a_daemon(provider: LocalProvider) -> psutil.Process:
         found[:] = [p for p in psutil.process_iter() if is_sleep(p, mark)]
         return bool(found)
 
-    assert eventually(is_there, timeout_s=120)
+    until(is_there, timeout_s=120)
     return found[0]
 
 
@@ -279,7 +279,7 @@ def test_control_c_during_the_start_leaves_nothing(home: Path, start_script: Scr
     process = start_script(UP, LLMOPS_HOME=str(home), RAY_ADDRESS="10.255.255.1:6379")
     assert process.stdout is not None
     assert "Starting Ray" in process.stdout.readline()
-    assert eventually(lambda: record_of(home, "life").pid is not None, timeout_s=30)
+    until(lambda: record_of(home, "life").pid is not None, timeout_s=30)
     record = record_of(home, "life")
     os.kill(process.pid, signal.SIGINT)
     assert process.wait(60) != 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 
 import httpx
 import psutil
@@ -18,6 +17,7 @@ from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 from llmops_kernel.providers.registry import all_clusters, find_cluster, provider_for
 from llmops_kernel.store import paths
 from tests.providers.conftest import all_listening, assert_no_trouble, record_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.ray
 
@@ -44,15 +44,6 @@ print("SEEN " + json.dumps({
 def dashboard(ray_cluster: ClusterInfo) -> httpx.Client:
     connection = LocalProvider().connect("test")
     return httpx.Client(base_url=connection.dashboard_url, headers=connection.headers(), timeout=60)
-
-
-def eventually(condition: Callable[[], bool], *, timeout_s: float = 60.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
 
 
 def test_a_ready_cluster_shows_its_size_and_address(ray_cluster: ClusterInfo) -> None:
@@ -115,7 +106,7 @@ def test_a_job_finds_ray_and_our_interpreter_and_every_socket_is_loopback(
         sockets.update(all_listening(record_of(paths.home(), "test")))
         return dashboard.get(f"/api/jobs/{job}").json()["status"] in {"SUCCEEDED", "FAILED"}
 
-    assert eventually(is_over, timeout_s=120)
+    until(is_over, timeout_s=120)
     logs = dashboard.get(f"/api/jobs/{job}/logs").json()["logs"]
     assert "SEEN" in logs, logs
     seen = json.loads(logs.split("SEEN ")[1].splitlines()[0])

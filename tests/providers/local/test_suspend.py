@@ -17,7 +17,7 @@ from llmops_kernel.providers.local.processes import cluster_processes
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.protocol import ClusterAction, ClusterState, Connection
 from tests.providers.conftest import assert_no_trouble, record_of
-from tests.providers.local.test_local import eventually
+from tests.waiting import until
 
 pytestmark = pytest.mark.ray
 
@@ -90,10 +90,10 @@ def _idle_then_busy(provider: LocalProvider) -> None:
     assert not provider.preview("life", ClusterAction.SUSPEND).needs_confirmation
     connection = provider.connect("life")
     submit(connection, "short", "print(1)")
-    assert eventually(lambda: provider.get("life").idle_s is not None, timeout_s=60)
+    until(lambda: provider.get("life").idle_s is not None, timeout_s=60)
     ended_s = provider.get("life").idle_s
     submit(connection, "ours-1", "import time; time.sleep(600)", llmops_run="ours")
-    assert eventually(lambda: provider.get("life").jobs_running == 1)
+    until(lambda: provider.get("life").jobs_running == 1)
     assert provider.get("life").idle_s is None
     assert provider.get("life").jobs_total == 2
     time.sleep(1)

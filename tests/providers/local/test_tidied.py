@@ -19,7 +19,7 @@ from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.providers.protocol import ClusterState
 from tests.providers.conftest import assert_no_trouble, record_of
-from tests.providers.local.test_local import eventually
+from tests.waiting import until
 
 TEMPLATE = ClusterTemplate(name="tidied", num_cpus=1)
 
@@ -81,7 +81,7 @@ def test_the_folder_is_locked_against_systemd_tmpfiles_while_the_head_lives(
         assert (temp_dir / "ray_current_cluster").exists()
     finally:
         os.kill(head.pid, signal.SIGKILL)
-    assert eventually(lambda: not is_locked(temp_dir))
+    until(lambda: not is_locked(temp_dir))
     if clean(temp_dir.parent):
         assert not (temp_dir / "ray_current_cluster").exists()
 
@@ -127,4 +127,4 @@ def test_a_head_whose_temp_dir_was_tidied_is_found(home: Path) -> None:
     with Dashboard(provider.connect("tidied")) as dashboard:
         assert dashboard.session_name() == head.session_name
     provider.down("tidied")
-    assert eventually(lambda: not head.temp_dir.exists())
+    until(lambda: not head.temp_dir.exists())

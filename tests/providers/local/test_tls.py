@@ -11,8 +11,8 @@ from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.providers.local.provider import LocalProvider
 from tests.providers.conftest import record_of
 from tests.providers.handshake import lets_in
-from tests.providers.local.test_local import eventually
 from tests.providers.local.test_suspend import submit
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -33,7 +33,7 @@ def test_a_job_runs_and_nobody_else_gets_in(home: Path) -> None:
         def is_over() -> bool:
             return http.get("/api/jobs/seven").json()["status"] in {"SUCCEEDED", "FAILED"}
 
-        assert eventually(is_over, timeout_s=120)
+        until(is_over, timeout_s=120)
         assert "42" in http.get("/api/jobs/seven/logs").json()["logs"]
 
     address = record_of(home, "sealed").ray_address

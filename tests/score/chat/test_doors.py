@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.cli.main import main
 from llmops_kernel.services.backend import Backend
+from tests.cli.conftest import call
 from tests.score.chat.trained import add_trained_run
 
 pytestmark = pytest.mark.ray
@@ -18,25 +18,19 @@ ENGINE = "tests.score.instant:InstantEngine"
 Add = Callable[..., str]
 
 
-def command(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as leaving:
-        main(arguments)
-    return int(leaving.value.code or 0)
-
-
 def typed(lines: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
 
 
 def test_one_prompt_prints_both_answers(trained: Add, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained()
-    assert command("chat", run, "--prompt", "hello there [b]", "--engine", ENGINE) == 0
+    assert call("chat", run, "--prompt", "hello there [b]", "--engine", ENGINE) == 0
     shown = capsys.readouterr().out
     assert shown.count("hello there [b]") == 2
     assert shown.index("base") < shown.index("fine-tuned")
     assert "3 tokens" in shown
     words = ("--prompt", "alone", "--only", "tuned", "--engine", ENGINE)
-    assert command("chat", run, *words) == 0
+    assert call("chat", run, *words) == 0
     shown = capsys.readouterr().out
     assert shown.count("alone") == 1
     assert "base" not in shown
@@ -50,7 +44,7 @@ def test_a_conversation_is_read_line_by_line(
 ) -> None:
     run = trained()
     typed(["first", "second", "/reset", "third", "/exit", "never"], monkeypatch)
-    assert command("chat", run, "--engine", ENGINE, "--system", "Be brief.") == 0
+    assert call("chat", run, "--engine", ENGINE, "--system", "Be brief.") == 0
     shown = capsys.readouterr().out
     assert "never" not in shown
     assert "The conversation is empty." in shown
@@ -65,7 +59,7 @@ def test_a_conversation_is_read_line_by_line(
 def test_a_prompt_that_fails_is_exit_code_one(
     trained: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command("chat", trained(), "--prompt", "[fail]", "--engine", ENGINE) == 1
+    assert call("chat", trained(), "--prompt", "[fail]", "--engine", ENGINE) == 1
     assert "this row fails" in capsys.readouterr().out
 
 
@@ -73,7 +67,7 @@ def test_a_run_without_a_model_has_a_remedy(
     trained: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = trained(output=None)
-    assert command("chat", run, "--prompt", "hello") == 1
+    assert call("chat", run, "--prompt", "hello") == 1
     error = capsys.readouterr().err
     assert f"Run {run} has written no model." in error
     assert "Try:" in error
@@ -85,7 +79,7 @@ def test_without_its_cluster_the_remedy_is_to_start_one(
     run = add_trained_run(
         backend.store, str(adapter), run_id="lora-260102-000000-dead", cluster="nowhere"
     )
-    assert command("chat", run, "--prompt", "hello") == 1
+    assert call("chat", run, "--prompt", "hello") == 1
     error = capsys.readouterr().err
     assert "nowhere" in error
     assert "llmops up" in error

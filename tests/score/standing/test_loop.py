@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,6 +12,7 @@ from llmops_kernel.errors import ModelError
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job
 from llmops_kernel.score.standing.loop import EngineLoop
 from tests.score.instant import InstantEngine
+from tests.waiting import until
 
 
 def _loop(broken: list[BaseException] | None = None, **options: object) -> EngineLoop:
@@ -125,13 +125,6 @@ def test_calls_of_a_caller_that_left_are_dropped_and_others_are_not() -> None:
         until(lambda: loop.idle_s > 0)
     assert loop.engine.unfinished == 0
     loop.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 def test_it_is_idle_only_without_work() -> None:

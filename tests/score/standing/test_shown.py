@@ -12,7 +12,8 @@ import llmops_kernel as llmops
 from llmops_kernel.providers.protocol import EngineInfo
 from tests.cli.conftest import process
 from tests.end_to_end.conftest import processes
-from tests.score.conftest import numbered, output_of, table_of, until
+from tests.score.conftest import numbered, output_of, table_of
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 LEAVE = """

@@ -20,9 +20,7 @@ from tests.score.chat.trained import add_trained_run
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+def store(home: Path) -> RunStore:
     return RunStore()
 
 

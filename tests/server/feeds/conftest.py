@@ -13,9 +13,7 @@ from llmops_kernel.store.store import RunStore
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+def store(home: Path) -> RunStore:
     return RunStore()
 
 

@@ -57,13 +57,6 @@ class Counter:
 
 
 @pytest.fixture
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To be named before the server's own fixtures."""
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
 def manager(jp_serverapp: Any) -> Manager:
     return jp_serverapp.web_app.settings[MANAGER_KEY]
 
@@ -241,7 +234,7 @@ async def test_operations_reach_a_page_with_progress_result_and_failure(
         assert known[failed.id]["trouble"]["remedy"] == "make some"
 
 
-async def test_a_loss_that_is_no_number_stops_no_page(own_home: None, connect: Any) -> None:
+async def test_a_loss_that_is_no_number_stops_no_page(home: Path, connect: Any) -> None:
     store = RunStore()
     make_run(store, "r-1", ended=None)
     writer = worker(store, "r-1")

@@ -27,9 +27,7 @@ from tests.services.run_table.stores import add
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+def store(home: Path) -> RunStore:
     store = RunStore()
     for number, (rate, r) in enumerate([(2e-3, 8), (2e-3, 16), (5e-4, 16)]):
         config = {"optimizer": {"learning_rate": rate}, "method": {"r": r}}

@@ -19,9 +19,7 @@ NEW = [scored(i, f"new {i}", metric_exact_match=float(i % 2)) for i in range(5)]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+def store(home: Path) -> RunStore:
     store = RunStore()
     scored_run(store, "s-1", OLD, created_s=1.0)
     scored_run(store, "s-2", NEW, created_s=2.0)

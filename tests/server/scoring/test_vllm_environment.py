@@ -21,9 +21,7 @@ from tests.services.scoring.test_engine_environment import CONFIG, Ready
 
 
 @pytest.fixture
-def provider_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProviderTypes:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+def provider_types(home: Path, monkeypatch: pytest.MonkeyPatch) -> ProviderTypes:
     monkeypatch.delenv(score_env.ENV_VAR, raising=False)
     return [Ready]
 

@@ -21,6 +21,7 @@ from llmops_kernel.services.check.closely import (
     tracker_findings,
 )
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
+from tests.messages import missing
 
 
 def config(**sections: Any) -> Any:
@@ -32,24 +33,24 @@ def test_the_package_of_a_tracker_is_there_or_named_with_what_to_do(
 ) -> None:
     (tmp_path / "dvclive.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    here, missing = tracker_findings(["dvclive", "clearml"])
-    assert (here.level, missing.level) == ("note", "warning")
-    assert "the cluster's nodes need it too" in here.message
-    assert "clearml is not installed on this machine" in missing.message
-    assert missing.remedy.startswith("pip install clearml; if it is in the cluster's image")
+    here, absent = tracker_findings(["dvclive", "clearml"])
+    assert (here.level, absent.level) == ("note", "warning")
+    assert missing(here.message, "dvclive", "nodes") == []
+    assert "clearml" in absent.message
+    assert absent.remedy.startswith("pip install clearml; ")
 
 
 @pytest.mark.parametrize(
     ("url", "level", "said"),
     [
-        (None, "note", "the folder of runs can be written on this machine; "),
-        ("out", "note", "out can be written on this machine; "),
+        (None, "note", "can be written"),
+        ("out", "note", "out can be written"),
         ("file://{folder}/out", "note", "can be written"),
         ("new/folder/of/it", "note", "can be written"),
-        ("s3://bucket/out", "note", "s3://bucket/out was not tried: the cluster's nodes need"),
-        ("rows.jsonl", "problem", "rows.jsonl cannot be written: Not a directory"),
-        ("rows.jsonl/out", "problem", "rows.jsonl/out cannot be written ({folder}/rows.jsonl)"),
-        ("/proc/none/out", "warning", "does not exist on this machine and cannot be created in"),
+        ("s3://bucket/out", "note", "s3://bucket/out was not tried"),
+        ("rows.jsonl", "problem", "Not a directory"),
+        ("rows.jsonl/out", "problem", "{folder}/rows.jsonl"),
+        ("/proc/none/out", "warning", "does not exist on this machine"),
     ],
 )
 def test_the_folder_of_the_output_is_tried(
@@ -73,7 +74,7 @@ def test_a_model_that_does_not_fit_on_the_disk_is_a_warning(tmp_path: Path) -> N
     full = config(model="model", method="full", output={"url": "out"})
     (found,) = output_findings(full, tmp_path)
     assert found.level == "warning"
-    assert "and the model has 8" in found.message
+    assert "model has 8" in found.message
     (adapter,) = output_findings(config(model="model", output={"url": "out"}), tmp_path)
     assert adapter.level == "note"
 
@@ -122,24 +123,19 @@ def test_a_hub_id_is_known_unknown_or_not_asked_for_and_never_a_problem(
 ) -> None:
     known, said = looked(tmp_path, "org/there", "org/rows")
     assert (known.problems, known.warnings) == ([], [])
-    assert "the hub has the model 'org/there'; the run downloads it" in known.notes
-    assert "the hub has the data set 'org/rows'; the run downloads it" in known.notes
-    assert (
-        "rows are not tokenised: the tokenizer of org/there is not on this machine" in known.notes
-    )
-    assert said[-2:] == [
-        "Contacting the hub about the model 'org/there'",
-        "Contacting the hub about the data set 'org/rows'",
-    ]
+    notes = "\n".join(known.notes)
+    assert missing(notes, "model 'org/there'", "data set 'org/rows'", "tokenizer") == []
+    assert missing(said[-2], "hub", "'org/there'") == []
+    assert missing(said[-1], "hub", "'org/rows'") == []
     (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n{"text": "a"}\n')
     unknown, _ = looked(tmp_path, "org/none", "rows.jsonl")
     assert unknown.problems == []
     assert [one.path for one in unknown.warnings] == ["model.id", "data.train"]
-    assert "the hub has no model 'org/none'" in unknown.warnings[0].message
-    assert "2 rows of rows.jsonl were read and formatted" in unknown.notes
+    assert "'org/none'" in unknown.warnings[0].message
+    assert missing("\n".join(unknown.notes), "2 rows", "rows.jsonl") == []
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     offline, said = looked(tmp_path, "org/there", "rows.jsonl")
-    assert "HF_HUB_OFFLINE=1 forbids to ask" in offline.warnings[0].message
+    assert "HF_HUB_OFFLINE=1" in offline.warnings[0].message
     assert not any("Contacting" in one for one in said)
 
 
@@ -155,9 +151,7 @@ def test_what_is_known_to_be_wrong_is_not_used_and_a_slow_look_is_a_warning(tmp_
     found = look_closely(mixed, tmp_path, known=known, run=slow)
     assert asked[0].skip == ["data.train.1.path", "model.id"]
     assert [one.path for one in found.warnings] == ["data.train"]
-    assert "were not tried: The data was not read and tokenised within 60 s" in str(
-        found.warnings[0]
-    )
+    assert "The data was not read and tokenised within 60 s" in str(found.warnings[0])
 
 
 def test_a_machine_without_the_training_stack_notes_what_it_could_not_try(tmp_path: Path) -> None:
@@ -166,9 +160,7 @@ def test_a_machine_without_the_training_stack_notes_what_it_could_not_try(tmp_pa
 
     found = look_closely(config(), tmp_path, run=without)
     assert (found.problems, found.warnings) == ([], [])
-    assert found.notes[0] == (
-        "rows, tokenizer and hooks were not tried: The tokenizer needs transformers"
-    )
+    assert "The tokenizer needs transformers" in found.notes[0]
 
 
 def test_only_training_configs_are_looked_at_closely(tmp_path: Path) -> None:

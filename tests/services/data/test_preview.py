@@ -92,4 +92,5 @@ def test_a_preview_says_that_it_asks_the_hub(config: Path, monkeypatch: pytest.M
     said: list[str] = []
     with pytest.raises(DataError, match="cannot be loaded from the hub"):
         preview(job_of(config, overrides=["data.train=nobody/rows"]), progress=said.append)
-    assert said == ["Contacting the hub about nobody/rows"]
+    (line,) = said
+    assert "nobody/rows" in line

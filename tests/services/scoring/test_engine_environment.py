@@ -46,9 +46,7 @@ class Ready(LocalProvider):
 
 
 @pytest.fixture
-def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
-    monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
+def backend(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     monkeypatch.setenv(score_env.ENV_VAR, str(tmp_path / "mine"))
     (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "x.score.yaml").write_text(json.dumps(CONFIG))

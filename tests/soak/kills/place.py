@@ -21,6 +21,8 @@ import websocket
 
 from tests.score.conftest import numbered, write_workspace
 from tests.soak.busy import Commands
+from tests.soak.sampling import command_line
+from tests.tiny_training import write_rows
 
 MARK = "LLMOPS_CLUSTER_DIR"
 _JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -99,8 +101,7 @@ class Place:
 
     def _train(self, folder: Path) -> Path:
         folder.mkdir()
-        rows = (json.dumps({"text": f"number {i} follows {i - 1}"}) + "\n" for i in range(96))
-        (folder / "rows.jsonl").write_text("".join(rows))
+        write_rows(folder, count=96)
         (folder / "hooks.py").write_text(_HOOKS.format(truth=str(self.truth)))
         path = folder / "chaos.train.yaml"
         path.write_text(json.dumps(_TRAIN))
@@ -193,13 +194,6 @@ def job_of(process: psutil.Process) -> str:
 def name_of(process: psutil.Process) -> str:
     try:
         return process.name()
-    except psutil.Error:
-        return ""
-
-
-def command_line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
     except psutil.Error:
         return ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -20,33 +19,13 @@ from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import ROOT, StandIn, shipped_rules
 from tests.k8s.support.user_namespace import of_this_process
 from tests.soak.kubernetes.chaos import Part
+from tests.tiny_training import slow_hooks, write_training
 
 NAMESPACE, CLUSTER, USER, TOKEN = "team", "kind-cpu", "ann", "ann-token"
 RAYCLUSTERS = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _RUNS_PER_WORKER = 2
 _BACK_S = 60.0
-_CONFIG = """\
-name: chaos
-model: tiny-llama
-data: {train: rows.jsonl, max_length: 64}
-method: lora
-parallelism: {strategy: ddp, num_workers: 1}
-training: {micro_batch_size: 2, global_batch_size: 2, max_steps: 12}
-evaluation: {at_end: false}
-hooks: hooks.py
-"""
-_HOOKS = """
-import time
-from transformers import TrainerCallback
-
-class Slow(TrainerCallback):
-    def on_step_end(self, *args, **kwargs):
-        time.sleep(0.8)
-
-def callbacks():
-    return [Slow()]
-"""
 
 
 class Place:
@@ -108,14 +87,13 @@ class Place:
         unpacks a package anew over the folder of the same name (`working_dir.py`, Ray 2.60): a
         driver of another run, which has just started there, would be without a working directory.
         """
-        folder = self.folder / f"workspace-{number}"
-        folder.mkdir()
-        rows = [{"text": f"number {i} follows number {i - 1}"} for i in range(64)]
-        (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        (folder / "hooks.py").write_text(f"# Runs of thread {number}\n{_HOOKS}")
-        config = folder / "chaos.train.yaml"
-        config.write_text(_CONFIG)
-        return config
+        return write_training(
+            self.folder / f"workspace-{number}",
+            "chaos",
+            hooks=f"# Runs of thread {number}\n{slow_hooks(0.8)}",
+            training={"max_steps": 12},
+            evaluation={"at_end": False},
+        )
 
     @property
     def parts(self) -> dict[str, Part]:

@@ -67,7 +67,7 @@ def test_the_least_recently_used_goes_first(tmp_path):
 def test_one_that_is_larger_than_the_limit_removes_nothing(tmp_path):
     store = KeptModels(tmp_path, limit_bytes=3 * MIB)
     keep(store, "a")
-    assert keep(store, "b", num_bytes=4 * MIB) == "it has 0.0 GiB, and warm.keep is 0.0 GiB"
+    assert "warm.keep" in keep(store, "b", num_bytes=4 * MIB)
     assert [each.model for each in store.all()] == ["a"]
 
 

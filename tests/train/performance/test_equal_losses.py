@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.train.strategy_pairs import Pairs
 from tests.train.test_loop import losses, of, run
-from tests.train.test_strategies import Pairs, pairs
 
-__all__ = ["pairs"]  # the fixture
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(900)]
 
 TOLERANCE = 1e-4

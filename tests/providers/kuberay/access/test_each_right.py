@@ -31,11 +31,11 @@ from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.store.store import RunStore
 from tests.k8s.standin.api.routing import parse
 from tests.k8s.standin.process import PolicyRule, StandIn
-from tests.providers.kuberay.api.test_cache import until
 from tests.providers.kuberay.conftest import Cloud
 from tests.providers.kuberay.life.test_denials import ROLE
 from tests.providers.kuberay.life.test_guard import write_run
 from tests.providers.kuberay.ray_dashboard import RayDashboard
+from tests.waiting import until
 
 README = Path(__file__).with_name("README.md")
 LONGEST_S = 5.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,14 +20,7 @@ from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.protocol import ClusterState
 from tests.k8s.standin.process import PolicyRule
 from tests.providers.kuberay.conftest import Cloud
-
-
-def until(is_so: Callable[[], Any], *, timeout_s: float = 60.0) -> Any:
-    deadline_s = time.monotonic() + timeout_s
-    while not (found := is_so()):
-        assert time.monotonic() < deadline_s, "it did not come to that in time"
-        time.sleep(0.05)
-    return found
+from tests.waiting import until
 
 
 def raycluster(name: str) -> dict[str, Any]:

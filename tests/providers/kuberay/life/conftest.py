@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from llmops_kernel.store.store import RunStore
 from tests.providers.kuberay.conftest import Cloud
-from tests.providers.kuberay.ray_dashboard import RayDashboard
-
-
-@pytest.fixture
-def ray() -> Iterator[RayDashboard]:
-    with RayDashboard() as answering:
-        yield answering
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from llmops_kernel.providers.kuberay.api.cache import close_caches
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes
 from tests.k8s.standin.process import PolicyRule
-from tests.providers.kuberay.api.test_cache import until
 from tests.providers.kuberay.conftest import Cloud
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("farm")
 ROLE = Path(__file__).parents[4] / "cluster_templates" / "rbac.yaml"

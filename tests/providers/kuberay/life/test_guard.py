@@ -24,8 +24,8 @@ from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.k8s.standin.farm import Farm
 from tests.providers.kuberay.conftest import Cloud
-from tests.providers.kuberay.life.test_lifecycle import until
 from tests.providers.kuberay.ray_dashboard import RayDashboard
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("farm")
 OFTEN = {"suspend_after_s": 1.0}

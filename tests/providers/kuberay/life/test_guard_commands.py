@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,19 +10,14 @@ import typer
 
 from llmops_kernel.cli.clusters.guard import duration_s
 from llmops_kernel.store.store import RunStore
-from tests.cli.conftest import Llmops, home, llmops
+from tests.cli.conftest import Llmops, llmops
+from tests.conftest import home
 from tests.providers.kuberay.conftest import Cloud
 from tests.providers.kuberay.life.test_guard import up, write_run
 from tests.providers.kuberay.ray_dashboard import RayDashboard
 
 __all__ = ["home", "llmops"]
 pytestmark = pytest.mark.usefixtures("farm")
-
-
-@pytest.fixture
-def ray() -> Iterator[RayDashboard]:
-    with RayDashboard() as answering:
-        yield answering
 
 
 @pytest.mark.parametrize(

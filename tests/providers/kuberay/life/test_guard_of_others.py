@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,11 @@ from llmops_kernel.store.store import RunStore
 from tests.k8s.standin.process import PolicyRule
 from tests.providers.kuberay.conftest import Cloud
 from tests.providers.kuberay.life.test_guard import OFTEN, lines_at_home, up, write_run
-from tests.providers.kuberay.life.test_lifecycle import until
 from tests.providers.kuberay.ray_dashboard import RayDashboard
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("farm")
 ALL = PolicyRule(("", "ray.io", "authorization.k8s.io"), ("*",), ("*",))
-
-
-@pytest.fixture
-def ray() -> Iterator[RayDashboard]:
-    with RayDashboard() as answering:
-        yield answering
 
 
 @pytest.fixture

@@ -19,17 +19,10 @@ from llmops_kernel.errors import (
 from llmops_kernel.providers.protocol import ClusterAction, ClusterState
 from tests.k8s.standin.farm import Farm
 from tests.providers.kuberay.conftest import Cloud
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("farm")
 READY_S = 30.0
-
-
-def until(is_so: Any, *, timeout_s: float = 60.0) -> Any:
-    deadline_s = time.monotonic() + timeout_s
-    while not (found := is_so()):
-        assert time.monotonic() < deadline_s, "it did not come to that in time"
-        time.sleep(0.05)
-    return found
 
 
 def test_up_returns_at_once_and_wait_shows_until_it_is_ready(cloud: Cloud) -> None:

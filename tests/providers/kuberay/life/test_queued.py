@@ -16,8 +16,8 @@ from llmops_kernel.services.clusters import ClusterAccess
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.kueue import workloads as kueue
 from tests.k8s.standin.process import StandIn
-from tests.providers.kuberay.api.test_cache import until
 from tests.providers.kuberay.conftest import Cloud
+from tests.waiting import until
 
 GATE = "kueue.x-k8s.io/elastic-job"
 

@@ -19,9 +19,9 @@ from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
 from tests.providers.kuberay.conftest import Cloud
 from tests.providers.kuberay.life.test_guard import lines_at_home, write_run
-from tests.providers.kuberay.life.test_lifecycle import until
 from tests.providers.kuberay.life.test_queued import admitted
 from tests.providers.kuberay.ray_dashboard import RayDashboard
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("farm")
 LINES = ["line 0", "line 1", "line 2"]

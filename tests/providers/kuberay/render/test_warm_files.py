@@ -17,7 +17,7 @@ import pytest
 
 from llmops_kernel.providers.kuberay.render import warm_files
 from llmops_kernel.warm.files import WarmFolder
-from tests.warm.conftest import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[4]
 ENTRIES = ("start_hook", "keeper", "server", "launcher")

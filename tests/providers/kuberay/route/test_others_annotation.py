@@ -20,9 +20,9 @@ from llmops_kernel.providers.kuberay.route.tunnel import close_routes, open_rout
 from tests.k8s.standin.process import PolicyRule, StandIn
 from tests.providers.kuberay.conftest import Cloud
 from tests.providers.kuberay.head_objects import put_cluster
-from tests.providers.kuberay.life.test_lifecycle import until
 from tests.providers.kuberay.route.tunnel_fixtures import kube, token_ray
 from tests.providers.kuberay.token_ray import TokenRay
+from tests.waiting import until
 
 __all__ = ["kube", "token_ray"]
 

@@ -11,8 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -38,6 +37,7 @@ from tests.k8s.standin.process import StandIn
 from tests.providers.kuberay.head_objects import drop_head, put_cluster, put_head
 from tests.providers.kuberay.route.tunnel_fixtures import kube
 from tests.providers.kuberay.token_ray import TokenRay
+from tests.waiting import until
 
 __all__ = ["kube"]
 
@@ -107,13 +107,6 @@ def is_cut(forward: PortForward) -> bool:
     return False
 
 
-def wait_until(condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-
-
 def exchange(forward: PortForward, size: int) -> bool:
     """Send so much random data and read it back."""
     data = secrets.token_bytes(size)
@@ -140,14 +133,14 @@ def test_what_goes_in_comes_out_on_many_connections_at_once(forward: PortForward
     with ThreadPoolExecutor(40) as pool:
         assert all(pool.map(lambda size: exchange(forward, size), [200_000] * 40))
     assert exchange(forward, 20_000_000)
-    wait_until(lambda: connections_open() == 0)
+    until(lambda: connections_open() == 0)
 
 
 def test_who_leaves_leaves_nothing_behind(forward: PortForward, echo: Echo) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(30):
         assert exchange(forward, 1000)
-    wait_until(lambda: connections_open() == 0 and echo.ended == 30, timeout_s=60)
+    until(lambda: connections_open() == 0 and echo.ended == 30, timeout_s=60)
     assert len(os.listdir("/proc/self/fd")) <= before + 3
 
 
@@ -185,7 +178,7 @@ def test_an_api_server_that_comes_back_is_used_again(
         except (OSError, AssertionError):
             return False
 
-    wait_until(works)
+    until(works)
     assert not forward.last_error
 
 
@@ -221,7 +214,7 @@ def test_a_port_that_nobody_serves_is_a_reset_with_its_reason(
 ) -> None:
     put_head(standin, namespace, port=1)
     assert is_cut(forward)
-    wait_until(lambda: "failed to connect" in forward.last_error)
+    until(lambda: "failed to connect" in forward.last_error)
 
 
 def test_only_processes_of_this_user_get_through(forward: PortForward) -> None:

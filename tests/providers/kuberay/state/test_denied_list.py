@@ -14,10 +14,10 @@ from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.state.discovery import KubeScope, remember
 from llmops_kernel.providers.protocol import ClusterState
 from llmops_kernel.providers.registry import provider_for_name
-from tests.providers.kuberay.api.test_cache import until
 from tests.providers.kuberay.conftest import Cloud
 from tests.providers.kuberay.life.test_contexts import add_context, silent_port
 from tests.providers.kuberay.life.test_denials import as_user_without
+from tests.waiting import until
 
 __all__ = ["silent_port"]
 

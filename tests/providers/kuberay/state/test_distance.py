@@ -10,8 +10,8 @@ from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.render.manifest import render
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes
 from llmops_kernel.providers.protocol import ClusterAction
-from tests.providers.kuberay.api.test_cache import until
 from tests.providers.kuberay.conftest import Cloud
+from tests.waiting import until
 
 
 def fresh(cloud: Cloud) -> KubeRayProvider:

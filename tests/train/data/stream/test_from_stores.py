@@ -16,17 +16,11 @@ from llmops_kernel.train.data.stream.reader import read
 from tests.tables.servers import start
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet
 from tests.train.data.stream.test_training import HOOKS
-from tests.train.strategy_pairs import Pairs, open_pairs
+from tests.train.strategy_pairs import Pairs
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
 
 COUNT = 64
-
-
-@pytest.fixture(scope="module")
-def pairs() -> Iterator[Pairs]:
-    with open_pairs() as pairs:
-        yield pairs
 
 
 @pytest.fixture(params=["s3", "gcs", "azure"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from llmops_kernel.train.data.stream.ledger import lineage, trained_rows
 from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.reader import read
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet
-from tests.train.strategy_pairs import Pairs, open_pairs
+from tests.train.strategy_pairs import Pairs
 from tests.train.test_loop import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
@@ -49,12 +49,6 @@ class Kill(TrainerCallback):
 def callbacks():
     return [Kill()]
 """
-
-
-@pytest.fixture(scope="module")
-def pairs() -> Iterator[Pairs]:
-    with open_pairs() as pairs:
-        yield pairs
 
 
 @pytest.fixture

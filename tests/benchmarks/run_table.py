@@ -1,6 +1,6 @@
 """10,000 runs, 100 of them live: how fast the table opens, sorts and filters, and the side bar.
 
-python -m tests.benchmarks.runs.table --runs 10000 --live 100 --rounds 5
+python -m tests.benchmarks.run_table --runs 10000 --live 100 --rounds 5
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def measure(root: Path, arguments: argparse.Namespace) -> None:
     rows = RunRows(store, _followers(store))
     table = LiveTable(store, rows).table
     report("reading every journal that has grown", [ms(table.look)])
-    command = [sys.executable, "-m", "tests.benchmarks.runs.table", "--open", str(root)]
+    command = [sys.executable, "-m", "tests.benchmarks.run_table", "--open", str(root)]
     outputs = [subprocess.check_output(command, text=True) for _ in range(arguments.rounds)]
     opened = [tuple(map(float, output.split())) for output in outputs]
     report("open in a fresh process", [(wall, cpu) for wall, cpu, _ in opened])
