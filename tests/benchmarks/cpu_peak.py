@@ -38,10 +38,7 @@ _MEASURE = """
 import sys
 from pathlib import Path
 from llmops_kernel.train.measure.device import *
-from llmops_kernel.train.performance import matmul
 use_cpu_threads(1)
-if matmul.gains():
-    matmul.install()
 for folder in map(Path, sys.argv[1:]):
     peak = measured_cpu_peak(cpu_name(), "float32", folder)[0]
     raise_cpu_peak("float32", folder)
