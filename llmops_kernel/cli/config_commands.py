@@ -95,8 +95,8 @@ def check(
     of trackers and the output's folder are tried. The exit code is 0 if every file is valid, else
     1; warnings do not change it.
     """
-    from llmops_kernel.config.reading.overrides import is_override
     from llmops_kernel.cli.config_check import check_all, report
+    from llmops_kernel.config.reading.overrides import is_override
 
     overrides = [one for one in files if is_override(one)]
     paths = [path for one in files if one not in overrides for path in _configs_at(Path(one))]

@@ -1,4 +1,4 @@
-"""A whole epoch of large data with a killed worker: figures, and each row by its id in the ledger.
+"""A whole epoch of large data with a killed worker: figures, and each row by its id.
 
     nice -n 15 python -m tests.benchmarks.data.epoch --gigabytes 20 [--row-bytes 65536]
     python -m tests.benchmarks.data.epoch --gigabytes 0.4 --store s3  # or gcs, azure: `make stores`
@@ -7,7 +7,8 @@ Half JSONL, half Parquet, all of it different, on the disk or in a store's serve
 A row is a short question and answer beside a long text that is read and not trained on, and its
 first 16 tokens are trained on: all tokens of 20 GB would take this machine days. A tiny model is
 trained by two workers through Ray on a local cluster for one epoch; one of them is killed on the
-way. At the end all files are read once more, and the rows of the ledger compared with their ids.
+way. A hook notes the id of each row that a worker reads to train on; at the end they are compared
+with the ids in the files.
 """
 
 from __future__ import annotations
@@ -34,8 +35,24 @@ _MIB = 1 << 20
 _FILE_BYTES = 256 * _MIB
 _GROUP_BYTES = 8 * _MIB
 _SEED = 11
+_BATCH = 128
 _WORDS = [f"word{number}" for number in range(500)]
 _WAIT_S = 3600
+_HOOKS = """
+import os, threading, time
+from pathlib import Path
+
+FOLDER = Path({folder!r})
+_file = None
+
+def format_example(row):
+    global _file
+    if threading.current_thread().name == "llmops-rows":
+        if _file is None:
+            _file = (FOLDER / f"{{os.environ['RANK']}}-{{time.time_ns()}}.txt").open("a", 1)
+        print(row["id"], file=_file)
+    return row
+"""
 _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -89,6 +106,7 @@ def write(folder: Path, total: int, row_bytes: int) -> None:
 def settings(source: str, on_error: str) -> dict[str, Any]:
     return {
         "name": "epoch",
+        "hooks": "noted.py",
         "model": "tiny-llama",
         "seed": _SEED,
         "data": {
@@ -99,7 +117,7 @@ def settings(source: str, on_error: str) -> dict[str, Any]:
             "on_error": on_error,
         },
         "parallelism": {"num_workers": 2},
-        "training": {"micro_batch_size": 32, "global_batch_size": 128, "num_epochs": 1},
+        "training": {"micro_batch_size": 32, "global_batch_size": _BATCH, "num_epochs": 1},
         "checkpoint": {"every_steps": 100},
     }
 
@@ -129,20 +147,32 @@ class Watch:
             time.sleep(1.0)
 
 
-def ledger(run: Any, source: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the ids in the files, and the id of each trained row with the worker's rank."""
-    from llmops_kernel.train.data.stream.ledger import lineage, trained_rows
+def ids_in(source: str) -> list[int]:
+    """Return the ids in the files."""
     from llmops_kernel.train.data.stream.plan import plan_stream
     from llmops_kernel.train.data.stream.reader import read
 
     plan = plan_stream(source, roots=[])
-    ids: list[list[int]] = []
-    for part in plan.parts:
-        rows = read(plan.files, part)
-        ids.append([rows.row(number, "")["id"] for number in range(len(rows))])
-    found = trained_rows(lineage(run.events()), [len(part) for part in ids], seed=_SEED)
-    seen = [(ids[part][row], rank) for part, row, rank in found[0]]
-    return [number for part in ids for number in part], seen
+    parts = [read(plan.files, part) for part in plan.parts]
+    return [rows.row(number, "")["id"] for rows in parts for number in range(len(rows))]
+
+
+def trained(run: Any, folder: Path) -> list[tuple[int, int]]:
+    """Return the id of each row that the model was trained on, with the worker's rank.
+
+    A worker that was killed has trained up to the checkpoint that the next ones went on from.
+    """
+    ends = [one.from_step * _BATCH // 2 for one in run.view.restarts]
+    found = []
+    for rank in range(2):
+        files = sorted(folder.glob(f"{rank}-*.txt"), key=lambda file: int(file.stem.split("-")[1]))
+        begin = 0
+        for number, file in enumerate(files):
+            end = ends[number] if number < len(ends) else None
+            ids = list(map(int, file.read_text().split()))
+            found += [(one, rank) for one in ids[: None if end is None else end - begin]]
+            begin = end or 0
+    return found
 
 
 def report(run: Any, watch: Watch, ids: Sequence[int], seen: Sequence[tuple[int, int]]) -> bool:
@@ -169,7 +199,7 @@ def report(run: Any, watch: Watch, ids: Sequence[int], seen: Sequence[tuple[int,
         print(f"  {pids} most    {most}")
     ranks = dict(sorted(Counter(rank for _, rank in seen).items()))
     once = sum(1 for number in set(ids) if counts[number] == 1)
-    print(f"  rows                  {len(ids):,} in the files, {len(seen):,} in the ledger")
+    print(f"  rows                  {len(ids):,} in the files, {len(seen):,} trained on")
     print(f"  of them exactly once  {once:,}; by worker {ranks}")
     return once == len(ids) == len(seen)
 
@@ -198,6 +228,9 @@ def measure(root: Path, arguments: argparse.Namespace, stack: ExitStack) -> bool
     folder.mkdir()
     path = folder / "epoch.train.yaml"
     path.write_text(json.dumps(settings(source, "check" if arguments.check else "stop")))
+    noted = root / "noted"
+    noted.mkdir()
+    (folder / "noted.py").write_text(_HOOKS.format(folder=str(noted)))
     cluster = llmops.up("local")
     stack.callback(lambda: cluster.down(force=True))
     begin_s = time.monotonic()
@@ -210,7 +243,7 @@ def measure(root: Path, arguments: argparse.Namespace, stack: ExitStack) -> bool
     print(f"  submit to end         {time.monotonic() - begin_s:.0f} s", flush=True)
     if not run.view.steps:
         raise SystemExit(f"no step: {run.view.message}\n{run.logs(tail=40)}")
-    return report(run, watch, *ledger(run, source))
+    return report(run, watch, ids_in(source), trained(run, noted))
 
 
 def main() -> None:
