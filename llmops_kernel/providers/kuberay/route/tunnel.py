@@ -197,22 +197,24 @@ class _Routes:
                 return found
         if denied is not None:
             # The other routes are substitutes for the one that only lacks a right.
+            if denied.code == 403:
+                denied.remedy = f"{denied.remedy}; or {self._own_forward}"
             raise denied
         raise ClusterUnreachableError(
             f"Cannot reach the dashboard by any route: RayCluster {self._target.name} in namespace"
             f" {self._target.namespace}: {'; '.join(reported)}",
             remedy="the head pod may still be starting (`llmops status`); else allow services/proxy"
-            f" (get, create, update, delete), or run `{self._own_forward}` and set access: {{way:"
-            f" url, url: 'http://localhost:{self._target.port}'}} in the template",
+            f" (get, create, update, delete), or {self._own_forward}",
         )
 
     @property
     def _own_forward(self) -> str:
-        """Return the command with which kubectl makes an address of this machine."""
+        """Return how kubectl makes an address of this machine."""
         target = self._target
         return (
-            f"kubectl port-forward --context {self._kube.context} -n {target.namespace}"
-            f" svc/{target.service} {target.port}"
+            f"run `kubectl port-forward --context {self._kube.context} -n {target.namespace}"
+            f" svc/{target.service} {target.port}` and set access: {{way: url, url:"
+            f" 'http://localhost:{target.port}'}} in the template"
         )
 
     def _candidates(self) -> Iterator[tuple[str, Callable[[], _Open]]]:
