@@ -22,9 +22,9 @@ from pathlib import Path
 
 import llmops_kernel as llmops
 from llmops_kernel.models.catalogue import prepare
-from llmops_kernel.services.bench.presets import preset_named, write_workspace
 from llmops_kernel.store.paths import HOME_ENV_VAR
 from llmops_kernel.train.model.tokenizer import KEPT
+from tests.benchmarks.presets import Preset, write_workspace
 
 _SIZE = 151_000  # As Qwen's.
 _RARE = frozenset("ÐÑàåæçèé")  # Bytes that no English text has.
@@ -91,7 +91,7 @@ def main() -> None:
         os.environ[HOME_ENV_VAR] = str(Path(folder, "home"))
         workspace = Path(folder, "workspace")
         workspace.mkdir()
-        config = write_workspace(preset_named("smollm2-lora"), workspace)
+        config = write_workspace(Preset("smollm2-lora"), workspace)
         small = prepare("SmolLM2-135M-Instruct")
         large = model_with_tokens(Path(folder, "large"), size=_SIZE)
         for name, model in (("49,000 tokens", small), (f"{_SIZE:,} tokens", large)):
