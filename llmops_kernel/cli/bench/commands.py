@@ -133,8 +133,8 @@ def loop_table(figures: LoopFigures) -> FittingTable:
     ]
     medians = ["submit to first step", *(seconds(side.median_s) for side in sides)]
     rows.append([f"[bold]{cell}[/]" for cell in medians])
-    for name, of_runs in (("fastest", min), ("slowest", max)):
-        rows.append([name, *(seconds(of_runs(side.runs_s, default=None)) for side in sides)])
+    rows.append(["fastest", *(seconds(min(side.runs_s, default=None)) for side in sides)])
+    rows.append(["slowest", *(seconds(max(side.runs_s, default=None)) for side in sides)])
     rows.append(["runs", *(str(len(side.runs_s)) for side in sides)])
     rows.append(["cold / warm", "", DASH if figures.ratio is None else f"{figures.ratio:.2f}"])
     made = table(["medians", "warm", "cold"], rows, right=["warm", "cold"])
