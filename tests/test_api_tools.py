@@ -11,7 +11,7 @@ import pytest
 import llmops_kernel as llmops
 from llmops_kernel.config.reading.load import load_training_config
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.services.bench.presets import Preset, write_workspace
+from tests.benchmarks.presets import Preset, write_workspace
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.protocol import ClusterInfo
@@ -58,10 +58,10 @@ def test_a_new_cluster_template_is_one_that_up_can_read(home: Path) -> None:
 
 def test_doctor_returns_a_report_with_its_findings(home: Path) -> None:
     report = llmops.doctor()
-    assert {finding.name for finding in report.findings} >= {"Python", "memory", "Ray"}
+    assert {finding.name for finding in report.findings} >= {"memory", "Ray", "versions"}
     assert report.is_ok == (not report.failed)
     assert json.loads(json.dumps(report.as_dict()))["run"] is None
-    assert "Python" in repr(report)
+    assert "memory" in repr(report)
 
 
 def test_demo_needs_a_workspace_with_its_config(home: Path) -> None:
@@ -69,9 +69,7 @@ def test_demo_needs_a_workspace_with_its_config(home: Path) -> None:
         llmops.demo(home)
 
 
-def test_bench_refuses_an_unknown_preset_and_a_broken_config(home: Path) -> None:
-    with pytest.raises(ConfigError, match="no preset 'huge'"):
-        llmops.bench(preset="huge")
+def test_bench_refuses_a_broken_config(home: Path) -> None:
     (home / "a.train.yaml").write_text("model: tiny-llama\nnonsense: 1\n")
     with pytest.raises(ConfigError, match="nonsense"):
         llmops.bench("a.train.yaml")

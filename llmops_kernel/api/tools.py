@@ -48,10 +48,9 @@ def demo(
 
 
 def bench(
-    config: str | Path | None = None,
+    config: str | Path,
     overrides: Sequence[str] = (),
     *,
-    preset: str = "tiny",
     cluster: str = "local",
     runs: int = 5,
     kinds: Sequence[Kind] = ("warm", "cold"),
@@ -60,17 +59,17 @@ def bench(
     """Submit one config warm and cold alternately; return the times to the first step.
 
     `config` is a training config, a script config or a Python script, and `overrides` are the
-    changes to it or the script's arguments; without one, `preset` chooses `tiny` or
-    `smollm2-lora`. `runs` is the number of submissions of each kind. Runs that did not start
-    the intended way are not counted. The cluster is started if needed, and kept running.
+    changes to it or the script's arguments. `runs` is the number of submissions of each kind. Runs
+    that did not start the intended way are not counted. The cluster is started if needed, and kept
+    running.
     Raises RunFailedError for the first run that fails.
     """
-    from llmops_kernel.services.bench.prepare import config_file, prepare_loop
-    from llmops_kernel.services.bench.presets import preset_named
-    from llmops_kernel.views.bench_figures import loop_figures
+    from llmops_kernel.services.bench.loop import prepare_loop
+    from llmops_kernel.views.bench_figures import LoopFigures
 
     report = progress or default_progress() or (lambda text: None)
-    with config_file(None if config is None else Path(config), preset_named(preset)) as path:
-        made = prepare_loop(path, overrides, cluster=cluster, kinds=kinds, runs=runs, report=report)
-        made.run()
-    return loop_figures(made.measured)
+    made = prepare_loop(
+        Path(config), overrides, cluster=cluster, kinds=kinds, runs=runs, report=report
+    )
+    made.run()
+    return LoopFigures.of(made.measured)

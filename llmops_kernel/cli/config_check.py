@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from llmops_kernel.config.reading.yaml_source import read_text
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.services.check.closely import Closely, look_closely
 from llmops_kernel.services.configs import file_kind_of
-from llmops_kernel.services.data.process import Start, new_child, run_job
 
 
 @dataclass(frozen=True)
@@ -56,18 +54,17 @@ def check_all(
     *,
     workspace: Path | None,
     quick: bool = False,
-    start: Start = new_child,
 ) -> list[FileCheck]:
     """Check each file with the files it names; relative paths start at `workspace`.
 
     Unless `quick` also by using what a training config names: some rows, the tokenizer, the hub,
-    in a process from `start`.
+    in a process of its own.
     """
-    return [_check(path, overrides, workspace, quick=quick, start=start) for path in paths]
+    return [_check(path, overrides, workspace, quick=quick) for path in paths]
 
 
 def _check(
-    path: Path, overrides: Sequence[str], workspace: Path | None, *, quick: bool, start: Start
+    path: Path, overrides: Sequence[str], workspace: Path | None, *, quick: bool
 ) -> FileCheck:
     kind = file_kind_of(path) or TRAIN
     try:
@@ -84,18 +81,17 @@ def _check(
         overrides=overrides,
         name=str(path),
     )
-    closely = Closely() if quick or found.config is None else _closely(path, found, folder, start)
+    closely = Closely() if quick or found.config is None else _closely(path, found, folder)
     return _result(path, kind, found, closely)
 
 
-def _closely(path: Path, found: Examined, folder: Path, start: Start) -> Closely:
+def _closely(path: Path, found: Examined, folder: Path) -> Closely:
     with out(stderr=True).status(f"Checking {plain(str(path))} ...") as status:
         return look_closely(
             found.config,
             folder,
             known=found.problems,
             progress=lambda text: status.update(f"{plain(text)} ..."),
-            run=partial(run_job, start=start),
         )
 
 

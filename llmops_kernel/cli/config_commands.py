@@ -95,18 +95,14 @@ def check(
     of trackers and the output's folder are tried. The exit code is 0 if every file is valid, else
     1; warnings do not change it.
     """
+    from llmops_kernel.cli.config_check import check_all, report
     from llmops_kernel.config.reading.overrides import is_override
-    from llmops_kernel.services.data.spare import spare
 
     overrides = [one for one in files if is_override(one)]
     paths = [path for one in files if one not in overrides for path in _configs_at(Path(one))]
     if not paths:
         raise typer.BadParameter("give at least one file to check")
-    has_rows = any(".train." in path.name for path in paths)
-    with spare(begin=has_rows and not quick) as ahead:
-        from llmops_kernel.cli.config_check import check_all, report
-
-        found = check_all(paths, overrides, workspace=workspace, quick=quick, start=ahead.take)
+    found = check_all(paths, overrides, workspace=workspace, quick=quick)
     report(found, as_json=as_json)
     raise typer.Exit(0 if all(one.is_valid for one in found) else 1)
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from llmops_kernel.services.data.preview import DataPreview, PreviewJob, ShownRow
-    from llmops_kernel.services.data.process import Start
 
 _ROWS = "Rows of each source that are tokenised, from all over it."
 Changes = Annotated[
@@ -46,27 +45,24 @@ def data(
     Rows after the chat template, with what counts for the loss; lengths, truncated rows, padding,
     duplicates, evaluation rows among the training rows, steps and tokens of an epoch.
     """
-    from llmops_kernel.services.data.spare import spare
+    from llmops_kernel.cli.console import out, print_json
+    from llmops_kernel.services.data import preview as service
 
-    with spare() as ahead:
-        from llmops_kernel.cli.console import out, print_json
-        from llmops_kernel.services.data import preview as service
-
-        job = service.job_of(
-            config,
-            overrides=overrides or (),
-            workspace=workspace,
-            rows=rows,
-            side="eval" if evaluation else "train",
-        ).model_copy(update={"num_shown": show})
-        found = _looked_at(job, row, ahead.take)
+    job = service.job_of(
+        config,
+        overrides=overrides or (),
+        workspace=workspace,
+        rows=rows,
+        side="eval" if evaluation else "train",
+    ).model_copy(update={"num_shown": show})
+    found = _looked_at(job, row)
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:
         _print(found, out())
 
 
-def _looked_at(job: PreviewJob, row: int | None, start: Start) -> DataPreview | ShownRow:
+def _looked_at(job: PreviewJob, row: int | None) -> DataPreview | ShownRow:
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.services.data import preview as service
 
@@ -76,8 +72,8 @@ def _looked_at(job: PreviewJob, row: int | None, start: Start) -> DataPreview | 
             status.update(f"{plain(text)} ...")
 
         if row is None:
-            return service.preview(job, progress=progress, start=start)
-        return service.preview_row(job, row, progress=progress, start=start)
+            return service.preview(job, progress=progress)
+        return service.preview_row(job, row, progress=progress)
 
 
 def _print(found: DataPreview | ShownRow, console: Console) -> None:

@@ -1,1 +1,1 @@
-"""FLOPs, MFU, throughput and the journal event types. Pure: no torch, no Ray, no clock."""
+"""FLOPs, MFU and the journal event types. Pure: no torch, no Ray, no clock."""

@@ -221,52 +221,18 @@ class CheckpointEvent(Event):
     duration_s: float | None = None
 
 
-class OpenWindow(BaseModel):
-    """A window of shuffled rows that a worker has trained on in part."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    epoch: int
-    number: int
-    """Among the worker's windows of this epoch."""
-    pieces: tuple[tuple[int, int, int], ...]
-    """Part, first row and end of each run of rows in it."""
-    done: int
-    """The first so many rows of the window's own order."""
-
-
-class RankRows(BaseModel):
-    """What one worker has trained on, by parts of the data; numbers as in its plan."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    rank: int
-    source: int = 0
-    """Number of the source that the parts are of, among those of `data.train`."""
-    num_rows: int
-    whole: dict[int, str] = {}
-    """Parts by epoch, as `0-31,40`: all their rows."""
-    cut: dict[int, tuple[tuple[int, int, int], ...]] = {}
-    """By epoch: part, first row and end, of parts that two workers share."""
-    open: OpenWindow | None = None
-    """Replaces that of the event before."""
-
-
 class RowsEvent(Event):
-    """The ledger of streamed data: which rows were trained on since the event before.
+    """Rows of streamed data that were left out since the event before.
 
-    Written with each checkpoint, every 500 steps and at the end. What a restarted run trains on
-    again after a checkpoint replaces what the attempt before had trained on after it.
+    What a restarted run leaves out again after a checkpoint replaces what the attempt before had
+    left out after it.
     """
 
     kind: Literal["rows"] = "rows"
     step: int
     """Up to and with this step."""
-    plan: str = ""
-    """Changes when the data's files do: names the parts that the numbers are of."""
-    ranks: tuple[RankRows, ...] = ()
     num_skipped: int = 0
-    """Rows that could not be read or formatted and were left out, since the event before."""
+    """Rows that could not be read or formatted."""
 
 
 class WarningEvent(Event):

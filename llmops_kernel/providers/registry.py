@@ -126,16 +126,6 @@ def provider_for_name(name: str, *, among: Providers | None = None) -> ClusterPr
     )
 
 
-def find_cluster(name: str) -> ClusterInfo:
-    """Return one cluster. Raises ClusterNotFoundError."""
-    return provider_for_name(name).get(name)
-
-
-def all_clusters() -> list[ClusterInfo]:
-    """Return all clusters that could be listed; `survey` has the errors of the others."""
-    return [*survey().infos]
-
-
 def survey(*, among: Providers | None = None) -> Survey:
     """Return the clusters of all providers; one provider's error hides no other's clusters."""
     infos: list[ClusterInfo] = []

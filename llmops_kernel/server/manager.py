@@ -21,7 +21,6 @@ from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.output_comparisons import OutputComparisons
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.data.spare import Spare
 from llmops_kernel.store.garbage import sweep
 from llmops_kernel.store.journal.long_journal import FEW_CELLS
 
@@ -65,8 +64,6 @@ class Manager:
         self.hub.register("clusters", self._clusters_feed)
         self.dashboards = DashboardClients()
         self.views = Views()
-        self.spare = Spare()
-        """For the next look at data."""
         self.guard = GuardThread(store=store, providers=self.backend.providers)
         self.guard.start()
         self.own_threads.submit(self._sweep)
@@ -96,6 +93,5 @@ class Manager:
         self.guard.stop(timeout_s=0.0)
         await self.hub.close()
         await self.dashboards.close()
-        self.spare.close()
         for threads in (self.executor, self.own_threads, self.feed_threads):
             threads.shutdown(wait=False, cancel_futures=True)

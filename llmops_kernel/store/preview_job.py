@@ -34,8 +34,6 @@ class PreviewJob(_Answer):
     """Report what is wrong instead of figures and rows: all of it at once."""
     skip: list[str] = []
     """With `check`: fields that are known to be wrong, so that their files are not read."""
-    light: bool = False
-    """Load the tokenizer's library without torch, unless the hooks have imported it."""
 
 
 class Piece(_Answer):
@@ -289,5 +287,3 @@ class PreviewLine(BaseModel):
     remedy: str = ""
     error: str = "DataError"
     """Class name of `llmops_kernel.errors`."""
-    needs_torch: bool = False
-    """Failed because it was `light`: it may go well without that."""

@@ -237,14 +237,14 @@ class JournalCallback(TrainerCallback):
             self._restart({"peak_flops": peak_flops})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write the ledger of the last steps."""
+        """Report the rows of the last steps."""
         if self._stream is not None:
             self._stream.report(state.global_step, is_end=True)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Mark the checkpoint complete: all workers have written their part."""
         path = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        if self._stream is not None:  # Before: a checkpoint that counts has its ledger.
+        if self._stream is not None:
             self._stream.report(state.global_step)
             self._stream.save(path)
         if self._data is not None and self._context.is_main:

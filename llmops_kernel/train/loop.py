@@ -51,7 +51,6 @@ from llmops_kernel.train.performance.choose import (
     Chosen,
     Grouping,
     choose,
-    choose_products,
     resolve_dtype,
 )
 from llmops_kernel.train.performance.in_force import attention_names
@@ -77,9 +76,6 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     set_seed(config.seed)
     if not context.use_gpu:
         device.use_cpu_threads(context.local_world_size)
-    products = "; ".join(
-        filter(None, (precision, choose_products(config, use_gpu=context.use_gpu)))
-    )
     hooks = load_hooks(_hooks_file(config, context))
     # Joining the group loads these operations: compiled before, they have a phase of their own
     # and a killed compilation cannot block this one.
@@ -106,7 +102,7 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
     try:
         with own_numbers(is_main=context.is_main, warn=context.emit) as numbers:
             parts = _Parts(
-                hooks, tokenizer, kept, data, network, arguments, products, numbers, found
+                hooks, tokenizer, kept, data, network, arguments, precision, numbers, found
             )
             outcome = _fit(config, context, parts, resume)
     finally:
@@ -156,8 +152,8 @@ class _Parts:
     data: Dataset
     network: Any
     arguments: Any
-    products: str
-    """What computes matrix products, and why; empty: PyTorch's own kernels."""
+    precision: str
+    """Why it computes in `model.dtype`; empty if the config names the format."""
     numbers: OwnNumbers
     origin: Origin
 
@@ -172,7 +168,7 @@ def _fit(
         config,
         parts.network,
         parts.data.sample,
-        products=parts.products,
+        precision=parts.precision,
         use_gpu=context.use_gpu,
     )
     evaluator = _evaluator(config, context, parts, _collator(parts, chosen, padding_free=False))

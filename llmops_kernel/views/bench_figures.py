@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
@@ -12,7 +12,6 @@ from llmops_kernel.metrics.events import PHASES
 from llmops_kernel.store.journal.view import RunView
 
 Kind = Literal["warm", "cold"]
-KINDS: tuple[Kind, Kind] = ("warm", "cold")
 BETWEEN = "between_phases"
 """Time before the first step that no phase accounts for."""
 
@@ -22,7 +21,6 @@ class Measured:
     """One re-submission."""
 
     kind: Kind
-    run_id: str
     first_step_s: float
     """Seconds from the submit to the end of the first optimizer step."""
     phases: Mapping[str, float]
@@ -33,10 +31,19 @@ class Measured:
 class Side:
     """All runs of one kind."""
 
-    runs_s: tuple[float, ...] = ()
+    runs_s: tuple[float, ...]
     """Seconds from submit to first step, in the order of the runs."""
-    phases: Mapping[str, float] = field(default_factory=dict)
+    phases: Mapping[str, float]
     """Median seconds of each phase, in the order of the start-up. Medians need not add up."""
+
+    @classmethod
+    def of(cls, runs: list[Measured]) -> Side:
+        """Return the medians; a phase that a run did not have took it no time."""
+        names = in_order(name for run in runs for name in run.phases)
+        return cls(
+            runs_s=tuple(run.first_step_s for run in runs),
+            phases={name: median([run.phases.get(name, 0.0) for run in runs]) for name in names},
+        )
 
     @property
     def median_s(self) -> float | None:
@@ -44,10 +51,12 @@ class Side:
         return median(self.runs_s) if self.runs_s else None
 
     def as_dict(self) -> dict[str, Any]:
+        median_s = None if self.median_s is None else round(self.median_s, 3)
+        phases = {name: round(phase_s, 3) for name, phase_s in self.phases.items()}
         return {
-            "median_s": None if self.median_s is None else round(self.median_s, 3),
-            "runs_s": [round(run_s, 3) for run_s in self.runs_s],
-            "phases": {name: round(phase_s, 3) for name, phase_s in self.phases.items()},
+            "median_s": median_s,
+            "runs_s": [round(s, 3) for s in self.runs_s],
+            "phases": phases,
         }
 
 
@@ -58,50 +67,35 @@ class LoopFigures:
     warm: Side
     cold: Side
 
+    @classmethod
+    def of(cls, measured: Iterable[Measured]) -> LoopFigures:
+        runs = list(measured)
+        warm, cold = ([run for run in runs if run.kind == kind] for kind in ("warm", "cold"))
+        return cls(warm=Side.of(warm), cold=Side.of(cold))
+
     @property
     def ratio(self) -> float | None:
-        """Cold median / warm median; None unless both are known."""
+        """Return cold median / warm median; None unless both are known."""
         if not self.warm.median_s or self.cold.median_s is None:
             return None
         return self.cold.median_s / self.warm.median_s
-
-    @property
-    def phase_names(self) -> list[str]:
-        """Names of both sides' phases, in the order of the start-up."""
-        return _in_order({*self.warm.phases, *self.cold.phases})
 
     def as_dict(self) -> dict[str, Any]:
         ratio = None if self.ratio is None else round(self.ratio, 3)
         return {"warm": self.warm.as_dict(), "cold": self.cold.as_dict(), "ratio": ratio}
 
 
-def loop_figures(measured: Iterable[Measured]) -> LoopFigures:
-    """Medians of each kind; a phase that a run did not have took it no time."""
-    runs = list(measured)
-    return LoopFigures(**{kind: _side([run for run in runs if run.kind == kind]) for kind in KINDS})
+def in_order(phases: Iterable[str]) -> list[str]:
+    """Return the names, each once, in the order of the start-up; other phases come last."""
+    return sorted(set(phases), key=_place)
 
 
-def _side(runs: list[Measured]) -> Side:
-    names = _in_order({name for run in runs for name in run.phases})
-    return Side(
-        runs_s=tuple(run.first_step_s for run in runs),
-        phases={name: median([run.phases.get(name, 0.0) for run in runs]) for name in names},
-    )
-
-
-def _in_order(names: Iterable[str]) -> list[str]:
-    return sorted(names, key=lambda name: (_place(name), name))
-
-
-def _place(name: str) -> int:
-    """Sort key: in the order of the start-up; other phases come last."""
-    if name == BETWEEN:
-        return len(PHASES) + 1
-    return PHASES.index(name) if name in PHASES else len(PHASES)
+def _place(name: str) -> tuple[int, str]:
+    return (PHASES.index(name) if name in PHASES else len(PHASES)), name
 
 
 def phase_shares(view: RunView) -> dict[str, float]:
-    """Seconds of each phase from submit to first step, no instant counted twice.
+    """Return the seconds of each phase from submit to first step, no instant counted twice.
 
     Where phases overlap, the later one has the time: what it waits for must be over, whatever
     another host's clock says or an end that was never reported. The shares add up to
@@ -125,7 +119,7 @@ def phase_shares(view: RunView) -> dict[str, float]:
 
 
 def misfit(kind: Kind, view: RunView, *, num_workers: int) -> str:
-    """Why a run's journal does not show that all of it started in this way; empty when it does."""
+    """Return why a journal does not show that all of a run started in this way; empty: it does."""
     warmth = view.warmth
     reported = 0 if warmth is None else warmth.warm + warmth.cold
     if warmth is not None and (warmth.cold if kind == "warm" else warmth.warm):

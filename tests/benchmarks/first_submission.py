@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 
 import llmops_kernel as llmops
-from llmops_kernel.services.bench.presets import preset_named, write_workspace
 from llmops_kernel.store.paths import HOME_ENV_VAR
 from llmops_kernel.warm.files import WarmFolder
+from tests.benchmarks.presets import Preset, write_workspace
 
 _IMPORTS = "imports of the fork server"
 
@@ -64,7 +64,7 @@ def main() -> None:
         os.environ[HOME_ENV_VAR] = str(Path(folder, "home"))
         workspace = Path(folder, "workspace")
         workspace.mkdir()
-        config = write_workspace(preset_named(asked.preset), workspace)
+        config = write_workspace(Preset(asked.preset), workspace)
         for number in range(asked.rounds + 1):
             found = one_round(workspace, config, submissions=asked.submissions)
             rounds.append(found)

@@ -15,7 +15,7 @@ from llmops_kernel.config.assist.file_kinds import TRAIN
 from llmops_kernel.config.assist.forms import form_schema
 from llmops_kernel.config.assist.hover import hover
 from llmops_kernel.config.assist.merge import merge
-from llmops_kernel.config.assist.schema import training_schema
+from llmops_kernel.config.assist.schema import schema_of
 from llmops_kernel.config.assist.template import commented
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
@@ -166,7 +166,7 @@ def test_a_weight_is_explained() -> None:
 
 
 def test_the_schema_takes_both_forms() -> None:
-    schema = training_schema()
+    schema = schema_of(TrainingConfig)
     jsonschema.validate(parse_value(TEXT), schema)
     jsonschema.validate({"model": "m", "data": "a.jsonl"}, schema)
     jsonschema.validate({"model": "m", "data": {"train": "a.jsonl"}}, schema)

@@ -13,7 +13,7 @@ from pydantic import Field
 from llmops_kernel.cli.config_check import check_all
 from llmops_kernel.config.assist import complete, examine, form_schema, hover, merge
 from llmops_kernel.config.assist.file_kinds import TRAIN
-from llmops_kernel.config.assist.schema import schema_of, training_schema
+from llmops_kernel.config.assist.schema import schema_of
 from llmops_kernel.config.assist.template import commented, training_template
 from llmops_kernel.config.models.methods import METHODS, MethodConfig
 from llmops_kernel.config.models.sections import OptimizerConfig
@@ -105,7 +105,7 @@ def test_a_new_method_is_in_template_schema_and_form() -> None:
     text = training_template(**{"method": "toy", "method.strength": 2})
     assert "# How strongly the biases are trained.\n  strength: 2.0\n" in text
     assert "`toy` trains only the biases" in " ".join(text.replace("#", " ").split())
-    valid = jsonschema.Draft202012Validator(training_schema()).is_valid
+    valid = jsonschema.Draft202012Validator(schema_of(TrainingConfig)).is_valid
     assert valid(parse_value(text))
     assert valid({**DATA, "method": {"type": "toy", "strength": 1}})
     assert not valid({**DATA, "method": {"type": "toy", "strength": 1, "r": 8}})

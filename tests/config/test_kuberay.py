@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 import yaml
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
+from llmops_kernel.config.models.kuberay_fields import Access
 from llmops_kernel.config.models.quantity import amount, num_bytes
 from llmops_kernel.config.reading.templates import load_cluster_template
 from llmops_kernel.errors import ConfigError
+from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.version import SUPPORTED_RAY
 
 GROUP: dict[str, Any] = {"name": "w", "cpus": 2, "memory": "4Gi"}
@@ -212,3 +215,17 @@ def test_what_hosts_leave_to_pods():
 def test_a_mistake_in_a_group_hides_no_other_mistake(tmp_path: Path) -> None:
     mistakes = reported(tmp_path, worker_groups=[GROUP | {"name": "W"}], env={"HF_TOKEN": "hf_x"})
     assert {line.partition(":")[0] for line in mistakes} == {"env.HF_TOKEN", "worker_groups.0.name"}
+
+
+def test_a_port_forward_of_its_own_is_explained_and_a_record_of_one_is_read(tmp_path: Path) -> None:
+    (problem,) = reported(tmp_path, access="port-forward")
+    assert problem.startswith("access.way")
+    assert "kubectl port-forward" in problem
+    whole = {"provider": "kuberay", "image": "i", "worker_groups": [GROUP]}
+    written = KubeRayTemplate.model_validate(whole).model_dump(mode="json")
+    written["access"]["way"] = "port-forward"
+    notes = {names.TEMPLATE: json.dumps(written), names.ACCESS: json.dumps(written["access"])}
+    raycluster = {"metadata": {"annotations": notes}}
+    template = status.template_of(raycluster)
+    assert template is not None
+    assert template.access == status.access_of(raycluster) == Access()

@@ -18,8 +18,10 @@ from llmops_kernel.config.reading.load import (
     flatten,
     load_training_config,
     training_config_from_dict,
+    upgraded,
 )
 from llmops_kernel.config.reading.yaml_dialect import dump, parse_value
+from llmops_kernel.errors import ConfigError
 
 BASE = {"model": "tiny-llama", "data": "rows.jsonl"}
 
@@ -46,7 +48,6 @@ def read(text: str, tmp_path: Path) -> TrainingConfig:
         ("parallelism: {use_gpu: auto}\n", "parallelism.use_gpu", "auto"),
         ("performance: off\n", "performance.mode", "off"),
         ("performance: auto\n", "performance.mode", "auto"),
-        ("performance: {logits: all}\n", "performance.logits", "all"),
         ("name: no\n", "name", "no"),
         ("name: 007\n", "name", "007"),
         ("name: 2026-01-31\n", "name", "2026-01-31"),
@@ -143,6 +144,15 @@ def test_the_flat_config_laid_over_another_gives_the_config(config: TrainingConf
 
 def test_flatten_takes_a_record_too():
     assert flatten({"a": {"b": {"c": 1}, "d": [2]}, "e": {}}) == {"a.b.c": 1, "a.d": [2]}
+
+
+def test_a_record_of_an_earlier_release_is_read_without_the_fields_that_are_gone():
+    old = {**BASE, "performance": {"mode": "off", "logits": "all", "matmul": "auto"}}
+    config = training_config_from_dict(upgraded(TrainingConfig, old))
+    assert config == training_config_from_dict({**BASE, "performance": "off"})
+    for name in ("logits", "matmul"):
+        with pytest.raises(ConfigError, match=f"performance.{name}"):
+            training_config_from_dict(BASE, {f"performance.{name}": "auto"})
 
 
 def test_loading_is_quick(tmp_path: Path):

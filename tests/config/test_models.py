@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from llmops_kernel.config.assist.schema import training_schema
+from llmops_kernel.config.assist.schema import schema_of
 from llmops_kernel.config.assist.template import cluster_template, training_template
 from llmops_kernel.config.models.choice import widest
 from llmops_kernel.config.models.cluster import ClusterTemplate
@@ -92,7 +92,7 @@ def test_defaults_are_written_as_by_hand(value, text):
 
 
 def test_the_schema_takes_what_the_loader_takes():
-    schema = training_schema()
+    schema = schema_of(TrainingConfig)
     jsonschema.Draft202012Validator.check_schema(schema)
     valid = jsonschema.Draft202012Validator(schema).is_valid
     assert valid(parse_value(training_template()))

@@ -1,4 +1,4 @@
-"""A TCP proxy that can be cut and brought back, as a port-forward is."""
+"""A TCP proxy that can be cut and brought back, as `kubectl port-forward` is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's order and its presets."""
+"""The benchmark's order, and the configs that our own figures are of."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.config.reading.load import check_files, load_training_config
-from llmops_kernel.errors import ConfigError
 from llmops_kernel.services.bench.loop import order
-from llmops_kernel.services.bench.presets import Preset, preset_named, write_workspace
-from tests.messages import missing
+from tests.benchmarks.presets import Preset, write_workspace
 
 
 @pytest.mark.parametrize(
@@ -23,8 +21,8 @@ from tests.messages import missing
 )
 def test_the_kinds_take_turns_after_a_warm_up_of_each(kinds, runs, expected) -> None:
     reported = [
-        s.kind[0] if s.number is None else f"{s.kind[0].upper()}{s.number}"
-        for s in order(kinds, runs=runs)
+        kind[0] if number is None else f"{kind[0].upper()}{number}"
+        for kind, number in order(kinds, runs=runs)
     ]
     assert " ".join(reported) == expected
 
@@ -43,10 +41,3 @@ def test_a_preset_is_a_right_config_and_the_same_each_time(
     assert config.training.max_steps == 3
     assert (folders[0] / "train.jsonl").read_bytes() == (folders[1] / "train.jsonl").read_bytes()
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
-    assert preset_named("tiny") is Preset.TINY
-    with pytest.raises(ConfigError, match="no preset 'huge'") as caught:
-        preset_named("huge")
-    assert missing(caught.value.remedy, *Preset) == []

@@ -12,9 +12,7 @@ from llmops_kernel.cli.bench.commands import (
     AsJson,
     ClusterName,
     Overrides,
-    Picture,
     bench_app,
-    check_picture,
     interruptible,
 )
 
@@ -35,6 +33,9 @@ Replicas = Annotated[
 ]
 Rows = Annotated[
     int, typer.Option(help="Rows of the config's input in each run: its first ones.", min=1)
+]
+Picture = Annotated[
+    Path | None, typer.Option(help="Also draw a picture into this file.", dir_okay=False)
 ]
 Runs = Annotated[int, typer.Option(help="Counted runs of each size.", min=1)]
 
@@ -72,11 +73,11 @@ def score(
     farthest above the line from its start to its top (Kneedle, Satopaa et al. 2011).
     """
     from llmops_kernel.cli.clusters.progress import bring_up
-    from llmops_kernel.services.bench.prepare import prepare_score
-    from llmops_kernel.services.bench.score import sizes_of
+    from llmops_kernel.services.bench.score import prepare_score, sizes_of
 
     sizes = sizes_of(_numbers(replicas), _numbers(batch_sizes))
-    check_picture(png)
+    if png and not png.absolute().parent.is_dir():  # Before minutes are spent.
+        raise typer.BadParameter(f"the folder {png.absolute().parent} does not exist")
     made = prepare_score(
         *(config, overrides or ()),
         cluster=cluster,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmops_kernel.cli.console import out, plain, print_hanging, print_json
 from llmops_kernel.cli.runs.live_parts import waterfall_table
 from llmops_kernel.config.counted import counted
-from llmops_kernel.services.doctor.findings import Finding, Level
+from llmops_kernel.services.doctor.checks import Finding, Level
 from llmops_kernel.services.doctor.report import DoctorReport, examine
 
 if TYPE_CHECKING:

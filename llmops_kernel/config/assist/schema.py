@@ -7,15 +7,9 @@ from typing import Any, cast
 from llmops_kernel.config.models.choice import Choice, variant_view, widest
 from llmops_kernel.config.models.describe import item_section, section_of
 from llmops_kernel.config.models.section import Section
-from llmops_kernel.config.models.train import TrainingConfig
 
 Schema = dict[str, Any]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-
-
-def training_schema() -> Schema:
-    """Return the schema of training configs (draft 2020-12)."""
-    return schema_of(TrainingConfig)
 
 
 def schema_of(model: type[Section]) -> Schema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -90,12 +90,22 @@ class Access(Section):
 
     shorthand = "way"
 
-    way: Literal["auto", "service-proxy", "in-cluster", "port-forward", "url"] = "auto"
-    """`auto`: in-cluster when inside, else the API server's service proxy, else port-forward."""
+    way: Literal["auto", "service-proxy", "in-cluster", "url"] = "auto"
+    """`auto`: in-cluster when inside, else the API server's service proxy, else `url`."""
     url: str | None = Field(default=None, pattern=r"^https?://")
-    """Address of an Ingress or Route, `https://`; required when `way` is `url`. It gets the cluster's token."""
+    """Address of an Ingress or Route, `https://`, or of `kubectl port-forward`, `http://localhost:8265`; required when `way` is `url`. It gets the cluster's token."""
     allow_http: bool = False
     """Send the token unencrypted to a `url` that begins with `http://`: who sees the traffic can then use the cluster. Addresses of this machine (`http://localhost`) need no permission."""
+
+    @field_validator("way", mode="before")
+    @classmethod
+    def _no_port_forward(cls, value: Any) -> Any:
+        if value == "port-forward":
+            raise ValueError(
+                "port-forward is kubectl's now: run `kubectl port-forward svc/NAME-head-svc 8265`,"
+                " and set access: {way: url, url: 'http://localhost:8265'}"
+            )
+        return value
 
     @property
     def sends_in_clear(self) -> bool:

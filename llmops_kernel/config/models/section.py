@@ -60,6 +60,8 @@ class Section(BaseModel):
     shorthand: ClassVar[str | None] = None
     renamed: ClassVar[Mapping[str, str]] = {}
     """Names of earlier releases, and the fields they are now; files and records have them."""
+    removed: ClassVar[Mapping[str, str]] = {}
+    """Fields of earlier releases, and what to do instead. A record is read without them."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -71,8 +73,9 @@ class Section(BaseModel):
     def _expand_shorthand(cls, value: Any) -> Any:
         if cls.shorthand is not None and isinstance(value, str | int | float):
             return {cls.shorthand: value}
-        if cls.renamed and isinstance(value, Mapping):
-            return {cls.renamed.get(key, key): item for key, item in value.items()}
+        if (cls.renamed or cls.removed) and isinstance(value, Mapping):
+            kept = {key: item for key, item in value.items() if key not in cls.removed}
+            return {cls.renamed.get(key, key): item for key, item in kept.items()}
         return value
 
 

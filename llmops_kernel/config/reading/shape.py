@@ -151,7 +151,9 @@ class Shaper:
             return
         shown = ABSENT if isinstance(value, dict | list) else value
         owners = model.variants.owners(path[-1]) if issubclass(model, Choice) else []
-        if owners and issubclass(model, Choice):
+        if path[-1] in model.removed:
+            message, hint = "is no longer a field", model.removed[path[-1]]
+        elif owners and issubclass(model, Choice):
             message = f"is a field of {' and '.join(owners)}, not of {model.variant_name}"
             hint = f"delete it, or set {path[-2]}.{model.shorthand}={owners[0]}"
         else:

@@ -47,7 +47,7 @@ class StartCutShort(Exception):
         return ClusterStartError(
             f"{self.reason}{said}",
             remedy=f"{again}{folder.failed_start} has the last lines of Ray's logs, and"
-            f" {folder.kept_logs} all of them; `llmops doctor` checks ports, disk and versions",
+            f" {folder.kept_logs} all of them; `llmops doctor` checks memory, disk and versions",
         )
 
 

@@ -39,8 +39,7 @@ class DataHandler(_PreviewHandler):
         body = self.body(DataBody)
         job = await self.job(body)
         job = job.model_copy(update={"max_rows": body.rows, "side": body.side})
-        start = self.manager.spare.take
-        found = await self.look(body, lambda stop: service.preview(job, stop=stop, start=start))
+        found = await self.look(body, lambda stop: service.preview(job, stop=stop))
         self.reply(_data(found))
 
 
@@ -50,12 +49,9 @@ class DataRowHandler(_PreviewHandler):
         body = self.body(DataRowBody)
         job = await self.job(body)
         job = job.model_copy(update={"side": body.side})
-        start = self.manager.spare.take
         found = await self.look(
             body,
-            lambda stop: service.preview_row(
-                job, body.row, max_tokens=_MOST_TOKENS, stop=stop, start=start
-            ),
+            lambda stop: service.preview_row(job, body.row, max_tokens=_MOST_TOKENS, stop=stop),
         )
         self.reply(_row(found))
 

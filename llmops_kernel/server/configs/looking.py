@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, TypeVar
 
 from llmops_kernel.server.base import RequestError
@@ -62,9 +61,6 @@ class LookHandler(ConfigHandler):
             return await self.ask(work, self._stop)
         finally:
             gate.release()
-            # The next one finds the imports done. A server that stops has no threads any more.
-            with suppress(RuntimeError):
-                self.manager.own_threads.submit(self.manager.spare.fill)
 
     def _end(self) -> None:
         if self._stop is not None and self._stopped is not None:

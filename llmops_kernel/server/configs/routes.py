@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from llmops_kernel.server.wire.configs import (
     RenderBody,
 )
 from llmops_kernel.services.check.closely import Closely, look_closely
-from llmops_kernel.services.data.process import run_job
 
 
 class KindsHandler(ConfigHandler):
@@ -60,11 +58,10 @@ class CheckHandler(LookHandler):
         config, closely = found.config, Closely()
         if body.closely and config is not None:
             workspace = folder or Path(self.manager.root_dir)
-            run = partial(run_job, start=self.manager.spare.take)
             closely = await self.look(
                 body,
                 lambda stop: look_closely(
-                    config, workspace, known=found.problems, timeout_s=TIMEOUT_S, stop=stop, run=run
+                    config, workspace, known=found.problems, timeout_s=TIMEOUT_S, stop=stop
                 ),
             )
         self.reply(await self.run(_checked, kind, body.text, found, closely))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from llmops_kernel.errors import RunFailedError
-from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.bench.follow import Report, follow
+from llmops_kernel.kinds.reading import load
+from llmops_kernel.services.backend import Backend, current
+from llmops_kernel.services.bench.runs import Report, Start, follow, ready_cluster
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.services.runs import RunAccess
-from llmops_kernel.services.submission import cold_start, from_config, submit
+from llmops_kernel.services.submission import changes_in, cold_start, from_config, submit
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.bench_figures import Kind, Measured, misfit, phase_shares
 
@@ -21,26 +21,15 @@ if TYPE_CHECKING:
     from llmops_kernel.config.models.section import RunConfig
     from llmops_kernel.store.journal.training_view import TrainingView
 
-COLD_REASON = "requested by llmops bench"
 
+def order(kinds: Sequence[Kind], *, runs: int) -> Iterator[tuple[Kind, int | None]]:
+    """Yield one warm-up of each kind, without a number, then the kinds in turn from 1 on.
 
-@dataclass(frozen=True, kw_only=True)
-class Turn:
-    """One of the benchmark's runs."""
-
-    kind: Kind
-    number: int | None
-    """From 1, over both kinds; None for a warm-up that is not counted."""
-
-
-def order(kinds: Sequence[Kind], *, runs: int) -> Iterator[Turn]:
-    """Yield one warm-up of each kind, then the kinds in turn, so that a drift affects both."""
-    for kind in kinds:
-        yield Turn(kind=kind, number=None)
-    numbers = count(1)
-    for _ in range(runs):
-        for kind in kinds:
-            yield Turn(kind=kind, number=next(numbers))
+    They take turns so that a drift affects both.
+    """
+    yield from ((kind, None) for kind in kinds)
+    for number in range(runs * len(kinds)):
+        yield kinds[number % len(kinds)], number + 1
 
 
 @dataclass(kw_only=True)
@@ -59,35 +48,53 @@ class LoopBench:
 
     def run(self) -> None:
         """Run it. Raises RunFailedError for the first run that fails, with its remedy."""
-        for turn in order(self.kinds, runs=self.runs):
-            self._one(turn)
-
-    def _one(self, turn: Turn) -> None:
-        run = self._submit(turn.kind)
-        follow(run, self.cluster, self.report)
-        found = read(run, turn.kind)
-        why = misfit(turn.kind, _view(run), num_workers=self.config.worker_processes)
-        self.report(self._line(turn, found, why))
-        if turn.number is not None and not why:
-            self.measured.append(found)
+        for kind, number in order(self.kinds, runs=self.runs):
+            run = self._submit(kind)
+            follow(run, self.cluster, self.report)
+            measured = read(run, kind)
+            reason = misfit(kind, _view(run), num_workers=self.config.worker_processes)
+            label = "warm-up" if number is None else f"{number}/{len(self.kinds) * self.runs}"
+            line = f"{label:>7}  {kind}  {fmt.seconds(measured.first_step_s):>7}  {run.id}"
+            self.report(line + (f"\n         not counted as {kind}: {reason}" if reason else ""))
+            if number is not None and not reason:
+                self.measured.append(measured)
 
     def _submit(self, kind: Kind) -> RunAccess:
-        wanted = replace(
+        submission = replace(
             from_config(self.config, workspace=self.workspace),
-            env_vars=cold_start(COLD_REASON) if kind == "cold" else None,
+            env_vars=cold_start("requested by llmops bench") if kind == "cold" else None,
             hidden=True,
         )
-        record = submit(self.cluster, wanted, store=self.backend.store)
+        record = submit(self.cluster, submission, store=self.backend.store)
         return RunAccess(self.backend, record.run_id, provider=self.cluster.provider)
 
-    def _line(self, turn: Turn, found: Measured, why: str) -> str:
-        total = len(self.kinds) * self.runs
-        number = turn.number
-        label = "warm-up" if number is None else f"{number}/{total}"
-        line = f"{label:>7}  {found.kind}  {fmt.seconds(found.first_step_s):>7}  {found.run_id}"
-        if why:
-            line += f"\n         not counted as {found.kind}: {why}"
-        return line
+
+def prepare_loop(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    cluster: str,
+    kinds: Sequence[Kind],
+    runs: int,
+    report: Report,
+    start: Start | None = None,
+) -> LoopBench:
+    """Check the config, then start the cluster and prepare the model where needed.
+
+    `overrides` are the changes to a config, or the arguments of a script. `start` replaces the
+    function that starts the cluster.
+    """
+    config = load(path, changes_in(overrides, path))
+    backend = current()
+    return LoopBench(
+        cluster=ready_cluster(cluster, config, report=report, start=start, backend=backend),
+        backend=backend,
+        config=config,
+        workspace=path.resolve().parent,
+        kinds=kinds,
+        runs=runs,
+        report=report,
+    )
 
 
 def read(run: RunAccess, kind: Kind) -> Measured:
@@ -96,12 +103,11 @@ def read(run: RunAccess, kind: Kind) -> Measured:
     first_step_s = view.submit_to_first_step_s
     if view.state != "SUCCEEDED" or first_step_s is None:
         missing = "no step was reported" if view.state == "SUCCEEDED" else "no reason was reported"
-        reason = view.message or missing
         raise RunFailedError(
-            f"Run {run.id} of the benchmark ({kind}) {view.state}: {reason}",
+            f"Run {run.id} of the benchmark ({kind}) {view.state}: {view.message or missing}",
             remedy=view.remedy or f"llmops show {run.id}",
         )
-    return Measured(kind=kind, run_id=run.id, first_step_s=first_step_s, phases=phase_shares(view))
+    return Measured(kind=kind, first_step_s=first_step_s, phases=phase_shares(view))
 
 
 def _view(run: RunAccess) -> TrainingView:

@@ -9,11 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.errors import ConfigError, RunFailedError
-from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.bench.follow import Report, follow
+from llmops_kernel.kinds.reading import load
+from llmops_kernel.services.backend import Backend, current
+from llmops_kernel.services.bench.runs import Report, Start, follow, ready_cluster
 from llmops_kernel.services.clusters import ClusterAccess
 from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.scoring.standing import ensure_engine
 from llmops_kernel.services.submission import from_config, submit
 from llmops_kernel.store.files import write_whole
 from llmops_kernel.store.paths import home
@@ -26,7 +29,6 @@ from llmops_kernel.views.score_bench.figures import (
 )
 
 if TYPE_CHECKING:
-    from llmops_kernel.config.models.score.config import ScoreConfig
     from llmops_kernel.store.journal.score_view import ScoreView
 
 _KEEP_S = 15.0
@@ -140,6 +142,39 @@ class ScoreBench:
             num_gpus=info.num_gpus,
             time=datetime.now(UTC),
         )
+
+
+def prepare_score(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    cluster: str,
+    sizes: Sequence[Size],
+    runs: int,
+    rows: int,
+    report: Report,
+    start: Start | None = None,
+) -> ScoreBench:
+    """Check the score config, then start the cluster and prepare the model where needed.
+
+    Raises ConfigError for another kind of config.
+    """
+    config = load(path, overrides)
+    if not isinstance(config, ScoreConfig):
+        raise ConfigError(f"{path.name} is not a score config", remedy="name a *.score.yaml file")
+    backend = current()
+    access = ready_cluster(cluster, config, report=report, start=start, backend=backend)
+    ensure_engine(config.model_dump(), access.provider, progress=report)
+    return ScoreBench(
+        cluster=access,
+        backend=backend,
+        config=config,
+        workspace=path.resolve().parent,
+        sizes=sizes,
+        runs=runs,
+        rows=rows,
+        report=report,
+    )
 
 
 def changes(size: Size, *, rows: int) -> dict[str, Any]:

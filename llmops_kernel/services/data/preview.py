@@ -12,7 +12,7 @@ from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.reading import ConfigLike, combined, load
 from llmops_kernel.kinds.registry import is_registered, kind_named
-from llmops_kernel.services.data.process import Start, Stop, new_child, run_job
+from llmops_kernel.services.data.process import Stop, run_job
 from llmops_kernel.store.preview_job import DataPreview, PreviewJob, ShownRow, Side
 
 __all__ = ["MOST_ROWS", "TIMEOUT_S", "DataPreview", "PreviewJob", "ShownRow", "Side"]
@@ -66,14 +66,13 @@ def preview(
     timeout_s: float = TIMEOUT_S,
     progress: Callable[[str], None] = lambda _: None,
     stop: Stop | None = None,
-    start: Start = new_child,
 ) -> DataPreview:
     """Look at the data in a process of its own. Raises DataError, HookError, ModelError.
 
     `start` gives that process: a new one, or one that has its imports behind it.
     """
     _check_side(job)
-    line = run_job(job, timeout_s=timeout_s, progress=progress, stop=stop, start=start)
+    line = run_job(job, timeout_s=timeout_s, progress=progress, stop=stop)
     if line.preview is None:
         raise DataError("The preview has no result.", remedy="llmops doctor")
     return line.preview
@@ -87,7 +86,6 @@ def preview_row(
     max_tokens: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
     stop: Stop | None = None,
-    start: Start = new_child,
 ) -> ShownRow:
     """Return one row of the job's side, whole or up to `max_tokens`.
 
@@ -95,7 +93,7 @@ def preview_row(
     """
     _check_side(job)
     alone = job.model_copy(update={"row": number, "max_tokens": max_tokens})
-    line = run_job(alone, timeout_s=timeout_s, progress=progress, stop=stop, start=start)
+    line = run_job(alone, timeout_s=timeout_s, progress=progress, stop=stop)
     if line.row is None:
         raise DataError("The preview has no result.", remedy="llmops doctor")
     return line.row

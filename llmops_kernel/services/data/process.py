@@ -22,12 +22,6 @@ from llmops_kernel import errors
 from llmops_kernel.errors import DataError, LLMOpsError, MissingDependencyError
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
 
-# --- child ---
-# The process that looks at data: how it starts, and how it ends with all that it has started.
-#
-# Imports little: the command line starts it before anything else.
-
-
 _WORK = "llmops_kernel.train.data.preview"
 """A string: the module imports the tokenizer's library."""
 _QUIET = {
@@ -39,12 +33,12 @@ _QUIET = {
 
 
 class Child:
-    """One process, which does one job. Its imports begin at once, unless `ahead` is False."""
+    """One process, which does one job."""
 
-    def __init__(self, *, ahead: bool = True) -> None:
+    def __init__(self) -> None:
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  # open as long as it
         self.process = subprocess.Popen(
-            [sys.executable, "-m", _WORK, *(["--ahead"] if ahead else [])],
+            [sys.executable, "-m", _WORK],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if os.environ.get("LLMOPS_DEBUG") == "1" else self._log,
@@ -76,14 +70,6 @@ class Child:
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
-
-
-Start = Callable[[], Child]
-
-
-def new_child() -> Child:
-    """Start a process for a job that is known already."""
-    return Child(ahead=False)
 
 
 class Stop:
@@ -122,25 +108,20 @@ def run_job(
     timeout_s: float,
     progress: Callable[[str], None] = lambda _: None,
     stop: Stop | None = None,
-    start: Start = new_child,
 ) -> PreviewLine:
     """Do the job and return its last line. Raises the error that it failed with.
 
-    The process, from `start`, is ended with all that it started: after `timeout_s`, by Ctrl-C, and
-    by `stop`. `progress` gets what it begins.
+    The process is ended with all that it started: after `timeout_s`, by Ctrl-C, and by `stop`.
+    `progress` gets what it begins.
     """
-    stop = stop or Stop()
-    line = _run(job.model_copy(update={"light": True}), timeout_s, progress, stop, start)
-    if line.needs_torch:
-        # A hook asks Transformers for models: that only costs time.
-        line = _run(job, timeout_s, progress, stop, new_child)
+    line = _run(job, timeout_s, progress, stop or Stop())
     if line.kind == "failed":
         raise _error(line)
     return line
 
 
 def _run(
-    job: PreviewJob, timeout_s: float, progress: Callable[[str], None], stop: Stop, start: Start
+    job: PreviewJob, timeout_s: float, progress: Callable[[str], None], stop: Stop
 ) -> PreviewLine:
     if stop.is_set:
         raise _stopped()
@@ -149,7 +130,7 @@ def _run(
             "The tokenizer needs transformers, which is not installed here.",
             remedy='pip install "llmops-kernel[train]"',
         )
-    child, late = start(), threading.Event()
+    child, late = Child(), threading.Event()
     timer = threading.Timer(timeout_s, _end_late, (child, late))
     timer.start()
     try:

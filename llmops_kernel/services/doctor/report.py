@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from llmops_kernel.services.doctor.checks import all_checks, run_check
-from llmops_kernel.services.doctor.findings import Finding, Level
+from llmops_kernel.services.doctor.checks import Finding, Level, all_checks, run_check
 
 if TYPE_CHECKING:
     from llmops_kernel.services.doctor.trial import RunReport

@@ -16,11 +16,10 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, cast
 
-from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import ClusterAccess, read_template, up
-from llmops_kernel.services.doctor.findings import Finding, fail, ok
+from llmops_kernel.services.doctor.checks import Finding, fail, ok
 from llmops_kernel.services.folders import HOME_ENV_VAR
 from llmops_kernel.services.runs import RunAccess
 from llmops_kernel.services.submission import from_config, submit
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 CLUSTER = "doctor"
 STEPS = 20
-_AGAIN = "run it again: llmops doctor --run"
 _CONFIG = f"""\
 name: doctor
 model: tiny-llama
@@ -67,21 +65,23 @@ def train_tiny_model(*, on_part: OnPart, timeout_s: float) -> RunReport:
     report = RunReport()
     began_s = time.monotonic()
 
-    def report_part(part: Finding) -> None:
+    def add(part: Finding) -> None:
         report.parts.append(part)
         on_part(part)
 
     with _own_home() as home, _terminated_like_ctrl_c():
         backend = Backend()  # Of the temporary home: never the user's.
-        cluster: ClusterAccess | None = None
         try:
-            cluster = _up(home, backend, report=report_part)
-            if cluster is not None:
-                report.view = _train(
-                    cluster, home, backend, report=report_part, timeout_s=timeout_s
-                )
+            report.view = _train(home, backend, timeout_s=timeout_s)
+            add(judge(report.view))
+        except LLMOpsError as error:
+            add(fail("run", error.message, error.remedy))
         finally:
-            _down(cluster, backend, report=report_part)
+            with suppress(KeyboardInterrupt):  # A second Ctrl-C does not prevent it.
+                try:
+                    _down(backend)
+                except LLMOpsError as error:
+                    add(fail("clean-up", error.message, error.remedy))
     report.duration_s = round(time.monotonic() - began_s, 3)
     return report
 
@@ -106,54 +106,31 @@ def _own_home() -> Iterator[Path]:
 @contextmanager
 def _terminated_like_ctrl_c() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C, so that the cluster is stopped as well."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
     if current_thread() is not main_thread():  # Only that one may set handlers.
         yield
         return
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _up(home: Path, backend: Backend, *, report: OnPart) -> ClusterAccess | None:
-    template = home / "doctor.yaml"
-    template.write_text(f"name: {CLUSTER}\nprovider: local\n")
-    began_s = time.monotonic()
-    try:
-        loaded, path = read_template(template)
-        info = up(loaded, path=path, backend=backend)
-    except LLMOpsError as error:
-        report(fail("cluster", error.message, error.remedy))
-        return None
-    took = fmt.seconds(time.monotonic() - began_s)
-    nodes, cpus = counted(info.num_nodes, "node"), counted(info.num_cpus, "CPU")
-    report(ok("cluster", f"ready after {took}: {nodes}, {cpus}"))
-    return ClusterAccess(info.name, provider=backend.provider_for(loaded))
-
-
-def _train(
-    cluster: ClusterAccess, home: Path, backend: Backend, *, report: OnPart, timeout_s: float
-) -> TrainingView | None:
+def _train(home: Path, backend: Backend, *, timeout_s: float) -> TrainingView:
+    """Train on a cluster of its own. Raises LLMOpsError."""
+    (home / "doctor.yaml").write_text(f"name: {CLUSTER}\nprovider: local\n")
+    template, path = read_template(home / "doctor.yaml")
+    info = up(template, path=path, backend=backend)
+    cluster = ClusterAccess(info.name, provider=backend.provider_for(template))
     workspace = home / "workspace"
     write_workspace(workspace)
-    try:
-        wanted = from_config(workspace / "doctor.train.yaml", workspace=workspace)
-        record = submit(cluster, wanted, store=backend.store)
-    except LLMOpsError as error:
-        report(fail("submit", error.message, error.remedy))
-        return None
-    report(ok("submit", record.run_id))
+    submission = from_config(workspace / "doctor.train.yaml", workspace=workspace)
+    record = submit(cluster, submission, store=backend.store)
     run = RunAccess(backend, record.run_id, provider=cluster.provider)
-    _wait(run, timeout_s=timeout_s)
-    view = cast("TrainingView", run.source.view)
-    for part in judge(view):
-        report(part)
-    return view
+    deadline_s = time.monotonic() + timeout_s
+    while not run.is_over() and time.monotonic() < deadline_s:
+        time.sleep(0.5)
+    return cast("TrainingView", run.source.view)
 
 
 def write_workspace(folder: Path) -> None:
@@ -168,79 +145,35 @@ def write_workspace(folder: Path) -> None:
     (folder / "doctor.train.yaml").write_text(_CONFIG)
 
 
-def _wait(run: RunAccess, *, timeout_s: float) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not run.is_over() and time.monotonic() < deadline_s:
-        time.sleep(0.5)
-
-
-def judge(view: TrainingView) -> list[Finding]:
-    """Check each part of a run: state, journal, figures, evaluations, output."""
-    return [_state(view), _steps(view), _figures(view), _evaluations(view), _output(view)]
-
-
-def _state(view: TrainingView) -> Finding:
-    if view.state == "SUCCEEDED":
-        waited = fmt.seconds(view.submit_to_first_step_s)
-        return ok("run", f"SUCCEEDED, first step {waited} after submit")
+def judge(view: TrainingView) -> Finding:
+    """Say how a run went: its state, and whether steps, evaluations and output are all there."""
     if not view.is_terminal:
         seen = f"still {view.state} when time ran out, at step {view.last_step or 0} of {STEPS}"
-        return fail(
-            "run", seen, "the phases below show what was slow; --timeout 400 allows more time"
-        )
-    seen = f"{view.state}: {view.message or 'no reason was reported'}"
-    return fail("run", seen, view.remedy or "see the error above")
-
-
-def _steps(view: TrainingView) -> Finding:
-    seen = [step.step for step in view.steps]
+        remedy = "the phases below show what was slow; --timeout 400 allows more time"
+        return fail("run", seen, remedy)
+    if view.state != "SUCCEEDED":
+        seen = f"{view.state}: {view.message or 'no reason was reported'}"
+        return fail("run", seen, view.remedy or "see the error above")
     losses = [step.loss for step in view.steps]
-    if seen != list(range(1, STEPS + 1)):
-        remedy = "rows of the journal are missing: check the line `disk` above, then run it again"
-        return fail("journal", f"{len(seen)} of {STEPS} steps were received", remedy)
-    if any(not fmt.known(loss) for loss in losses):
-        return fail("journal", "a step has no finite loss", _AGAIN)
-    return ok("journal", f"{STEPS} steps, loss {fmt.loss(losses[0])} -> {fmt.loss(losses[-1])}")
-
-
-def _figures(view: TrainingView) -> Finding:
-    seen = (
-        f"{fmt.rate(view.tokens_per_second)} tokens/s, step {fmt.step_time(view.step_time_s)},"
-        f" MFU {fmt.percent(view.mfu)}"
+    missing = {
+        f"{len(losses)} of {STEPS} steps were received": len(losses) != STEPS,
+        "a step has no finite loss": not all(map(fmt.known, losses)),
+        f"{len(view.evals)} of 2 evaluations were received": len(view.evals) != 2,
+        "no adapter was written": not any(Path(one.path).exists() for one in view.outputs),
+    }
+    if problems := [text for text, is_so in missing.items() if is_so]:
+        remedy = "check the line `disk` above, then run it again: llmops doctor --run"
+        return fail("run", "; ".join(problems), remedy)
+    return ok(
+        "run",
+        f"SUCCEEDED, first step {fmt.seconds(view.submit_to_first_step_s)} after submit, loss"
+        f" {fmt.loss(losses[0])} -> {fmt.loss(losses[-1])}, {fmt.rate(view.tokens_per_second)}"
+        " tokens/s",
     )
-    if view.tokens_per_second is None or view.step_time_s is None:
-        return fail("figures", seen, f"steps have no times; {_AGAIN}")
-    return ok("figures", seen)
 
 
-def _evaluations(view: TrainingView) -> Finding:
-    losses = [event.metrics.get("eval_loss") for event in view.evals]
-    seen = " -> ".join(fmt.loss(loss) for loss in losses) or "none"
-    if len(losses) < 2 or not all(fmt.known(loss) for loss in losses):
-        return fail("evaluation", f"held-out loss: {seen}", f"two were expected; {_AGAIN}")
-    return ok("evaluation", f"held-out loss {seen}")
-
-
-def _output(view: TrainingView) -> Finding:
-    found = [output for output in view.outputs if Path(output.path).exists()]
-    if not found:
-        return fail("output", "no adapter was written", "check the line `disk` above")
-    return ok("output", f"{found[-1].what}, {fmt.byte_size(found[-1].size_bytes)}")
-
-
-def _down(cluster: ClusterAccess | None, backend: Backend, *, report: OnPart) -> None:
-    """Stop the cluster, also after a failed start; a second Ctrl-C does not prevent it."""
-    with suppress(KeyboardInterrupt):
-        began_s = time.monotonic()
-        try:
-            for info in backend.survey().infos:
-                provider = backend.provider_named(info.provider)
-                if provider is not None:
-                    ClusterAccess(info.name, provider=provider).stop("down", store=backend.store)
-        except LLMOpsError as error:
-            report(fail("clean-up", error.message, error.remedy))
-            return
-        if cluster is not None:
-            report(
-                ok("clean-up", f"cluster stopped after {fmt.seconds(time.monotonic() - began_s)}")
-            )
+def _down(backend: Backend) -> None:
+    """Stop the cluster, also after a failed start."""
+    for info in backend.survey().infos:
+        if (provider := backend.provider_named(info.provider)) is not None:
+            ClusterAccess(info.name, provider=provider).stop("down", store=backend.store)

@@ -25,7 +25,6 @@ from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import GPU_MULTIPLE, width_multiple
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed
-from llmops_kernel.train.performance import matmul
 
 _LOOKED_AT = 256
 """Rows from which the share of tokens with a label is estimated."""
@@ -79,43 +78,16 @@ def _slowest_gpu(context: WorkerContext) -> DeviceFacts:
     return weakest(gather(gpu_facts(torch.cuda)))
 
 
-def choose_products(config: TrainingConfig, *, use_gpu: bool) -> str:
-    """Install the kernels of matrix products before anything is computed; say which and why.
-
-    Raises ConfigError when the config wants some that are not there.
-    """
-    wanted, dtype = config.performance.matmul, config.model.dtype
-    matmul.bound_caches()
-    if wanted == "torch" or (wanted == "auto" and not config.performance.automatic):
-        return ""
-    if wanted == "auto" and (use_gpu or dtype != "float32" or not matmul.gains()):
-        return ""
-    if use_gpu:
-        raise ConfigError(
-            "performance.matmul=onednn is for CPUs, and this run uses GPUs.",
-            remedy="set performance.matmul=auto",
-        )
-    if matmul.install():
-        why = "AVX-512 on an AMD processor" if matmul.gains() else "as configured"
-        return f"matrix products by oneDNN ({why})"
-    if wanted == "auto":
-        return ""
-    raise ConfigError(
-        "performance.matmul=onednn: this PyTorch has no oneDNN product of float32 matrices.",
-        remedy="set performance.matmul=auto",
-    )
-
-
 def choose(
     config: TrainingConfig,
     network: Any,
     examples: Sequence[Example | Packed],
     *,
-    products: str,
+    precision: str,
     use_gpu: bool,
 ) -> Chosen:
-    """Return what is safe and useful for this model and data. Raises ConfigError."""
-    wanted, words = config.performance, [products] if products else []
+    """Return what is safe and useful for this model and data; `precision` is its first word."""
+    wanted, words = config.performance, [precision] if precision else []
     settings = getattr(_bare(network), "config", None)
     if attention := getattr(settings, "_attn_implementation", None):
         words.append(f"attention {attention}")
@@ -147,22 +119,11 @@ def choose(
 def _label_logits(
     config: TrainingConfig, network: Any, examples: Sequence[Example | Packed]
 ) -> tuple[bool, str]:
-    """Return whether logits are computed at labels only, and why. Raises ConfigError."""
+    """Return whether logits are computed at labels only, and why."""
     performance = config.performance
-    wanted = performance.logits
-    if wanted == "all" or (wanted == "auto" and not performance.automatic):
-        return False, ""
-    if performance.fused_loss or performance.compile:
+    if not performance.automatic or performance.fused_loss or performance.compile:
         return False, ""  # Liger stores no logits; a compiled model wants equal shapes.
-    hindrance = label_logits_hindrance(network)
-    if wanted == "labels":
-        if hindrance:
-            raise ConfigError(
-                f"performance.logits=labels does not work with this model: {hindrance}.",
-                remedy="set performance.logits=all",
-            )
-        return True, "logits at labels only (as configured)"
-    if hindrance:
+    if hindrance := label_logits_hindrance(network):
         return False, f"logits of all tokens ({hindrance})"
     share = labelled_share(examples)
     if share > _MOST_LABELLED:

@@ -30,7 +30,7 @@ JOB = Path(__file__).with_name("output_job.py")
 NAME = "adapter.safetensors"
 
 
-@pytest.mark.parametrize("way", ["service-proxy", "port-forward"])
+@pytest.mark.parametrize("way", ["service-proxy", "url"])
 def test_archiving_before_a_suspension_brings_an_adapter(
     way: str,
     standin: StandIn,
@@ -49,7 +49,9 @@ def test_archiving_before_a_suspension_brings_an_adapter(
     on_node = tmp_path / "pod"
     words = [sys.executable, JOB, run_id, on_node, 2 * PART_BYTES + 17]
     try:
-        with JobsClient(open_route(Kube(), raycluster, Access(way=way))) as client:
+        with JobsClient(
+            open_route(Kube(), raycluster, Access(way=way, url=connection.dashboard_url))
+        ) as client:
             client.submit(
                 entrypoint=shlex.join(map(str, words)),
                 submission_id=f"{run_id}-1",

@@ -1,18 +1,16 @@
-"""Proxies, port-forward and logs of the stand-in reach what really runs."""
+"""Proxies and logs of the stand-in reach what really runs."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import ssl
-import struct
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import aiohttp
 import httpx
 import pytest
 from aiohttp import WSMsgType, web
@@ -162,67 +160,19 @@ def tls(standin: StandIn) -> ssl.SSLContext:
 
 
 async def _websocket(url: str, context: ssl.SSLContext, token: str) -> str:
-    import websockets
-
     headers = {"Authorization": f"Bearer {token}"}
-    async with websockets.connect(
-        url, ssl=context, additional_headers=headers, proxy=None
-    ) as socket:
-        await socket.send("hello")
-        return str(await socket.recv())
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(url, ssl=context, headers=headers) as socket,
+    ):
+        await socket.send_str("hello")
+        return await socket.receive_str()
 
 
 def test_a_websocket_goes_through(standin: StandIn, service: str) -> None:
-    pytest.importorskip("websockets")
     url = standin.url.replace("https", "wss") + service + "/ws"
     reply = asyncio.run(_websocket(url, tls(standin), standin.admin_token))
     assert reply == "echo hello"
-
-
-async def _forwarded(
-    url: str, context: ssl.SSLContext, token: str, version: str = "v4"
-) -> list[Any]:
-    import websockets
-
-    headers = {"Authorization": f"Bearer {token}"}
-    protocol = websockets.Subprotocol(f"{version}.channel.k8s.io")
-    async with websockets.connect(
-        url, ssl=context, additional_headers=headers, subprotocols=[protocol], proxy=None
-    ) as socket:
-        got: list[Any] = [await socket.recv(), await socket.recv()]
-        request = b"GET /forwarded HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        # Where nothing listens the server has closed by now.
-        with contextlib.suppress(websockets.ConnectionClosed):
-            await socket.send(b"\0" + request)
-        async for message in socket:
-            got.append(message)
-            if message == b"\xff\0":
-                break
-    return got
-
-
-@pytest.mark.parametrize("version", ["v4", "v5"])
-def test_a_port_forward(standin: StandIn, service: str, core: str, version: str) -> None:
-    pytest.importorskip("websockets")
-    url = standin.url.replace("https", "wss") + f"{core}/pods/head/portforward?ports=8265"
-    got = asyncio.run(_forwarded(url, tls(standin), standin.admin_token, version))
-    port = struct.pack("<H", 8265)
-    assert got[:2] == [b"\0" + port, b"\1" + port]
-    if version == "v5":
-        assert got.pop() == b"\xff\0"
-    assert all(message[0] == 0 for message in got[2:])
-    assert b'"/forwarded"' in b"".join(message[1:] for message in got[2:])
-
-
-def test_a_port_forward_to_nothing_says_why(
-    standin: StandIn, service: str, core: str, namespace: str
-) -> None:
-    pytest.importorskip("websockets")
-    put_pod(standin, namespace, "127.0.0.1:9")
-    url = standin.url.replace("https", "wss") + f"{core}/pods/head/portforward?ports=8265"
-    got = asyncio.run(_forwarded(url, tls(standin), standin.admin_token))
-    assert got[-1][0] == 1
-    assert b"error forwarding port 8265" in got[-1]
 
 
 def test_logs(

@@ -14,7 +14,7 @@ from llmops_kernel.providers.local.processes import cluster_processes
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
-from llmops_kernel.providers.registry import all_clusters, find_cluster, provider_for
+from llmops_kernel.providers.registry import provider_for, survey
 from llmops_kernel.store import paths
 from tests.providers.conftest import all_listening, assert_no_trouble, record_of
 from tests.waiting import until
@@ -56,8 +56,8 @@ def test_a_ready_cluster_shows_its_size_and_address(ray_cluster: ClusterInfo) ->
     assert ray_cluster.ray_address is not None
     assert ray_cluster.ray_address.startswith("127.0.0.1:")
     assert_no_trouble(ray_cluster)
-    assert find_cluster("test").ray_address == ray_cluster.ray_address
-    assert "test" in [info.name for info in all_clusters()]
+    assert provider_for("test").get("test").ray_address == ray_cluster.ray_address
+    assert "test" in [info.name for info in survey().infos]
     assert provider_for("test").name == provider_for(ClusterTemplate()).name == "local"
 
 

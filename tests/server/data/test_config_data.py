@@ -12,7 +12,6 @@ import pytest
 from tornado.httpclient import HTTPResponse
 from tornado.simple_httpclient import HTTPTimeoutError
 
-from llmops_kernel.server.manager import MANAGER_KEY
 from tests.server.conftest import Fetch
 from tests.server.test_config_routes import post, reported
 
@@ -48,25 +47,6 @@ async def test_figures_and_rows_of_a_text_that_is_not_saved(api: Fetch, folder: 
     )
     assert {token["kind"] for token in second["tokens"]} == {"context", "loss", "cut"}
     assert (found["side"], found["has_eval"]) == ("train", False)
-
-
-async def test_the_next_look_finds_a_process_with_its_imports_done(
-    api: Fetch, folder: Path, jp_serverapp: Any
-) -> None:
-    spare = jp_serverapp.web_app.settings[MANAGER_KEY].spare
-    assert spare.pid is None, "a server that shows no data has no such process"
-    reported(await look(api, "configs/data", **BODY))
-    while (waiting := spare.pid) is None:
-        await asyncio.sleep(0.02)
-    (folder / "named.py").write_text(
-        "import os, pathlib\n"
-        f"pathlib.Path({str(folder / 'pid')!r}).write_text(str(os.getpid()))\n"
-        "def format_example(row):\n    return row\n"
-    )
-    named = {**BODY, "text": TEXT + "hooks: named.py\n"}
-    checked = reported(await look(api, "configs/check", **named, closely=True))
-    assert checked["diagnostics"] == []
-    assert (folder / "pid").read_text() == str(waiting)
 
 
 async def test_one_row_is_asked_for_by_its_number(api: Fetch, folder: Path) -> None:

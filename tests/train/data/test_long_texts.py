@@ -207,7 +207,7 @@ def test_a_checkpoint_says_where_the_rows_of_each_worker_end(streamed: Any, tmp_
     control: Any = SimpleNamespace(should_training_stop=False)
     resumed.end_step(state, control, finished=False, progress=0.1)
     assert 0 < state.epoch < 2
-    resumed.report(10)  # The ledger begins at the row of the checkpoint.
+    resumed.report(10)
 
 
 def test_a_checkpoint_of_earlier_versions_has_one_example_a_row(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -186,3 +189,38 @@ def test_float32_in_tf32_is_measured_against_the_peak_of_tf32(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A100-SXM4-80GB")
     assert device.describe(use_gpu=True, dtype="float32").peak_flops == 156e12
     assert device.describe(use_gpu=True, dtype="bfloat16").peak_flops == 312e12
+
+
+_SIZES = """
+import sys
+import psutil
+import torch
+from llmops_kernel.train.measure.device import bound_onednn_caches
+
+if sys.argv[1] == "bounded":
+    bound_onednn_caches()
+product = torch.ops.mkldnn._linear_pointwise.default
+right = torch.randn(4096, 512)
+before = None
+for rows in range(64, 464):
+    product(torch.randn(rows, 512), right, None, "none", [], "")
+    if rows == 164:
+        before = psutil.Process().memory_info().rss
+print(psutil.Process().memory_info().rss - before)
+"""
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch has no oneDNN")
+def test_memory_does_not_grow_with_each_length_of_a_batch() -> None:
+    grown = {}
+    for kind in ("bounded", "unbounded"):
+        done = subprocess.run(
+            [sys.executable, "-c", _SIZES, kind],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+            env={k: v for k, v in os.environ.items() if not k.endswith("CACHE_CAPACITY")},
+        )
+        grown[kind] = int(done.stdout) / 2**20
+    assert grown["bounded"] < grown["unbounded"] / 4, grown

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
@@ -13,13 +14,13 @@ Auto = bool | Literal["auto"]
 
 class PerformanceConfig(Section):
     shorthand = "mode"
+    removed: ClassVar[Mapping[str, str]] = {
+        "logits": "delete it; performance.mode=off computes the logits of all tokens",
+        "matmul": "delete it; PyTorch chooses the library of matrix products",
+    }
 
     mode: Literal["auto", "off"] = "auto"
-    """What the fields below that are `auto` do: `auto` chooses what is safe on the device, with losses that differ by rounding only; `off` trains as a plain Transformers Trainer does. The run's journal states what was chosen and why."""
-    logits: Literal["auto", "labels", "all"] = "auto"
-    """Where logits are computed: `labels` at tokens that the loss counts, `all` at every token. For chats with `data.loss_on: answer`, most of the output layer's work and memory is spent on tokens that have no label. `auto` is `labels` where the model's code allows it."""
-    matmul: Literal["auto", "torch", "onednn"] = "auto"
-    """Library for float32 matrix products on CPUs: `torch` is PyTorch's own choice (Intel MKL), `onednn` uses AVX-512 on AMD processors too, where MKL does not. `auto` is `onednn` on such a processor."""
+    """What the fields below that are `auto` do: `auto` chooses what is safe on the device, with losses that differ by rounding only, such as logits at tokens that the loss counts and nowhere else; `off` trains as a plain Transformers Trainer does. The run's journal states what was chosen and why."""
     group_by_length: Auto = "auto"
     """Put rows of like length into one micro batch, which needs less padding. Each optimizer step still sees the same rows. `auto`: if there are several micro batches in a step."""
     padding_free: bool = False

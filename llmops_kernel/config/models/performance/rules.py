@@ -38,14 +38,6 @@ def performance(config: TrainingFields) -> Iterator[Broken]:
                 f"set performance.{name}=false",
                 ("parallelism.use_gpu",),
             )
-    for name in ("fused_loss", "compile"):
-        if getattr(wanted, name) and wanted.logits == "labels":
-            yield Broken(
-                "performance.logits",
-                f"labels does not work together with {name}",
-                f"set performance.logits=auto, or {name}=false",
-                (f"performance.{name}",),
-            )
     if wanted.padding_free and config.data.packing:
         yield Broken(
             "performance.padding_free",

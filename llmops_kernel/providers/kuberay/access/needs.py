@@ -79,8 +79,6 @@ def _of_ray(template: KubeRayTemplate, lacks_auth: bool) -> Iterator[Need]:
     if lacks_auth:
         # A name cannot limit `create`: the API server does not know it then.
         yield Need(("create",), "secrets", "`up`: KubeRay before 1.5 makes no token")
-    if template.access.way == "port-forward":
-        yield Need(("get", "create"), "pods/portforward", "all access to Ray")
 
 
 def _of_parts(template: KubeRayTemplate) -> Iterator[Need]:

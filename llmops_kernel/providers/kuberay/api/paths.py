@@ -40,10 +40,6 @@ def service_proxy_path(namespace: str, service: str, port: str) -> str:
     return f"{services_path(namespace)}/{service}:{port}/proxy"
 
 
-def portforward_path(namespace: str, pod: str) -> str:
-    return f"{pods_path(namespace, pod)}/portforward"
-
-
 def secrets_path(namespace: str, name: str = "") -> str:
     return api_path("v1", "secrets", namespace, name)
 

@@ -20,7 +20,7 @@ from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import Obj, text
 from llmops_kernel.store.files import private_folder, write_whole
 
-_HARMLESS: Final = ("service-proxy", "port-forward")
+_HARMLESS: Final = ("service-proxy",)
 """Routes through the API server, which anybody may choose: the token goes nowhere else."""
 
 

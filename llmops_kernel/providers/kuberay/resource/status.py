@@ -200,18 +200,27 @@ def ready_since_s(raycluster: Obj) -> float | None:
 def access_of(raycluster: Obj) -> Access:
     """Return how its dashboard is reached, from its template; an adopted cluster has no setting."""
     try:
-        return Access.model_validate_json(annotation(raycluster, names.ACCESS) or "{}")
+        found = json.loads(annotation(raycluster, names.ACCESS) or "{}")
+        return Access.model_validate(_upgraded(found))
     except ValueError:
         return Access()
 
 
 def template_of(raycluster: Obj) -> KubeRayTemplate | None:
     """Return the template that it was made from, maybe by another release; None if adopted."""
-    written = annotation(raycluster, names.TEMPLATE)
     try:
-        return KubeRayTemplate.model_validate_json(written, context=WITHOUT_RULES)
+        found = json.loads(annotation(raycluster, names.TEMPLATE))
+        if isinstance(found, dict) and "access" in found:
+            found["access"] = _upgraded(found["access"])
+        return KubeRayTemplate.model_validate_json(json.dumps(found), context=WITHOUT_RULES)
     except ValueError:
         return None
+
+
+def _upgraded(access: Any) -> Any:
+    """Return an access of this release; earlier ones had a port-forward of their own."""
+    is_forward = isinstance(access, dict) and access.get("way") == "port-forward"
+    return {**access, "way": "auto"} if is_forward else access
 
 
 def ray_version(raycluster: Obj) -> str | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import os
 import secrets
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import httpx
 
@@ -15,7 +17,6 @@ from llmops_kernel.errors import LLMOpsError, MissingDependencyError
 from llmops_kernel.providers.dashboard.http import open_async_http
 from llmops_kernel.providers.kuberay.api.client import open_kube
 from llmops_kernel.providers.kuberay.api.paths import raycluster_path
-from llmops_kernel.providers.kuberay.route.port_forward import run_in_loop
 from llmops_kernel.providers.kuberay.route.tunnel import connection_to
 from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.providers.registry import provider_for
@@ -99,7 +100,7 @@ class Relay:
         _require_aiohttp()
         self._connection = connection
         self._secret = secrets.token_urlsafe(32)
-        self.local_port = run_in_loop(self._start())
+        self.local_port = _run_in_loop(self._start())
 
     @property
     def url(self) -> str:
@@ -122,13 +123,6 @@ class Relay:
         self._runner = runner
         port: int = runner.addresses[0][1]
         return port
-
-    def close(self) -> None:
-        run_in_loop(self._close(), timeout_s=10.0)
-
-    async def _close(self) -> None:
-        await self._runner.cleanup()
-        await self._http.aclose()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         from aiohttp import web
@@ -256,3 +250,27 @@ def _require_aiohttp() -> None:
             "A relay to a cluster needs the package `aiohttp`, which is not installed",
             remedy=f"pip install 'ray[default]=={SUPPORTED_RAY}', which includes it",
         ) from None
+
+
+# --- The one event loop of this process's relays, in a thread of its own that ends with it ---
+
+
+T = TypeVar("T")
+_lock = threading.Lock()
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+
+
+def _run_in_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine in the loop and wait for it from another thread.
+
+    The loop is started when first needed; a forked child gets its own.
+    """
+    with _lock:
+        pid = os.getpid()
+        if pid not in _loops:
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="llmops-relay", daemon=True)
+            thread.start()
+            _loops.clear()
+            _loops[pid] = loop
+    return asyncio.run_coroutine_threadsafe(work, _loops[pid]).result()

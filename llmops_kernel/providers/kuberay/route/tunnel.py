@@ -11,16 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from llmops_kernel.config.models.kuberay_fields import Access
-from llmops_kernel.errors import ClusterUnreachableError, MissingDependencyError
+from llmops_kernel.errors import ClusterUnreachableError
 from llmops_kernel.providers.kuberay.api.errors import KubeDenied
-from llmops_kernel.providers.kuberay.api.paths import (
-    pods_path,
-    secrets_path,
-    service_proxy_path,
-)
+from llmops_kernel.providers.kuberay.api.paths import secrets_path, service_proxy_path
 from llmops_kernel.providers.kuberay.resource import names, own_clusters
 from llmops_kernel.providers.kuberay.resource.objects import Obj, one_line
-from llmops_kernel.providers.kuberay.route.port_forward import PortForward
 from llmops_kernel.providers.kuberay.route.service_proxy import (
     DashboardRoute,
     GatewayBusy,
@@ -92,7 +87,6 @@ class Target:
 class _Open:
     connection: Connection
     good_until_s: float = _FOREVER
-    forward: PortForward | None = None
     uid: str = ""
 
 
@@ -114,8 +108,7 @@ def open_route(
 
     The route is chosen once per cluster and process, then remembered. `own_secret`: the Secret of
     Ray's token that the user's own template names. Raises
-    ClusterUnreachableError with the error of each route when none works, KubeError, and
-    MissingDependencyError.
+    ClusterUnreachableError with the error of each route when none works, and KubeError.
     """
     access = access or Access()
     target = Target.of(raycluster, namespace=kube.namespace, own_secret=own_secret)
@@ -125,31 +118,19 @@ def open_route(
     with own_lock:
         known = _opened.get(key)
         if known is not None and known.uid != target.uid:
-            _drop(key)  # Another cluster of that name, with another token.
-            known = None
+            known = None  # Another cluster of that name, with another token.
         if known is None or time.monotonic() > known.good_until_s:
-            forward = known.forward if known else None
-            known = _find(_Routes(kube, target, access, forward, second_choice_s))
+            known = _find(_Routes(kube, target, access, second_choice_s))
             known.uid = target.uid
             _opened[key] = known
         return known.connection
 
 
-def _drop(key: _Key) -> None:
-    gone = _opened.pop(key, None)
-    if gone is not None and gone.forward is not None:
-        gone.forward.close()
-
-
 def close_routes() -> None:
-    """Close the port-forwards of this process, for example at the end of a test."""
+    """Forget the routes of this process, for example at the end of a test."""
     with _lock:
-        opened = list(_opened.values())
         _opened.clear()
         _locks.clear()
-    for one in opened:
-        if one.forward is not None:
-            one.forward.close()
 
 
 def _asked(access: Access) -> tuple[str, str | None]:
@@ -160,7 +141,6 @@ def _find(way: _Routes) -> _Open:
     made: dict[str, Callable[[], _Open]] = {
         "in-cluster": way.in_cluster,
         "service-proxy": way.service_proxy,
-        "port-forward": way.port_forward,
         "url": way.url,
     }
     way.read_token()  # Another route would not make the Secret the cluster's.
@@ -177,13 +157,11 @@ class _Routes:
         kube: Kube,
         target: Target,
         access: Access,
-        forward: PortForward | None,
         second_choice_s: float,
     ) -> None:
         self._kube = kube
         self._target = target
         self.access = access
-        self._forward = forward
         self._second_choice_s = second_choice_s
         self._token: RayToken | None = None
         if target.secret is not None:
@@ -203,14 +181,13 @@ class _Routes:
         denied: KubeDenied | None = None
         good_until_s = _FOREVER
         for name, make in self._candidates():
-            found: _Open | None = None
             try:
                 found = make()
                 _probe(found.connection)
             except (GatewayRefusal, GatewayBusy) as error:
                 reported.append(f"{name}: {error}")
                 good_until_s = time.monotonic() + self._second_choice_s
-            except (ClusterUnreachableError, MissingDependencyError) as error:
+            except ClusterUnreachableError as error:
                 reported.append(f"{name}: {error.message}")
                 if isinstance(error, KubeDenied):
                     denied = denied or error
@@ -218,22 +195,27 @@ class _Routes:
             else:
                 found.good_until_s = good_until_s
                 return found
-            self._give_up(found)
         if denied is not None:
             # The other routes are substitutes for the one that only lacks a right.
+            if denied.code == 403:
+                denied.remedy = f"{denied.remedy}; or {self._own_forward}"
             raise denied
         raise ClusterUnreachableError(
             f"Cannot reach the dashboard by any route: RayCluster {self._target.name} in namespace"
             f" {self._target.namespace}: {'; '.join(reported)}",
-            remedy="the head pod may still be starting (`llmops status`); else allow"
-            " services/proxy (get, create, update, delete), or set `access` in the template",
+            remedy="the head pod may still be starting (`llmops status`); else allow services/proxy"
+            f" (get, create, update, delete), or {self._own_forward}",
         )
 
-    def _give_up(self, failed: _Open | None) -> None:
-        """Close a port-forward that was opened for this try only: the next one opens another."""
-        forward = failed.forward if failed is not None else None
-        if forward is not None and forward is not self._forward:
-            forward.close()
+    @property
+    def _own_forward(self) -> str:
+        """Return how kubectl makes an address of this machine."""
+        target = self._target
+        return (
+            f"run `kubectl port-forward --context {self._kube.context} -n {target.namespace}"
+            f" svc/{target.service} {target.port}` and set access: {{way: url, url:"
+            f" 'http://localhost:{target.port}'}} in the template"
+        )
 
     def _candidates(self) -> Iterator[tuple[str, Callable[[], _Open]]]:
         target = self._target
@@ -242,7 +224,6 @@ class _Routes:
         ):
             yield "inside the cluster", self.in_cluster
         yield "service proxy", self.service_proxy
-        yield "port-forward", self.port_forward
         if self.access.url:
             yield self.access.url, self.url
 
@@ -258,18 +239,6 @@ class _Routes:
             how=f"the service proxy of context {self._kube.context}",
             is_proxied=True,
         )
-
-    def port_forward(self) -> _Open:
-        forward = self._forward or PortForward(
-            self._kube,
-            namespace=self._target.namespace,
-            pod=self._head_pod,
-            port=self._target.port,
-        )
-        how = f"a port-forward of context {self._kube.context}"
-        found = self._made(forward.url, how=how)
-        found.forward = forward
-        return found
 
     def url(self) -> _Open:
         if self.access.url is None:
@@ -290,19 +259,6 @@ class _Routes:
         route = DashboardRoute(self._kube, token=self._token, how=how, is_proxied=is_proxied)
         token = self._token.value() if self._token else None
         return _Open(Connection(dashboard_url=url, token=token, route=route))
-
-    def _head_pod(self) -> str:
-        """Return the name of the running head pod. Raises KubeError, ClusterUnreachableError."""
-        selector = f"{names.RAY_CLUSTER_LABEL}={self._target.name},{names.RAY_NODE_TYPE_LABEL}=head"
-        pods, _ = self._kube.list(pods_path(self._target.namespace), label_selector=selector)
-        for pod in pods:
-            is_leaving = "deletionTimestamp" in pod["metadata"]
-            if (pod.get("status") or {}).get("phase") == "Running" and not is_leaving:
-                return str(pod["metadata"]["name"])
-        raise ClusterUnreachableError(
-            f"RayCluster {self._target.name} has no running head pod",
-            remedy="`llmops status` shows what it waits for",
-        )
 
 
 def _probe(connection: Connection) -> None:
@@ -375,7 +331,7 @@ def _port_name(head: Raw, *, port: int) -> str:
 def connection_to(kube: Kube, raycluster: Obj, *, home: Path) -> Connection:
     """Connect to a RayCluster; its token goes to no address that only its annotation names.
 
-    Raises KubeError, ClusterUnreachableError, MissingDependencyError.
+    Raises KubeError, ClusterUnreachableError.
     """
     try:
         return open_route(

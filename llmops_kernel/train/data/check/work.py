@@ -15,10 +15,9 @@ from llmops_kernel.models.source import tokenizer_of
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import CheckedSource, DataCheck, Finding, PreviewJob
 from llmops_kernel.train.data.answer_spans import template_warnings
-from llmops_kernel.train.data.preview.light import needs_torch
 from llmops_kernel.train.data.preview.look import Formatted
 from llmops_kernel.train.data.preview.report import leaks
-from llmops_kernel.train.data.preview.work import Looker, Source, hooks_of, light
+from llmops_kernel.train.data.preview.work import Looker, Source, hooks_of
 from llmops_kernel.train.data.sources import is_hub_id
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
@@ -64,7 +63,7 @@ class _Check:
 
 
 def checked(job: PreviewJob, progress: Progress = lambda _: None) -> DataCheck:
-    """Return all that is found. Raises HookError only where the hooks need torch."""
+    """Return all that is found."""
     check = _Check(job, TrainingConfig.model_validate(job.config), progress)
     hooks = _hooks(check)
     sources: list[CheckedSource] = []
@@ -85,8 +84,6 @@ def _hooks(check: _Check) -> Hooks | None:
     try:
         return hooks_of(check.config, Path(check.job.workspace))
     except HookError as error:
-        if check.job.light and needs_torch(error):
-            raise
         check.add("hooks.file", error)
         return None
 
@@ -105,8 +102,7 @@ def _tokenizer(check: _Check, hooks: Hooks) -> Any:
         return None
     is_local, name = Path(source).is_dir(), config.model.id
     try:
-        with light(check.job, config):
-            return load_tokenizer(source, config, only_local=True)
+        return load_tokenizer(source, config, only_local=True)
     except ModelError as error:
         if is_local:
             check.add("model.id", error, is_warning=hooks.build_model is not None)
@@ -164,8 +160,6 @@ def _looked_at(check: _Check, looker: Looker, one: _Named) -> Source | None:
         wanted = looker.evaluation_rows(one.data) if one.is_eval else looker.training_rows(one.data)
         return looker.look(one.data, wanted)
     except HookError as error:
-        if check.job.light and needs_torch(error):
-            raise
         check.add("hooks.file", error)
     except LLMOpsError as error:
         # Nodes of a cluster may have other credentials, packages and networks.

@@ -114,24 +114,13 @@ class Mix:
                 raise too_few(self.plan.source, self.rank, self.world)
             self._epoch_ends.append(position)
             epoch += 1
-        for walk in self.walks:
-            walk.end = walk.known
         self.end = position
-
-    def split(self, num_rows: int) -> tuple[int, ...]:
-        """Return how many of the first rows, which were handed out, are of each source."""
-        if len(self.walks) == 1:
-            return (num_rows,)
-        return self._tracker.split(self._until_end(num_rows))
 
     def epoch_at(self, num_rows: int) -> float:
         """Return the epochs of the first rows, which were handed out, with their fraction."""
-        if len(self.walks) > 1:
-            return self._tracker.epoch_at(self._until_end(num_rows))
-        return self.walks[0].epoch_at(num_rows)
-
-    def _until_end(self, num_rows: int) -> int:
-        return num_rows if self.end is None else min(num_rows, self.end)
+        if len(self.walks) == 1:
+            return self.walks[0].epoch_at(num_rows)
+        return self._tracker.epoch_at(num_rows if self.end is None else min(num_rows, self.end))
 
     def _keys(self, epoch: int) -> Key:
         first = self.walks[0]
@@ -265,7 +254,7 @@ class Turns:
 
 
 class Tracker:
-    """Says of the first rows of a worker how many are of each source, after they were read.
+    """Says how many epochs the first rows of a worker are, after they were read.
 
     Reads the spans that a thread adds to while it reads ahead: of rows that were handed out all
     windows are known.
@@ -279,11 +268,6 @@ class Tracker:
     ) -> None:
         self._spans, self._epoch_ends, self._keys_of = spans, epoch_ends, keys_of
         self._begin()
-
-    def split(self, num_rows: int) -> tuple[int, ...]:
-        """Return how many of the worker's first `num_rows` rows are of each source."""
-        self._go_to(num_rows)
-        return tuple(self._count(source) for source in range(len(self._at)))
 
     def epoch_at(self, num_rows: int) -> float:
         """Return the epochs that are done after so many rows, with their fraction."""
@@ -304,15 +288,6 @@ class Tracker:
         """Window of each source, and rows that were taken of it."""
         self._entering: list[int] = list(range(num))
         self._turns = Turns(self._keys_of(0))
-
-    def _count(self, source: int) -> int:
-        number, row = self._at[source]
-        spans = self._spans()[source]
-        return spans[number].start + row if number < len(spans) else self._end_of(source)
-
-    def _end_of(self, source: int) -> int:
-        spans = self._spans()[source]
-        return spans[-1].end if spans else 0
 
     def _go_to(self, num_rows: int) -> None:
         if num_rows < self._position:

@@ -1,7 +1,6 @@
 """The process that looks at data: a job on standard input, JSON lines on standard output.
 
-It ends when standard input is closed: a client that was killed leaves no process behind. With
-`--ahead` it imports what a job needs while it waits for one.
+It ends when standard input is closed: a client that was killed leaves no process behind.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from llmops_kernel.errors import DataError, HookError, LLMOpsError
+from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
-from llmops_kernel.train.data.preview.light import import_ahead, needs_torch
 
 
 def main() -> int:
@@ -23,14 +21,7 @@ def main() -> int:
     gc.disable()  # A tenth of a short life would go into looking for what is never freed.
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Libraries and hooks print to standard output as well.
-    if "--ahead" in sys.argv:
-        import_ahead()
-    text = sys.stdin.readline()
-    if not text:
-        return 0  # Nobody had a job for it.
-    job = PreviewJob.model_validate_json(text)
-    if job.light and job.config["hooks"]["file"] is None:
-        import_ahead()
+    job = PreviewJob.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_end_with_client, daemon=True).start()
 
     def progress(text: str) -> None:
@@ -59,7 +50,6 @@ def _line(job: PreviewJob, progress: Callable[[str], None]) -> PreviewLine:
             text=error.message,
             remedy=error.remedy,
             error=type(error).__name__,
-            needs_torch=job.light and isinstance(error, HookError) and needs_torch(error),
         )
     except Exception as error:
         traceback.print_exc()

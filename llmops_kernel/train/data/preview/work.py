@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,7 +29,6 @@ from llmops_kernel.store.preview_job import (
 from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.mixture.rows import MixedRows, exact
-from llmops_kernel.train.data.preview.light import without_torch
 from llmops_kernel.train.data.preview.look import (
     Formatted,
     Measured,
@@ -155,8 +153,7 @@ class Preview:
         source, config = tokenizer_of(self._config, roots=(workspace,), cache=None)
         if remote := _on_hub(config, source, workspace):
             progress(f"Contacting the hub about {', '.join(remote)}")
-        with light(job, config):
-            self._tokenizer: Any = load_tokenizer(source, config)
+        self._tokenizer: Any = load_tokenizer(source, config)
         self._looker = Looker(
             self._config,
             workspace=workspace,
@@ -315,12 +312,6 @@ def _on_hub(config: TrainingConfig, model: str, workspace: Path) -> list[str]:
     names += [] if config.data.eval is None else [config.data.eval]
     remote = [name for name in names if is_hub_id(name, (workspace,))]
     return remote if Path(model).is_dir() else [model, *remote]
-
-
-def light(job: PreviewJob, config: TrainingConfig) -> AbstractContextManager[None]:
-    """Let no tokenizer load torch; use it after the hooks, which may import torch themselves."""
-    is_light = job.light and not config.model.trust_remote_code
-    return without_torch() if is_light else nullcontext()
 
 
 def _named(row: ShownRow, source: Source) -> ShownRow:

@@ -104,11 +104,6 @@ class StreamedRows:
         self._resumed = num_examples, at or Cursor(num_examples)
         self._ends = RowEnds(*self._resumed)
 
-    @property
-    def resumed_at(self) -> Cursor:
-        """Where the examples end that were trained on before this attempt."""
-        return self._resumed[1]
-
     def sample(self, count: int) -> list[Example]:
         """Return the first rows of each source, the same on all workers, before any training.
 

@@ -1,4 +1,4 @@
-"""What a stream adds to the steps: when its rows end, the epoch, and the ledger in the journal."""
+"""What a stream adds to the steps: when its rows end, the epoch, and which rows were left out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.row_formats import Use
-from llmops_kernel.metrics.events import RankRows, RowsEvent, WarningEvent
+from llmops_kernel.metrics.events import RowsEvent, WarningEvent
 from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.skipped import SHOWN, field_warnings, skipped_warning
 from llmops_kernel.train.data.stream.cursors import read_cursors, write_cursors
 from llmops_kernel.train.data.stream.dataset import Seen, StreamedRows
-from llmops_kernel.train.data.stream.ledger import rank_rows
 from llmops_kernel.train.data.stream.plan import save_counts
 from llmops_kernel.train.data.stream.row_ends import Cursor
 from llmops_kernel.train.data.stream.schedule import StreamSchedule, steps_in_all
@@ -23,15 +22,13 @@ from llmops_kernel.train.data.stream.schedule import StreamSchedule, steps_in_al
 Counts = dict[tuple[int, int], int]
 """Source and part -> rows of JSONL parts."""
 _REPORT_STEPS = 500
-"""The ledger is written at least so often."""
+"""The workers report at least so often."""
 
 
 @dataclass(frozen=True)
 class _Share:
     """One rank's part of a report."""
 
-    rows: tuple[RankRows, ...]
-    """One for each source."""
     broken: tuple[str, ...]
     """What is wrong with the first of the skipped rows."""
     num_broken: int
@@ -59,10 +56,8 @@ class StreamProgress:
     schedule: StreamSchedule | None = None
     """Of the learning rate; set if the training ends with the rows."""
     _reported: int = 0
-    """Step up to which the ledger is written."""
+    """Step up to which the workers have reported."""
     _saved: Counts = field(default_factory=dict)
-    _begin: tuple[int, ...] | None = None
-    """Rows of each source up to the reported step; None: not known yet."""
     _said: frozenset[Use] = frozenset()
     """What was said of fields at the start."""
     _ends: tuple[Cursor, ...] = ()
@@ -80,7 +75,7 @@ class StreamProgress:
 
     def begin(self, step: int) -> None:
         """Begin after a step: 0, or that of the checkpoint."""
-        self._reported, self._begin = step, None
+        self._reported = step
         self._saved = self._counts()
 
     def is_finished(self, step: int) -> bool:
@@ -117,7 +112,7 @@ class StreamProgress:
         return step % _REPORT_STEPS == 0
 
     def report(self, step: int, *, is_end: bool = False) -> None:
-        """Write the ledger up to a step. Call it on all ranks."""
+        """Report the rows up to a step. Call it on all ranks."""
         if step == self._reported:
             return
         shares = gather(self._share(step))
@@ -143,35 +138,18 @@ class StreamProgress:
                 dict(walk.counts).items()}  # fmt: skip
 
     def _share(self, step: int) -> _Share:
-        walk = self.rows.walk
         at = self.rows.rows_at(step * self.rows_per_step)
-        if self._begin is None:
-            before = self.rows.resumed_at.rows if self._reported else 0
-            self._begin = walk.split(before)
-        end = walk.split(at.rows)
-        rows = tuple(
-            rank_rows(one, begin=begin, end=end[source], source=source)
-            for source, (one, begin) in enumerate(zip(walk.walks, self._begin, strict=True))
-        )
         broken = self.rows.trained(at.rows)
         found = {part: num for part, num in self._counts().items() if part not in self._saved}
         self._saved |= found
-        self._begin = end
         shown = tuple(one.message for one in broken[:SHOWN])
         uses = dict(self.rows.fields.uses)
-        return _Share(rows, shown, len(broken), found, self.rows.seen, uses, at)
+        return _Share(shown, len(broken), found, self.rows.seen, uses, at)
 
     def _emit(self, step: int, shares: Sequence[_Share], *, is_end: bool) -> None:
         plan, num_broken = self.rows.walk.plan, sum(share.num_broken for share in shares)
-        self.context.emit(
-            RowsEvent(
-                step=step,
-                plan=plan.fingerprint,
-                ranks=tuple(rows for share in shares for rows in share.rows),
-                num_skipped=num_broken,
-            )
-        )
         if num_broken:
+            self.context.emit(RowsEvent(step=step, num_skipped=num_broken))
             first = [text for share in shares for text in share.broken][:SHOWN]
             self.context.emit(skipped_warning(plan.source, num_broken, first))
         if is_end:

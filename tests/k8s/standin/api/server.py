@@ -39,7 +39,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-kueue", action="store_true")
     parser.add_argument("--bookmark-s", type=float, default=10.0)
     parser.add_argument("--log-length", type=int, default=LOG_LENGTH, help="changes of a kind")
-    parser.add_argument("--forward-protocol", action="append", help="of port-forward")
     parser.add_argument("--etcd", type=Path, help="file from which a server goes on")
     parser.add_argument("--starting-s", type=float, default=0.0, help="of one that goes on")
     return parser.parse_args()
@@ -137,8 +136,6 @@ async def _serve(arguments: argparse.Namespace) -> None:
         bookmark_s=arguments.bookmark_s,
         log_length=arguments.log_length,
     )
-    if arguments.forward_protocol:
-        state.forward_protocols = tuple(arguments.forward_protocol)
     etcd = Etcd(arguments.etcd) if arguments.etcd else None
     if etcd is not None and etcd.restore(state):
         _begin(state, arguments.starting_s)

@@ -44,7 +44,6 @@ class State:
 
     controllers: bool = True
     bookmark_s: float = 10.0
-    forward_protocols: tuple[str, ...] = ("v5.channel.k8s.io", "v4.channel.k8s.io")
     log_length: int = LOG_LENGTH
     store: Store = field(init=False)
     registry: Registry = field(default_factory=Registry)

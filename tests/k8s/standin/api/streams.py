@@ -1,4 +1,4 @@
-"""Subresources that are no objects: logs, proxies, port-forward, tokens."""
+"""Subresources that are no objects: logs, proxies, tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 from aiohttp import web
 
-from tests.k8s.standin.api.auth import Ask, User
+from tests.k8s.standin.api.auth import User
 from tests.k8s.standin.api.handlers import answer
 from tests.k8s.standin.api.routing import Route, service_name
 from tests.k8s.standin.api.state import State
@@ -16,7 +16,6 @@ from tests.k8s.standin.objects.store import Snapshot, dump
 from tests.k8s.standin.proxy.backends import pod_address, service_address
 from tests.k8s.standin.proxy.http import Proxy
 from tests.k8s.standin.proxy.logs import log
-from tests.k8s.standin.proxy.port_forward import forward
 
 
 class Streams:
@@ -37,11 +36,6 @@ class Streams:
         match route.subresource:
             case "log":
                 return await log(http, self.state.store, found)
-            case "portforward":
-                # Whoever may only read pods must not open connections into them.
-                ask = Ask("create", "", "pods/portforward", route.namespace, route.name)
-                self.state.auth.require(user, ask)
-                return await forward(http, found, protocols=self.state.forward_protocols)
             case "token":
                 return await self._token(http, found)
         raise ApiError(501, "NotImplemented", f"{route.resource} is not part of the stand-in")

@@ -1,1 +1,1 @@
-"""Logs, port-forward and the service proxy: connections to what runs behind a pod."""
+"""Logs and the service proxy: connections to what runs behind a pod."""

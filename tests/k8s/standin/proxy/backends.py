@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from tests.k8s.standin.objects.errors import ApiError, bad_request, not_found
+from tests.k8s.standin.objects.errors import ApiError, not_found
 from tests.k8s.standin.objects.kinds import POD, SERVICE
 from tests.k8s.standin.objects.selectors import labels_of
 from tests.k8s.standin.objects.store import Snapshot, Store
@@ -92,9 +92,3 @@ def _target(pod: Snapshot, port: dict[str, Any]) -> int:
             if item.get("name") == target:
                 return int(item["containerPort"])
     raise unavailable(f'no endpoints available for service: no port "{target}" in the pod')
-
-
-def forwardable(pod: Snapshot) -> None:
-    """Raises where a kubelet could not be asked."""
-    if not pod.body["spec"].get("nodeName"):
-        raise bad_request(f"pod {pod.key[1]} does not have a host assigned")

@@ -114,8 +114,6 @@ def test_what_only_some_clusters_need(cloud: Cloud) -> None:
 
     usual = named(cloud.template())
     assert named(cloud.template(), lacks_auth=True) - usual == {("create", "secrets")}
-    forwarded = named(cloud.template(access={"way": "port-forward"}))
-    assert forwarded - usual == {("get", "pods/portforward"), ("create", "pods/portforward")}
 
 
 def test_a_subject_that_nobody_can_be(cloud: Cloud) -> None:

@@ -7,7 +7,6 @@ import threading
 import time
 from typing import Any
 
-import psutil
 import pytest
 
 from llmops_kernel.errors import (
@@ -46,22 +45,15 @@ def test_up_returns_at_once_and_wait_shows_until_it_is_ready(cloud: Cloud) -> No
 
 
 def test_a_wait_for_ray_is_told_in_short_lines_and_again_only_after_a_while(cloud: Cloud) -> None:
-    """Each look tries all routes again, and its port-forward has another port."""
+    """Each look tries all routes again."""
     lines: list[str] = []
     cloud.ray.is_silent = True
     cloud.provider.up(cloud.template(), wait=False)
-    before = _listening()
     with pytest.raises(ClusterStartError, match=r"does not answer \(Cannot reach .*503"):
         cloud.provider.wait("one", timeout_s=9, progress=lines.append)
     told = [line for line in lines if "Ray's API does not answer" in line]
     assert len(told) == 1, told
     assert len(told[0]) <= 120
-    assert _listening() <= before + 1, "the port-forwards that failed are closed"
-
-
-def _listening() -> int:
-    found = psutil.Process().net_connections(kind="tcp")
-    return sum(one.status == psutil.CONN_LISTEN for one in found)
 
 
 def test_up_again_changes_nothing(cloud: Cloud) -> None:

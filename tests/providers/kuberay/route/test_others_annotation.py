@@ -64,7 +64,7 @@ def test_nobody_sends_the_token_where_an_annotation_says(
     full = f"standin/{cloud.namespace}/one"
     close_routes()
     if way == "auto":  # Bob's address would be the last choice: nothing else works now.
-        cloud.standin.fault("deny", path="/proxy|portforward")
+        cloud.standin.fault("deny", path="/proxy")
         with pytest.raises(ClusterUnreachableError):
             provider.connect(full)
         cloud.standin.heal()
@@ -84,7 +84,7 @@ def test_the_address_of_the_users_own_template_counts(
     cloud.provider.up(cloud.template())
     colleague = KubeRayProvider(tmp_path / "another home")
     close_routes()
-    cloud.standin.fault("deny", path="/proxy|portforward")
+    cloud.standin.fault("deny", path="/proxy")
     as_bob(cloud, {"way": "url", "url": "https://ray.example"})
     with pytest.raises(ClusterUnreachableError, match=r"names 'https://ray\.example'") as caught:
         colleague.connect("one")

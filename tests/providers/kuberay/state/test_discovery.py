@@ -19,7 +19,7 @@ from llmops_kernel.providers.kuberay.state.discovery import (
     remember,
     scope_of,
 )
-from llmops_kernel.providers.registry import find_cluster, provider_for_name, survey
+from llmops_kernel.providers.registry import provider_for_name, survey
 from tests.providers.kuberay.api.test_cache import raycluster
 from tests.providers.kuberay.conftest import Cloud
 
@@ -84,7 +84,8 @@ def test_a_local_cluster_of_that_name_goes_first_and_asks_nobody(cloud: Cloud) -
     assert provider_for_name("local").name == "local"
     assert cloud.standin.stats()["requests"].get("*", 0) == 0
     assert cloud.provider.names() == (f"standin/{cloud.namespace}/local",)
-    found = find_cluster(f"standin/{cloud.namespace}/local")
+    full = f"standin/{cloud.namespace}/local"
+    found = provider_for_name(full).get(full)
     assert (found.provider, found.context) == ("kuberay", "standin")
 
 

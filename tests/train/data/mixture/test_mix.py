@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.metrics.events import RowsEvent, parse_event
 from llmops_kernel.train.data.mixture.mix import Mix, source_seed, window_bytes
-from llmops_kernel.train.data.stream.ledger import rank_rows, trained_rows
 from llmops_kernel.train.data.stream.plan import StreamPlan, plan_stream
-from llmops_kernel.train.data.stream.reader import read
 from llmops_kernel.train.data.stream.walk import Walk
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet
 
@@ -120,13 +116,12 @@ def test_a_resumed_run_continues_the_same_rows(
             one.counts = dict(other.counts)
     assert taken(again, start) == whole[start:]
     assert again.end == len(whole)
-    assert again.split(start) == first.split(start)
     assert again.epoch_at(start) == first.epoch_at(start)
 
 
 @given(cuts=st.lists(st.integers(1, 340), min_size=1, max_size=6), start=st.integers(0, 200))
 @settings(max_examples=40, deadline=None)
-def test_the_rows_of_each_source_and_the_epoch_are_known_at_any_row(
+def test_the_epoch_is_known_at_any_row(
     plans: list[StreamPlan], cuts: list[int], start: int
 ) -> None:
     whole = taken(mix(plans))
@@ -135,61 +130,13 @@ def test_the_rows_of_each_source_and_the_epoch_are_known_at_any_row(
     done = start
     for cut in sorted({min(max(cut, start), len(whole)) for cut in cuts}):
         done += len(list(islice(reading, cut + 1 - done)))  # One more, as the thread reads ahead.
-        split = way.split(cut)
-        assert split == tuple(Counter(source for source, _ in whole[:cut])[n] for n in range(3))
         epoch = way.epoch_at(cut)
         assert cut // IN_EPOCH <= epoch <= -(-cut // IN_EPOCH)
         assert epoch == pytest.approx(cut / IN_EPOCH, abs=0.12)
     list(reading)
     assert way.epoch_at(len(whole)) == 2.0
     assert way.epoch_at(len(whole) + 5) == 2.0
-    assert way.split(IN_EPOCH) == (120, 30, 21)
     assert way.epoch_at(IN_EPOCH) == 1.0
-
-
-@pytest.mark.parametrize("cuts", [[5, 171, 250], [342]])
-def test_the_ledger_has_the_rows_that_were_handed_out(
-    plans: list[StreamPlan], cuts: list[int]
-) -> None:
-    events, expected = [], Counter[Row]()
-    ways = [mix(plans, rank, 2) for rank in range(2)]
-    before = [(0, 0, 0), (0, 0, 0)]
-    wholes = [taken(mix(plans, rank, 2)) for rank in range(2)]
-    for cut in cuts:
-        ledgers = []
-        for rank, way in enumerate(ways):
-            end = min(cut // 2, len(wholes[rank]))
-            way.reset()
-            list(islice(way.rows(), end + 1))
-            split = way.split(end)
-            ledgers += [
-                rank_rows(walk, begin=begin, end=until, source=source)
-                for source, (walk, begin, until) in enumerate(
-                    zip(way.walks, before[rank], split, strict=True)
-                )
-            ]
-            before[rank] = split  # type: ignore[assignment]
-        line = RowsEvent(step=cut, ranks=tuple(ledgers)).model_dump_json()
-        events.append(parse_event(line))
-    for rank, whole in enumerate(wholes):
-        expected.update(whole[: sum(before[rank])])
-    assert trained(events, plans) == expected
-
-
-def trained(events: Any, plans: list[StreamPlan]) -> Counter[Row]:
-    """Count the rows of the ledger."""
-    found: Counter[Row] = Counter()
-    for source, plan in enumerate(plans):
-        parts = [read(plan.files, part) for part in plan.parts]
-        texts = [[part.row(n, "")["text"] for n in range(len(part))] for part in parts]
-        sizes, seed = [len(part) for part in parts], source_seed(SEED, source)
-        seen = trained_rows(events, sizes, seed=seed, source=source)
-        found.update(
-            (source, int(texts[part][row].split()[0]))
-            for places in seen.values()
-            for part, row, _ in places
-        )
-    return found
 
 
 def test_without_an_end_the_epochs_follow_each_other(plans: list[StreamPlan]) -> None:
@@ -198,7 +145,6 @@ def test_without_an_end_the_epochs_follow_each_other(plans: list[StreamPlan]) ->
     assert endless[: 2 * IN_EPOCH] == taken(mix(plans))
     assert way.end is None
     assert way.epoch_at(2 * IN_EPOCH) == 2.0
-    assert way.split(2 * IN_EPOCH) == (240, 60, 42)
 
 
 def test_one_source_is_read_as_ever(plans: list[StreamPlan]) -> None:
@@ -206,7 +152,7 @@ def test_one_source_is_read_as_ever(plans: list[StreamPlan]) -> None:
     alone = [(0, int(one.decode()["text"].split()[0])) for one in walk.rows()]
     way = Mix([Walk(plans[0], 0, 2, seed=SEED, num_epochs=2)], SEED)
     assert taken(way) == alone
-    assert (way.end, way.split(7), way.plan) == (len(alone), (7,), plans[0])
+    assert (way.end, way.plan) == (len(alone), plans[0])
 
 
 def test_a_worker_without_rows_is_an_error_not_an_endless_loop(tmp_path: Path) -> None:

@@ -1,17 +1,17 @@
-"""What `llmops bench` trains when it is given no config: small runs with generated rows."""
+"""Small runs with generated rows, for the benchmarks here and for `llmops bench loop`.
+
+python -m tests.benchmarks.presets tiny FOLDER   # or smollm2-lora
+llmops bench loop FOLDER/bench.train.yaml --runs 10
+"""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-
-from llmops_kernel.errors import ConfigError
 
 NUM_ROWS = 64
 STEPS = 3
@@ -47,23 +47,6 @@ class Preset(StrEnum):
     SMOLLM2_LORA = "smollm2-lora"
 
 
-def preset_named(name: str) -> Preset:
-    """Return a preset by its name. Raises ConfigError for an unknown one."""
-    try:
-        return Preset(name)
-    except ValueError:
-        raise ConfigError(
-            f"There is no preset {name!r}", remedy=f"use one of: {', '.join(Preset)}"
-        ) from None
-
-
-@contextmanager
-def preset_workspace(preset: Preset) -> Iterator[Path]:
-    """A temporary workspace; yields its config file."""
-    with TemporaryDirectory(prefix="llmops-bench-") as folder:
-        yield write_workspace(preset, Path(folder))
-
-
 def write_workspace(preset: Preset, folder: Path) -> Path:
     """Write the same bytes each time. Returns the config file."""
     rng = random.Random(7)
@@ -91,3 +74,8 @@ def _menu_row(rng: random.Random) -> dict[str, Any]:
             {"role": "assistant", "content": rng.choice(_TAGS)},
         ]
     }
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).mkdir(parents=True, exist_ok=True)
+    print(write_workspace(Preset(sys.argv[1]), Path(sys.argv[2])))
