@@ -6,7 +6,6 @@ from llmops_kernel.config.assist.complete import Completion, complete
 from llmops_kernel.config.assist.diagnose import Diagnostic, diagnose, examine, located
 from llmops_kernel.config.assist.forms import form_schema
 from llmops_kernel.config.assist.hover import Hover, hover
-from llmops_kernel.config.assist.merge import merge
 from llmops_kernel.config.assist.render import render
 
 __all__ = [
@@ -19,6 +18,5 @@ __all__ = [
     "form_schema",
     "hover",
     "located",
-    "merge",
     "render",
 ]

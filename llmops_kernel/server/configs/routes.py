@@ -24,7 +24,6 @@ from llmops_kernel.server.wire.configs import (
     ConfigKind,
     ConfigText,
     CursorBody,
-    MergeBody,
     RenderBody,
 )
 from llmops_kernel.services.check.closely import Closely, look_closely
@@ -103,15 +102,6 @@ class RenderHandler(ConfigHandler):
         self.reply(ConfigText(text=text))
 
 
-class MergeHandler(ConfigHandler):
-    @protected
-    async def post(self) -> None:
-        body = self.body(MergeBody)
-        kind = file_kind_named(body.kind)
-        text = await self.run(assist.merge, kind, body.text, body.data, whole=body.whole)
-        self.reply(ConfigText(text=text))
-
-
 def _kind_info(kind: Kind) -> ConfigKind:
     return ConfigKind(
         name=kind.name,
@@ -157,5 +147,4 @@ ROUTES: list[tuple[str, Any]] = [
     (r"configs/complete", CompleteHandler),
     (r"configs/hover", HoverHandler),
     (r"configs/render", RenderHandler),
-    (r"configs/merge", MergeHandler),
 ]
