@@ -9,7 +9,7 @@ from typing import Any
 
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import Problem, no_such_file
-from llmops_kernel.config.reading.yaml_dialect import dump
+from llmops_kernel.config.reading.document import dump
 from llmops_kernel.kinds.files import file_kind
 from llmops_kernel.kinds.registry import kind_named
 

@@ -46,7 +46,7 @@ Run = tuple[float, list[float]]
 def training_config(options: argparse.Namespace, mode: str) -> Any:
     """The shipped `lora.train.yaml`, without its evaluation."""
     from llmops_kernel.config.models.train import TrainingConfig
-    from llmops_kernel.config.reading.yaml_dialect import parse_value
+    from llmops_kernel.config.reading.document import parse_value
 
     data = parse_value((_ROOT / "notebooks" / "lora.train.yaml").read_text())
     data["data"].pop("eval")

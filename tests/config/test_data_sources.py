@@ -19,13 +19,13 @@ from llmops_kernel.config.assist.schema import training_schema
 from llmops_kernel.config.assist.template import commented
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.reading.document import parse_value
 from llmops_kernel.config.reading.load import (
     check_files,
     dump_yaml,
     flatten,
     training_config_from_text,
 )
-from llmops_kernel.config.reading.yaml_dialect import parse_value
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.store.diff.runs import differences
 from llmops_kernel.views.run_query.row import config_values

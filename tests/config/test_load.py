@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from llmops_kernel.config.assist.template import training_template
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import closest
+from llmops_kernel.config.reading.document import dump, parse_value
 from llmops_kernel.config.reading.load import (
     dump_yaml,
     flatten,
     load_training_config,
     training_config_from_dict,
 )
-from llmops_kernel.config.reading.yaml_dialect import dump, parse_value
 
 BASE = {"model": "tiny-llama", "data": "rows.jsonl"}
 

@@ -35,7 +35,7 @@ from llmops_kernel.config.names import (
     TRAINING_ARGUMENTS,
     VALUE_ALIASES,
 )
-from llmops_kernel.config.reading.origins import Path
+from llmops_kernel.config.reading.document import Path
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from llmops_kernel.config.models.describe import (
     section_of,
 )
 from llmops_kernel.config.models.section import Section
-from llmops_kernel.config.reading.origins import Path
+from llmops_kernel.config.reading.document import Path
 
 
 def field_at(model: type[Section], path: Path) -> FieldInfo | None:

@@ -20,7 +20,7 @@ from llmops_kernel.config.field_docs import about
 from llmops_kernel.config.models.describe import section_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.names import TRAINING_ARGUMENTS
-from llmops_kernel.config.reading.origins import Path
+from llmops_kernel.config.reading.document import Path
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.models.describe import compact, section_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import ABSENT
+from llmops_kernel.config.reading.document import dump, parse_value
 from llmops_kernel.config.reading.shape import expand
-from llmops_kernel.config.reading.yaml_dialect import dump, parse_value
 
 
 def render(kind: Kind, data: Mapping[str, Any]) -> str:

@@ -23,9 +23,8 @@ from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import config_error
 from llmops_kernel.config.reading.check import validated
-from llmops_kernel.config.reading.origins import Origins
+from llmops_kernel.config.reading.document import Origins, dump, parse_value
 from llmops_kernel.config.reading.overrides import apply_overrides
-from llmops_kernel.config.reading.yaml_dialect import dump, parse_value
 
 _WIDTH = 96
 _BASE = {"model": "SmolLM2-135M-Instruct", "data": "data/train.jsonl"}

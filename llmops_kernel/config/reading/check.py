@@ -15,7 +15,7 @@ from llmops_kernel.config.models.choice import view_for
 from llmops_kernel.config.models.describe import expected, item_section, section_of, would_work
 from llmops_kernel.config.models.section import WITHOUT_RULES, Config, Section
 from llmops_kernel.config.problems import ABSENT, Problem, config_error, unique
-from llmops_kernel.config.reading.origins import Origins, Path
+from llmops_kernel.config.reading.document import Origins, Path
 from llmops_kernel.config.reading.shape import Data, Shaper, at
 
 M = TypeVar("M", bound=Section)

@@ -13,10 +13,8 @@ from llmops_kernel.config.models.describe import item_section, section_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.names import ALIASES
 from llmops_kernel.config.problems import Problem, closest, listed
-from llmops_kernel.config.reading.origins import Origin, Origins, Path
+from llmops_kernel.config.reading.document import READ_ERRORS, Origin, Origins, Path, parse_value
 from llmops_kernel.config.reading.shape import Data, expand, leaves
-from llmops_kernel.config.reading.yaml_dialect import parse_value
-from llmops_kernel.config.reading.yaml_source import READ_ERRORS
 
 Overrides = Mapping[str, Any] | Sequence[str]
 _LABEL = "override "

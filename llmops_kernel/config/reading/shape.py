@@ -26,7 +26,7 @@ from llmops_kernel.config.problems import (
     closest,
     listed,
 )
-from llmops_kernel.config.reading.origins import Origins, Path
+from llmops_kernel.config.reading.document import Origins, Path
 
 Data = dict[str, Any]
 _SURE = 0.8  # so like a key of the same section that it is meant before one of another section

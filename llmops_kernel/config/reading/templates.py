@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final, cast
@@ -10,8 +11,8 @@ from llmops_kernel.config.models.cluster import TEMPLATES, AnyTemplate, ClusterT
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import Problem, config_error, did_you_mean, listed
 from llmops_kernel.config.reading.check import validated
+from llmops_kernel.config.reading.document import Document, read_yaml
 from llmops_kernel.config.reading.shape import at
-from llmops_kernel.config.reading.yaml_source import Source, read_yaml
 
 BUILT_IN: Final = ("local",)
 FOLDER: Final = "cluster_templates"
@@ -19,29 +20,29 @@ NOT_TEMPLATES: Final = ("rbac",)
 """Files in FOLDER that are YAML of another kind, by name without the extension."""
 
 
-def without_unknown_provider(source: Source) -> Source:
+def without_unknown_provider(document: Document) -> Document:
     """Report an unknown provider and drop it, so that the rest can be checked."""
-    provider = source.data.get("provider", "local")
+    provider = document.data.get("provider", "local")
     if isinstance(provider, str) and provider in TEMPLATES:
-        return source
+        return document
     hint = did_you_mean(str(provider), TEMPLATES)
     problem = at(
         ("provider",),
-        source.origins,
+        document.origins,
         f"must be one of {listed(TEMPLATES)}",
         value=provider,
         hint=hint or "write `provider: kuberay` for a cluster on Kubernetes",
     )
-    data = {key: value for key, value in source.data.items() if key != "provider"}
-    return Source(data, source.origins, [*source.problems, problem])
+    data = {key: value for key, value in document.data.items() if key != "provider"}
+    return replace(document, data=data, problems=[*document.problems, problem])
 
 
-def template_from(source: Source, *, name: str | None = None) -> AnyTemplate:
+def template_from(document: Document, *, name: str | None = None) -> AnyTemplate:
     """Check a template; `name` is used if it gives none. Raises ConfigError."""
-    source = without_unknown_provider(source)
-    data = source.data if name is None else {"name": name, **source.data}
+    document = without_unknown_provider(document)
+    data = document.data if name is None else {"name": name, **document.data}
     model = cast("type[Section]", model_of(data))
-    found = validated(model, data, origins=source.origins, problems=source.problems)
+    found = validated(model, data, origins=document.origins, problems=document.problems)
     return cast("AnyTemplate", found)
 
 
@@ -53,8 +54,8 @@ def load_cluster_template(name_or_path: Path | str = "local") -> AnyTemplate:
     path = find_template(name_or_path)
     if path is None:
         return ClusterTemplate()
-    source = read_yaml(path, remedy=f"see {FOLDER}/local.yaml for every field")
-    return template_from(source, name=default_name(path))
+    document = read_yaml(path, remedy=f"see {FOLDER}/local.yaml for every field")
+    return template_from(document, name=default_name(path))
 
 
 def default_name(path: Path | str) -> str:

@@ -66,7 +66,7 @@ class CheckHandler(LookHandler):
                     config, workspace, known=found.problems, timeout_s=TIMEOUT_S, stop=stop, run=run
                 ),
             )
-        self.reply(await self.run(_checked, kind, body.text, found, closely))
+        self.reply(await self.run(_checked, kind, found, closely))
 
 
 class CompleteHandler(ConfigHandler):
@@ -123,9 +123,10 @@ def _examined(kind: Kind, body: CheckBody, folder: Path | None) -> Examined:
     )
 
 
-def _checked(kind: Kind, text: str, found: Examined, closely: Closely) -> ConfigCheck:
-    diagnostics = assist.located([*found.problems, *closely.problems], text)
-    warnings = assist.located([*found.warnings, *closely.warnings], text, severity="warning")
+def _checked(kind: Kind, found: Examined, closely: Closely) -> ConfigCheck:
+    diagnostics = assist.located([*found.problems, *closely.problems], found.document)
+    advice = [*found.warnings, *closely.warnings]
+    warnings = assist.located(advice, found.document, severity="warning")
     valid = found.config is not None and not diagnostics
     return ConfigCheck(
         kind=kind.name,

@@ -202,7 +202,7 @@ def _workspace(store: RunStore) -> Path:
 
 
 def _text(values: dict[str, object]) -> str:
-    from llmops_kernel.config.reading.yaml_dialect import dump
+    from llmops_kernel.config.reading.document import dump
 
     return dump(values)
 

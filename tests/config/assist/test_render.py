@@ -33,6 +33,8 @@ changes = st.fixed_dictionaries(
         ),
     },
 )
+
+
 @settings(max_examples=80, deadline=None)
 @given(data=changes)
 def test_what_went_in_is_what_is_read(data: dict[str, Any]) -> None:

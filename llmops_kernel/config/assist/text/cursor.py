@@ -16,7 +16,7 @@ from llmops_kernel.config.assist.text.outline import (
     enter_items,
     path_of,
 )
-from llmops_kernel.config.reading.origins import Path
+from llmops_kernel.config.reading.document import Path
 
 _WORD_END = re.compile(r"[\s,\]}#:]|$")
 

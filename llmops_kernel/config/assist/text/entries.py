@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llmops_kernel.config.reading.origins import Path
+from llmops_kernel.config.reading.document import Path
 
 ITEM = "-"
 """Stands for any item of a list in a path."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from llmops_kernel.config.assist.text.entries import ITEM, Entry, unquoted
-from llmops_kernel.config.reading.origins import Path
+from llmops_kernel.config.reading.document import Path
 
 BLOCK_KEY = re.compile(r'( *)(?:"[^"\n]*"|[\w.-]+)[ \t]*:(?=\s|$)')
 

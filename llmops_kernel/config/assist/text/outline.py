@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llmops_kernel.config.assist.text.entries import ITEM, Entry, comment_start, unquoted
 from llmops_kernel.config.assist.text.flow import Flow
-from llmops_kernel.config.reading.origins import Path
+from llmops_kernel.config.reading.document import Path
 
 KEY = re.compile(r"""("[^"\n]*"|'[^'\n]*'|[^\s#:{}\[\],&*!|>'"%@`-][^#:{}\[\],\n]*):(?=\s|$)""")
 MOST_LEVELS = 100
