@@ -9,13 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from llmops_kernel.config.assist.complete import complete
+from llmops_kernel.config.assist.complete import complete, hover
 from llmops_kernel.config.assist.diagnose import diagnose
 from llmops_kernel.config.assist.file_kinds import TRAIN
-from llmops_kernel.config.assist.forms import form_schema
-from llmops_kernel.config.assist.hover import hover
 from llmops_kernel.config.assist.render import render
-from llmops_kernel.config.assist.schema import training_schema
+from llmops_kernel.config.assist.schema import form_schema, training_schema
 from llmops_kernel.config.assist.template import commented
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from llmops_kernel.config.assist.complete import Completion, complete
+from llmops_kernel.config.assist.complete import Completion, Hover, complete, hover
 from llmops_kernel.config.assist.diagnose import Diagnostic, diagnose, examine, located
-from llmops_kernel.config.assist.forms import form_schema
-from llmops_kernel.config.assist.hover import Hover, hover
 from llmops_kernel.config.assist.render import render
+from llmops_kernel.config.assist.schema import form_schema
 
 __all__ = [
     "Completion",

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
 import yaml
 
-from llmops_kernel.config.assist.fields import section_at
+from llmops_kernel.config.assist.cursor import MOST_CHARACTERS
 from llmops_kernel.config.assist.file_kinds import Kind
-from llmops_kernel.config.assist.text.entries import MOST_CHARACTERS
+from llmops_kernel.config.models.choice import fields_of
+from llmops_kernel.config.models.describe import section_of
 from llmops_kernel.config.models.section import Config, Section
 from llmops_kernel.config.problems import Problem, unique
-from llmops_kernel.config.reading.check import check
-from llmops_kernel.config.reading.document import Document, Path, Place, parsed
+from llmops_kernel.config.reading.check import check, expand
+from llmops_kernel.config.reading.document import Document, Place, parsed
 from llmops_kernel.config.reading.overrides import apply_overrides
-from llmops_kernel.config.reading.shape import expand
 from llmops_kernel.config.reading.templates import default_name, without_unknown_provider
 
 Severity = Literal["error", "warning"]
@@ -111,19 +111,24 @@ def examine(
     checked = check(model, data, origins=document.origins)
     problems = list(unique([*document.problems, *refused, *checked.problems]))
     config = None if problems else checked.config
-    values = {key: _expanded(model, (key,), value) for key, value in written.items()}
+    values = _expanded(model, written)
     if with_files and folder is not None and checked.usable is not None:
         wrong = [problem.path for problem in problems]
         problems += kind.check_files(checked.usable, folder, wrong=wrong)
     return Examined(config, values, problems, document)
 
 
-def _expanded(model: type[Section], path: Path, value: Any) -> Any:
-    section = section_at(model, path)
-    below = value if section is None else expand(section, value)
-    if section is None or not isinstance(below, dict):
-        return value
-    return {str(key): _expanded(model, (*path, str(key)), item) for key, item in below.items()}
+def _expanded(section: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with each section that is written as a plain value as a mapping."""
+    fields = fields_of(section)
+    expanded: dict[str, Any] = {}
+    for key, value in values.items():
+        field = fields.get(str(key))
+        inner = None if field is None else section_of(field.annotation)
+        below = value if inner is None else expand(inner, value)
+        is_mapping = inner is not None and isinstance(below, dict)
+        expanded[str(key)] = _expanded(inner, below) if inner and is_mapping else value
+    return expanded
 
 
 def diagnose(

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from llmops_kernel.config.assist.cursor import MOST_CHARACTERS, Outline, unquoted
 from llmops_kernel.config.assist.effect import training_effect, training_facts
+from llmops_kernel.config.assist.schema import Schema, described
 from llmops_kernel.config.assist.template import cluster_template, training_template
-from llmops_kernel.config.assist.text.chosen import choices_in
-from llmops_kernel.config.models.choice import view_for
+from llmops_kernel.config.models.choice import Choice
 from llmops_kernel.config.models.cluster import TEMPLATES, ClusterTemplate
+from llmops_kernel.config.models.describe import section_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import Problem
@@ -59,18 +61,37 @@ class Kind:
         """Return the model that these values are checked with."""
         return self.models.get(str(data.get("provider")), self.model)
 
-    def view_of(self, data: Mapping[str, Any]) -> type[Section]:
-        """Return the model with the variants that these values choose, such as a method."""
-        return view_for(self.model_of(data), data)
-
     def matches(self, path: str | Path) -> bool:
         """Return whether a file is of this kind, by its path."""
         pure = PurePosixPath(str(path).replace("\\", "/"))
         return any(map(pure.match, self.globs)) and pure.stem not in self.not_these
 
-    def view_in(self, text: str) -> type[Section]:
-        """Like `view_of`, for a text that need not be YAML yet."""
-        return self.view_of(choices_in(self.model, text))
+    def schema_in(self, text: str) -> Schema:
+        """Return the fields that a text may have, which need not be YAML yet.
+
+        They depend on the provider and on the variants that it names, such as a method.
+        """
+        chosen = chosen_in_text(self.model, text)
+        return described(self.model_of(chosen), chosen)
+
+
+def chosen_in_text(model: type[Section], text: str) -> dict[str, Any]:
+    """Return `{"provider": "kuberay"}`, `{"method": {"type": "full"}}`: only what is written."""
+    if len(text) > MOST_CHARACTERS:
+        return {}
+    sections = {name: section_of(field.annotation) for name, field in model.model_fields.items()}
+    short = {n: s.shorthand for n, s in sections.items() if s is not None and issubclass(s, Choice)}
+    chosen: dict[str, Any] = {}
+    for entry in Outline(text).entries:
+        value = unquoted(text[entry.value_start : entry.value_end])
+        name = entry.path[0]
+        if entry.path == ("provider",) and value:
+            chosen["provider"] = value
+        elif name in short and entry.path[1:] == (short[name],) and value:
+            chosen[name] = {short[name]: value}
+        elif name in short and len(entry.path) == 1 and value.isidentifier():
+            chosen.setdefault(name, {short[name]: value})
+    return chosen
 
 
 _ROWS = (".jsonl", ".json", ".parquet")

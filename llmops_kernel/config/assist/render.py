@@ -10,17 +10,18 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.assist.file_kinds import Kind
+from llmops_kernel.config.models.choice import chosen_in, fields_of
 from llmops_kernel.config.models.describe import compact, section_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import ABSENT
+from llmops_kernel.config.reading.check import expand
 from llmops_kernel.config.reading.document import dump, parse_value
-from llmops_kernel.config.reading.shape import expand
 
 
 def render(kind: Kind, data: Mapping[str, Any]) -> str:
     """Write the name, required fields and what differs from the defaults, without a check."""
     model = kind.model_of(data)
-    kept = pruned(kind.view_of(data), data)
+    kept = _pruned(model, data)
     named = model.model_fields.get("name")
     if model is not kind.model:
         kept = {"provider": data["provider"], **kept}
@@ -72,15 +73,16 @@ def _reads_back(written: str, value: Any, *, flow: bool) -> bool:
     return bool(read == value and type(read) is type(value))
 
 
-def pruned(model: type[Section], data: Mapping[str, Any]) -> dict[str, Any]:
+def _pruned(section: type[Section], data: Mapping[str, Any], chosen: Any = None) -> dict[str, Any]:
     """Return the data without defaults, in the model's order; unknown keys come last."""
     kept: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
+    fields = fields_of(section, chosen)
+    for name, field in fields.items():
         if name in data:
             value = _pruned_field(field, data[name])
             if value is not ABSENT:
                 kept[name] = value
-    return kept | {key: value for key, value in data.items() if key not in model.model_fields}
+    return kept | {key: value for key, value in data.items() if key not in fields}
 
 
 def _pruned_field(field: FieldInfo, value: Any) -> Any:
@@ -92,7 +94,7 @@ def _pruned_field(field: FieldInfo, value: Any) -> Any:
     below = expand(section, value)
     if not isinstance(below, dict):
         return value
-    kept = pruned(section, below)
+    kept = _pruned(section, below, chosen_in(section, below))
     if section.shorthand is not None and list(kept) == [section.shorthand]:
         return kept[section.shorthand]
     return kept if kept or field.is_required() else ABSENT

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.field_docs import about
-from llmops_kernel.config.models.choice import Choice, variant_view
+from llmops_kernel.config.models.choice import fields_of
 from llmops_kernel.config.models.cluster import model_of
 from llmops_kernel.config.models.describe import (
     choices,
@@ -78,7 +78,7 @@ def _head(text: str) -> str:
 
 def _render(config: Section, indent: str = "") -> Iterator[str]:
     after_section = False
-    fields = _described(type(config)).model_fields
+    fields = fields_of(type(config))
     for name in sorted(fields, key=lambda name: name != "name"):
         field, value = fields[name], getattr(config, name)
         if item_section(field) is not None and value and not isinstance(value, str):
@@ -97,11 +97,6 @@ def _render(config: Section, indent: str = "") -> Iterator[str]:
             yield f"{indent}{name}:"
             yield from _render(value, indent + "  ")
             after_section = True
-
-
-def _described(section: type[Section]) -> type[Section]:
-    """Return the section with words for its choosing field, where it has variants."""
-    return variant_view(section) if issubclass(section, Choice) else section
 
 
 def _items(sections: Iterable[Section], indent: str) -> Iterator[str]:

@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from llmops_kernel.config.models.choice import Choice, widest
+from llmops_kernel.config.models.choice import Choice, fields_of
 from llmops_kernel.config.models.describe import item_section, section_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.names import ALIASES
 from llmops_kernel.config.problems import Problem, closest, listed
+from llmops_kernel.config.reading.check import Data, expand, leaves
 from llmops_kernel.config.reading.document import READ_ERRORS, Origin, Origins, Path, parse_value
-from llmops_kernel.config.reading.shape import Data, expand, leaves
 
 Overrides = Mapping[str, Any] | Sequence[str]
 _LABEL = "override "
@@ -24,7 +24,6 @@ def apply_overrides(
     model: type[Section], data: Mapping[str, Any], overrides: Overrides, *, origins: Origins
 ) -> tuple[Data, list[Problem]]:
     """Return new data with the overrides applied; the last one for a field wins."""
-    model = widest(model)
     merged: Data = {str(key): value for key, value in data.items()}
     problems: list[Problem] = []
     for given in _each(overrides):
@@ -160,7 +159,7 @@ def _set(
 
 def _items(section: type[Section], name: str, value: Any) -> Any:
     """Return a list of sections with its plain values expanded, so that one can be changed."""
-    field = section.model_fields.get(name)
+    field = fields_of(section).get(name)
     each = item_section(field) if field else None
     if each is None or not isinstance(value, list | tuple):
         return value

@@ -10,9 +10,8 @@ from typing import Final, cast
 from llmops_kernel.config.models.cluster import TEMPLATES, AnyTemplate, ClusterTemplate, model_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import Problem, config_error, did_you_mean, listed
-from llmops_kernel.config.reading.check import validated
+from llmops_kernel.config.reading.check import at, validated
 from llmops_kernel.config.reading.document import Document, read_yaml
-from llmops_kernel.config.reading.shape import at
 
 BUILT_IN: Final = ("local",)
 FOLDER: Final = "cluster_templates"
