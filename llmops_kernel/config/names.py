@@ -2,6 +2,105 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from llmops_kernel.config.problems import ABSENT
+
+Given = Callable[[str, str], Any]
+"""Returns what a config says of the field (section, name), or the field's default."""
+
+
+def _same(value: Any, _: Given) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name that says the same as a field of ours: a config may have it instead."""
+
+    field: str
+    convert: Callable[[Any, Given], Any] = _same
+    """The field's value; ABSENT for a value with which the name says something else."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(self.field.split("."))
+
+
+def _when(true: Any, false: Any = ABSENT) -> Callable[[Any, Given], Any]:
+    """Return a conversion of `true` and `false`."""
+    chosen = {True: true, False: false}
+    return lambda value, _: chosen[value] if isinstance(value, bool) else ABSENT
+
+
+def _global_batch_size(accumulated: Any, given: Given) -> Any:
+    micro, workers = given("training", "micro_batch_size"), given("parallelism", "num_workers")
+    is_known = all(type(number) is int for number in (accumulated, micro, workers))
+    return accumulated * micro * workers if is_known else ABSENT
+
+
+def _warmup_steps(ratio: Any, given: Given) -> Any:
+    steps = given("training", "max_steps")
+    is_known = type(steps) is int and type(ratio) in (int, float) and 0 <= ratio <= 1
+    return math.ceil(ratio * steps) if is_known else ABSENT
+
+
+PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+ACCEPTED: dict[str, Alias] = {
+    name: Alias(field)
+    for field, names in {
+        "name": "run_name",
+        "model.id": "model_name_or_path model_id base_model",
+        "model.attention": "attn_implementation",
+        "model.trust_remote_code": "trust_remote_code",
+        "data.train": "train_file",
+        "data.eval": "validation_file",
+        "data.max_length": "max_length max_seq_length sequence_len cutoff_len",
+        "data.packing": "packing",
+        "method.r": "lora_r lora_rank method.rank",
+        "method.lora_alpha": "lora_alpha method.alpha",
+        "method.lora_dropout": "lora_dropout method.dropout",
+        "method.target_modules": "lora_target_modules target_modules",
+        "method.use_rslora": "use_rslora",
+        "method.use_dora": "use_dora",
+        "parallelism.gradient_checkpointing": "gradient_checkpointing activation_checkpointing",
+        "optimizer.learning_rate": "learning_rate lr",
+        "optimizer.lr_scheduler_type": "lr_scheduler_type",
+        "optimizer.warmup_steps": "warmup_steps",
+        "optimizer.weight_decay": "weight_decay",
+        "optimizer.adam_beta1": "adam_beta1",
+        "optimizer.adam_beta2": "adam_beta2",
+        "optimizer.max_grad_norm": "max_grad_norm clip_grad_norm gradient_clipping",
+        "training.num_epochs": "num_train_epochs num_epochs epochs",
+        "training.max_steps": "max_steps",
+        "training.micro_batch_size": f"{PER_DEVICE} micro_batch_size",
+        "performance.group_by_length": "group_by_length",
+        "performance.padding_free": "padding_free",
+        "performance.compile": "torch_compile",
+        "performance.tf32": "tf32",
+        "evaluation.micro_batch_size": "per_device_eval_batch_size",
+        "evaluation.every_steps": "eval_steps",
+        "checkpoint.every_steps": "save_steps",
+        "checkpoint.keep": "save_total_limit",
+        "output.url": "output_dir",
+    }.items()
+    for name in names.split()
+} | {
+    "bf16": Alias("model.dtype", _when("bfloat16")),
+    "train_on_inputs": Alias("data.loss_on", _when("all", "answer")),
+    "use_cpu": Alias("parallelism.use_gpu", _when(False, "auto")),
+    "no_cuda": Alias("parallelism.use_gpu", _when(False, "auto")),
+    # These read what the names above may have set.
+    ACCUMULATION: Alias("training.global_batch_size", _global_batch_size),
+    "warmup_ratio": Alias("optimizer.warmup_steps", _warmup_steps),
+}
+"""Names that say the same as a field in every case, at the top level or in the field's section; a
+dotted one there only. Others mean more or less, so they are only explained: `fp16` is another
+number format, `deepspeed` and `fsdp` may name files, `dataset` an entry of a list."""
+
 ALIASES: dict[str, str] = {
     # Transformers' TrainingArguments
     "learning_rate": "optimizer.learning_rate",

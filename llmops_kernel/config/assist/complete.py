@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path as FilePath
@@ -27,6 +27,7 @@ from llmops_kernel.config.names import (
     TRACKERS,
     TRAINING_ARGUMENTS,
     VALUE_ALIASES,
+    Alias,
 )
 from llmops_kernel.config.reading.document import Path
 
@@ -261,7 +262,7 @@ def hover(kind: Kind, text: str, *, line: int, column: int) -> Hover | None:
     start = outline.starts[line - 1]
     line_end = start + len(outline.lines[line - 1])
     found = _entry_at(outline.entries, start + column)
-    explained = _explained(kind.schema_in(text), found.path) if found else None
+    explained = _explained(kind.schema_in(text), found.path, kind.aliases) if found else None
     if found is None or explained is None:
         return None
     on_key = found.key_start <= start + column < found.key_end
@@ -286,13 +287,16 @@ def _entry_at(entries: list[Entry], offset: int) -> Entry | None:
     return max(there, key=lambda entry: (len(entry.path), entry.key_start), default=None)
 
 
-def _explained(root: Schema, path: Path) -> str | None:
+def _explained(root: Schema, path: Path, aliases: Mapping[str, Alias]) -> str | None:
     field, _ = find(root, path)
     if field is not None:
         parent = find(root, path[:-1])[1] or {}
         return _about_field(field, is_required=path[-1] in parent.get("required", ()))
     if len(path) == 2 and path[0] == "training_arguments" and path[1] in TRAINING_ARGUMENTS:
         return _ARGUMENT
+    alias = aliases.get(path[-1]) or aliases.get(".".join(path))
+    if alias is not None and path[:-1] in ((), alias.path[:-1]):
+        return f"Same as `{alias.field}`.\n\n{_explained(root, alias.path, {})}"
     parent_field, section = find(root, path[:-1])
     if parent_field is not None and section is None:
         return parent_field["description"] or None

@@ -16,6 +16,7 @@ from llmops_kernel.config.models.choice import fields_of
 from llmops_kernel.config.models.describe import section_of
 from llmops_kernel.config.models.section import Config, Section
 from llmops_kernel.config.problems import Problem, unique
+from llmops_kernel.config.reading.aliases import with_own_names
 from llmops_kernel.config.reading.check import check, expand
 from llmops_kernel.config.reading.document import Document, Place, parsed
 from llmops_kernel.config.reading.overrides import apply_overrides
@@ -105,6 +106,7 @@ def examine(
     if kind.models:
         document = without_unknown_provider(document)
     data, model = document.data, kind.model_of(document.data)
+    written, _ = with_own_names(model, written, origins=document.origins)
     if kind.named_by_file and path:
         data = {"name": default_name(path), **data}
     data, refused = apply_overrides(model, data, overrides, origins=document.origins)
@@ -160,10 +162,12 @@ class _Locator:
         # A look through all places of a name would be quadratic for a key given many times.
         self._first: dict[str, Place] = {}
         self._by_line: dict[tuple[str, int], Place] = {}
+        self._on_line: dict[int, Place] = {}
         for place in document.places:
             name = ".".join(place.path)
             self._first.setdefault(name, place)
             self._by_line.setdefault((name, place.line), place)
+            self._on_line.setdefault(place.line, place)
 
     def diagnostic(self, problem: Problem, severity: Severity) -> Diagnostic:
         start, end = self._range(problem)
@@ -192,6 +196,10 @@ class _Locator:
             return self._line((problem.line or 1) if is_own else 1)
         there = self._by_line.get((problem.path, problem.line or 0)) if is_own else None
         place = there or self._first.get(problem.path)
+        if place is None and is_own:  # a field that was written by another name
+            named = self._on_line.get(problem.line or 0)
+            is_above = named and problem.path.startswith(".".join((*named.path, "")))
+            place = None if is_above else named
         if place is None:
             return self._parent(problem.path)
         on_key = problem.message in _ON_KEY or problem.message.startswith("given twice")

@@ -14,8 +14,9 @@ from llmops_kernel.config.assist.template import cluster_template, training_temp
 from llmops_kernel.config.models.choice import Choice
 from llmops_kernel.config.models.cluster import TEMPLATES, ClusterTemplate
 from llmops_kernel.config.models.describe import section_of
-from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.models.section import Config, Section
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.names import Alias
 from llmops_kernel.config.problems import Problem
 from llmops_kernel.config.reading.files import check_files
 from llmops_kernel.config.reading.load import REMEDY, FileCheck
@@ -56,6 +57,11 @@ class Kind:
     """Models by the value of `provider`, for a kind with several; `model` is the usual one."""
     not_these: tuple[str, ...] = ()
     """Files that match the globs but are something else, by name without the extension."""
+
+    @property
+    def aliases(self) -> Mapping[str, Alias]:
+        """Names from elsewhere that a config of this kind may have."""
+        return self.model.aliases if issubclass(self.model, Config) else {}
 
     def model_of(self, data: Mapping[str, Any]) -> type[Section]:
         """Return the model that these values are checked with."""

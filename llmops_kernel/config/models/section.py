@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from llmops_kernel.config.field_docs import set_descriptions
+from llmops_kernel.config.names import Alias
 
 NAME_PATTERN: Final = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
 CLUSTER_NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,51}[a-z0-9])?$"
@@ -78,6 +79,9 @@ class Section(BaseModel):
 
 class Config(Section):
     """The top level of a config file, with rules between its fields."""
+
+    aliases: ClassVar[Mapping[str, Alias]] = {}
+    """Names from elsewhere that are read as fields of this config."""
 
     @model_validator(mode="after")
     def _check_rules(self, info: ValidationInfo) -> Self:

@@ -21,6 +21,8 @@ from llmops_kernel.config.problems import Problem, config_error, did_you_mean, l
 
 Path = tuple[str, ...]
 """Keys from the top: `("optimizer", "learning_rate")`."""
+OVERRIDE = "override "
+"""Begins the name of the file of what an override says."""
 _MERGE = "tag:yaml.org,2002:merge"
 # PyYAML lets the errors of its constructors through: `!!int x`, `!!bool x`, `!!timestamp x`.
 _LEAKED = (ValueError, KeyError, IndexError, AttributeError, TypeError, RecursionError)
@@ -101,6 +103,10 @@ class Origin:
     line: int | None = None
     text: str | None = None
     """A plain scalar as it was written, without quotes."""
+
+    @property
+    def is_override(self) -> bool:
+        return (self.file or "").startswith(OVERRIDE)
 
 
 @dataclass
