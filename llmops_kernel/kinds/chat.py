@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
-from llmops_kernel.kinds.kind import Column, Figure, RunKind
+from llmops_kernel.kinds.kind import START_PHASES, START_WORDS, Column, Figure, RunKind
 from llmops_kernel.store.journal.chat_view import ChatView
 from llmops_kernel.store.record.record import RunRecord
 

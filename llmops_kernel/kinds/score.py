@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
-from llmops_kernel.kinds.kind import Column, Figure, RunKind, cost_figure
+from llmops_kernel.kinds.kind import START_PHASES, START_WORDS, Column, Figure, RunKind, cost_figure
 from llmops_kernel.metrics.direction import better_of
 from llmops_kernel.store.journal.score_view import ScoreView
 from llmops_kernel.store.journal.summary import Unit

@@ -8,7 +8,7 @@ from pathlib import Path
 from llmops_kernel import score_env
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.template import new_file
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.config.problems import Problem, no_such_file
 from llmops_kernel.config.reading.check import overlap
 from llmops_kernel.config.reading.hook_file import defined_hooks

@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from llmops_kernel.config.assist.cursor import MOST_CHARACTERS, Outline, unquoted
-from llmops_kernel.config.assist.effect import training_effect, training_facts
 from llmops_kernel.config.assist.schema import Schema, described
 from llmops_kernel.config.assist.template import cluster_template, training_template
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.choice import Choice
 from llmops_kernel.config.models.cluster import TEMPLATES, ClusterTemplate
-from llmops_kernel.config.models.describe import section_of
+from llmops_kernel.config.models.describe import compact, section_of
 from llmops_kernel.config.models.section import Config, Section
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.names import Alias
@@ -21,6 +21,46 @@ from llmops_kernel.config.problems import Problem
 from llmops_kernel.config.reading.files import check_files
 from llmops_kernel.config.reading.load import REMEDY, FileCheck
 from llmops_kernel.config.reading.templates import FOLDER, NOT_TEMPLATES
+
+
+def training_effect(config: TrainingConfig) -> list[str]:
+    """Describe what is trained on what, the batch size, and for how long."""
+    model, training = config.model, config.training
+    restarts = f"; {counted(training.max_failures, 'restart')} after a lost worker"
+    precision = "" if model.dtype == "auto" else f" in {model.dtype}"
+    return [
+        f"Trains {model.id}{precision} on {config.data.train_words}: {config.method.describe()}.",
+        f"Global batch size {batch_words(config)}.",
+        f"{_length(config)}, {config.parallelism.strategy}, learning rate "
+        f"{compact(config.optimizer.learning_rate)} ({config.optimizer.lr_scheduler_type})"
+        f"{restarts if training.max_failures else ''}.",
+    ]
+
+
+def batch_words(config: TrainingConfig) -> str:
+    """`16 = 4 sequences x 2 workers x 2 accumulation steps`."""
+    micro, workers = config.training.micro_batch_size, config.parallelism.num_workers
+    total, passes = config.training.global_batch_size, config.gradient_accumulation_steps
+    parts = ((micro, "sequence"), (workers, "worker"), (passes, "accumulation step"))
+    return f"{total} = " + " x ".join(counted(number, noun) for number, noun in parts)
+
+
+def training_facts(config: TrainingConfig) -> dict[str, str]:
+    """Return what `llmops check` prints of a training config, by label."""
+    return {
+        "model": config.model.id,
+        "data": config.data.train_words,
+        "method": f"{config.method.type}, {config.parallelism.strategy}",
+        "global batch size": batch_words(config),
+        "performance": f"{config.performance.describe()}, attention {config.model.attention}",
+    }
+
+
+def _length(config: TrainingConfig) -> str:
+    training = config.training
+    if training.max_steps is not None:
+        return counted(training.max_steps, "step")
+    return counted(training.num_epochs, "epoch")
 
 
 def _no_files(_config: Any, _folder: Path, /, *, wrong: Collection[str] = ()) -> list[Problem]:

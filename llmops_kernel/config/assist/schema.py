@@ -13,7 +13,6 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.assist.cursor import ITEM
-from llmops_kernel.config.field_docs import about
 from llmops_kernel.config.models.choice import Choice, chosen_in, fields_of
 from llmops_kernel.config.models.describe import (
     choices,
@@ -24,7 +23,7 @@ from llmops_kernel.config.models.describe import (
     pattern_of,
     section_of,
 )
-from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.models.section import Section, about
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading.document import Path
 

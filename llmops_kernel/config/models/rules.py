@@ -1,13 +1,11 @@
-"""Rules between fields: what each section allows, but a run could not do."""
+"""Rules between fields: what each section allows, but a run could not do, and what it could."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from llmops_kernel.config.models.parallelism import rules as parallelism_rules
-from llmops_kernel.config.models.performance import rules as speed_rules
 from llmops_kernel.config.models.section import Broken
-from llmops_kernel.config.models.train_fields import TrainingFields
 from llmops_kernel.config.names import (
     ALIASES,
     OWNED,
@@ -24,14 +22,18 @@ from llmops_kernel.config.problems import (
 )
 from llmops_kernel.config.row_formats import FIELDS
 
+if TYPE_CHECKING:
+    from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.models.parallelism import Zero3Strategy, ZeroStrategy
+
 _MOST_PROMPT_CHARACTERS = 10_000
 
 
-def broken_rules(config: TrainingFields) -> list[Broken]:
+def broken_rules(config: TrainingConfig) -> list[Broken]:
     return [broken for rule in _RULES for broken in rule(config)]
 
 
-def advice(config: TrainingFields) -> list[Broken]:
+def advice(config: TrainingConfig) -> list[Broken]:
     """Return what the run changes in these values; each can be trained with."""
     warmup, steps = config.optimizer.warmup_steps, config.training.max_steps
     if warmup == config.warmup_steps:
@@ -47,7 +49,7 @@ def advice(config: TrainingFields) -> list[Broken]:
     ]
 
 
-def _batch_sizes(config: TrainingFields) -> Iterator[Broken]:
+def _batch_sizes(config: TrainingConfig) -> Iterator[Broken]:
     micro, workers = config.training.micro_batch_size, config.parallelism.num_workers
     total, per_pass = config.training.global_batch_size, micro * workers
     if total % per_pass:
@@ -61,7 +63,7 @@ def _batch_sizes(config: TrainingFields) -> Iterator[Broken]:
         )
 
 
-def _columns(config: TrainingFields) -> Iterator[Broken]:
+def _columns(config: TrainingConfig) -> Iterator[Broken]:
     data = config.data
     given = {"data.columns": data.columns}
     if not isinstance(data.train, str):
@@ -76,12 +78,12 @@ def _columns(config: TrainingFields) -> Iterator[Broken]:
             )
 
 
-def _sources(config: TrainingFields) -> Iterator[Broken]:
+def _sources(config: TrainingConfig) -> Iterator[Broken]:
     if not config.data.train:
         yield Broken("data.train", "names no training rows", "name a file, such as train.jsonl")
 
 
-def _streaming(config: TrainingFields) -> Iterator[Broken]:
+def _streaming(config: TrainingConfig) -> Iterator[Broken]:
     data = config.data
     if data.streaming is not True:
         return
@@ -103,7 +105,7 @@ def _streaming(config: TrainingFields) -> Iterator[Broken]:
             )
 
 
-def _evaluation(config: TrainingFields) -> Iterator[Broken]:
+def _evaluation(config: TrainingConfig) -> Iterator[Broken]:
     evaluation, data = config.evaluation, config.data
     if data.eval is None:
         wanted = {
@@ -135,7 +137,7 @@ def _evaluation(config: TrainingFields) -> Iterator[Broken]:
         )
 
 
-def _adapter(config: TrainingFields) -> Iterator[Broken]:
+def _adapter(config: TrainingConfig) -> Iterator[Broken]:
     if config.output.merge_adapter and config.method.saves != "adapter":
         yield Broken(
             "output.merge_adapter",
@@ -145,7 +147,7 @@ def _adapter(config: TrainingFields) -> Iterator[Broken]:
         )
 
 
-def _trackers(config: TrainingFields) -> Iterator[Broken]:
+def _trackers(config: TrainingConfig) -> Iterator[Broken]:
     for name in config.report_to:
         if name not in TRACKERS:
             yield Broken(
@@ -155,7 +157,7 @@ def _trackers(config: TrainingFields) -> Iterator[Broken]:
             )
 
 
-def _arguments(config: TrainingFields) -> Iterator[Broken]:
+def _arguments(config: TrainingConfig) -> Iterator[Broken]:
     unknown = 0
     for name in config.training_arguments:
         path = f"training_arguments.{name}"
@@ -182,18 +184,162 @@ def _argument_like(name: str) -> str:
     return f"did you mean {match}?" if match else "see Transformers' TrainingArguments"
 
 
-_RULES: tuple[Callable[[TrainingFields], Iterator[Broken]], ...] = (
+def _offload(config: TrainingConfig) -> Iterator[Broken]:
+    parallelism = config.parallelism
+    strategy = parallelism.strategy
+    if parallelism.offload_params and strategy not in ("zero3", "fsdp"):
+        yield Broken(
+            "parallelism.offload_params",
+            f"only ZeRO-3 and FSDP can keep weights in host memory, not {strategy}",
+            "set parallelism.strategy=zero3, or offload_params=false",
+            ("parallelism.strategy",),
+        )
+    if parallelism.offload_optimizer and strategy == "ddp":
+        yield Broken(
+            "parallelism.offload_optimizer",
+            "only ZeRO can keep optimizer states in host memory, not ddp",
+            "set parallelism.strategy=zero2, or offload_optimizer=false",
+            ("parallelism.strategy",),
+        )
+    if parallelism.offload_optimizer and strategy == "fsdp":
+        yield Broken(
+            "parallelism.offload_optimizer",
+            "FSDP keeps optimizer states where the weights are",
+            "set parallelism.offload_params=true, which moves both, or strategy=zero2",
+            ("parallelism.strategy",),
+        )
+    if parallelism.offload_optimizer == "nvme" and isinstance(parallelism, ZeroStrategy):
+        yield from _nvme(parallelism)
+
+
+def _nvme(parallelism: ZeroStrategy) -> Iterator[Broken]:
+    if not isinstance(parallelism, Zero3Strategy):
+        yield Broken(
+            "parallelism.offload_optimizer",
+            f"only ZeRO-3 can keep optimizer states on an NVMe disk, not {parallelism.strategy}",
+            "set parallelism.strategy=zero3, or offload_optimizer=cpu",
+            ("parallelism.strategy",),
+        )
+    elif parallelism.nvme_path is None:
+        yield Broken(
+            "parallelism.nvme_path",
+            "is needed for offload_optimizer=nvme",
+            "set it to a folder on a local disk that each node has, or offload_optimizer=cpu",
+            ("parallelism.offload_optimizer",),
+        )
+    elif parallelism.use_gpu is False:
+        yield Broken(
+            "parallelism.offload_optimizer",
+            "an NVMe disk takes over from host memory, which workers without a GPU compute in",
+            "set offload_optimizer=cpu",
+            ("parallelism.use_gpu",),
+        )
+
+
+def _workers(config: TrainingConfig) -> Iterator[Broken]:
+    parallelism = config.parallelism
+    if parallelism.strategy == "fsdp" and parallelism.num_workers == 1:
+        yield Broken(
+            "parallelism.strategy",
+            "fsdp shards over several workers, and there is one",
+            "set parallelism.num_workers=2, or strategy=ddp",
+            ("parallelism.num_workers",),
+        )
+
+
+def _quantised(config: TrainingConfig) -> Iterator[Broken]:
+    """4-bit weights are packed bytes with scales beside them: a shard of them means nothing."""
+    if config.method.type != "qlora":
+        return
+    parallelism = config.parallelism
+    if "weights" in parallelism.sharded:
+        yield Broken(
+            "parallelism.strategy",
+            f"{parallelism.strategy} shards the weights, and the 4-bit weights of qlora cannot be"
+            " sharded here",
+            "set parallelism.strategy=zero2, which shards all that qlora trains, or"
+            " method.type=lora",
+            ("method.type",),
+        )
+    if config.output.merge_adapter:
+        yield Broken(
+            "output.merge_adapter",
+            "merging into 4-bit weights would round the adapter to 4 bits",
+            "set merge_adapter=false; `llmops export` merges into the weights of the base model",
+            ("method.type",),
+        )
+
+
+def _merging(config: TrainingConfig) -> Iterator[Broken]:
+    is_sharded = "weights" in config.parallelism.sharded
+    if config.output.merge_adapter and is_sharded and config.method.type == "lora":
+        yield Broken(
+            "output.merge_adapter",
+            f"no worker has whole weights to merge into under {config.parallelism.strategy}",
+            "set merge_adapter=false; `llmops export` merges afterwards",
+            ("parallelism.strategy",),
+        )
+
+
+def _attention(config: TrainingConfig) -> Iterator[Broken]:
+    model = config.model
+    if not model.attention.startswith("flash"):
+        return
+    if model.dtype not in ("bfloat16", "auto"):
+        yield Broken(
+            "model.attention",
+            f"{model.attention} computes in bfloat16 only, and model.dtype is {model.dtype}",
+            "set model.dtype=bfloat16, or attention=sdpa",
+            ("model.dtype",),
+        )
+    if config.parallelism.use_gpu is False:
+        yield Broken(
+            "model.attention",
+            f"{model.attention} needs a GPU, and parallelism.use_gpu is false",
+            "set attention=sdpa",
+            ("parallelism.use_gpu",),
+        )
+
+
+def _performance(config: TrainingConfig) -> Iterator[Broken]:
+    wanted, without_gpu = config.performance, config.parallelism.use_gpu is False
+    for name, what in (("fused_loss", "Liger's fused loss"), ("tf32", "TF32")):
+        if getattr(wanted, name) and without_gpu:
+            yield Broken(
+                f"performance.{name}",
+                f"{what} needs a GPU, and parallelism.use_gpu is false",
+                f"set performance.{name}=false",
+                ("parallelism.use_gpu",),
+            )
+    for name in ("fused_loss", "compile"):
+        if getattr(wanted, name) and wanted.logits == "labels":
+            yield Broken(
+                "performance.logits",
+                f"labels does not work together with {name}",
+                f"set performance.logits=auto, or {name}=false",
+                (f"performance.{name}",),
+            )
+    if wanted.padding_free and config.data.packing:
+        yield Broken(
+            "performance.padding_free",
+            "packed sequences have hardly any padding, and are trained as they are",
+            "set performance.padding_free=false, or data.packing=false",
+            ("data.packing",),
+        )
+
+
+_RULES: tuple[Callable[[TrainingConfig], Iterator[Broken]], ...] = (
     _batch_sizes,
-    parallelism_rules.offload,
-    parallelism_rules.workers,
-    parallelism_rules.quantised,
-    parallelism_rules.merging,
+    _offload,
+    _workers,
+    _quantised,
+    _merging,
     _columns,
     _sources,
     _streaming,
     _evaluation,
-    speed_rules.attention,
-    speed_rules.performance,
+    _attention,
+    _performance,
     _adapter,
     _trackers,
     _arguments,

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from llmops_kernel.config.models.packages import Packages
-from llmops_kernel.config.models.section import NAME_PATTERN, Broken, RunConfig, Section
+from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Packages, RunConfig, Section
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY", re.I)
 

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from llmops_kernel.config.field_docs import about
 from llmops_kernel.config.models.choice import Choice, chosen_in, fields_of
 from llmops_kernel.config.models.describe import (
     expected,
@@ -23,7 +22,7 @@ from llmops_kernel.config.models.describe import (
     section_of,
     would_work,
 )
-from llmops_kernel.config.models.section import WITHOUT_RULES, Config, Section
+from llmops_kernel.config.models.section import WITHOUT_RULES, Config, Section, about
 from llmops_kernel.config.names import ALIASES, TRAINING_ARGUMENTS
 from llmops_kernel.config.problems import (
     ABSENT,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds.reading import load
 from llmops_kernel.services.backend import Backend, current

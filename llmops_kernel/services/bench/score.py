@@ -26,7 +26,7 @@ from llmops_kernel.views.score_bench.figures import (
 )
 
 if TYPE_CHECKING:
-    from llmops_kernel.config.models.score.config import ScoreConfig
+    from llmops_kernel.config.models.score import ScoreConfig
     from llmops_kernel.store.journal.score_view import ScoreView
 
 _KEEP_S = 15.0

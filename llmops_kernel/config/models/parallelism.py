@@ -1,4 +1,4 @@
-"""What all strategies have: workers, their resources, and what is kept where."""
+"""The strategies of parallelism: workers, their resources, and what is kept where."""
 
 from __future__ import annotations
 
@@ -51,3 +51,76 @@ class ParallelismConfig(Choice):
 
 STRATEGIES: Final = ParallelismConfig.variants
 """All strategies by name."""
+
+
+@STRATEGIES.add
+class AutoStrategy(ParallelismConfig):
+    variant_name = "auto"
+    summary = "is `ddp` for one worker and `zero2` for several or for offloading"
+
+    strategy: Literal["auto"] = "auto"
+
+
+@STRATEGIES.add
+class DdpStrategy(ParallelismConfig):
+    variant_name = "ddp"
+    summary = "copies everything to each worker"
+    worker_side = "llmops_kernel.train.parallelism.ddp"
+
+    strategy: Literal["ddp"] = "ddp"
+
+
+@STRATEGIES.add
+class FsdpStrategy(ParallelismConfig):
+    variant_name = "fsdp"
+    summary = (
+        "shards weights, gradients and optimizer states over the workers, with PyTorch's FSDP2"
+    )
+    worker_side = "llmops_kernel.train.parallelism.fsdp"
+    sharded = ("optimizer states", "gradients", "weights")
+
+    strategy: Literal["fsdp"] = "fsdp"
+    fsdp: dict[str, Any] = Field(default_factory=dict)
+    """Further settings of Transformers' `fsdp_config`, such as `reshard_after_forward: false`."""
+
+
+class ZeroStrategy(ParallelismConfig):
+    """A stage of ZeRO; each shards what the stages before it do, and one thing more."""
+
+    worker_side = "llmops_kernel.train.parallelism.zero"
+    stage: ClassVar[int]
+
+    deepspeed: dict[str, Any] = Field(default_factory=dict)
+    """Further settings of DeepSpeed, laid over those that follow from this config, such as `zero_optimization: {overlap_comm: true}`."""
+
+
+@STRATEGIES.add
+class Zero1Strategy(ZeroStrategy):
+    variant_name = "zero1"
+    summary = "shards optimizer states over the workers, through DeepSpeed"
+    stage = 1
+    sharded = ("optimizer states",)
+
+    strategy: Literal["zero1"] = "zero1"
+
+
+@STRATEGIES.add
+class Zero2Strategy(ZeroStrategy):
+    variant_name = "zero2"
+    summary = "shards gradients too"
+    stage = 2
+    sharded = ("optimizer states", "gradients")
+
+    strategy: Literal["zero2"] = "zero2"
+
+
+@STRATEGIES.add
+class Zero3Strategy(ZeroStrategy):
+    variant_name = "zero3"
+    summary = "shards weights too"
+    stage = 3
+    sharded = ("optimizer states", "gradients", "weights")
+
+    strategy: Literal["zero3"] = "zero3"
+    nvme_path: str | None = None
+    """Folder on a local NVMe disk of each node, for `offload_optimizer: nvme`."""
