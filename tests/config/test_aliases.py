@@ -59,6 +59,11 @@ BATCHES = [
     ({"per_device_train_batch_size": 8}, 2, (8, 16)),
     ({"gradient_accumulation_steps": 2}, 1, (4, 8)),
     ({"per_device_train_batch_size": 2, "training": {"global_batch_size": 8}}, 2, (2, 8)),
+    (
+        {"training": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}},
+        1,
+        (8, 16),
+    ),
     ({"training": {"micro_batch_size": 8, "gradient_accumulation_steps": 2}}, 1, (8, 16)),
 ]
 EXPLAINED = [

@@ -28,10 +28,13 @@ def with_own_names(
     if not issubclass(model, Config):
         return values, problems
     names: dict[Path, Path] = {}  # field -> the name that its value was given by
+    sections = [section for section in values.values() if isinstance(section, Mapping)]
+    given = {str(key) for part in (values, *sections) for key in part}
     for name, alias in model.aliases.items():
         if name == ACCUMULATION and names.get(_MICRO, ())[-1:] == (PER_DEVICE,):
             _accumulate_nothing(values, origins, names[_MICRO])
-        for path in _places(name, alias):
+        is_given = name in values or name.rpartition(".")[2] in given
+        for path in _places(name, alias) if is_given else ():
             value = _value_at(values, path)
             own = ABSENT if value is ABSENT else alias.convert(value, _Given(model, values))
             if own is ABSENT:
@@ -56,7 +59,8 @@ def with_own_names(
 
 def _accumulate_nothing(values: Data, origins: Origins, path: Path) -> None:
     """Read a batch size of one device, without a size of all, as Transformers does."""
-    if all(_value_at(values, p) is ABSENT for p in (_GLOBAL, (ACCUMULATION,))):
+    places = (_GLOBAL, (ACCUMULATION,), ("training", ACCUMULATION))
+    if all(_value_at(values, place) is ABSENT for place in places):
         values[ACCUMULATION] = 1
         origins.copy(path, (ACCUMULATION,))
 
