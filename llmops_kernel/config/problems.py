@@ -85,8 +85,8 @@ def _plain(value: Any) -> str:
 def closest(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the candidate that was most likely meant, ignoring letter case and `-`."""
     known = {candidate.lower().replace("-", "_"): candidate for candidate in candidates}
-    found = get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=cutoff)
-    return known[found[0]] if found else None
+    matches = get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=cutoff)
+    return known[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
@@ -120,9 +120,9 @@ def listed(names: Iterable[str], *, limit: int = 8) -> str:
 
 def config_error(problems: Sequence[Problem], *, remedy: str = "") -> ConfigError:
     """Return one error with every problem, one line each, in the order of the file."""
-    found = ordered(problems)
-    error = ConfigError("\n".join(map(str, found)), remedy=remedy)
-    error.problems = tuple(found)
+    in_order = ordered(problems)
+    error = ConfigError("\n".join(map(str, in_order)), remedy=remedy)
+    error.problems = tuple(in_order)
     return error
 
 

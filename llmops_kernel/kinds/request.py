@@ -50,5 +50,5 @@ def request_of(config: Section, *, name: str, kind: str = "train") -> RunRequest
 def _check_requirements(name: str | None, folder: Path) -> list[Problem]:
     if not name or (folder / name).is_file():
         return []
-    names = [str(one.relative_to(folder)) for one in sorted(folder.glob("*.txt"))]
+    names = [str(file.relative_to(folder)) for file in sorted(folder.glob("*.txt"))]
     return [no_such_file("requirements", name, folder, names)]

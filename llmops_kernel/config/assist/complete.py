@@ -89,7 +89,7 @@ def _fields(root: Schema, section: Schema | None, cursor: Cursor) -> Iterator[Co
         return
     required = section.get("required", ())
     properties: dict[str, Schema] = section["properties"]
-    missing = {name: one for name, one in properties.items() if name not in cursor.siblings}
+    missing = {name: field for name, field in properties.items() if name not in cursor.siblings}
     for name in sorted(missing, key=lambda name: name not in required):
         yield _field(cursor, name, name, missing[name], is_required=name in required)
     for alias, target in ALIASES.items():
@@ -220,8 +220,8 @@ def paths_below(
         start = (folder / above).resolve()
         if "\0" in above or not start.is_relative_to(folder.resolve()):
             return
-        with os.scandir(start) as found:
-            entries = sorted(found, key=lambda entry: entry.name)[:_MOST_FILES]
+        with os.scandir(start) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)[:_MOST_FILES]
     except (OSError, ValueError, RuntimeError):
         return
     for entry in entries:
@@ -261,17 +261,17 @@ def hover(kind: Kind, text: str, *, line: int, column: int) -> Hover | None:
         return None
     start = outline.starts[line - 1]
     line_end = start + len(outline.lines[line - 1])
-    found = _entry_at(outline.entries, start + column)
-    explained = _explained(kind.schema_in(text), found.path, kind.aliases) if found else None
-    if found is None or explained is None:
+    entry = _entry_at(outline.entries, start + column)
+    explained = _explained(kind.schema_in(text), entry.path, kind.aliases) if entry else None
+    if entry is None or explained is None:
         return None
-    on_key = found.key_start <= start + column < found.key_end
-    low, high = (found.key_start, found.key_end) if on_key else (found.value_start, found.value_end)
+    on_key = entry.key_start <= start + column < entry.key_end
+    low, high = (entry.key_start, entry.key_end) if on_key else (entry.value_start, entry.value_end)
     return Hover(
         line=line,
         column=max(low, start) - start,
         end_column=min(high, line_end) - start,
-        title=".".join(found.path),
+        title=".".join(entry.path),
         text=explained,
     )
 

@@ -95,16 +95,16 @@ def _in_block(outline: Outline, index: int, column: int) -> Cursor | None:
     stack, at = enter_items(outline.stacks[index], line, indent)
     if column < at:
         return None
-    found = KEY.match(line, at)
-    if found is not None and column >= found.end():
-        return _value(above(stack, at), line, column, found)
+    match = KEY.match(line, at)
+    if match is not None and column >= match.end():
+        return _value(above(stack, at), line, column, match)
     stack = above(stack, at)
     parent, offset = path_of(stack), outline.starts[index]
-    key_end = found.end() - 1 if found is not None else _word_end(line, column)
+    key_end = match.end() - 1 if match is not None else _word_end(line, column)
     own_line = range(offset, offset + len(line) + 1)
     beside = [entry for entry in outline.entries if entry.path[:-1] == parent]
     here = {entry.path[-1] for entry in beside if entry.key_start not in own_line}
-    is_item = bool(stack) and stack[-1].is_item and found is None
+    is_item = bool(stack) and stack[-1].is_item and match is None
     return Cursor(
         path=parent,
         is_value=is_item,
@@ -112,20 +112,20 @@ def _in_block(outline: Outline, index: int, column: int) -> Cursor | None:
         start=at,
         end=max(key_end, column),
         siblings=frozenset(here),
-        has_colon=found is not None,
+        has_colon=match is not None,
         indent=at,
     )
 
 
-def _value(stack: tuple[Level, ...], line: str, column: int, found: re.Match[str]) -> Cursor | None:
-    """Behind `key: `."""
-    if column == found.end():
+def _value(stack: tuple[Level, ...], line: str, column: int, match: re.Match[str]) -> Cursor | None:
+    """Return the cursor on the value behind `key: `."""
+    if column == match.end():
         return None  # a value needs a space before it
-    rest = line[found.end() :]
-    start = min(column, found.end() + len(rest) - len(rest.lstrip(" \t")))
-    end = len(line[: comment_start(line, found.end())].rstrip())
+    rest = line[match.end() :]
+    start = min(column, match.end() + len(rest) - len(rest.lstrip(" \t")))
+    end = len(line[: comment_start(line, match.end())].rstrip())
     return Cursor(
-        path=(*path_of(stack), unquoted(found[1])),
+        path=(*path_of(stack), unquoted(match[1])),
         is_value=True,
         prefix=line[start:column],
         start=start,
@@ -134,8 +134,8 @@ def _value(stack: tuple[Level, ...], line: str, column: int, found: re.Match[str
 
 
 def _word_end(text: str, offset: int) -> int:
-    found = _WORD_END.search(text, offset)
-    return found.start() if found else len(text)
+    match = _WORD_END.search(text, offset)
+    return match.start() if match else len(text)
 
 
 # --- Entries of a text ---
@@ -235,15 +235,15 @@ class Outline:
         self._content(line, column, offset)
 
     def _content(self, line: str, column: int, offset: int) -> None:
-        found = KEY.match(line, column)
-        if found is None:
+        match = KEY.match(line, column)
+        if match is None:
             self._value(line, column, offset, indent=column, path=path_of(self._stack))
             return
-        self._stack = enter_key(self._stack, column, unquoted(found[1]))
+        self._stack = enter_key(self._stack, column, unquoted(match[1]))
         path = self._stack[-1].path
-        start = found.end() + len(line[found.end() :]) - len(line[found.end() :].lstrip(" \t"))
+        start = match.end() + len(line[match.end() :]) - len(line[match.end() :].lstrip(" \t"))
         end = self._value(line, start, offset, indent=column, path=path)
-        key_end = offset + column + len(found[1].rstrip())
+        key_end = offset + column + len(match[1].rstrip())
         self.entries.append(Entry(path, offset + column, key_end, offset + start, end))
 
     def _value(self, line: str, start: int, offset: int, *, indent: int, path: Path) -> int:
@@ -374,13 +374,13 @@ class Flow:
         return pos + 1
 
     def _string_end(self, pos: int) -> int:
-        found = self._text.find(self._text[pos], pos + 1, self._stop)
-        return self._stop if found < 0 else found + 1
+        end = self._text.find(self._text[pos], pos + 1, self._stop)
+        return self._stop if end < 0 else end + 1
 
     def _comment_end(self, pos: int) -> int:
-        found = self._text.find("\n", pos, self._stop)
-        self.in_comment = found < 0
-        return self._stop if found < 0 else found
+        end = self._text.find("\n", pos, self._stop)
+        self.in_comment = end < 0
+        return self._stop if end < 0 else end
 
     def _is_key_end(self, pos: int) -> bool:
         top = self.open[-1]
@@ -410,5 +410,5 @@ class Flow:
         top.key = None
 
     def _block_goes_on(self, line_start: int) -> bool:
-        found = BLOCK_KEY.match(self._text, line_start)
-        return found is not None and len(found[1]) <= self._indent
+        match = BLOCK_KEY.match(self._text, line_start)
+        return match is not None and len(match[1]) <= self._indent

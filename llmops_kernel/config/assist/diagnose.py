@@ -75,7 +75,8 @@ class Examined:
         """What the run changes in a valid config's values."""
         advice = self.config.advice() if isinstance(self.config, Config) else []
         return [
-            Problem(path=one.path, message=one.message, suggestion=one.suggestion) for one in advice
+            Problem(path=rule.path, message=rule.message, suggestion=rule.suggestion)
+            for rule in advice
         ]
 
 
@@ -142,8 +143,8 @@ def diagnose(
     with_files: bool = False,
 ) -> list[Diagnostic]:
     """Return all mistakes at once, in the order of the text."""
-    found = examine(kind, text, path=path, folder=folder, with_files=with_files)
-    return located(found.problems, found.document)
+    examined = examine(kind, text, path=path, folder=folder, with_files=with_files)
+    return located(examined.problems, examined.document)
 
 
 def located(
@@ -151,8 +152,8 @@ def located(
 ) -> list[Diagnostic]:
     """Return problems with their positions in a text."""
     locator = _Locator(document)
-    found = [locator.diagnostic(problem, severity) for problem in problems]
-    return sorted(found, key=lambda item: (item.line, item.column))
+    diagnostics = [locator.diagnostic(problem, severity) for problem in problems]
+    return sorted(diagnostics, key=lambda item: (item.line, item.column))
 
 
 class _Locator:

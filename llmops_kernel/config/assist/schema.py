@@ -137,15 +137,15 @@ def _of(member: Any) -> Schema:
 
 
 def _limits(field: FieldInfo) -> Schema:
-    found: Schema = {}
+    limits: Schema = {}
     for item in field.metadata:
         for bound, attribute, word in _BOUNDS:
             if isinstance(item, bound):
-                found[word] = getattr(item, attribute)
+                limits[word] = getattr(item, attribute)
     pattern = pattern_of(field)
     if pattern is not None:
-        found |= {"pattern": pattern, "patternWords": expected(field)}
-    return found
+        limits |= {"pattern": pattern, "patternWords": expected(field)}
+    return limits
 
 
 # --- Look-ups in a described schema ---
@@ -199,8 +199,8 @@ def schema_of(model: type[Section]) -> Schema:
     for name, field in model.model_fields.items():
         section = section_of(field.annotation)
         if section is not None:
-            wanted = _with_shorthand(section, schema["properties"][name], definitions)
-            schema["properties"][name] = wanted
+            short = _with_shorthand(section, schema["properties"][name], definitions)
+            schema["properties"][name] = short
     return {"$schema": _DRAFT, **schema}
 
 
@@ -212,22 +212,20 @@ def _allow_short_items(model: type[Section], definitions: dict[str, Schema]) -> 
             each = item_section(field)
             if section is None or each is None or each.shorthand is None:
                 continue
-            wanted = definitions[section.__name__]["properties"][name]
+            written = definitions[section.__name__]["properties"][name]
             plain = definitions[each.__name__]["properties"][each.shorthand]
-            for option in wanted.get("oneOf", (wanted,)):
+            for option in written.get("oneOf", (written,)):
                 if option.get("type") == "array":
                     option["items"] = {"anyOf": [option["items"], {"type": plain["type"]}]}
 
 
-def _with_shorthand(
-    section: type[Section], wanted: Schema, definitions: dict[str, Schema]
-) -> Schema:
+def _with_shorthand(section: type[Section], own: Schema, definitions: dict[str, Schema]) -> Schema:
     short = f" A plain value sets `{section.shorthand}`." if section.shorthand else ""
     text = f"Fields: {', '.join(fields_of(section))}.{short}"
     if section.shorthand is None:
-        return {**wanted, "description": text}
+        return {**own, "description": text}
     name = section.__name__
-    rest = {key: value for key, value in wanted.items() if key != "$ref"}
+    rest = {key: value for key, value in own.items() if key != "$ref"}
     if issubclass(section, Choice):
         rest.pop("default", None)  # It would be that of one variant.
         plain = _choosing(section)
@@ -237,19 +235,19 @@ def _with_shorthand(
     return {**rest, "anyOf": [{"$ref": f"#/$defs/{name}"}, plain], "description": text}
 
 
-def _plain(wanted: Schema) -> Schema:
+def _plain(field: Schema) -> Schema:
     """Return the schema of a shorthand's value: a list is written with its key."""
-    options = [option for option in wanted.get("oneOf", ()) if option.get("type") != "array"]
-    rest = {key: value for key, value in wanted.items() if key != "oneOf"}
-    return {**rest, **options[0]} if options else wanted
+    options = [option for option in field.get("oneOf", ()) if option.get("type") != "array"]
+    rest = {key: value for key, value in field.items() if key != "oneOf"}
+    return {**rest, **options[0]} if options else field
 
 
 def _choosing(section: type[Choice]) -> Schema:
     """Return the schema of the field that chooses a variant."""
     field, names = fields_of(section)[str(section.shorthand)], list(section.variants.names)
     title = str(section.shorthand).replace("_", " ").title()
-    wanted = {"default": field.default, "description": field.description, "enum": names}
-    return {**wanted, "title": title, "type": "string"}
+    schema = {"default": field.default, "description": field.description, "enum": names}
+    return {**schema, "title": title, "type": "string"}
 
 
 def _variants(section: type[Choice]) -> Schema:

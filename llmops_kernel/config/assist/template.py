@@ -127,25 +127,25 @@ def _comment(field: FieldInfo, indent: str) -> Iterator[str]:
 def written(value: Any) -> str:
     """Write a value on one line, in its short form where that is read back the same."""
     short = compact(value)
-    wanted = list(value) if isinstance(value, tuple) else value
+    plain = list(value) if isinstance(value, tuple) else value
     try:
-        if "\n" not in short and parse_value(short) == wanted and " #" not in short:
+        if "\n" not in short and parse_value(short) == plain and " #" not in short:
             return short
     except ValueError:
         pass
-    return dump(wanted).strip().removesuffix("\n...")
+    return dump(plain).strip().removesuffix("\n...")
 
 
 def render(kind: Kind, data: Mapping[str, Any]) -> str:
     """Write the name, required fields and what differs from the defaults, without a check."""
     model = kind.model_of(data)
-    kept = _pruned(model, data)
+    values = _pruned(model, data)
     named = model.model_fields.get("name")
     if model is not kind.model:
-        kept = {"provider": data["provider"], **kept}
-    if "name" not in kept and named is not None:
-        kept = {"name": data.get("name") or named.default, **kept}
-    return block(kept, spaced=True)
+        values = {"provider": data["provider"], **values}
+    if "name" not in values and named is not None:
+        values = {"name": data.get("name") or named.default, **values}
+    return block(values, spaced=True)
 
 
 def block(data: Mapping[str, Any], *, indent: str = "", spaced: bool = False) -> str:
@@ -193,14 +193,14 @@ def _reads_back(written: str, value: Any, *, flow: bool) -> bool:
 
 def _pruned(section: type[Section], data: Mapping[str, Any], chosen: Any = None) -> dict[str, Any]:
     """Return the data without defaults, in the model's order; unknown keys come last."""
-    kept: dict[str, Any] = {}
+    pruned: dict[str, Any] = {}
     fields = fields_of(section, chosen)
     for name, field in fields.items():
         if name in data:
             value = _pruned_field(field, data[name])
             if value is not ABSENT:
-                kept[name] = value
-    return kept | {key: value for key, value in data.items() if key not in fields}
+                pruned[name] = value
+    return pruned | {key: value for key, value in data.items() if key not in fields}
 
 
 def _pruned_field(field: FieldInfo, value: Any) -> Any:
@@ -212,10 +212,10 @@ def _pruned_field(field: FieldInfo, value: Any) -> Any:
     below = expand(section, value)
     if not isinstance(below, dict):
         return value
-    kept = _pruned(section, below, chosen_in(section, below))
-    if section.shorthand is not None and list(kept) == [section.shorthand]:
-        return kept[section.shorthand]
-    return kept if kept or field.is_required() else ABSENT
+    pruned = _pruned(section, below, chosen_in(section, below))
+    if section.shorthand is not None and list(pruned) == [section.shorthand]:
+        return pruned[section.shorthand]
+    return pruned if pruned or field.is_required() else ABSENT
 
 
 def default_of(field: FieldInfo) -> Any:
@@ -228,10 +228,10 @@ def default_of(field: FieldInfo) -> Any:
     return list(default) if isinstance(default, tuple) else default
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Equal as a config reads them: `1` is `1.0`, but `1` is not `true`."""
-    if isinstance(one, bool) != isinstance(other, bool):
+    if isinstance(value, bool) != isinstance(other, bool):
         return False
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(same, value, other))
+    return bool(value == other)

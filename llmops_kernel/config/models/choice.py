@@ -7,6 +7,7 @@ other packages, so the field's type is their base class, whose validator looks t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 from pydantic import (
@@ -145,12 +146,16 @@ def _base_of(section: type[Choice]) -> type[Choice]:
 
 
 def _optional(field: FieldInfo) -> FieldInfo:
-    return FieldInfo.merge_field_infos(field, default=None) if field.is_required() else field
+    optional = copy(field)
+    if field.is_required():
+        optional.default = None
+    return optional
 
 
 def _choosing_field(section: type[Choice]) -> FieldInfo:
     variants = section.variants
     about = "; ".join(f"`{variant.variant_name}` {variant.summary}" for variant in variants)
     field: FieldInfo = Field(default=variants.default, description=f"{about}.")
-    field.annotation = Literal[variants.names]  # type: ignore[assignment]
+    names: Any = Literal[variants.names]
+    field.annotation = names
     return field

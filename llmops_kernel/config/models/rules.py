@@ -67,7 +67,7 @@ def _columns(config: TrainingConfig) -> Iterator[Broken]:
     data = config.data
     given = {"data.columns": data.columns}
     if not isinstance(data.train, str):
-        own = ((f"data.train.{n}.columns", one.columns) for n, one in enumerate(data.train))
+        own = ((f"data.train.{n}.columns", source.columns) for n, source in enumerate(data.train))
         given |= {path: columns for path, columns in own if columns is not None}
     for path, name in ((path, name) for path, columns in given.items() for name in columns):
         if name not in FIELDS:
@@ -108,12 +108,12 @@ def _streaming(config: TrainingConfig) -> Iterator[Broken]:
 def _evaluation(config: TrainingConfig) -> Iterator[Broken]:
     evaluation, data = config.evaluation, config.data
     if data.eval is None:
-        wanted = {
+        needs_rows = {
             "every_steps": evaluation.every_steps is not None and not evaluation.prompts,
             "generate": evaluation.generate,
         }
         instead = {"every_steps": " or evaluation.prompts to a list", "generate": ""}
-        for name in (name for name, asked in wanted.items() if asked):
+        for name in (name for name, is_set in needs_rows.items() if is_set):
             yield Broken(
                 f"evaluation.{name}",
                 "needs evaluation rows, and data.eval is not set",
@@ -122,10 +122,10 @@ def _evaluation(config: TrainingConfig) -> Iterator[Broken]:
             )
     for number, text in enumerate(evaluation.prompts, start=1):
         if not text.strip() or len(text) > _MOST_PROMPT_CHARACTERS:
-            found = f"has {len(text):,} characters" if text.strip() else "is empty"
+            fault = f"has {len(text):,} characters" if text.strip() else "is empty"
             yield Broken(
                 "evaluation.prompts",
-                f"prompt {number} {found}",
+                f"prompt {number} {fault}",
                 f"write 1 to {_MOST_PROMPT_CHARACTERS:,} characters, or remove it",
             )
     if evaluation.generate and data.format == "text":
@@ -302,9 +302,9 @@ def _attention(config: TrainingConfig) -> Iterator[Broken]:
 
 
 def _performance(config: TrainingConfig) -> Iterator[Broken]:
-    wanted, without_gpu = config.performance, config.parallelism.use_gpu is False
+    performance, without_gpu = config.performance, config.parallelism.use_gpu is False
     for name, what in (("fused_loss", "Liger's fused loss"), ("tf32", "TF32")):
-        if getattr(wanted, name) and without_gpu:
+        if getattr(performance, name) and without_gpu:
             yield Broken(
                 f"performance.{name}",
                 f"{what} needs a GPU, and parallelism.use_gpu is false",
@@ -312,14 +312,14 @@ def _performance(config: TrainingConfig) -> Iterator[Broken]:
                 ("parallelism.use_gpu",),
             )
     for name in ("fused_loss", "compile"):
-        if getattr(wanted, name) and wanted.logits == "labels":
+        if getattr(performance, name) and performance.logits == "labels":
             yield Broken(
                 "performance.logits",
                 f"labels does not work together with {name}",
                 f"set performance.logits=auto, or {name}=false",
                 (f"performance.{name}",),
             )
-    if wanted.padding_free and config.data.packing:
+    if performance.padding_free and config.data.packing:
         yield Broken(
             "performance.padding_free",
             "packed sequences have hardly any padding, and are trained as they are",

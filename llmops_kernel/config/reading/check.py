@@ -360,8 +360,8 @@ def _missing(path: Path, field: FieldInfo, origins: Origins) -> Problem:
         needed = [name for name, inner in section.model_fields.items() if inner.is_required()]
         hint = f"add `{path[-1]}:` with `{needed[0]}: ...` below it" if needed else ""
         return at(path, origins, "this section is missing", hint=hint)
-    wanted = about(field).rstrip(".")
-    return at(path, origins, "is missing", hint=f"give {wanted[:1].lower()}{wanted[1:]}")
+    text = about(field).rstrip(".")
+    return at(path, origins, "is missing", hint=f"give {text[:1].lower()}{text[1:]}")
 
 
 def _wrong(path: Path, field: FieldInfo, error: ErrorDetails, origins: Origins) -> Problem:
@@ -417,6 +417,6 @@ def _filled(model: type[Section], data: Data) -> Data:
     return data
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(path: str, other: str) -> bool:
     """Return whether the paths are the same, or one is below the other."""
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+    return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")

@@ -51,14 +51,14 @@ _REPLACED = {
 
 
 def _resolvers() -> dict[str, list[tuple[str, Any]]]:
-    kept = {
+    resolvers = {
         first: [(tag, pattern) for tag, pattern in pairs if tag not in _REPLACED]
         for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     for first in "-+0123456789.":
-        kept.setdefault(first, []).append(("tag:yaml.org,2002:float", _FLOAT))
-        kept[first].append(("tag:yaml.org,2002:int", _INT))
-    return kept
+        resolvers.setdefault(first, []).append(("tag:yaml.org,2002:float", _FLOAT))
+        resolvers[first].append(("tag:yaml.org,2002:int", _INT))
+    return resolvers
 
 
 class Loader(yaml.SafeLoader):
@@ -350,8 +350,8 @@ def read_text(path: FilePath, *, remedy: str = "", siblings: str = "*.yaml") -> 
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise _refuse(path, f"not UTF-8 text ({error.reason})", remedy, line=line) from None
     except IsADirectoryError:
-        found = _names(path, siblings)
-        hint = f"name a file in it: {listed(found)}" if found else "name a file"
+        names = _names(path, siblings)
+        hint = f"name a file in it: {listed(names)}" if names else "name a file"
         raise _refuse(path, "is a folder, not a file", remedy, suggestion=hint) from None
     except OSError as error:
         raise _missing(path, error, siblings, remedy) from None
@@ -360,10 +360,10 @@ def read_text(path: FilePath, *, remedy: str = "", siblings: str = "*.yaml") -> 
 def _missing(path: FilePath, error: OSError, siblings: str, remedy: str) -> Exception:
     if not isinstance(error, FileNotFoundError):
         return _refuse(path, f"cannot be read: {error.strerror}", remedy)
-    found = _names(path.parent, siblings)
-    hint = did_you_mean(path.name, found)
-    if not hint and found:
-        hint = f"there are: {listed(found)}"
+    names = _names(path.parent, siblings)
+    hint = did_you_mean(path.name, names)
+    if not hint and names:
+        hint = f"there are: {listed(names)}"
     if not hint and not path.parent.is_dir():
         hint = f"the folder {path.parent} does not exist either"
     return _refuse(path, "no such file", remedy, suggestion=hint)
@@ -429,9 +429,9 @@ def _habit(what: str, lines: list[str], index: int) -> tuple[int, str, str]:
     if "another document" in what or "single document" in what:
         return index, "a second document (`---`)", "put one config in one file"
     for near in (index, index - 1):
-        found = _NO_SPACE.match(lines[near]) if 0 <= near < len(lines) else None
-        if found:
-            key, value = found.groups()
+        match = _NO_SPACE.match(lines[near]) if 0 <= near < len(lines) else None
+        if match:
+            key, value = match.groups()
             return near, "no space after the colon", f"write `{key}: {value.strip()}`"
     for part, message, suggestion in _HABITS:
         if part in what:

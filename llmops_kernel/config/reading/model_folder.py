@@ -52,8 +52,8 @@ def _added(folder: Path) -> list[tuple[str, int]]:
     try:
         text = (folder / "tokenizer.json").read_text()
         begin = text.index("[", text.index('"added_tokens"'))
-        found, _ = json.JSONDecoder().raw_decode(text, begin)
-        return [(str(one["content"]), int(one["id"])) for one in found]
+        tokens, _ = json.JSONDecoder().raw_decode(text, begin)
+        return [(str(token["content"]), int(token["id"])) for token in tokens]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
@@ -72,10 +72,10 @@ def _content(token: Any) -> str:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 CONFIG = "adapter_config.json"
@@ -89,10 +89,10 @@ _SAME = ("r", "lora_alpha", "use_rslora", "use_dora")
 def adapter_config(folder: Path) -> dict[str, Any] | None:
     """Return what PEFT has written beside an adapter; None if the folder has none."""
     try:
-        found = json.loads((folder / CONFIG).read_text())
+        content = json.loads((folder / CONFIG).read_text())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def is_adapter(folder: Path) -> bool:
@@ -106,10 +106,10 @@ def base_names(folder: Path) -> list[tuple[str, str | None]]:
     The run's own config has the id as the user wrote it; of a folder, PEFT's has no more than its
     name.
     """
-    found = [_of_run(folder)]
+    names = [_of_run(folder)]
     config = adapter_config(folder) or {}
-    found.append((str(config.get("base_model_name_or_path") or ""), config.get("revision")))
-    return [(name, revision) for name, revision in found if name]
+    names.append((str(config.get("base_model_name_or_path") or ""), config.get("revision")))
+    return [(name, revision) for name, revision in names if name]
 
 
 def conflict(config: TrainingConfig, folder: Path) -> tuple[str, str] | None:
@@ -153,19 +153,19 @@ def continued_remedy(adapter: Mapping[str, Any]) -> str:
 
 def _differences(method: AdapterMethod, adapter: Mapping[str, Any]) -> list[str]:
     """Return `r=16 (it has 4)` of each; which layers `all-linear` means only the model knows."""
-    found = [
+    differences = [
         f"{name}={_word(getattr(method, name))} (it has {_word(adapter.get(name))})"
         for name in _SAME
         if getattr(method, name) != (adapter.get(name) or type(getattr(method, name))())
     ]
-    asked, there = method.target_modules, adapter.get("target_modules")
-    if not isinstance(asked, str) and isinstance(there, list):
+    targets, there = method.target_modules, adapter.get("target_modules")
+    if not isinstance(targets, str) and isinstance(there, list):
         short = {name.rpartition(".")[2] for name in there}
-        if {name.rpartition(".")[2] for name in asked} != short:
-            found.append(
-                f"target_modules={sorted(asked)} (it has {sorted(short)})".replace("'", "")
+        if {name.rpartition(".")[2] for name in targets} != short:
+            differences.append(
+                f"target_modules={sorted(targets)} (it has {sorted(short)})".replace("'", "")
             )
-    return found
+    return differences
 
 
 def _word(value: Any) -> str:
@@ -175,8 +175,8 @@ def _word(value: Any) -> str:
 def _of_run(folder: Path) -> tuple[str, str | None]:
     """Return the model of the run that wrote the folder; empty where that was an adapter too."""
     try:
-        found = yaml.safe_load((folder / RESOLVED).read_text())
-        model = found["model"]
+        written = yaml.safe_load((folder / RESOLVED).read_text())
+        model = written["model"]
         name, revision = str(model["id"]), model.get("revision")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         return "", None

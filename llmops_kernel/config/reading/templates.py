@@ -41,8 +41,8 @@ def template_from(document: Document, *, name: str | None = None) -> AnyTemplate
     document = without_unknown_provider(document)
     data = document.data if name is None else {"name": name, **document.data}
     model = cast("type[Section]", model_of(data))
-    found = validated(model, data, origins=document.origins, problems=document.problems)
-    return cast("AnyTemplate", found)
+    template = validated(model, data, origins=document.origins, problems=document.problems)
+    return cast("AnyTemplate", template)
 
 
 def load_cluster_template(name_or_path: Path | str = "local") -> AnyTemplate:
@@ -77,7 +77,7 @@ def find_template(name_or_path: Path | str) -> Path | None:
     if name in shipped():
         return shipped()[name]
     known = sorted({*BUILT_IN, *shipped(), *(f.stem for f in Path(FOLDER).glob("*.yaml"))})
-    known = [one for one in known if one not in NOT_TEMPLATES]
+    known = [stem for stem in known if stem not in NOT_TEMPLATES]
     problem = Problem(
         path="cluster",
         message="there is no cluster template with this name",
