@@ -29,6 +29,15 @@ class Alias:
     def path(self) -> tuple[str, ...]:
         return tuple(self.field.split("."))
 
+    @property
+    def is_plain(self) -> bool:
+        """Return whether it is another name of the field and nothing more."""
+        return self.convert is _same
+
+
+def _micro_batch_size(value: Any, _: Given) -> Any:
+    return value  # not plain: without a number of accumulated steps it says that there is one
+
 
 def _when(true: Any, false: Any = ABSENT) -> Callable[[Any, Given], Any]:
     """Return a conversion of `true` and `false`."""
@@ -76,7 +85,7 @@ ACCEPTED: dict[str, Alias] = {
         "optimizer.max_grad_norm": "max_grad_norm clip_grad_norm gradient_clipping",
         "training.num_epochs": "num_train_epochs num_epochs epochs",
         "training.max_steps": "max_steps",
-        "training.micro_batch_size": f"{PER_DEVICE} micro_batch_size",
+        "training.micro_batch_size": "micro_batch_size",
         "performance.group_by_length": "group_by_length",
         "performance.padding_free": "padding_free",
         "performance.compile": "torch_compile",
@@ -93,6 +102,7 @@ ACCEPTED: dict[str, Alias] = {
     "train_on_inputs": Alias("data.loss_on", _when("all", "answer")),
     "use_cpu": Alias("parallelism.use_gpu", _when(False, "auto")),
     "no_cuda": Alias("parallelism.use_gpu", _when(False, "auto")),
+    PER_DEVICE: Alias("training.micro_batch_size", _micro_batch_size),
     # These read what the names above may have set.
     ACCUMULATION: Alias("training.global_batch_size", _global_batch_size),
     "warmup_ratio": Alias("optimizer.warmup_steps", _warmup_steps),
@@ -264,7 +274,7 @@ TRACKERS = (
     "trackio",
     "wandb",
 )
-"""What Transformers takes in `report_to` (5.23)."""
+"""The names that Transformers takes in `report_to` (5.23)."""
 
 _TRAINING_ARGUMENTS = """
 accelerator_config activation_checkpointing activation_checkpointing_kwargs adam_beta1

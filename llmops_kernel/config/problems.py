@@ -31,15 +31,15 @@ file of another kind may have thousands."""
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One mistake; `str()` is the line a user reads."""
+    """A mistake; `str()` is the line a user reads."""
 
     path: str
     """Dotted path of the field, such as `optimizer.learning_rate`; empty for a whole file."""
     message: str
-    """What is wrong, without the value."""
+    """The mistake, without the value."""
     value: Any = ABSENT
     suggestion: str = ""
-    """What would work."""
+    """A value or a step that would work."""
     file: str | None = None
     """The file as the user named it, or the override as it was given."""
     line: int | None = None
@@ -132,7 +132,7 @@ def ordered(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def unique(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Each line once: two checks may find the same mistake."""
+    """Yield each line once: two checks may report the same mistake."""
     seen: set[str] = set()
     for problem in problems:
         if str(problem) not in seen:

@@ -10,7 +10,7 @@ _SHOWN = 60
 
 
 def describe(record: RunRecord) -> str:
-    """`chat with lora-260101-120000-abcd: What is the capital of France?`."""
+    """Return `chat with lora-260101-120000-abcd: What is the capital of France?`."""
     config = record.config
     models = config.get("models") or [{}]
     messages = models[0].get("messages") or [{}]

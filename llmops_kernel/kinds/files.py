@@ -1,4 +1,4 @@
-"""Which kind a file, a text or a config is; each kind of run brings its kind of config file."""
+"""Find the kind of a file or a config; each kind of run has its kind of config file."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def is_registered(name: str) -> bool:
 
 
 def kinds() -> tuple[RunKind, ...]:
-    """All registered kinds, the built-in ones first."""
+    """Return all registered kinds, the built-in ones first."""
     names = dict.fromkeys((*_BUILT_IN, *_REGISTERED))
     return tuple(kind_named(name) for name in names)
 

@@ -158,6 +158,17 @@ def test_an_override_wins_whatever_its_name(
     assert flatten(training_config_from_text(base + text, [override]))[field] == value
 
 
+@pytest.mark.parametrize("last", ["lr=3", "learning_rate=3", "optimizer.learning_rate=3"])
+def test_the_last_override_of_a_field_wins_whatever_its_name(last: str) -> None:
+    given = ["optimizer.learning_rate=1", "lr=2", last]
+    assert training_config_from_text(TEXT, given).optimizer.learning_rate == 3
+
+
+def test_the_batch_of_a_device_accumulates_nothing_as_an_override_too() -> None:
+    training = training_config_from_text(TEXT, ["per_device_train_batch_size=2"]).training
+    assert (training.micro_batch_size, training.global_batch_size) == (2, 2)
+
+
 def test_editors_see_own_names_and_the_line_as_it_was_written() -> None:
     values = examine(TRAIN, TEXT + "lora_r: 4\nbf16: true\n").values
     assert values is not None

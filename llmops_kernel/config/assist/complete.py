@@ -38,7 +38,7 @@ _HIDDEN = ("__pycache__", "node_modules")
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """One suggestion; columns are of the cursor's line."""
+    """A suggestion; columns are of the cursor's line."""
 
     label: str
     insert: str

@@ -36,7 +36,7 @@ _ON_KEY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """One mistake and its position; lines count from 1, columns from 0 (characters)."""
+    """A mistake and its position; lines count from 1, columns from 0 (characters)."""
 
     line: int
     column: int
@@ -72,7 +72,7 @@ class Examined:
 
     @property
     def warnings(self) -> list[Problem]:
-        """What the run changes in a valid config's values."""
+        """Return what the run changes in a valid config's values."""
         advice = self.config.advice() if isinstance(self.config, Config) else []
         return [
             Problem(path=rule.path, message=rule.message, suggestion=rule.suggestion)

@@ -1,4 +1,4 @@
-"""What defines a kind of config file: how it is recognised, checked and explained."""
+"""Kinds of config files: how each is recognised, checked and explained."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _no_files(_config: Any, _folder: Path, /, *, wrong: Collection[str] = ()) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One kind of config file: all that editors, forms and checks need."""
+    """A kind of config file: all that editors, forms and checks need."""
 
     name: str
     title: str
@@ -84,7 +84,7 @@ class Kind:
     effect: Callable[[Any], list[str]]
     """Describes what a valid config does, one line each."""
     facts: Callable[[Any], dict[str, str]] | None = None
-    """What `llmops check` prints of a valid config, by label; None: its effect."""
+    """Returns what `llmops check` prints of a valid config, by label; None: its effect."""
     check_files: FileCheck = _no_files
     """Checks the files that a config names."""
     remedy: str = ""
@@ -92,7 +92,7 @@ class Kind:
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Dotted fields that name a file, with the extensions to offer; none: folders only."""
     named_by_file: bool = False
-    """Whether the file's name is the default of the field `name`."""
+    """True if the file's name is the default of the field `name`."""
     models: Mapping[str, type[Section]] = field(default_factory=dict)
     """Models by the value of `provider`, for a kind with several; `model` is the usual one."""
     not_these: tuple[str, ...] = ()

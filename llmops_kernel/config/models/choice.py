@@ -72,7 +72,7 @@ class Choice(Section):
     variant_name: ClassVar[str] = ""
     """Value of the choosing field; empty in the base class."""
     summary: ClassVar[str] = ""
-    """What the variant does, as the end of a sentence: `trains every weight`."""
+    """The variant's work, as the end of a sentence: `trains every weight`."""
     recorded_by_all: ClassVar[Mapping[str, Any]] = {}
     """Fields with their defaults that earlier releases recorded for each variant alike."""
 

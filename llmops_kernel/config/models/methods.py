@@ -12,7 +12,7 @@ from llmops_kernel.config.models.choice import Choice, Variants
 
 
 class MethodConfig(Choice):
-    """How the weights are trained. Each method is a subclass in a file of this folder."""
+    """How the weights are trained. Each method is a subclass."""
 
     shorthand = "type"
     variants: ClassVar[Variants[MethodConfig]] = Variants(default="lora")

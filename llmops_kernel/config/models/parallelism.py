@@ -11,7 +11,7 @@ from llmops_kernel.config.models.choice import Choice, Variants
 
 
 class ParallelismConfig(Choice):
-    """How a training is spread over workers. Each strategy is a subclass in a file of this folder."""
+    """How a training is spread over workers. Each strategy is a subclass."""
 
     shorthand = "strategy"
     variants: ClassVar[Variants[ParallelismConfig]] = Variants(default="auto")

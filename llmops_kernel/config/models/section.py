@@ -86,7 +86,7 @@ WITHOUT_RULES: Final = {"rules": False}
 
 @dataclass(frozen=True)
 class Broken:
-    """One broken rule; the user reads `message` and `suggestion`."""
+    """A broken rule; the user reads `message` and `suggestion`."""
 
     path: str
     """Field that the user would change."""

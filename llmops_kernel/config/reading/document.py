@@ -83,7 +83,7 @@ class Dumper(yaml.SafeDumper):
 
 
 def dump(data: Any) -> str:
-    """Block style, keys in their order, long texts on one line."""
+    """Return YAML in block style, keys in their order, long texts on one line."""
     text: str = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=1_000_000)
     return text
 
@@ -175,7 +175,7 @@ class Place:
 
     @property
     def is_block(self) -> bool:
-        """Whether it is a collection over several lines, without brackets."""
+        """Return whether it is a collection over several lines, without brackets."""
         return isinstance(self.value, yaml.CollectionNode) and not self.value.flow_style
 
     def _end_of(self, node: yaml.Node) -> int:
@@ -204,7 +204,7 @@ class Document:
     places: list[Place] = field(default_factory=list)
     """All keys and items in the order of the text; a key that is given twice has two."""
     is_readable: bool = True
-    """Whether the text is YAML with keys and values; if not, the problems say why."""
+    """False for a text that is not YAML with keys and values: the problems say why."""
 
 
 def document_of(data: Mapping[str, Any]) -> Document:
@@ -265,7 +265,7 @@ class _Reader:
         self.places: list[Place] = []
         self.problems: list[Problem] = []
         self.refused: list[Problem] = []
-        """What makes the text unusable, such as an alias that contains itself."""
+        """Problems that make the text unusable, such as an alias that contains itself."""
         self._text = text
         self._file = file
         self._open: set[int] = set()

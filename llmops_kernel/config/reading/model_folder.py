@@ -1,4 +1,4 @@
-"""What the files of a model's or an adapter's folder say, without libraries."""
+"""Read the small files of a model's or an adapter's folder, without libraries."""
 
 from __future__ import annotations
 

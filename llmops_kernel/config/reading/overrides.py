@@ -51,7 +51,7 @@ def apply_overrides(
 
 
 _MAX_PARTS = 32
-"""Of the name in an override: each part is a call deeper when its value is laid over the config."""
+"""Limit for the name in an override: each part is a call deeper when its value is laid over."""
 Given = tuple[str, Any, Origin]
 
 
@@ -103,8 +103,9 @@ def _resolve(model: type[Section], key: str, origin: Origin) -> Path | Problem:
         owners = [leaf for leaf in leaves(model) if leaf[-1] == name]
         if len(owners) == 1:
             return owners[0]
-        if issubclass(model, Config) and name in model.aliases:
-            return path
+        alias = model.aliases.get(name) if issubclass(model, Config) else None
+        if alias is not None:
+            return alias.path if alias.is_plain else path
         meant = tuple(ALIASES.get(name, "").split("."))
         if owners and meant in owners:
             return meant
