@@ -20,7 +20,7 @@ def no_problems(_: Path) -> list[Problem]:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """The parts of a submission that the kind of run decides, whatever the cluster and workspace."""
+    """Everything of a run that its kind decides; independent of cluster and workspace."""
 
     kind: str
     name: str
