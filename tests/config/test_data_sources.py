@@ -11,9 +11,9 @@ import pytest
 
 from llmops_kernel.config.assist.complete import complete, hover
 from llmops_kernel.config.assist.diagnose import diagnose
-from llmops_kernel.config.assist.file_kinds import TRAIN
-from llmops_kernel.config.assist.schema import form_schema, training_schema
-from llmops_kernel.config.assist.template import commented, render
+from llmops_kernel.config.assist.file_kinds import TRAIN, form_schema, render
+from llmops_kernel.config.assist.schema import training_schema
+from llmops_kernel.config.assist.template import commented
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading.document import parse_value

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from llmops_kernel.config.assist.complete import Completion, Hover, complete, hover
 from llmops_kernel.config.assist.diagnose import Diagnostic, diagnose, examine, located
-from llmops_kernel.config.assist.schema import form_schema
-from llmops_kernel.config.assist.template import render
+from llmops_kernel.config.assist.file_kinds import form_schema, render
 
 __all__ = [
     "Completion",

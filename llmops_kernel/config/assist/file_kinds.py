@@ -9,7 +9,12 @@ from typing import Any
 
 from llmops_kernel.config.assist.cursor import MOST_CHARACTERS, Outline, unquoted
 from llmops_kernel.config.assist.schema import Schema, described
-from llmops_kernel.config.assist.template import cluster_template, training_template
+from llmops_kernel.config.assist.template import (
+    block,
+    cluster_template,
+    pruned,
+    training_template,
+)
 from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.choice import Choice
 from llmops_kernel.config.models.cluster import TEMPLATES, ClusterTemplate
@@ -138,6 +143,29 @@ def chosen_in_text(model: type[Section], text: str) -> dict[str, Any]:
         elif name in short and len(entry.path) == 1 and value.isidentifier():
             chosen.setdefault(name, {short[name]: value})
     return chosen
+
+
+def form_schema(kind: Kind, *, provider: str | None = None) -> Schema:
+    """Return the fields of a kind, those of all variants, as a form needs them.
+
+    A kind with several models has one form for each `provider`, which the form itself can change.
+    """
+    schema = {"title": kind.title, **described(kind.model_of({"provider": provider}))}
+    if kind.models:
+        schema["properties"]["provider"]["enum"] = list(kind.models)
+    return schema
+
+
+def render(kind: Kind, data: Mapping[str, Any]) -> str:
+    """Write the name, required fields and what differs from the defaults, without a check."""
+    model = kind.model_of(data)
+    values = pruned(model, data)
+    named = model.model_fields.get("name")
+    if model is not kind.model:
+        values = {"provider": data["provider"], **values}
+    if "name" not in values and named is not None:
+        values = {"name": data.get("name") or named.default, **values}
+    return block(values, spaced=True)
 
 
 _ROWS = (".jsonl", ".json", ".parquet")

@@ -7,7 +7,7 @@ nested objects without references; each field says what it takes in words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
 from pydantic.fields import FieldInfo
@@ -27,9 +27,6 @@ from llmops_kernel.config.models.section import Section, about
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading.document import Path
 
-if TYPE_CHECKING:
-    from llmops_kernel.config.assist.file_kinds import Kind
-
 Schema = dict[str, Any]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
@@ -39,17 +36,6 @@ _BOUNDS: tuple[tuple[type, str, str], ...] = (
     (annotated_types.Le, "le", "maximum"),
     (annotated_types.Lt, "lt", "exclusiveMaximum"),
 )
-
-
-def form_schema(kind: Kind, *, provider: str | None = None) -> Schema:
-    """Return the fields of a kind, those of all variants, as a form needs them.
-
-    A kind with several models has one form for each `provider`, which the form itself can change.
-    """
-    schema = {"title": kind.title, **described(kind.model_of({"provider": provider}))}
-    if kind.models:
-        schema["properties"]["provider"]["enum"] = list(kind.models)
-    return schema
 
 
 def described(model: type[Section], values: Mapping[str, Any] | None = None) -> Schema:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from pydantic.fields import FieldInfo
@@ -26,9 +26,6 @@ from llmops_kernel.config.problems import ABSENT, config_error
 from llmops_kernel.config.reading.check import expand, validated
 from llmops_kernel.config.reading.document import Origins, dump, parse_value
 from llmops_kernel.config.reading.overrides import apply_overrides
-
-if TYPE_CHECKING:
-    from llmops_kernel.config.assist.file_kinds import Kind
 
 _WIDTH = 96
 _BASE = {"model": "SmolLM2-135M-Instruct", "data": "data/train.jsonl"}
@@ -136,18 +133,6 @@ def written(value: Any) -> str:
     return dump(plain).strip().removesuffix("\n...")
 
 
-def render(kind: Kind, data: Mapping[str, Any]) -> str:
-    """Write the name, required fields and what differs from the defaults, without a check."""
-    model = kind.model_of(data)
-    values = _pruned(model, data)
-    named = model.model_fields.get("name")
-    if model is not kind.model:
-        values = {"provider": data["provider"], **values}
-    if "name" not in values and named is not None:
-        values = {"name": data.get("name") or named.default, **values}
-    return block(values, spaced=True)
-
-
 def block(data: Mapping[str, Any], *, indent: str = "", spaced: bool = False) -> str:
     """Block style; with `spaced` an empty line before and behind each section."""
     return "".join(f"{line}\n" for line in _lines(data, indent, spaced=spaced))
@@ -191,16 +176,16 @@ def _reads_back(written: str, value: Any, *, flow: bool) -> bool:
     return bool(read == value and type(read) is type(value))
 
 
-def _pruned(section: type[Section], data: Mapping[str, Any], chosen: Any = None) -> dict[str, Any]:
+def pruned(section: type[Section], data: Mapping[str, Any], chosen: Any = None) -> dict[str, Any]:
     """Return the data without defaults, in the model's order; unknown keys come last."""
-    pruned: dict[str, Any] = {}
+    left: dict[str, Any] = {}
     fields = fields_of(section, chosen)
     for name, field in fields.items():
         if name in data:
             value = _pruned_field(field, data[name])
             if value is not ABSENT:
-                pruned[name] = value
-    return pruned | {key: value for key, value in data.items() if key not in fields}
+                left[name] = value
+    return left | {key: value for key, value in data.items() if key not in fields}
 
 
 def _pruned_field(field: FieldInfo, value: Any) -> Any:
@@ -212,10 +197,10 @@ def _pruned_field(field: FieldInfo, value: Any) -> Any:
     below = expand(section, value)
     if not isinstance(below, dict):
         return value
-    pruned = _pruned(section, below, chosen_in(section, below))
-    if section.shorthand is not None and list(pruned) == [section.shorthand]:
-        return pruned[section.shorthand]
-    return pruned if pruned or field.is_required() else ABSENT
+    left = pruned(section, below, chosen_in(section, below))
+    if section.shorthand is not None and list(left) == [section.shorthand]:
+        return left[section.shorthand]
+    return left if left or field.is_required() else ABSENT
 
 
 def default_of(field: FieldInfo) -> Any:
