@@ -33,8 +33,9 @@ def with_own_names(
     for name, alias in model.aliases.items():
         if name == ACCUMULATION and names.get(_MICRO, ())[-1:] == (PER_DEVICE,):
             _accumulate_nothing(values, origins, names[_MICRO])
-        is_given = name in values or name.rpartition(".")[2] in given
-        for path in _places(name, alias) if is_given else ():
+        if name not in values and name.rpartition(".")[2] not in given:
+            continue
+        for path in _places(name, alias):
             value = _value_at(values, path)
             own = ABSENT if value is ABSENT else alias.convert(value, _Given(model, values))
             if own is ABSENT:
