@@ -334,15 +334,6 @@ export interface RenderBody {
   data: Record<string, unknown>;
 }
 
-/** Values of a form, and the text to update with them. */
-export interface MergeBody {
-  kind: string;
-  data: Record<string, unknown>;
-  text: string;
-  /** Reset fields that `data` does not have to their defaults. */
-  whole?: boolean;
-}
-
 /** One problem and its position. */
 export interface ConfigDiagnostic {
   line: number;

@@ -13,7 +13,7 @@ from llmops_kernel.config.assist.diagnose import Examined, examine
 from llmops_kernel.config.assist.file_kinds import TRAIN, Kind
 from llmops_kernel.config.counted import counted
 from llmops_kernel.config.problems import Problem, ordered
-from llmops_kernel.config.reading.yaml_source import read_text
+from llmops_kernel.config.reading.document import read_text
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.services.check.closely import Closely, look_closely
 from llmops_kernel.services.configs import file_kind_of

@@ -2,32 +2,123 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from llmops_kernel.config.problems import ABSENT
+
+Given = Callable[[str, str], Any]
+"""Returns what a config says of the field (section, name), or the field's default."""
+
+
+def _same(value: Any, _: Given) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name that says the same as a field of ours: a config may have it instead."""
+
+    field: str
+    convert: Callable[[Any, Given], Any] = _same
+    """The field's value; ABSENT for a value with which the name says something else."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(self.field.split("."))
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether it is another name of the field and nothing more."""
+        return self.convert is _same
+
+
+def _micro_batch_size(value: Any, _: Given) -> Any:
+    return value  # not plain: without a number of accumulated steps it says that there is one
+
+
+def _when(true: Any, false: Any = ABSENT) -> Callable[[Any, Given], Any]:
+    """Return a conversion of `true` and `false`."""
+    chosen = {True: true, False: false}
+    return lambda value, _: chosen[value] if isinstance(value, bool) else ABSENT
+
+
+def _global_batch_size(accumulated: Any, given: Given) -> Any:
+    micro, workers = given("training", "micro_batch_size"), given("parallelism", "num_workers")
+    is_known = all(type(number) is int for number in (accumulated, micro, workers))
+    return accumulated * micro * workers if is_known else ABSENT
+
+
+def _warmup_steps(ratio: Any, given: Given) -> Any:
+    steps = given("training", "max_steps")
+    is_known = type(steps) is int and type(ratio) in (int, float) and 0 <= ratio <= 1
+    return math.ceil(ratio * steps) if is_known else ABSENT
+
+
+PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+ACCEPTED: dict[str, Alias] = {
+    name: Alias(field)
+    for field, names in {
+        "name": "run_name",
+        "model.id": "model_name_or_path model_id base_model",
+        "model.attention": "attn_implementation",
+        "model.trust_remote_code": "trust_remote_code",
+        "data.train": "train_file",
+        "data.eval": "validation_file",
+        "data.max_length": "max_length max_seq_length sequence_len cutoff_len",
+        "data.packing": "packing",
+        "method.r": "lora_r lora_rank method.rank",
+        "method.lora_alpha": "lora_alpha method.alpha",
+        "method.lora_dropout": "lora_dropout method.dropout",
+        "method.target_modules": "lora_target_modules target_modules",
+        "method.use_rslora": "use_rslora",
+        "method.use_dora": "use_dora",
+        "parallelism.gradient_checkpointing": "gradient_checkpointing activation_checkpointing",
+        "optimizer.learning_rate": "learning_rate lr",
+        "optimizer.lr_scheduler_type": "lr_scheduler_type",
+        "optimizer.warmup_steps": "warmup_steps",
+        "optimizer.weight_decay": "weight_decay",
+        "optimizer.adam_beta1": "adam_beta1",
+        "optimizer.adam_beta2": "adam_beta2",
+        "optimizer.max_grad_norm": "max_grad_norm clip_grad_norm gradient_clipping",
+        "training.num_epochs": "num_train_epochs num_epochs epochs",
+        "training.max_steps": "max_steps",
+        "training.micro_batch_size": "micro_batch_size",
+        "performance.group_by_length": "group_by_length",
+        "performance.padding_free": "padding_free",
+        "performance.compile": "torch_compile",
+        "performance.tf32": "tf32",
+        "evaluation.micro_batch_size": "per_device_eval_batch_size",
+        "evaluation.every_steps": "eval_steps",
+        "checkpoint.every_steps": "save_steps",
+        "checkpoint.keep": "save_total_limit",
+        "output.url": "output_dir",
+    }.items()
+    for name in names.split()
+} | {
+    "bf16": Alias("model.dtype", _when("bfloat16")),
+    "train_on_inputs": Alias("data.loss_on", _when("all", "answer")),
+    "use_cpu": Alias("parallelism.use_gpu", _when(False, "auto")),
+    "no_cuda": Alias("parallelism.use_gpu", _when(False, "auto")),
+    PER_DEVICE: Alias("training.micro_batch_size", _micro_batch_size),
+    # These read what the names above may have set.
+    ACCUMULATION: Alias("training.global_batch_size", _global_batch_size),
+    "warmup_ratio": Alias("optimizer.warmup_steps", _warmup_steps),
+}
+"""Names that say the same as a field in every case, at the top level or in the field's section; a
+dotted one there only. Others mean more or less, so they are only explained: `fp16` is another
+number format, `deepspeed` and `fsdp` may name files, `dataset` an entry of a list."""
+
 ALIASES: dict[str, str] = {
-    # Transformers' TrainingArguments
-    "learning_rate": "optimizer.learning_rate",
-    "lr_scheduler_type": "optimizer.lr_scheduler_type",
-    "warmup_steps": "optimizer.warmup_steps",
-    "warmup_ratio": "optimizer.warmup_steps",
-    "weight_decay": "optimizer.weight_decay",
-    "adam_beta1": "optimizer.adam_beta1",
-    "adam_beta2": "optimizer.adam_beta2",
-    "max_grad_norm": "optimizer.max_grad_norm",
-    "num_train_epochs": "training.num_epochs",
-    "max_steps": "training.max_steps",
-    "per_device_train_batch_size": "training.micro_batch_size",
-    "per_device_eval_batch_size": "evaluation.micro_batch_size",
-    "gradient_accumulation_steps": "training.global_batch_size",
+    **{name: alias.field for name, alias in ACCEPTED.items() if "." not in name},
     "auto_find_batch_size": "training.micro_batch_size",
-    "gradient_checkpointing": "parallelism.gradient_checkpointing",
     "gradient_checkpointing_kwargs": "parallelism.gradient_checkpointing",
-    "activation_checkpointing": "parallelism.gradient_checkpointing",
     "activation_checkpointing_kwargs": "parallelism.gradient_checkpointing",
     "deepspeed": "parallelism.strategy",
     "fsdp": "parallelism.strategy",
     "fsdp_config": "parallelism.strategy",
-    "use_cpu": "parallelism.use_gpu",
-    "no_cuda": "parallelism.use_gpu",
-    "bf16": "model.dtype",
     "fp16": "model.dtype",
     "bf16_full_eval": "model.dtype",
     "fp16_full_eval": "model.dtype",
@@ -35,53 +126,26 @@ ALIASES: dict[str, str] = {
     "do_train": "data.train",
     "do_predict": "evaluation.generate",
     "evaluation_strategy": "evaluation.every_steps",
-    "output_dir": "output.url",
     "seed": "seed",
     "report_to": "report_to",
-    "run_name": "name",
-    # other trainers' and PEFT's words
-    "lr": "optimizer.learning_rate",
     "scheduler": "optimizer.lr_scheduler_type",
     "lr_scheduler": "optimizer.lr_scheduler_type",
-    "clip_grad_norm": "optimizer.max_grad_norm",
-    "gradient_clipping": "optimizer.max_grad_norm",
-    "epochs": "training.num_epochs",
     "batch_size": "training.global_batch_size",
     "train_batch_size": "training.global_batch_size",
-    # Evaluation's own falls back to the training value, so this is the one that is meant.
-    "micro_batch_size": "training.micro_batch_size",
-    "model_name_or_path": "model.id",
-    "model_id": "model.id",
-    "base_model": "model.id",
     "attn_impl": "model.attention",
     "flash_attn": "model.attention",
-    "group_by_length": "performance.group_by_length",
-    "padding_free": "performance.padding_free",
     "use_liger_kernel": "performance.fused_loss",
     "liger_kernel_config": "performance.fused_loss",
-    "torch_compile": "performance.compile",
-    "tf32": "performance.tf32",
     "torch_dtype": "model.dtype",
     "precision": "model.dtype",
     "dataset": "data.train",
-    "train_file": "data.train",
-    "validation_file": "data.eval",
-    "max_seq_length": "data.max_length",
-    "sequence_len": "data.max_length",
     "block_size": "data.max_length",
-    "train_on_inputs": "data.loss_on",
-    "lora_r": "method.r",
-    "lora_rank": "method.r",
     "rank": "method.r",
     "alpha": "method.lora_alpha",
     "dropout": "method.lora_dropout",
-    "lora_target_modules": "method.target_modules",
     "gpus": "parallelism.num_workers",
     "num_gpus": "parallelism.num_workers",
     "world_size": "parallelism.num_workers",
-    "save_steps": "checkpoint.every_steps",
-    "eval_steps": "evaluation.every_steps",
-    "save_total_limit": "checkpoint.keep",
     "steps": "every_steps",
     "interval": "every_steps",
 }
@@ -165,7 +229,7 @@ TRACKERS = (
     "trackio",
     "wandb",
 )
-"""What Transformers takes in `report_to` (5.23)."""
+"""The names that Transformers takes in `report_to` (5.23)."""
 
 _TRAINING_ARGUMENTS = """
 accelerator_config activation_checkpointing activation_checkpointing_kwargs adam_beta1

@@ -31,15 +31,15 @@ file of another kind may have thousands."""
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One mistake; `str()` is the line a user reads."""
+    """A mistake; `str()` is the line a user reads."""
 
     path: str
     """Dotted path of the field, such as `optimizer.learning_rate`; empty for a whole file."""
     message: str
-    """What is wrong, without the value."""
+    """The mistake, without the value."""
     value: Any = ABSENT
     suggestion: str = ""
-    """What would work."""
+    """A value or a step that would work."""
     file: str | None = None
     """The file as the user named it, or the override as it was given."""
     line: int | None = None
@@ -85,8 +85,8 @@ def _plain(value: Any) -> str:
 def closest(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the candidate that was most likely meant, ignoring letter case and `-`."""
     known = {candidate.lower().replace("-", "_"): candidate for candidate in candidates}
-    found = get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=cutoff)
-    return known[found[0]] if found else None
+    matches = get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=cutoff)
+    return known[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
@@ -120,9 +120,9 @@ def listed(names: Iterable[str], *, limit: int = 8) -> str:
 
 def config_error(problems: Sequence[Problem], *, remedy: str = "") -> ConfigError:
     """Return one error with every problem, one line each, in the order of the file."""
-    found = ordered(problems)
-    error = ConfigError("\n".join(map(str, found)), remedy=remedy)
-    error.problems = tuple(found)
+    in_order = ordered(problems)
+    error = ConfigError("\n".join(map(str, in_order)), remedy=remedy)
+    error.problems = tuple(in_order)
     return error
 
 
@@ -132,7 +132,7 @@ def ordered(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def unique(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Each line once: two checks may find the same mistake."""
+    """Yield each line once: two checks may report the same mistake."""
     seen: set[str] = set()
     for problem in problems:
         if str(problem) not in seen:

@@ -18,9 +18,9 @@ Row = dict[str, Any]
 
 class Fault(NamedTuple):
     message: str
-    """What is wrong with a row; follows the row's number."""
+    """The mistake in a row; follows the row's number."""
     hint: str
-    """What would work."""
+    """A step that would work."""
 
 
 _MESSAGE = '[{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]'
@@ -373,7 +373,7 @@ _OF_MESSAGES = ("tool_calls", "reasoning_content", "thinking", "reasoning")
 
 
 class Use(NamedTuple):
-    """What becomes of a field of a row, where that is not what its user may think."""
+    """A sentence on what becomes of a field of a row, where its user may think otherwise."""
 
     field: str
     what: str

@@ -1,1 +1,1 @@
-"""Kinds of run: what a run of each kind is made of, shows and can do."""
+"""Kinds of run: the parts of a run of each kind, its figures and its actions."""

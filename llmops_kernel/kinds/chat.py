@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
-from llmops_kernel.kinds.kind import Column, Figure, RunKind
+from llmops_kernel.kinds.kind import START_PHASES, START_WORDS, Column, Figure, RunKind
 from llmops_kernel.store.journal.chat_view import ChatView
 from llmops_kernel.store.record.record import RunRecord
 
@@ -11,7 +10,7 @@ _SHOWN = 60
 
 
 def describe(record: RunRecord) -> str:
-    """`chat with lora-260101-120000-abcd: What is the capital of France?`."""
+    """Return `chat with lora-260101-120000-abcd: What is the capital of France?`."""
     config = record.config
     models = config.get("models") or [{}]
     messages = models[0].get("messages") or [{}]

@@ -1,4 +1,4 @@
-"""Which kind a file, a text or a config is; each kind of run brings its kind of config file."""
+"""Find the kind of a file or a config; each kind of run has its kind of config file."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def file_kind(kind: RunKind) -> Kind:
             f"This version of llmops-kernel cannot read the config of a {kind.name!r} run",
             remedy="install the version that submitted it: pip install --upgrade llmops-kernel",
         )
-    found: Kind = load_attribute(kind.config_file)
-    return found
+    files: Kind = load_attribute(kind.config_file)
+    return files
 
 
 def file_kind_of(path: str | Path) -> Kind | None:
@@ -57,12 +57,12 @@ def run_file_kind_named(name: str) -> Kind:
 def run_kind_of(path: str | Path) -> RunKind:
     """Return the kind of run that a file is submitted as; the usual one for any other file."""
     suffix = Path(path).suffix
-    found = (
+    matching = (
         kind
         for kind in kinds()
         if suffix in kind.programs or (kind.config_file and file_kind(kind).matches(path))
     )
-    return next(found, None) or kind_named(USUAL)
+    return next(matching, None) or kind_named(USUAL)
 
 
 def program_of(path: str | Path) -> Program | None:
@@ -75,10 +75,10 @@ def run_kind_of_config(config: RunConfig) -> RunKind:
     known = [(kind, file_kind(kind).model) for kind in kinds() if kind.config_file]
     exact = (kind for kind, model in known if type(config) is model)
     near = (kind for kind, model in known if isinstance(config, model))
-    found = next(exact, None) or next(near, None)
-    if found is None:
+    kind = next(exact, None) or next(near, None)
+    if kind is None:
         raise SubmissionError(
             f"No kind of run has configs of class {type(config).__name__}",
             remedy=f"submit one of {listed(model.__name__ for _, model in known)}, or a file",
         )
-    return found
+    return kind

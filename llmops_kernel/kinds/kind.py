@@ -1,4 +1,4 @@
-"""What defines a kind of run: config, entrypoint, view, figures, columns, phases and words."""
+"""The definition of a kind of run: config, entrypoint, view, figures, columns, phases and words."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from llmops_kernel.store.record.record import RunRecord
 
 Action = Literal["stop", "retry", "resubmit", "compare", "delete", "chat"]
 ALL_ACTIONS: frozenset[Action] = frozenset({"stop", "retry", "resubmit", "compare", "delete"})
-"""What most kinds allow. `chat` is of those whose runs may write a model."""
+"""The actions of most kinds; `chat` is for kinds whose runs may write a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One number of a run that users compare; every screen renders the kind's one list."""
+    """A number of a run that users compare; every screen renders the list of its kind."""
 
     key: str
     label: str
@@ -28,15 +28,15 @@ class Figure:
     """Reads it from the kind's view, in base units; None is unknown."""
     better: Better = None
     hint: str | Callable[[Any], str] = ""
-    """What it measures, for a tooltip; may depend on the view."""
+    """The text of a tooltip; may depend on the view."""
     note: Callable[[Any], str] | None = None
-    """Words shown behind the value, such as "since step 3"."""
+    """Text shown behind the value, such as "since step 3"."""
     listed: bool = False
-    """Whether lists of runs have a column for it."""
+    """True if lists of runs have a column for it."""
     live: bool = True
-    """Whether the live panel shows it."""
+    """True if the live panel shows it."""
     compared: bool = True
-    """Whether a comparison and the end's table show it."""
+    """True if a comparison and the table at the end show it."""
 
     @classmethod
     def rate(
@@ -58,7 +58,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One number of each row of the charts; the first column of a kind is the x axis."""
+    """A number of each row of the charts; the first column of a kind is the x axis."""
 
     name: str
     label: str
@@ -66,7 +66,7 @@ class Column:
     value: Callable[[Any], float | None]
     """Reads it from an event of `view.rows`."""
     is_logged: bool = False
-    """Whether it is the number of its own name among the further numbers of a step."""
+    """True for a number that the run logged under the column's name."""
 
     @classmethod
     def of_field(cls, name: str, label: str, unit: Unit, *, field: str = "") -> Column:
@@ -98,7 +98,7 @@ def _no_description(_: RunRecord) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RunKind:
-    """One entry of the registry; lists, panels, comparison and submit ask nothing else."""
+    """An entry of the registry: all that lists, panels, comparison and submit need of a kind."""
 
     name: str
     """The name in the run record: `train`, `script`."""
@@ -117,12 +117,12 @@ class RunKind:
     """`module:attribute` of a function (config, provider, progress=...) that makes at submission
     what its runs need on this machine; it may take minutes, and raise LLMOpsError."""
     programs: Mapping[str, Program] = field(default_factory=dict)
-    """What may be submitted instead of a config file, by extension."""
+    """Programs that may be submitted instead of a config file, by extension."""
     view: type[RunView] = RunView
     figures: tuple[Figure, ...] = ()
     """The figures in order of importance."""
     more_figures: Callable[[Any], tuple[Figure, ...]] = _no_figures
-    """Figures that depend on the run, such as one an evaluation metric."""
+    """Figures that depend on the run, such as one for each evaluation metric."""
     columns: tuple[Column, ...] = ()
     more_columns: Callable[[Any], tuple[Column, ...]] = _no_columns
     """Columns that the run itself names; the same name gives an equal column."""
@@ -131,9 +131,9 @@ class RunKind:
     phases: tuple[str, ...] = ()
     """Start-up phases in order; the last one ends with the first result."""
     words: Mapping[str, str] = field(default_factory=dict)
-    """Phase -> what the run does in it, as "Loading the model"."""
+    """Phase -> a label, such as "Loading the model"."""
     saves: str = "a checkpoint"
-    """What a run that is stopped saves first; a retry continues from it."""
+    """A stopped run saves this first, and a retry continues from it."""
     speeds: tuple[str, ...] = ("mfu", "tokens_per_second")
     """Names of columns that measure speed; pictures draw the first that a run has."""
     no_progress: str = "This run reported no progress."
@@ -143,7 +143,7 @@ class RunKind:
     `services/scoring`: compares the outputs of two runs row by row. Empty: they have no rows."""
     actions: frozenset[Action] = ALL_ACTIONS
     describe: Callable[[RunRecord], str] = _no_description
-    """One line about what runs, such as "SmolLM2-135M-Instruct · lora · ddp × 2"."""
+    """Returns a line about the run, such as "SmolLM2-135M-Instruct · lora · ddp × 2"."""
 
     def all_figures(self, view: RunView) -> tuple[Figure, ...]:
         return self.figures + self.more_figures(view)
@@ -172,7 +172,7 @@ _UNKNOWN = "not known: the cluster's template had no `price` for each node when 
 
 
 def cost_figure(view: RunView) -> Figure:
-    """What the run has cost so far; runs in two currencies are two figures, as neither is more."""
+    """Return the cost of the run so far; each currency has a figure of its own."""
     cost = view.cost
     known = cost.money is not None
     return Figure(
@@ -183,4 +183,33 @@ def cost_figure(view: RunView) -> Figure:
         hint=_COUNTED if known else _UNKNOWN,
         value=lambda view: view.cost.money,
         note=lambda view: view.cost.currency,
+    )
+
+
+# --- What every run shows, of any kind ---
+
+
+START_PHASES = ("snapshot", "upload", "pending", "runtime_env", "supervisor", "packages", "driver")
+START_WORDS = {
+    "snapshot": "Packing the workspace",
+    "upload": "Uploading code that the cluster does not have yet",
+    "pending": "Waiting for Ray to start the job",
+    "runtime_env": "Preparing the runtime environment",
+    "supervisor": "Starting the job's supervisor",
+    "packages": "Installing the run's packages",
+    "driver": "Starting the driver",
+    "queue": "Waiting for resources",
+}
+"""Phases from submit to the start of the driver, which all kinds share."""
+
+
+def generic_kind(name: str) -> RunKind:
+    """A kind that this version does not know; its runs can be read, stopped and deleted."""
+    return RunKind(
+        name=name,
+        title=f"{name} run",
+        columns=(Column.of_field("done", "done", "count"),),
+        phases=START_PHASES,
+        words=START_WORDS,
+        actions=frozenset({"stop", "delete"}),
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.section import RunConfig
-from llmops_kernel.config.reading.load import resolved, source_of, upgraded
+from llmops_kernel.config.reading.document import Document, document_of, parse_yaml, read_yaml
+from llmops_kernel.config.reading.load import resolved, upgraded
 from llmops_kernel.config.reading.overrides import Overrides
-from llmops_kernel.config.reading.yaml_source import Source, parse_yaml, read_yaml
 from llmops_kernel.kinds.files import file_kind, run_kind_of, run_kind_of_config
 from llmops_kernel.kinds.kind import RunKind, load_attribute
 from llmops_kernel.kinds.registry import USUAL, kind_named
@@ -62,8 +62,8 @@ def from_path(
         values = load_attribute(program.config)(path, workspace or path.parent)
         return from_values(kind, values, overrides, workspace=workspace)
     file = file_kind(kind)
-    source = read_yaml(path.expanduser(), remedy=file.remedy, siblings=file.globs[0])
-    return _resolved(kind, source, overrides, workspace)
+    document = read_yaml(path.expanduser(), remedy=file.remedy, siblings=file.globs[0])
+    return _resolved(kind, document, overrides, workspace)
 
 
 def from_text(
@@ -75,8 +75,8 @@ def from_text(
     workspace: Path | None = None,
 ) -> Any:
     """Read a text; `name` is what error messages call it. Raises ConfigError."""
-    source = parse_yaml(text, file=name, remedy=file_kind(kind).remedy)
-    return _resolved(kind, source, overrides, workspace)
+    document = parse_yaml(text, file=name, remedy=file_kind(kind).remedy)
+    return _resolved(kind, document, overrides, workspace)
 
 
 def from_values(
@@ -87,7 +87,7 @@ def from_values(
     workspace: Path | None = None,
 ) -> Any:
     """Check plain data, such as a notebook's dict. Raises ConfigError."""
-    return _resolved(kind, source_of(values), overrides, workspace)
+    return _resolved(kind, document_of(values), overrides, workspace)
 
 
 def from_record(kind: RunKind, values: Mapping[str, Any], overrides: Overrides = ()) -> Any:
@@ -95,11 +95,13 @@ def from_record(kind: RunKind, values: Mapping[str, Any], overrides: Overrides =
     return from_values(kind, upgraded(file_kind(kind).model, values), overrides)
 
 
-def _resolved(kind: RunKind, source: Source, overrides: Overrides, workspace: Path | None) -> Any:
+def _resolved(
+    kind: RunKind, document: Document, overrides: Overrides, workspace: Path | None
+) -> Any:
     file = file_kind(kind)
     return resolved(
         file.model,
-        source,
+        document,
         overrides,
         workspace=workspace,
         files=file.check_files,

@@ -9,7 +9,7 @@ from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunStore
 
-_GENERIC = "llmops_kernel.kinds.generic:generic_kind"
+_GENERIC = "llmops_kernel.kinds.kind:generic_kind"
 _BUILT_IN = {
     "train": "llmops_kernel.kinds.train:TRAIN",
     "script": "llmops_kernel.kinds.script:SCRIPT",
@@ -49,7 +49,7 @@ def is_registered(name: str) -> bool:
 
 
 def kinds() -> tuple[RunKind, ...]:
-    """All registered kinds, the built-in ones first."""
+    """Return all registered kinds, the built-in ones first."""
     names = dict.fromkeys((*_BUILT_IN, *_REGISTERED))
     return tuple(kind_named(name) for name in names)
 

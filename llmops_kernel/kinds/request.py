@@ -9,7 +9,7 @@ from typing import Any
 
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import Problem, no_such_file
-from llmops_kernel.config.reading.yaml_dialect import dump
+from llmops_kernel.config.reading.document import dump
 from llmops_kernel.kinds.files import file_kind
 from llmops_kernel.kinds.registry import kind_named
 
@@ -50,5 +50,5 @@ def request_of(config: Section, *, name: str, kind: str = "train") -> RunRequest
 def _check_requirements(name: str | None, folder: Path) -> list[Problem]:
     if not name or (folder / name).is_file():
         return []
-    names = [str(one.relative_to(folder)) for one in sorted(folder.glob("*.txt"))]
+    names = [str(file.relative_to(folder)) for file in sorted(folder.glob("*.txt"))]
     return [no_such_file("requirements", name, folder, names)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
-from llmops_kernel.kinds.kind import Column, Figure, RunKind, cost_figure
+from llmops_kernel.kinds.kind import START_PHASES, START_WORDS, Column, Figure, RunKind, cost_figure
 from llmops_kernel.metrics.direction import better_of
 from llmops_kernel.store.journal.score_view import ScoreView
 from llmops_kernel.store.journal.summary import Unit
@@ -18,7 +17,7 @@ _REPLICAS = "copies of the model that work at the same time"
 
 
 def describe(record: RunRecord) -> str:
-    """`SmolLM2-135M-Instruct + adapter · generate · data/menu-eval.jsonl`."""
+    """Return `SmolLM2-135M-Instruct + adapter · generate · data/menu-eval.jsonl`."""
     config = record.config
     model = config.get("model") or {}
     name = str(model.get("id") or model.get("run") or "")
@@ -30,7 +29,7 @@ def describe(record: RunRecord) -> str:
 
 
 def more_figures(view: ScoreView) -> tuple[Figure, ...]:
-    """What the run has cost, and a figure for each metric of the whole table."""
+    """Return the cost of the run, and a figure for each metric of the whole table."""
     return (cost_figure(view), *(_metric(name) for name in view.metrics))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from llmops_kernel import score_env
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.template import new_file
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.config.problems import Problem, no_such_file
 from llmops_kernel.config.reading.check import overlap
 from llmops_kernel.config.reading.hook_file import defined_hooks
@@ -38,7 +38,9 @@ def check_files(
         *_hooks(config, workspace),
         *_adapter(config, workspace),
     ]
-    return [one for one in problems if not any(overlap(one.path, name) for name in wrong)]
+    return [
+        problem for problem in problems if not any(overlap(problem.path, name) for name in wrong)
+    ]
 
 
 def _is_local(path: str) -> bool:
@@ -47,16 +49,16 @@ def _is_local(path: str) -> bool:
 
 def _input(config: ScoreConfig, workspace: Path) -> Iterator[Problem]:
     path = config.input.path
-    found = workspace / Path(path).expanduser()
+    file = workspace / Path(path).expanduser()
     looks_like_hub_id = path.count("/") == 1 and not Path(path).suffix and path[0] not in "./~"
-    if not _is_local(path) or found.exists() or looks_like_hub_id:
+    if not _is_local(path) or file.exists() or looks_like_hub_id:
         return
     yield no_such_file("input.path", path, workspace, _below(workspace, _ROWS))
 
 
 def _below(workspace: Path, suffixes: tuple[str, ...]) -> list[str]:
-    found = (one for suffix in suffixes for one in workspace.glob(f"**/*{suffix}"))
-    return [str(one.relative_to(workspace)) for one, _ in zip(found, range(1000), strict=False)]
+    files = (file for suffix in suffixes for file in workspace.glob(f"**/*{suffix}"))
+    return [str(file.relative_to(workspace)) for file, _ in zip(files, range(1000), strict=False)]
 
 
 def _hooks(config: ScoreConfig, workspace: Path) -> Iterator[Problem]:
@@ -83,8 +85,8 @@ def _adapter(config: ScoreConfig, workspace: Path) -> Iterator[Problem]:
     path = config.model.adapter
     if not path or not _is_local(path):
         return
-    found = workspace / Path(path).expanduser()
-    if not (found / "adapter_config.json").is_file() and not Path(path).is_absolute():
+    folder = workspace / Path(path).expanduser()
+    if not (folder / "adapter_config.json").is_file() and not Path(path).is_absolute():
         yield Problem(
             path="model.adapter",
             message="no such folder with an adapter_config.json",

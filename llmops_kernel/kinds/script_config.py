@@ -47,7 +47,7 @@ def check_files(
         message = f"not below the workspace {workspace}, the folder that is uploaded to the cluster"
         suggestion = "choose the workspace with --workspace, or workspace= in Python"
     elif not path.is_file():
-        names = [str(one.relative_to(workspace)) for one in sorted(workspace.glob("*.py"))]
+        names = [str(file.relative_to(workspace)) for file in sorted(workspace.glob("*.py"))]
         return [no_such_file("script", config.script, workspace, names)]
     else:
         return []

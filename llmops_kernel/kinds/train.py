@@ -7,8 +7,7 @@ from collections.abc import Collection
 from operator import attrgetter
 from typing import Any
 
-from llmops_kernel.kinds.generic import START_WORDS
-from llmops_kernel.kinds.kind import ALL_ACTIONS, Column, Figure, RunKind, cost_figure
+from llmops_kernel.kinds.kind import ALL_ACTIONS, START_WORDS, Column, Figure, RunKind, cost_figure
 from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import PHASES
 from llmops_kernel.metrics.expert_load import IDLE, LOAD, WORST

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from llmops_kernel.config.problems import config_error
+from llmops_kernel.config.reading.document import parse_yaml
 from llmops_kernel.config.reading.overrides import Overrides
-from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.kinds.reading import combined
 from llmops_kernel.magics.failure import MagicError

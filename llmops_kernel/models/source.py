@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.reading import adapters
+from llmops_kernel.config.reading import model_folder
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models import catalogue
 from llmops_kernel.store.files import find
@@ -28,11 +28,11 @@ def base_of_adapter(
     folder: Path, *, roots: tuple[Path, ...], cache: Path | None
 ) -> tuple[str, str | None, str]:
     """Return name, revision and place of the model that an adapter is of. Raises ModelError."""
-    names = adapters.base_names(folder)
+    names = model_folder.base_names(folder)
     for name, revision in names:
         if catalogue.is_catalogue_name(name) or find(name, roots) is not None:
             weights = model_source(name, roots=roots, cache=cache)
-            if not adapters.is_adapter(Path(weights)):
+            if not model_folder.is_adapter(Path(weights)):
                 return name, revision, weights
     for name, revision in names:
         # One that is on disk is the adapter that this one continues.
@@ -43,7 +43,7 @@ def base_of_adapter(
     )
     raise ModelError(
         f"The adapter in {folder} is of {known}.",
-        remedy=f"write its folder or hub id into base_model_name_or_path of {adapters.CONFIG}",
+        remedy=f"write its folder or hub id into base_model_name_or_path of {model_folder.CONFIG}",
     )
 
 
@@ -56,7 +56,7 @@ def tokenizer_of(
     Raises ModelError.
     """
     source = model_source(config.model.id, roots=roots, cache=cache)
-    if not adapters.is_adapter(Path(source)) or has_tokenizer(Path(source)):
+    if not model_folder.is_adapter(Path(source)) or has_tokenizer(Path(source)):
         return source, config
     name, revision, weights = base_of_adapter(Path(source), roots=roots, cache=cache)
     model = config.model.model_copy(update={"id": name, "revision": revision})

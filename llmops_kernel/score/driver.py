@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import open_bucket, ray_logs, run_folder

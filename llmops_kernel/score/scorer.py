@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.driver.nodes.holds import this_node
 from llmops_kernel.errors import LLMOpsError, RunError

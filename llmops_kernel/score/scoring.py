@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.driver.nodes.holds import NodeHolds
 from llmops_kernel.driver.queue.place import room_of
 from llmops_kernel.driver.queue.watch import QueueWatch

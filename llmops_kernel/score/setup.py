@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.config.problems import column_name
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.errors import DataError, LLMOpsError, ModelError

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.errors import HookError
 from llmops_kernel.score.evaluate.hooks import compute_metrics

@@ -10,13 +10,13 @@ from pathlib import Path
 from llmops_kernel.config.assist.template import cluster_template
 from llmops_kernel.config.models.cluster import TEMPLATES
 from llmops_kernel.config.problems import did_you_mean, listed
+from llmops_kernel.config.reading.document import parse_yaml
 from llmops_kernel.config.reading.templates import (
     FOLDER,
     load_cluster_template,
     shipped,
     template_from,
 )
-from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.jobs.history import archive_runs
 from llmops_kernel.providers.capabilities import (

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from llmops_kernel.config.assist import diagnose, examine
 from llmops_kernel.config.assist.file_kinds import TRAIN
 from llmops_kernel.config.problems import Problem
+from llmops_kernel.config.reading.document import dump
 from llmops_kernel.config.reading.load import load_training_config, training_config_from_dict
-from llmops_kernel.config.reading.yaml_dialect import dump
 from llmops_kernel.errors import ConfigError
 
 ROWS = '{"text": "a"}\n'

@@ -9,23 +9,20 @@ from typing import Any
 import jsonschema
 import pytest
 
-from llmops_kernel.config.assist.complete import complete
+from llmops_kernel.config.assist.complete import complete, hover
 from llmops_kernel.config.assist.diagnose import diagnose
-from llmops_kernel.config.assist.file_kinds import TRAIN
-from llmops_kernel.config.assist.forms import form_schema
-from llmops_kernel.config.assist.hover import hover
-from llmops_kernel.config.assist.merge import merge
+from llmops_kernel.config.assist.file_kinds import TRAIN, form_schema, render
 from llmops_kernel.config.assist.schema import schema_of
 from llmops_kernel.config.assist.template import commented
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.reading.document import parse_value
 from llmops_kernel.config.reading.load import (
     check_files,
     dump_yaml,
     flatten,
     training_config_from_text,
 )
-from llmops_kernel.config.reading.yaml_dialect import parse_value
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.store.diff.runs import differences
 from llmops_kernel.views.run_query.row import config_values
@@ -181,12 +178,12 @@ def test_the_form_describes_both_and_a_changed_weight_is_written() -> None:
     assert text == {"type": "string"}
     assert several["items"]["properties"]["weight"]["maximum"] == 1000
     train = [{"path": "a.jsonl", "weight": 3}, "c.jsonl"]
-    merged = merge(TRAIN, TEXT, {"data": {"train": train}})
-    assert [source.words for source in training_config_from_text(merged).data.sources] == [
+    written = render(TRAIN, {"model": "m", "data": {"train": train, "format": "chat"}})
+    assert [source.words for source in training_config_from_text(written).data.sources] == [
         "a.jsonl (weight 3)",
         "c.jsonl",
     ]
-    assert training_config_from_text(merged).data.format == "chat"
+    assert training_config_from_text(written).data.format == "chat"
 
 
 def test_differences_and_the_table_of_runs_name_the_source_and_the_field() -> None:

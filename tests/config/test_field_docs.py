@@ -8,9 +8,8 @@ import pytest
 from pydantic import BaseModel
 from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 
-from llmops_kernel.config.field_docs import set_descriptions
 from llmops_kernel.config.models import cluster, kuberay, sections, train
-from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.models.section import Section, set_descriptions
 
 MODULES = (cluster, kuberay, sections, train)
 CLASSES = [

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from llmops_kernel.config.assist.template import training_template
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import closest
+from llmops_kernel.config.reading.document import dump, parse_value
 from llmops_kernel.config.reading.load import (
     dump_yaml,
     flatten,
@@ -20,7 +21,6 @@ from llmops_kernel.config.reading.load import (
     training_config_from_dict,
     upgraded,
 )
-from llmops_kernel.config.reading.yaml_dialect import dump, parse_value
 from llmops_kernel.errors import ConfigError
 
 BASE = {"model": "tiny-llama", "data": "rows.jsonl"}

@@ -9,17 +9,17 @@ import pytest
 
 from llmops_kernel.config.assist.schema import schema_of
 from llmops_kernel.config.assist.template import cluster_template, training_template
-from llmops_kernel.config.models.choice import widest
+from llmops_kernel.config.models.choice import fields_of
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.config.models.describe import compact, expected, section_of
 from llmops_kernel.config.models.methods import LoraMethod, QloraMethod
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.names import ALIASES, OWNED, OWNED_PREFIXES, TRACKERS, TRAINING_ARGUMENTS
+from llmops_kernel.config.reading.check import leaves
+from llmops_kernel.config.reading.document import parse_value
 from llmops_kernel.config.reading.load import flatten, load_training_config
-from llmops_kernel.config.reading.shape import leaves
 from llmops_kernel.config.reading.templates import load_cluster_template
-from llmops_kernel.config.reading.yaml_dialect import parse_value
 from llmops_kernel.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ MODELS = (TrainingConfig, ClusterTemplate)
 
 
 def fields(model):
-    for name, field in widest(model).model_fields.items():
+    for name, field in fields_of(model).items():
         section = section_of(field.annotation)
         if section is None:
             yield f"{model.__name__}.{name}", field

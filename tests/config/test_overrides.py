@@ -75,7 +75,7 @@ def test_only_what_was_named_changes(overrides, expected):
         (["=1"], ("not of the form key=value",)),
         (["lr=fast"], ("override lr=fast: optimizer.learning_rate: must be a number above 0",)),
         ({"lr": -1}, ("override lr=-1: optimizer.learning_rate", "value -1")),
-        ({"per_device_train_batch_size": 1}, ("did you mean training.micro_batch_size?",)),
+        ({"train_batch_size": 1}, ("did you mean training.global_batch_size?",)),
         ({"method": "adalora"}, ("override method='adalora': method.type", "one of full, lora",
                                "adalora is another method")),
         ({"method": "loraa"}, ("method.type", "did you mean lora?")),

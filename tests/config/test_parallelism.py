@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from llmops_kernel.config.assist.file_kinds import TRAIN
-from llmops_kernel.config.assist.forms import form_schema
+from llmops_kernel.config.assist.file_kinds import TRAIN, form_schema
 from llmops_kernel.config.models.methods import LoraMethod, QloraMethod
 from llmops_kernel.config.models.parallelism import FsdpStrategy, Zero2Strategy
 from llmops_kernel.config.models.train import TrainingConfig

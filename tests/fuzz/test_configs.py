@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
+from llmops_kernel.config.reading.document import parse_yaml
 from llmops_kernel.config.reading.templates import template_from
-from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds.files import file_kinds
 from llmops_kernel.kinds.reading import from_text, from_values

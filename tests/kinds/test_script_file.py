@@ -10,7 +10,7 @@ import pytest
 
 from llmops_kernel.config.assist import complete, diagnose, examine, form_schema, hover, render
 from llmops_kernel.config.models.script import ScriptConfig
-from llmops_kernel.config.reading.yaml_dialect import parse_value
+from llmops_kernel.config.reading.document import parse_value
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds.files import file_kind_named, file_kind_of, file_kinds
 from llmops_kernel.kinds.script_config import SCRIPT_FILE

@@ -13,8 +13,7 @@ from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.assist.template import new_file
 from llmops_kernel.config.models.section import NAME_PATTERN, RunConfig
 from llmops_kernel.config.problems import Problem
-from llmops_kernel.kinds.generic import START_PHASES, START_WORDS
-from llmops_kernel.kinds.kind import Column, Figure, RunKind
+from llmops_kernel.kinds.kind import START_PHASES, START_WORDS, Column, Figure, RunKind
 from llmops_kernel.kinds.registry import register, unregister
 from llmops_kernel.metrics.events import ProgressEvent
 from llmops_kernel.store.journal.view import RunView

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.score.evaluate.judge import Grades, judge_config
 from tests.score.conftest import output_of, table_of
 

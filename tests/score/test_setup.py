@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import DataError, ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
 from llmops_kernel.score.setup import check_adapter_base, open_table

@@ -95,14 +95,10 @@ async def test_complete_and_hover(api: Fetch) -> None:
     assert reported(await post(api, "configs/hover", **{**place, "line": 9})) is None
 
 
-async def test_render_and_merge(api: Fetch) -> None:
+async def test_render(api: Fetch) -> None:
     data = {"name": "big", "num_cpus": 4, "num_gpus": None}
     text = reported(await post(api, "configs/render", kind="cluster", data=data))["text"]
     assert text == "name: big\nnum_cpus: 4\n"
-    change = {"kind": "cluster", "text": "# mine\n" + text, "data": {"num_cpus": 8}}
-    assert reported(await post(api, "configs/merge", **change))["text"] == (
-        "# mine\nname: big\nnum_cpus: 8\n"
-    )
 
 
 @pytest.mark.parametrize(
@@ -136,7 +132,7 @@ async def test_reading_needs_the_token(raw: Fetch, path: str) -> None:
     assert (await raw(f"llmops/configs/{path}")).code == 403
 
 
-@pytest.mark.parametrize("path", ["check", "complete", "hover", "render", "merge"])
+@pytest.mark.parametrize("path", ["check", "complete", "hover", "render"])
 async def test_writing_needs_the_token(raw: Fetch, path: str) -> None:
     response = await raw(f"llmops/configs/{path}", method="POST", body="{}")
     assert response.code == 403

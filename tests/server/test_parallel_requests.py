@@ -39,7 +39,7 @@ OFF_THE_LOOP = frozenset(
         *(f"RunStore.{name}" for name in ("resolve", "record", "attempts", "notes")),
         *(f"LocalProvider.{name}" for name in ("names", "get", "resume")),
         *("below", "provider_for_name", "_files"),
-        *("examine", "complete", "hover", "render", "merge", "form_schema"),
+        *("examine", "complete", "hover", "render", "form_schema"),
     }
 )
 """Names of functions that read files or take long."""
@@ -197,7 +197,6 @@ async def _of_row(api: Fetch, row: Row) -> HTTPResponse:
         "llmops/configs/complete": place,
         "llmops/configs/hover": place,
         "llmops/configs/render": {"kind": "train", "data": {}},
-        "llmops/configs/merge": {"kind": "train", "data": {}, "text": "a: 1"},
         "llmops/clusters": {"template": "local"},
         "llmops/runs": {"path": "x.train.yaml"},
         "llmops/dashboard-views": {"cluster": CLUSTER},

@@ -122,12 +122,10 @@ HOSTILE = (
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:8].strip())
 async def test_hostile_yaml_is_refused_within_seconds(api: Fetch, text: str) -> None:
     place = {"line": 1, "column": 3}
-    data = {"name": "x"}
     for path, more in (
         ("check", {}),
         ("complete", place),
         ("hover", place),
-        ("merge", {"data": data}),
     ):
         for kind in ("train", "cluster"):
             body = json.dumps({"kind": kind, "text": text, **more})
@@ -168,8 +166,6 @@ async def test_odd_values_of_a_form_are_written_all_the_same(
         body = {"kind": kind, "data": data}
         answer = await api("configs/render", method="POST", body=json.dumps(body))
         assert answer.code == 200, answer.body
-        answer = await api("configs/merge", method="POST", body=json.dumps(body | {"text": CONFIG}))
-        assert answer.code in (200, 422), answer.body
 
 
 @pytest.mark.parametrize("line", [-1, 0, 10**9, 10**30])

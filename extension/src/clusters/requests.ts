@@ -80,15 +80,14 @@ export function checkTemplate(
   });
 }
 
-/** Puts the values of a form into a text; its comments and order stay. */
-export async function mergeTemplate(
+/** The YAML of a form's values. */
+export async function renderTemplate(
   llmops: ILLMOps,
-  text: string,
   data: Record<string, unknown>
 ): Promise<string> {
-  const merged = await llmops.request<ConfigText>('configs/merge', {
+  const { text } = await llmops.request<ConfigText>('configs/render', {
     method: 'POST',
-    body: { kind: 'cluster', text, data, whole: true }
+    body: { kind: 'cluster', data }
   });
-  return merged.text;
+  return text;
 }

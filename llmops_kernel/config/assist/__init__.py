@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from llmops_kernel.config.assist.complete import Completion, complete
+from llmops_kernel.config.assist.complete import Completion, Hover, complete, hover
 from llmops_kernel.config.assist.diagnose import Diagnostic, diagnose, examine, located
-from llmops_kernel.config.assist.forms import form_schema
-from llmops_kernel.config.assist.hover import Hover, hover
-from llmops_kernel.config.assist.merge import merge
-from llmops_kernel.config.assist.render import render
+from llmops_kernel.config.assist.file_kinds import form_schema, render
 
 __all__ = [
     "Completion",
@@ -19,6 +16,5 @@ __all__ = [
     "form_schema",
     "hover",
     "located",
-    "merge",
     "render",
 ]

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
 import yaml
 
-from llmops_kernel.config.assist.fields import section_at
+from llmops_kernel.config.assist.cursor import MOST_CHARACTERS
 from llmops_kernel.config.assist.file_kinds import Kind
-from llmops_kernel.config.assist.text.entries import MOST_CHARACTERS
+from llmops_kernel.config.models.choice import fields_of
+from llmops_kernel.config.models.describe import section_of
 from llmops_kernel.config.models.section import Config, Section
 from llmops_kernel.config.problems import Problem, unique
-from llmops_kernel.config.reading.check import check
-from llmops_kernel.config.reading.origins import Origins, Path
+from llmops_kernel.config.reading.aliases import with_own_names
+from llmops_kernel.config.reading.check import check, expand
+from llmops_kernel.config.reading.document import Document, Place, parsed
 from llmops_kernel.config.reading.overrides import apply_overrides
-from llmops_kernel.config.reading.shape import expand
 from llmops_kernel.config.reading.templates import default_name, without_unknown_provider
-from llmops_kernel.config.reading.yaml_positions import Place, Places
-from llmops_kernel.config.reading.yaml_source import parse_yaml
-from llmops_kernel.errors import ConfigError
 
 Severity = Literal["error", "warning"]
 _TEXT = "this text"
-_MISSING = ("is missing", "this section is missing")
-_KEYS = ("unknown key", "cannot be set here", "Transformers has no such training argument")
+_ON_KEY = (
+    "is missing",
+    "this section is missing",
+    "unknown key",
+    "cannot be set here",
+    "Transformers has no such training argument",
+)
+"""Messages about a key, not about its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """One mistake and its position; lines count from 1, columns from 0 (characters)."""
+    """A mistake and its position; lines count from 1, columns from 0 (characters)."""
 
     line: int
     column: int
@@ -56,22 +60,23 @@ class Examined:
     values: dict[str, Any] | None
     """The written values, sections expanded, defaults left out; None if the text is not YAML."""
     problems: list[Problem] = field(default_factory=list)
-    origins: Origins = field(default_factory=Origins)
-    """Where each value was written."""
+    document: Document = field(default_factory=lambda: Document({}))
+    """The text, with where each value was written."""
 
     def placed(self, problem: Problem) -> Problem:
         """Return the problem with file and line, or the override, of the field that it is about."""
         if problem.file or not problem.path:
             return problem
-        origin = self.origins.of(tuple(problem.path.split(".")))
+        origin = self.document.origins.of(tuple(problem.path.split(".")))
         return replace(problem, file=origin.file, line=origin.line)
 
     @property
     def warnings(self) -> list[Problem]:
-        """What the run changes in a valid config's values."""
+        """Return what the run changes in a valid config's values."""
         advice = self.config.advice() if isinstance(self.config, Config) else []
         return [
-            Problem(path=one.path, message=one.message, suggestion=one.suggestion) for one in advice
+            Problem(path=rule.path, message=rule.message, suggestion=rule.suggestion)
+            for rule in advice
         ]
 
 
@@ -93,34 +98,40 @@ def examine(
     """
     if len(text) > MOST_CHARACTERS:
         message = f"{len(text):,} characters; a config has at most {MOST_CHARACTERS:,}"
-        return Examined(None, None, [Problem(path="", message=message, file=name)])
-    try:
-        source = parse_yaml(text, file=name)
-    except ConfigError as error:
-        return Examined(None, None, list(error.problems))
-    written = source.data
+        unread = Document({}, text=text, is_readable=False)
+        return Examined(None, None, [Problem(path="", message=message, file=name)], unread)
+    document = parsed(text, file=name)
+    if not document.is_readable:
+        return Examined(None, None, document.problems, document)
+    written = document.data
     if kind.models:
-        source = without_unknown_provider(source)
-    data, model = source.data, kind.model_of(source.data)
+        document = without_unknown_provider(document)
+    data, model = document.data, kind.model_of(document.data)
+    written, _ = with_own_names(model, written, origins=document.origins)
     if kind.named_by_file and path:
         data = {"name": default_name(path), **data}
-    data, refused = apply_overrides(model, data, overrides, origins=source.origins)
-    checked = check(model, data, origins=source.origins)
-    problems = list(unique([*source.problems, *refused, *checked.problems]))
+    data, refused = apply_overrides(model, data, overrides, origins=document.origins)
+    checked = check(model, data, origins=document.origins)
+    problems = list(unique([*document.problems, *refused, *checked.problems]))
     config = None if problems else checked.config
-    values = {key: _expanded(model, (key,), value) for key, value in written.items()}
+    values = _expanded(model, written)
     if with_files and folder is not None and checked.usable is not None:
         wrong = [problem.path for problem in problems]
         problems += kind.check_files(checked.usable, folder, wrong=wrong)
-    return Examined(config, values, problems, source.origins)
+    return Examined(config, values, problems, document)
 
 
-def _expanded(model: type[Section], path: Path, value: Any) -> Any:
-    section = section_at(model, path)
-    below = value if section is None else expand(section, value)
-    if section is None or not isinstance(below, dict):
-        return value
-    return {str(key): _expanded(model, (*path, str(key)), item) for key, item in below.items()}
+def _expanded(section: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with each section that is written as a plain value as a mapping."""
+    fields = fields_of(section)
+    expanded: dict[str, Any] = {}
+    for key, value in values.items():
+        field = fields.get(str(key))
+        inner = None if field is None else section_of(field.annotation)
+        below = value if inner is None else expand(inner, value)
+        is_mapping = inner is not None and isinstance(below, dict)
+        expanded[str(key)] = _expanded(inner, below) if inner and is_mapping else value
+    return expanded
 
 
 def diagnose(
@@ -132,34 +143,41 @@ def diagnose(
     with_files: bool = False,
 ) -> list[Diagnostic]:
     """Return all mistakes at once, in the order of the text."""
-    found = examine(kind, text, path=path, folder=folder, with_files=with_files)
-    return located(found.problems, text)
+    examined = examine(kind, text, path=path, folder=folder, with_files=with_files)
+    return located(examined.problems, examined.document)
 
 
 def located(
-    problems: Iterable[Problem], text: str, *, severity: Severity = "error"
+    problems: Iterable[Problem], document: Document, *, severity: Severity = "error"
 ) -> list[Diagnostic]:
     """Return problems with their positions in a text."""
-    locator = _Locator(text)
-    found = [locator.diagnostic(problem, severity) for problem in problems]
-    return sorted(found, key=lambda item: (item.line, item.column))
+    locator = _Locator(document)
+    diagnostics = [locator.diagnostic(problem, severity) for problem in problems]
+    return sorted(diagnostics, key=lambda item: (item.line, item.column))
 
 
 class _Locator:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._places = Places(text if len(text) <= MOST_CHARACTERS else "")
+    def __init__(self, document: Document) -> None:
+        self._text = text = document.text
         self._starts = [0, *(i + 1 for i, character in enumerate(text) if character == "\n")]
         # A look through all places of a name would be quadratic for a key given many times.
+        self._first: dict[str, Place] = {}
         self._by_line: dict[tuple[str, int], Place] = {}
-        for place in self._places.all:
-            line, _ = self._position(place.key_start)
-            self._by_line.setdefault((".".join(place.path), line), place)
+        self._on_line: dict[int, Place] = {}
+        for place in document.places:
+            name = ".".join(place.path)
+            self._first.setdefault(name, place)
+            self._by_line.setdefault((name, place.line), place)
+            self._on_line.setdefault(place.line, place)
 
     def diagnostic(self, problem: Problem, severity: Severity) -> Diagnostic:
         start, end = self._range(problem)
         line, column = self._position(start)
         end_line, end_column = self._position(end)
+        is_own = problem.file in (None, _TEXT)
+        message = problem.message
+        if not is_own and problem.line is not None and "row" not in message[:4]:
+            message = f"line {problem.line}: {message}"
         return Diagnostic(
             line=line,
             column=column,
@@ -167,40 +185,36 @@ class _Locator:
             end_column=end_column,
             severity=severity,
             path=problem.path,
-            message=_message(problem),
+            message=message,
             value=problem.shown or None,
             suggestion=problem.suggestion,
             file=None if problem.file == _TEXT else problem.file,
         )
 
     def _range(self, problem: Problem) -> tuple[int, int]:
-        own = problem.file in (None, _TEXT)
+        is_own = problem.file in (None, _TEXT)
         if not problem.path:
-            return self._line((problem.line or 1) if own else 1)
-        place = self._place(problem, own)
+            return self._line((problem.line or 1) if is_own else 1)
+        there = self._by_line.get((problem.path, problem.line or 0)) if is_own else None
+        place = there or self._first.get(problem.path)
+        if place is None and is_own:  # a field that was written by another name
+            named = self._on_line.get(problem.line or 0)
+            is_above = named and problem.path.startswith(".".join((*named.path, "")))
+            place = None if is_above else named
         if place is None:
             return self._parent(problem.path)
-        on_key = problem.message in _KEYS or problem.message.startswith("given twice")
-        if on_key or problem.message in _MISSING or place.is_empty or place.is_block:
-            return place.key_start, place.key_end
-        return place.value_start, place.value_end
-
-    def _place(self, problem: Problem, own: bool) -> Place | None:
-        if own and problem.line is not None:
-            there = self._by_line.get((problem.path, problem.line))
-            if there is not None:
-                return there
-        found = self._places.named(problem.path)
-        return found[0] if found else None
+        on_key = problem.message in _ON_KEY or problem.message.startswith("given twice")
+        start, end = place.value_range
+        return place.key_range if on_key or place.is_block or start == end else (start, end)
 
     def _parent(self, dotted: str) -> tuple[int, int]:
         """Return where the section of an unwritten field is, else the first line."""
         while "." in dotted:
             dotted = dotted.rpartition(".")[0]
-            for place in self._places.named(dotted):
-                if isinstance(place.value, yaml.ScalarNode) and not place.is_empty:
-                    return place.value_start, place.value_end  # `method: lora`
-                return place.key_start, place.key_end
+            if place := self._first.get(dotted):
+                start, end = place.value_range
+                is_plain = isinstance(place.value, yaml.ScalarNode) and start < end
+                return (start, end) if is_plain else place.key_range  # `method: lora`
         return self._line(1)
 
     def _line(self, number: int) -> tuple[int, int]:
@@ -215,10 +229,3 @@ class _Locator:
     def _position(self, offset: int) -> tuple[int, int]:
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1]
-
-
-def _message(problem: Problem) -> str:
-    """Return the message; for a mistake in another file with its line there."""
-    if problem.file in (None, _TEXT) or problem.line is None or "row" in problem.message[:4]:
-        return problem.message
-    return f"line {problem.line}: {problem.message}"

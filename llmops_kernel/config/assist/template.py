@@ -1,15 +1,16 @@
-"""Write commented config files from the descriptions, bounds and defaults of the models."""
+"""Write configs as YAML: new files with every field explained, and the values of a form."""
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import yaml
 from pydantic.fields import FieldInfo
 
-from llmops_kernel.config.field_docs import about
-from llmops_kernel.config.models.choice import Choice, variant_view
+from llmops_kernel.config.models.choice import chosen_in, fields_of
 from llmops_kernel.config.models.cluster import model_of
 from llmops_kernel.config.models.describe import (
     choices,
@@ -19,13 +20,12 @@ from llmops_kernel.config.models.describe import (
     section_of,
 )
 from llmops_kernel.config.models.quantity import PATTERN as QUANTITY_PATTERN
-from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.models.section import Section, about
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.problems import config_error
-from llmops_kernel.config.reading.check import validated
-from llmops_kernel.config.reading.origins import Origins
+from llmops_kernel.config.problems import ABSENT, config_error
+from llmops_kernel.config.reading.check import expand, validated
+from llmops_kernel.config.reading.document import Origins, dump, parse_value
 from llmops_kernel.config.reading.overrides import apply_overrides
-from llmops_kernel.config.reading.yaml_dialect import dump, parse_value
 
 _WIDTH = 96
 _BASE = {"model": "SmolLM2-135M-Instruct", "data": "data/train.jsonl"}
@@ -79,7 +79,7 @@ def _head(text: str) -> str:
 
 def _render(config: Section, indent: str = "") -> Iterator[str]:
     after_section = False
-    fields = _described(type(config)).model_fields
+    fields = fields_of(type(config))
     for name in sorted(fields, key=lambda name: name != "name"):
         field, value = fields[name], getattr(config, name)
         if item_section(field) is not None and value and not isinstance(value, str):
@@ -98,11 +98,6 @@ def _render(config: Section, indent: str = "") -> Iterator[str]:
             yield f"{indent}{name}:"
             yield from _render(value, indent + "  ")
             after_section = True
-
-
-def _described(section: type[Section]) -> type[Section]:
-    """Return the section with words for its choosing field, where it has variants."""
-    return variant_view(section) if issubclass(section, Choice) else section
 
 
 def _items(sections: Iterable[Section], indent: str) -> Iterator[str]:
@@ -129,10 +124,99 @@ def _comment(field: FieldInfo, indent: str) -> Iterator[str]:
 def written(value: Any) -> str:
     """Write a value on one line, in its short form where that is read back the same."""
     short = compact(value)
-    wanted = list(value) if isinstance(value, tuple) else value
+    plain = list(value) if isinstance(value, tuple) else value
     try:
-        if "\n" not in short and parse_value(short) == wanted and " #" not in short:
+        if "\n" not in short and parse_value(short) == plain and " #" not in short:
             return short
     except ValueError:
         pass
-    return dump(wanted).strip().removesuffix("\n...")
+    return dump(plain).strip().removesuffix("\n...")
+
+
+def block(data: Mapping[str, Any], *, indent: str = "", spaced: bool = False) -> str:
+    """Block style; with `spaced` an empty line before and behind each section."""
+    return "".join(f"{line}\n" for line in _lines(data, indent, spaced=spaced))
+
+
+def _lines(data: Mapping[str, Any], indent: str, *, spaced: bool) -> Iterator[str]:
+    before: Any = None
+    for index, (key, value) in enumerate(data.items()):
+        is_section = isinstance(value, Mapping) and bool(value)
+        if spaced and index and (is_section or before):
+            yield ""
+        before = is_section
+        if is_section:
+            yield f"{indent}{inline(str(key))}:"
+            yield from _lines(value, indent + "  ", spaced=False)
+        else:
+            yield f"{indent}{inline(str(key))}: {inline(value)}"
+
+
+def inline(value: Any, *, flow: bool = False) -> str:
+    """Return the value on one line, read back as the same value; `flow`: inside brackets."""
+    if isinstance(value, Mapping):
+        pairs = (f"{inline(str(k), flow=True)}: {inline(v, flow=True)}" for k, v in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(inline(item, flow=True) for item in value) + "]"
+    short = compact(value)
+    for written in (short, dump(value).strip().removesuffix("\n...")):
+        if _reads_back(written, value, flow=flow):
+            return written
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _reads_back(written: str, value: Any, *, flow: bool) -> bool:
+    if "\n" in written or " #" in written or written.startswith("#"):
+        return False
+    try:
+        read = parse_value(f"[{written}]")[0] if flow else parse_value(f"k: {written}")["k"]
+    except (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError):
+        return False
+    return bool(read == value and type(read) is type(value))
+
+
+def pruned(section: type[Section], data: Mapping[str, Any], chosen: Any = None) -> dict[str, Any]:
+    """Return the data without defaults, in the model's order; unknown keys come last."""
+    left: dict[str, Any] = {}
+    fields = fields_of(section, chosen)
+    for name, field in fields.items():
+        if name in data:
+            value = _pruned_field(field, data[name])
+            if value is not ABSENT:
+                left[name] = value
+    return left | {key: value for key, value in data.items() if key not in fields}
+
+
+def _pruned_field(field: FieldInfo, value: Any) -> Any:
+    section = section_of(field.annotation)
+    if section is None:
+        default = default_of(field)
+        at_default = same(value, default) or (value is None and default is not ABSENT)
+        return ABSENT if at_default and not field.is_required() else value
+    below = expand(section, value)
+    if not isinstance(below, dict):
+        return value
+    left = pruned(section, below, chosen_in(section, below))
+    if section.shorthand is not None and list(left) == [section.shorthand]:
+        return left[section.shorthand]
+    return left if left or field.is_required() else ABSENT
+
+
+def default_of(field: FieldInfo) -> Any:
+    """Return the default as plain data; ABSENT for a required field."""
+    if field.is_required():
+        return ABSENT
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, Section):
+        return default.model_dump(mode="json")
+    return list(default) if isinstance(default, tuple) else default
+
+
+def same(value: Any, other: Any) -> bool:
+    """Equal as a config reads them: `1` is `1.0`, but `1` is not `true`."""
+    if isinstance(value, bool) != isinstance(other, bool):
+        return False
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(same, value, other))
+    return bool(value == other)

@@ -1,31 +1,27 @@
 """Sections with variants: one field chooses which other fields there are.
 
-The real models hold exactly the fields of the chosen variant. Readers and editors walk a *view*
-of them: a model in which each such section is the chosen variant, and its choosing field lists
-all names. `view_for` makes the view for some data, `widest` one with the fields of all variants.
+A config holds exactly the fields of the chosen variant. Variants are added at any time, also by
+other packages, so the field's type is their base class, whose validator looks the chosen one up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 from pydantic import (
     Field,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
-    create_model,
     model_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from llmops_kernel.config.models.describe import section_of
 from llmops_kernel.config.models.section import Section
 
 C = TypeVar("C", bound="Choice")
-S = TypeVar("S", bound=Section)
 
 
 class Variants(Generic[C]):
@@ -55,6 +51,12 @@ class Variants(Generic[C]):
         """Return the names of the variants that have a field."""
         return [name for name, known in self._known.items() if field in known.model_fields]
 
+    def nearest(self, keys: Iterable[str]) -> type[C]:
+        """Return the variant that has most of the keys, the default one if it has as many."""
+        given = set(keys)
+        usual = self._known[self.default]
+        return max((usual, *self), key=lambda variant: len(given & variant.model_fields.keys()))
+
     def __iter__(self) -> Iterator[type[C]]:
         return iter(self._known.values())
 
@@ -70,7 +72,7 @@ class Choice(Section):
     variant_name: ClassVar[str] = ""
     """Value of the choosing field; empty in the base class."""
     summary: ClassVar[str] = ""
-    """What the variant does, as the end of a sentence: `trains every weight`."""
+    """The variant's work, as the end of a sentence: `trains every weight`."""
     recorded_by_all: ClassVar[Mapping[str, Any]] = {}
     """Fields with their defaults that earlier releases recorded for each variant alike."""
 
@@ -109,87 +111,33 @@ class Choice(Section):
         return {key: value for key, value in data.items() if key not in foreign}
 
 
-def view_for(model: type[S], data: Mapping[str, Any]) -> type[S]:
-    """Return `model` with each section that has variants replaced by the one that `data` names.
+def chosen_in(section: type[Section], value: Any) -> Any:
+    """Return the name of the variant that a written value of the section chooses, if it has some.
 
-    A section that names no known variant gets the fields of all.
+    It may be no known name; the default where none is written.
     """
-    chosen = []
-    for name, section in choices_of(model):
-        assert section.shorthand is not None
-        given = data.get(name)
-        if isinstance(given, Section):
-            given = given.model_dump()
-        inside = given if isinstance(given, Mapping) else {section.shorthand: given}
-        value = inside.get(section.shorthand)
-        value = section.variants.default if value is None else value
-        chosen.append((name, section.variants.get(value)))
-    return _view(model, tuple(chosen), _registered(model)) if chosen else model
+    if not issubclass(section, Choice):
+        return None
+    name = value.get(section.shorthand) if isinstance(value, Mapping) else value
+    return section.variants.default if name is None else name
 
 
-def widest(model: type[S]) -> type[S]:
-    """Return `model` with the fields of all variants in each section that has some."""
-    chosen = tuple((name, None) for name, _ in choices_of(model))
-    return _view(model, chosen, _registered(model)) if chosen else model
+def fields_of(section: type[Section], chosen: Any = None) -> dict[str, FieldInfo]:
+    """Return the fields of a section; of one with variants those of the chosen variant.
 
-
-def choices_of(model: type[Section]) -> Iterator[tuple[str, type[Choice]]]:
-    """Yield the name and class of each section that has variants."""
-    for name, field in model.model_fields.items():
-        section = section_of(field.annotation)
-        if section is not None and issubclass(section, Choice):
-            yield name, section
-
-
-def _registered(model: type[Section]) -> tuple[type[Choice], ...]:
-    """Return all variants of all sections: a view is made again when one is added."""
-    return tuple(variant for _, section in choices_of(model) for variant in section.variants)
-
-
-@cache
-def _view(
-    model: type[S],
-    chosen: tuple[tuple[str, type[Choice] | None], ...],
-    _registered: tuple[type[Choice], ...],
-) -> type[S]:
-    fields: dict[str, Any] = {}
-    for name, variant in chosen:
-        section = section_of(model.model_fields[name].annotation)
-        assert section is not None
-        assert issubclass(section, Choice)
-        view = variant_view(variant) if variant is not None else _all_variants(section)
-        about = model.model_fields[name].description
-        fields[name] = (view, Field(default_factory=view, description=about))
-    return cast("type[S]", create_model(model.__name__, __base__=model, **fields))
-
-
-def variant_view(variant: type[Choice]) -> type[Choice]:
-    """Return a variant whose choosing field takes all names and describes them."""
-    name = cast("str", variant.shorthand)
-    fields: dict[str, Any] = {name: _choosing_field(variant)}
-    return create_model(variant.__name__, __base__=variant, **fields)
-
-
-def _all_variants(section: type[Choice]) -> type[Choice]:
-    """Return a section with the fields of all variants, each of them optional."""
-    fields: dict[str, Any] = {cast("str", section.shorthand): _choosing_field(section)}
-    for variant in section.variants:
-        for name, field in variant.model_fields.items():
-            if name not in fields:
-                default = _default(field)
-                wanted = (
-                    Annotated[(field.annotation, *field.metadata)]
-                    if field.metadata
-                    else (field.annotation)
-                )
-                fields[name] = (wanted, Field(default=default, description=field.description))
-    base = _base_of(section)
-    view = create_model(base.__name__, __base__=base, **fields)
-    return cast("type[Choice]", view)
-
-
-def _default(field: FieldInfo) -> Any:
-    return None if field.is_required() else field.get_default(call_default_factory=True)
+    Without a known one, those of all variants. The choosing field takes the names of all.
+    """
+    if not issubclass(section, Choice) or section.shorthand is None:
+        return section.model_fields
+    variant = section if section.variant_name else section.variants.get(chosen)
+    if variant is None:
+        fields = dict(_base_of(section).model_fields)
+        for known in section.variants:
+            fields |= {n: _optional(f) for n, f in known.model_fields.items() if n not in fields}
+    else:
+        fields = dict(variant.model_fields)
+    fields[section.shorthand] = _choosing_field(section)
+    return fields
 
 
 def _base_of(section: type[Choice]) -> type[Choice]:
@@ -197,7 +145,17 @@ def _base_of(section: type[Choice]) -> type[Choice]:
     return next(cls for cls in reversed(section.__mro__) if "variants" in cls.__dict__)
 
 
-def _choosing_field(section: type[Choice]) -> tuple[Any, Any]:
+def _optional(field: FieldInfo) -> FieldInfo:
+    optional = copy(field)
+    if field.is_required():
+        optional.default = None
+    return optional
+
+
+def _choosing_field(section: type[Choice]) -> FieldInfo:
     variants = section.variants
     about = "; ".join(f"`{variant.variant_name}` {variant.summary}" for variant in variants)
-    return Literal[variants.names], Field(default=variants.default, description=f"{about}.")
+    field: FieldInfo = Field(default=variants.default, description=f"{about}.")
+    names: Any = Literal[variants.names]
+    field.annotation = names
+    return field

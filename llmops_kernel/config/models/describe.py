@@ -60,8 +60,8 @@ def _bare(annotation: Any) -> Any:
 
 def section_of(annotation: Any) -> type[Section] | None:
     """Return the class of a field that is a section."""
-    found = [m for m in members(annotation) if isinstance(m, type) and issubclass(m, Section)]
-    return found[0] if found else None
+    sections = [m for m in members(annotation) if isinstance(m, type) and issubclass(m, Section)]
+    return sections[0] if sections else None
 
 
 def item_section(field: FieldInfo) -> type[Section] | None:
@@ -79,8 +79,8 @@ def pattern_of(field: FieldInfo) -> str | None:
     parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else ()
     added = [item for part in parts for item in getattr(part, "__metadata__", ())]
     inner = [more for item in added for more in getattr(item, "metadata", ())]
-    found = (getattr(item, "pattern", None) for item in [*field.metadata, *inner])
-    return next((pattern for pattern in found if pattern is not None), None)
+    patterns = (getattr(item, "pattern", None) for item in [*field.metadata, *inner])
+    return next((pattern for pattern in patterns if pattern is not None), None)
 
 
 def expected(field: FieldInfo) -> str:
@@ -160,14 +160,14 @@ def _method_words(name: str, allowed: list[str]) -> str:
 def _rewritten(field: FieldInfo, value: Any) -> str:
     kinds = members(field.annotation)
     if isinstance(value, str) and (int in kinds or float in kinds):
-        found = _NUMBER.search(value.replace(",", "").replace("_", ""))
-        return f"write the bare number, {found.group()}" if found else ""
+        match = _NUMBER.search(value.replace(",", "").replace("_", ""))
+        return f"write the bare number, {match.group()}" if match else ""
     if isinstance(value, float) and int in kinds and abs(value) < 1e15:
         return f"write for example {max(1, round(value))}"
     pattern = pattern_of(field)
-    if isinstance(value, str) and pattern == QUANTITY_PATTERN and (found := _BYTES.match(value)):
-        unit = "k" if found[2] in "kK" and not found[3] else found[2].upper()
-        return f"write for example {found[1]}{unit}{'i' if found[3] else ''}"
+    if isinstance(value, str) and pattern == QUANTITY_PATTERN and (match := _BYTES.match(value)):
+        unit = "k" if match[2] in "kK" and not match[3] else match[2].upper()
+        return f"write for example {match[1]}{unit}{'i' if match[3] else ''}"
     if isinstance(value, str) and pattern in _NAMES:
         slug = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")
         tries = (name[:40].strip("-") for name in (slug, f"ray-{slug}"))

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from llmops_kernel.config.models.packages import Packages
-from llmops_kernel.config.models.section import NAME_PATTERN, Broken, RunConfig, Section
+from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Packages, RunConfig, Section
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY", re.I)
 
@@ -70,9 +69,9 @@ class ScriptConfig(RunConfig):
         return self.workers or 0
 
     def broken_rules(self) -> list[Broken]:
-        found: list[Broken] = []
+        broken: list[Broken] = []
         if self.mode == "driver" and self.num_workers is not None:
-            found.append(
+            broken.append(
                 Broken(
                     path="num_workers",
                     message=f"mode driver runs the script once, not on {self.num_workers} workers",
@@ -81,7 +80,7 @@ class ScriptConfig(RunConfig):
                 )
             )
         if self.workers is None and self.resources != WorkerResources():
-            found.append(
+            broken.append(
                 Broken(
                     path="resources",
                     message="these are resources of a worker, and the script has no workers",
@@ -89,7 +88,7 @@ class ScriptConfig(RunConfig):
                     uses=("num_workers", "mode"),
                 )
             )
-        found += [
+        broken += [
             Broken(
                 path="env",
                 message=f"{name} looks like a secret, and this file is kept in the run's record",
@@ -98,4 +97,4 @@ class ScriptConfig(RunConfig):
             for name in self.env
             if _SECRET.search(name)
         ]
-        return found
+        return broken

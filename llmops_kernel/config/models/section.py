@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import linecache
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ByteSize,
     ConfigDict,
     Field,
@@ -16,9 +24,52 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from llmops_kernel.config.field_docs import set_descriptions
+from llmops_kernel.config.names import Alias
+
+
+def set_descriptions(model: type[BaseModel]) -> None:
+    """Give the fields of a class that has just been made the descriptions of its source."""
+    module = sys.modules.get(model.__module__)
+    file = getattr(module, "__file__", None)
+    texts = _texts(file).get(model.__name__, {}) if file else {}
+    for name, text in texts.items():
+        field = model.model_fields.get(name)
+        if field is not None and field.description is None:
+            field.description = text
+
+
+def about(field: FieldInfo) -> str:
+    """Return the field's description on one line."""
+    return " ".join((field.description or "").split())
+
+
+@cache
+def _texts(file: str) -> Mapping[str, Mapping[str, str]]:
+    """Return class -> field -> text of a source file; empty where it cannot be read."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return {}
+    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {node.name: _fields(node) for node in classes}
+
+
+def _fields(node: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for statement, below in zip(node.body, node.body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        ):
+            found[statement.target.id] = inspect.cleandoc(below.value.value)
+    return found
+
 
 NAME_PATTERN: Final = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
 CLUSTER_NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,51}[a-z0-9])?$"
@@ -35,7 +86,7 @@ WITHOUT_RULES: Final = {"rules": False}
 
 @dataclass(frozen=True)
 class Broken:
-    """One broken rule; the user reads `message` and `suggestion`."""
+    """A broken rule; the user reads `message` and `suggestion`."""
 
     path: str
     """Field that the user would change."""
@@ -81,6 +132,9 @@ class Section(BaseModel):
 
 class Config(Section):
     """The top level of a config file, with rules between its fields."""
+
+    aliases: ClassVar[Mapping[str, Alias]] = {}
+    """Names from elsewhere that are read as fields of this config."""
 
     @model_validator(mode="after")
     def _check_rules(self, info: ValidationInfo) -> Self:
@@ -196,3 +250,29 @@ class NodePrice(Price):
             return cls.model_validate_json(environment.get(NODE_PRICE_ENV_VAR, ""))
         except ValidationError:
             return None
+
+
+_CREDENTIALS = re.compile(r"://[^/\s@]+@")
+
+
+def _several(value: Any) -> Any:
+    """`packages: trl==1.16` is a common way to write `[trl==1.16]`."""
+    return (value,) if isinstance(value, str) else value
+
+
+def _checked(packages: tuple[str, ...]) -> tuple[str, ...]:
+    for one in packages:
+        if one.startswith("-") or not one.strip():
+            raise ValueError(
+                f"{one!r} is no package; options of pip belong into a file that `requirements`"
+                " names"
+            )
+        if _CREDENTIALS.search(one):
+            raise ValueError(
+                "a URL here has a user name or a password, and this file is kept in the run's"
+                " record; set PIP_INDEX_URL or PIP_EXTRA_INDEX_URL in the cluster's environment"
+            )
+    return packages
+
+
+Packages = Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_checked)]

@@ -3,12 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag, field_validator
 
-from llmops_kernel.config.models.data.sources import RowFormat, TrainData, TrainSource
 from llmops_kernel.config.models.section import Section
+
+RowFormat = Literal["auto", "chat", "sharegpt", "prompt_completion", "alpaca", "text"]
+MOST_WEIGHT = 1000
+
+
+class TrainSource(Section):
+    """One of several sources of training rows."""
+
+    shorthand = "path"
+
+    path: str
+    """Where its rows are: a file, a folder, a pattern, a hub dataset id or a URL."""
+    weight: float = Field(default=1.0, gt=0, le=MOST_WEIGHT)
+    """How often each of its rows is seen in one epoch: 1 once, 2 twice, 0.5 half of the rows, and
+    the other half in the next epoch."""
+    format: RowFormat | None = None
+    """Format of its rows; `null`: that of `data.format`."""
+    columns: dict[str, str] | None = None
+    """Columns of its rows under other names; `null`: those of `data.columns`."""
+    train_split: str | None = None
+    """Its split, if it is a hub dataset; `null`: that of `data.train_split`."""
+
+    @property
+    def words(self) -> str:
+        """`a.jsonl`, or `a.jsonl (weight 2)`."""
+        return self.path if self.weight == 1 else f"{self.path} (weight {self.weight:g})"
+
+
+def _written_as(value: Any) -> str:
+    return "sources" if isinstance(value, list | tuple) else "path"
+
+
+# Told apart by what is written: else a mistake in one source is reported for the text as well.
+TrainData = Annotated[
+    Annotated[str, Tag("path")] | Annotated[tuple[TrainSource, ...], Tag("sources")],
+    Discriminator(_written_as),
+]
+
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 CATALOGUE = ("SmolLM2-135M-Instruct", "tiny-llama", "tiny-qwen2")
@@ -179,3 +216,46 @@ class HooksConfig(Section):
 
     file: str | None = None
     """Python file of the workspace that may define `format_example(row)`, `build_model(config)`, `compute_metrics(predictions, references, rows)`, `score_row(prediction, reference, row)`, `callbacks()`."""
+
+
+Auto = bool | Literal["auto"]
+
+
+class PerformanceConfig(Section):
+    shorthand = "mode"
+    removed: ClassVar[Mapping[str, str]] = {
+        "logits": "delete it; performance.mode=off computes the logits of all tokens",
+        "matmul": "delete it; PyTorch chooses the library of matrix products",
+    }
+
+    mode: Literal["auto", "off"] = "auto"
+    """What the fields below that are `auto` do: `auto` chooses what is safe on the device, with losses that differ by rounding only, such as logits at tokens that the loss counts and nowhere else; `off` trains as a plain Transformers Trainer does. The run's journal states what was chosen and why."""
+    group_by_length: Auto = "auto"
+    """Put rows of like length into one micro batch, which needs less padding. Each optimizer step still sees the same rows. `auto`: if there are several micro batches in a step."""
+    padding_free: bool = False
+    """Join the rows of a micro batch into one sequence without padding; attention stays inside each row. Saves time with flash attention; not needed with `data.packing`."""
+    fused_loss: bool = False
+    """Compute output layer and loss in one kernel of `liger-kernel`, without storing the logits. Needs a GPU and the package's extra `kernels`."""
+    compile: bool = False
+    """Compile the model with `torch.compile`. The first step then takes minutes."""
+    tf32: bool = False
+    """Compute float32 products of GPUs (Ampere and later) in TF32, which has fewer digits."""
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _yaml_off(cls, value: Any) -> Any:
+        """YAML reads `off` as false."""
+        return "off" if value is False else value
+
+    @property
+    def automatic(self) -> bool:
+        return self.mode == "auto"
+
+    def describe(self) -> str:
+        """Return a few words for `llmops check`: the mode, and what differs from it."""
+        own = [
+            f"{name}={str(value).lower()}"
+            for name, value in self.model_dump(exclude={"mode"}).items()
+            if value not in ("auto", False)
+        ]
+        return ", ".join([self.mode, *own])

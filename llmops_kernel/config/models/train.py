@@ -2,16 +2,416 @@
 
 from __future__ import annotations
 
-from llmops_kernel.config.models.rules import advice, broken_rules
-from llmops_kernel.config.models.section import Broken
-from llmops_kernel.config.models.train_fields import TrainingFields
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pydantic import Field, SerializeAsAny, field_validator
+
+from llmops_kernel.config.models.methods import LoraMethod, MethodConfig
+from llmops_kernel.config.models.parallelism import (
+    DdpStrategy,
+    ParallelismConfig,
+    Zero3Strategy,
+    ZeroStrategy,
+)
+from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Packages, RunConfig
+from llmops_kernel.config.models.sections import (
+    CheckpointConfig,
+    DataConfig,
+    EvaluationConfig,
+    HooksConfig,
+    ModelConfig,
+    OptimizerConfig,
+    OutputConfig,
+    PerformanceConfig,
+    TrainingSection,
+)
+from llmops_kernel.config.names import (
+    ACCEPTED,
+    ALIASES,
+    OWNED,
+    OWNED_PREFIXES,
+    TRACKERS,
+    TRAINING_ARGUMENTS,
+)
+from llmops_kernel.config.problems import (
+    MOST_SUGGESTED,
+    MOST_UNKNOWN,
+    closest,
+    did_you_mean,
+    listed,
+)
+from llmops_kernel.config.row_formats import FIELDS
 
 
-class TrainingConfig(TrainingFields):
+class TrainingConfig(RunConfig):
     """Everything a training run needs; the same file gives the same run."""
 
+    aliases = ACCEPTED
+
+    name: str = Field(default="train", pattern=NAME_PATTERN)
+    """Short name, the first part of each run id: lower-case letters, digits and dashes."""
+    seed: int = Field(default=42, ge=0)
+    """Seed of new weights, shuffling and dropout."""
+    model: ModelConfig
+    data: DataConfig
+    method: SerializeAsAny[MethodConfig] = LoraMethod()
+    parallelism: SerializeAsAny[ParallelismConfig] = DdpStrategy()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    training: TrainingSection = TrainingSection()
+    performance: PerformanceConfig = PerformanceConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    output: OutputConfig = OutputConfig()
+    hooks: HooksConfig = HooksConfig()
+    report_to: tuple[str, ...] = ()
+    """Trackers, by Transformers' name: `tensorboard`, `mlflow`, `wandb`, `comet_ml`, `trackio`."""
+    training_arguments: dict[str, Any] = Field(default_factory=dict)
+    """Other `TrainingArguments` of Transformers by name, for what has no field in this file."""
+    packages: Packages = ()
+    """Packages that this run needs besides those of the cluster, as pip takes them: `trl==1.16`.
+    Each node installs them once."""
+    requirements: str | None = None
+    """A requirements file with such packages, relative to the workspace."""
+
+    @property
+    def worker_processes(self) -> int:
+        return self.parallelism.num_workers
+
+    @property
+    def model_id(self) -> str:
+        return self.model.id
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        """Micro batches behind one optimizer step on one worker."""
+        per_pass = self.training.micro_batch_size * self.parallelism.num_workers
+        return self.training.global_batch_size // per_pass
+
+    @property
+    def warmup_steps(self) -> int:
+        """`optimizer.warmup_steps`, limited so that the last step has the full rate."""
+        wanted, steps = self.optimizer.warmup_steps, self.training.max_steps
+        return wanted if steps is None else min(wanted, steps - 1)
+
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _one_tracker(cls, value: Any) -> Any:
+        """`wandb` and `none` are common ways to write `[wandb]` and `[]`."""
+        if value is None or value == "none":
+            return ()
+        return (value,) if isinstance(value, str) else value
+
     def broken_rules(self) -> list[Broken]:
-        return broken_rules(self)
+        return [broken for rule in _RULES for broken in rule(self)]
 
     def advice(self) -> list[Broken]:
-        return advice(self)
+        """Return what the run changes in these values; each can be trained with."""
+        return list(_warmup(self))
+
+
+_MOST_PROMPT_CHARACTERS = 10_000
+
+
+# --- Rules: what each section allows, but a run could not do ---
+
+
+def _warmup(config: TrainingConfig) -> Iterator[Broken]:
+    warmup, steps = config.optimizer.warmup_steps, config.training.max_steps
+    if warmup != config.warmup_steps:
+        yield Broken(
+            "optimizer.warmup_steps",
+            f"{warmup} warm-up steps do not fit into a run of max_steps={steps}:"
+            f" {config.warmup_steps} are used",
+            f"set optimizer.warmup_steps={(steps or 0) // 10}",
+            ("training.max_steps",),
+        )
+
+
+def _batch_sizes(config: TrainingConfig) -> Iterator[Broken]:
+    micro, workers = config.training.micro_batch_size, config.parallelism.num_workers
+    total, per_pass = config.training.global_batch_size, micro * workers
+    if total % per_pass:
+        nearest = max(1, round(total / per_pass)) * per_pass
+        yield Broken(
+            "training.global_batch_size",
+            f"{total} is not a multiple of micro_batch_size={micro} x num_workers={workers}"
+            f" = {per_pass}",
+            f"try global_batch_size={nearest}",
+            ("training.micro_batch_size", "parallelism.num_workers"),
+        )
+
+
+def _columns(config: TrainingConfig) -> Iterator[Broken]:
+    data = config.data
+    given = {"data.columns": data.columns}
+    if not isinstance(data.train, str):
+        own = ((f"data.train.{n}.columns", source.columns) for n, source in enumerate(data.train))
+        given |= {path: columns for path, columns in own if columns is not None}
+    for path, name in ((path, name) for path, columns in given.items() for name in columns):
+        if name not in FIELDS:
+            yield Broken(
+                path,
+                f"{name} is not a field of any format",
+                did_you_mean(name, FIELDS) or f"the fields are {', '.join(FIELDS)}",
+            )
+
+
+def _sources(config: TrainingConfig) -> Iterator[Broken]:
+    if not config.data.train:
+        yield Broken("data.train", "names no training rows", "name a file, such as train.jsonl")
+
+
+def _streaming(config: TrainingConfig) -> Iterator[Broken]:
+    data = config.data
+    if data.streaming is not True:
+        return
+    for name, is_set in (("packing", data.packing), ("max_rows", data.max_rows is not None)):
+        if is_set:
+            yield Broken(
+                "data.streaming",
+                f"streamed rows are trained on as they come, and data.{name} is set",
+                f"remove data.{name}, or set streaming=false to read all rows into memory",
+                (f"data.{name}",),
+            )
+    for name in ("dataloader_num_workers", "accelerator_config", "ignore_data_skip"):
+        if config.training_arguments.get(name):
+            yield Broken(
+                f"training_arguments.{name}",
+                "does not work with data.streaming, which distributes the rows among the workers",
+                f"remove {name}, or set data.streaming=false",
+                ("data.streaming",),
+            )
+
+
+def _evaluation(config: TrainingConfig) -> Iterator[Broken]:
+    evaluation, data = config.evaluation, config.data
+    if data.eval is None:
+        needs_rows = {
+            "every_steps": evaluation.every_steps is not None and not evaluation.prompts,
+            "generate": evaluation.generate,
+        }
+        instead = {"every_steps": " or evaluation.prompts to a list", "generate": ""}
+        for name in (name for name, is_set in needs_rows.items() if is_set):
+            yield Broken(
+                f"evaluation.{name}",
+                "needs evaluation rows, and data.eval is not set",
+                f"set data.eval to a file or hub id{instead[name]}, or remove evaluation.{name}",
+                ("data.eval",),
+            )
+    for number, text in enumerate(evaluation.prompts, start=1):
+        if not text.strip() or len(text) > _MOST_PROMPT_CHARACTERS:
+            fault = f"has {len(text):,} characters" if text.strip() else "is empty"
+            yield Broken(
+                "evaluation.prompts",
+                f"prompt {number} {fault}",
+                f"write 1 to {_MOST_PROMPT_CHARACTERS:,} characters, or remove it",
+            )
+    if evaluation.generate and data.format == "text":
+        yield Broken(
+            "evaluation.generate",
+            "plain text has no prompt and no answer to generate",
+            "use chat rows (data.format=chat), or set evaluation.generate=false",
+            ("data.format",),
+        )
+
+
+def _adapter(config: TrainingConfig) -> Iterator[Broken]:
+    if config.output.merge_adapter and config.method.saves != "adapter":
+        yield Broken(
+            "output.merge_adapter",
+            f"method {config.method.type} has no adapter to merge",
+            "set method.type=lora, or merge_adapter=false",
+            ("method.type",),
+        )
+
+
+def _trackers(config: TrainingConfig) -> Iterator[Broken]:
+    for name in config.report_to:
+        if name not in TRACKERS:
+            yield Broken(
+                "report_to",
+                f"Transformers has no tracker {name!r}",
+                did_you_mean(name, TRACKERS) or f"known: {listed(TRACKERS, limit=20)}",
+            )
+
+
+def _arguments(config: TrainingConfig) -> Iterator[Broken]:
+    unknown = 0
+    for name in config.training_arguments:
+        path = f"training_arguments.{name}"
+        prefixed = (text for prefix, text in OWNED_PREFIXES.items() if name.startswith(prefix))
+        owned = (OWNED.get(name) if name in TRAINING_ARGUMENTS else None) or next(prefixed, None)
+        if owned:
+            yield Broken(path, "cannot be set here", owned)
+        elif name not in TRAINING_ARGUMENTS:
+            unknown += 1
+            if unknown <= MOST_UNKNOWN:
+                like = _argument_like(name) if unknown <= MOST_SUGGESTED else ""
+                yield Broken(path, "Transformers has no such training argument", like)
+    if unknown > MOST_UNKNOWN:
+        message = f"{unknown - MOST_UNKNOWN:,} more that Transformers does not have"
+        yield Broken("training_arguments", message, "see Transformers' TrainingArguments")
+
+
+def _argument_like(name: str) -> str:
+    if name in ALIASES:
+        return f"set {ALIASES[name]}"
+    match = closest(name, TRAINING_ARGUMENTS)
+    if match in OWNED:
+        return OWNED[match]
+    return f"did you mean {match}?" if match else "see Transformers' TrainingArguments"
+
+
+def _offload(config: TrainingConfig) -> Iterator[Broken]:
+    parallelism = config.parallelism
+    strategy = parallelism.strategy
+    if parallelism.offload_params and strategy not in ("zero3", "fsdp"):
+        yield Broken(
+            "parallelism.offload_params",
+            f"only ZeRO-3 and FSDP can keep weights in host memory, not {strategy}",
+            "set parallelism.strategy=zero3, or offload_params=false",
+            ("parallelism.strategy",),
+        )
+    if parallelism.offload_optimizer and strategy == "ddp":
+        yield Broken(
+            "parallelism.offload_optimizer",
+            "only ZeRO can keep optimizer states in host memory, not ddp",
+            "set parallelism.strategy=zero2, or offload_optimizer=false",
+            ("parallelism.strategy",),
+        )
+    if parallelism.offload_optimizer and strategy == "fsdp":
+        yield Broken(
+            "parallelism.offload_optimizer",
+            "FSDP keeps optimizer states where the weights are",
+            "set parallelism.offload_params=true, which moves both, or strategy=zero2",
+            ("parallelism.strategy",),
+        )
+    if parallelism.offload_optimizer == "nvme" and isinstance(parallelism, ZeroStrategy):
+        yield from _nvme(parallelism)
+
+
+def _nvme(parallelism: ZeroStrategy) -> Iterator[Broken]:
+    if not isinstance(parallelism, Zero3Strategy):
+        yield Broken(
+            "parallelism.offload_optimizer",
+            f"only ZeRO-3 can keep optimizer states on an NVMe disk, not {parallelism.strategy}",
+            "set parallelism.strategy=zero3, or offload_optimizer=cpu",
+            ("parallelism.strategy",),
+        )
+    elif parallelism.nvme_path is None:
+        yield Broken(
+            "parallelism.nvme_path",
+            "is needed for offload_optimizer=nvme",
+            "set it to a folder on a local disk that each node has, or offload_optimizer=cpu",
+            ("parallelism.offload_optimizer",),
+        )
+    elif parallelism.use_gpu is False:
+        yield Broken(
+            "parallelism.offload_optimizer",
+            "an NVMe disk takes over from host memory, which workers without a GPU compute in",
+            "set offload_optimizer=cpu",
+            ("parallelism.use_gpu",),
+        )
+
+
+def _workers(config: TrainingConfig) -> Iterator[Broken]:
+    parallelism = config.parallelism
+    if parallelism.strategy == "fsdp" and parallelism.num_workers == 1:
+        yield Broken(
+            "parallelism.strategy",
+            "fsdp shards over several workers, and there is one",
+            "set parallelism.num_workers=2, or strategy=ddp",
+            ("parallelism.num_workers",),
+        )
+
+
+def _quantised(config: TrainingConfig) -> Iterator[Broken]:
+    """4-bit weights are packed bytes with scales beside them: a shard of them means nothing."""
+    if config.method.type != "qlora":
+        return
+    parallelism = config.parallelism
+    if "weights" in parallelism.sharded:
+        yield Broken(
+            "parallelism.strategy",
+            f"{parallelism.strategy} shards the weights, and the 4-bit weights of qlora cannot be"
+            " sharded here",
+            "set parallelism.strategy=zero2, which shards all that qlora trains, or"
+            " method.type=lora",
+            ("method.type",),
+        )
+    if config.output.merge_adapter:
+        yield Broken(
+            "output.merge_adapter",
+            "merging into 4-bit weights would round the adapter to 4 bits",
+            "set merge_adapter=false; `llmops export` merges into the weights of the base model",
+            ("method.type",),
+        )
+
+
+def _merging(config: TrainingConfig) -> Iterator[Broken]:
+    is_sharded = "weights" in config.parallelism.sharded
+    if config.output.merge_adapter and is_sharded and config.method.type == "lora":
+        yield Broken(
+            "output.merge_adapter",
+            f"no worker has whole weights to merge into under {config.parallelism.strategy}",
+            "set merge_adapter=false; `llmops export` merges afterwards",
+            ("parallelism.strategy",),
+        )
+
+
+def _attention(config: TrainingConfig) -> Iterator[Broken]:
+    model = config.model
+    if not model.attention.startswith("flash"):
+        return
+    if model.dtype not in ("bfloat16", "auto"):
+        yield Broken(
+            "model.attention",
+            f"{model.attention} computes in bfloat16 only, and model.dtype is {model.dtype}",
+            "set model.dtype=bfloat16, or attention=sdpa",
+            ("model.dtype",),
+        )
+    if config.parallelism.use_gpu is False:
+        yield Broken(
+            "model.attention",
+            f"{model.attention} needs a GPU, and parallelism.use_gpu is false",
+            "set attention=sdpa",
+            ("parallelism.use_gpu",),
+        )
+
+
+def _performance(config: TrainingConfig) -> Iterator[Broken]:
+    performance, without_gpu = config.performance, config.parallelism.use_gpu is False
+    for name, what in (("fused_loss", "Liger's fused loss"), ("tf32", "TF32")):
+        if getattr(performance, name) and without_gpu:
+            yield Broken(
+                f"performance.{name}",
+                f"{what} needs a GPU, and parallelism.use_gpu is false",
+                f"set performance.{name}=false",
+                ("parallelism.use_gpu",),
+            )
+    if performance.padding_free and config.data.packing:
+        yield Broken(
+            "performance.padding_free",
+            "packed sequences have hardly any padding, and are trained as they are",
+            "set performance.padding_free=false, or data.packing=false",
+            ("data.packing",),
+        )
+
+
+_RULES: tuple[Callable[[TrainingConfig], Iterator[Broken]], ...] = (
+    _batch_sizes,
+    _offload,
+    _workers,
+    _quantised,
+    _merging,
+    _columns,
+    _sources,
+    _streaming,
+    _evaluation,
+    _attention,
+    _performance,
+    _adapter,
+    _trackers,
+    _arguments,
+)

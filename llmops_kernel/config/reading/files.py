@@ -7,15 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.data.sources import TrainSource
-from llmops_kernel.config.models.sections import CATALOGUE, DataConfig
+from llmops_kernel.config.models.sections import CATALOGUE, DataConfig, TrainSource
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import Problem, closest, did_you_mean, listed
-from llmops_kernel.config.reading import adapters
+from llmops_kernel.config.reading import model_folder
 from llmops_kernel.config.reading.check import overlap
 from llmops_kernel.config.reading.hook_file import check_hooks, defined_hooks
+from llmops_kernel.config.reading.model_folder import TOO_LARGE, tokens_without_embedding
 from llmops_kernel.config.reading.rows import RowRules, check_rows
-from llmops_kernel.config.reading.vocabulary import TOO_LARGE, tokens_without_embedding
 
 _READ = {".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv", ".txt", ".arrow"}
 _FILE_LIKE = {*_READ, ".gz", ".zst", ".xz"}
@@ -129,8 +128,8 @@ def _check_model(config: TrainingConfig, workspace: Path, hooks: Path | None) ->
         return
     path = workspace / Path(source).expanduser()
     if path.is_dir():
-        if adapters.is_adapter(path):
-            if found := adapters.conflict(config, path):
+        if model_folder.is_adapter(path):
+            if found := model_folder.conflict(config, path):
                 yield _problem(name, source, *found)
         else:
             yield from _check_model_folder(name, source, path)

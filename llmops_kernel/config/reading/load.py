@@ -13,11 +13,9 @@ from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import ABSENT, Problem, config_error, unique
 from llmops_kernel.config.reading.check import check
+from llmops_kernel.config.reading.document import Document, document_of, dump, parse_yaml, read_yaml
 from llmops_kernel.config.reading.files import check_files
-from llmops_kernel.config.reading.origins import Origins
 from llmops_kernel.config.reading.overrides import Overrides, apply_overrides
-from llmops_kernel.config.reading.yaml_dialect import dump
-from llmops_kernel.config.reading.yaml_source import Source, parse_yaml, read_yaml
 
 __all__ = [
     "ABSENT",
@@ -50,8 +48,8 @@ def load_training_config(
 
     With a `workspace` the problems of a wrong config include those of the files it names.
     """
-    source = read_yaml(Path(path).expanduser(), remedy=REMEDY, siblings=PATTERN)
-    return _training_config(source, overrides, workspace)
+    document = read_yaml(Path(path).expanduser(), remedy=REMEDY, siblings=PATTERN)
+    return _training_config(document, overrides, workspace)
 
 
 def training_config_from_text(
@@ -69,20 +67,20 @@ def training_config_from_dict(
     data: Mapping[str, Any], overrides: Overrides = (), *, workspace: Path | None = None
 ) -> TrainingConfig:
     """Like `load_training_config` for plain data, such as a notebook's dict."""
-    return _training_config(source_of(data), overrides, workspace)
+    return _training_config(document_of(data), overrides, workspace)
 
 
 def _training_config(
-    source: Source, overrides: Overrides, workspace: Path | None
+    document: Document, overrides: Overrides, workspace: Path | None
 ) -> TrainingConfig:
     return resolved(
-        TrainingConfig, source, overrides, workspace=workspace, files=check_files, remedy=REMEDY
+        TrainingConfig, document, overrides, workspace=workspace, files=check_files, remedy=REMEDY
     )
 
 
 def resolved(
     model: type[M],
-    source: Source,
+    document: Document,
     overrides: Overrides,
     *,
     workspace: Path | None = None,
@@ -93,20 +91,15 @@ def resolved(
 
     With a `workspace` those of the `files` that a wrong config names are among them.
     """
-    data, refused = apply_overrides(model, source.data, overrides, origins=source.origins)
-    checked = check(model, data, origins=source.origins)
-    problems = [*source.problems, *refused, *checked.problems]
+    data, refused = apply_overrides(model, document.data, overrides, origins=document.origins)
+    checked = check(model, data, origins=document.origins)
+    problems = [*document.problems, *refused, *checked.problems]
     if checked.config is not None and not problems:
         return checked.config
     if checked.usable is not None and workspace is not None and files is not None:
         wrong = [problem.path for problem in problems]
         problems += files(checked.usable, workspace, wrong=wrong)
     raise config_error(list(unique(problems)), remedy=remedy)
-
-
-def source_of(data: Mapping[str, Any]) -> Source:
-    """Return plain data, such as a notebook's dict, as it is read from a file."""
-    return Source({str(key): value for key, value in data.items()}, Origins())
 
 
 def upgraded(model: type[Section], data: Mapping[str, Any]) -> Mapping[str, Any]:

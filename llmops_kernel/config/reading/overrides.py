@@ -8,25 +8,32 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from llmops_kernel.config.models.choice import Choice, widest
+from llmops_kernel.config.models.choice import Choice, fields_of
 from llmops_kernel.config.models.describe import item_section, section_of
-from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.models.section import Config, Section
 from llmops_kernel.config.names import ALIASES
 from llmops_kernel.config.problems import Problem, closest, listed
-from llmops_kernel.config.reading.origins import Origin, Origins, Path
-from llmops_kernel.config.reading.shape import Data, expand, leaves
-from llmops_kernel.config.reading.yaml_dialect import parse_value
-from llmops_kernel.config.reading.yaml_source import READ_ERRORS
+from llmops_kernel.config.reading.aliases import with_own_names
+from llmops_kernel.config.reading.check import Data, expand, leaves
+from llmops_kernel.config.reading.document import (
+    OVERRIDE,
+    READ_ERRORS,
+    Origin,
+    Origins,
+    Path,
+    parse_value,
+)
 
 Overrides = Mapping[str, Any] | Sequence[str]
-_LABEL = "override "
 
 
 def apply_overrides(
     model: type[Section], data: Mapping[str, Any], overrides: Overrides, *, origins: Origins
 ) -> tuple[Data, list[Problem]]:
-    """Return new data with the overrides applied; the last one for a field wins."""
-    model = widest(model)
+    """Return new data with the overrides applied, in the config's own names.
+
+    The last override for a field wins.
+    """
     merged: Data = {str(key): value for key, value in data.items()}
     problems: list[Problem] = []
     for given in _each(overrides):
@@ -39,11 +46,12 @@ def apply_overrides(
             problems.append(path)
         else:
             _set(model, merged, path, value, origins=origins, origin=origin)
-    return merged, problems
+    own, clashes = with_own_names(model, merged, origins=origins)
+    return own, [*problems, *clashes]
 
 
 _MAX_PARTS = 32
-"""Of the name in an override: each part is a call deeper when its value is laid over the config."""
+"""Limit for the name in an override: each part is a call deeper when its value is laid over."""
 Given = tuple[str, Any, Origin]
 
 
@@ -55,7 +63,7 @@ def is_override(word: str) -> bool:
 def _each(overrides: Overrides) -> Iterator[Given | Problem]:
     if isinstance(overrides, Mapping):
         for key, value in overrides.items():
-            yield str(key), value, Origin(f"{_LABEL}{key}={_short(value)}")
+            yield str(key), value, Origin(f"{OVERRIDE}{key}={_short(value)}")
         return
     for text in [overrides] if isinstance(overrides, str) else overrides:
         yield _parsed(text)
@@ -64,7 +72,7 @@ def _each(overrides: Overrides) -> Iterator[Given | Problem]:
 def _parsed(text: str) -> Given | Problem:
     key, equals, written = text.partition("=")
     key, written = key.strip().lstrip("-"), written.strip()
-    file = _LABEL + text
+    file = OVERRIDE + text
     if not equals or not key:
         hint = "write section.field=value, for example optimizer.learning_rate=1e-4"
         return Problem(path="", message="not of the form key=value", suggestion=hint, file=file)
@@ -88,16 +96,19 @@ def _resolve(model: type[Section], key: str, origin: Origin) -> Path | Problem:
     if len(path) > _MAX_PARTS:
         hint = "the deepest field has five parts"
         message = f"a name of {len(path):,} parts, at most {_MAX_PARTS} are read"
-        return Problem(path=f"{key[:40]}…", message=message, suggestion=hint, file=_LABEL + "…")
+        return Problem(path=f"{key[:40]}…", message=message, suggestion=hint, file=OVERRIDE + "…")
     if path[0] in model.model_fields:
         return path
     if len(path) == 1:
         owners = [leaf for leaf in leaves(model) if leaf[-1] == name]
         if len(owners) == 1:
             return owners[0]
-        alias = tuple(ALIASES.get(name, "").split("."))
-        if alias in set(leaves(model)) and (owners or name == "lr"):
-            return alias
+        alias = model.aliases.get(name) if issubclass(model, Config) else None
+        if alias is not None:
+            return alias.path if alias.is_plain else path
+        meant = tuple(ALIASES.get(name, "").split("."))
+        if owners and meant in owners:
+            return meant
         if owners:
             choices = " or ".join(".".join(owner) for owner in owners)
             hint = f'write {choices}, in Python as **{{"{".".join(owners[0])}": ...}}'
@@ -162,7 +173,7 @@ def _set(
 
 def _items(section: type[Section], name: str, value: Any) -> Any:
     """Return a list of sections with its plain values expanded, so that one can be changed."""
-    field = section.model_fields.get(name)
+    field = fields_of(section).get(name)
     each = item_section(field) if field else None
     if each is None or not isinstance(value, list | tuple):
         return value
@@ -176,19 +187,15 @@ def _drop_other_variants(section: type[Section], below: Data, name: str, origins
     """
     if not issubclass(section, Choice) or section.shorthand is None:
         return
-    if not _is_override(origins.of((name, section.shorthand))):
+    if not origins.of((name, section.shorthand)).is_override:
         return
     variant = section.variants.get(below.get(section.shorthand))
     if variant is None:
         return
     for key in list(below):
         foreign = key not in variant.model_fields and section.variants.owners(key)
-        if foreign and not _is_override(origins.of((name, key))):
+        if foreign and not origins.of((name, key)).is_override:
             del below[key]
-
-
-def _is_override(origin: Origin) -> bool:
-    return (origin.file or "").startswith(_LABEL)
 
 
 def _set_plain(data: Data, path: Path, value: Any, *, origins: Origins, origin: Origin) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final, cast
@@ -9,9 +10,8 @@ from typing import Final, cast
 from llmops_kernel.config.models.cluster import TEMPLATES, AnyTemplate, ClusterTemplate, model_of
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import Problem, config_error, did_you_mean, listed
-from llmops_kernel.config.reading.check import validated
-from llmops_kernel.config.reading.shape import at
-from llmops_kernel.config.reading.yaml_source import Source, read_yaml
+from llmops_kernel.config.reading.check import at, validated
+from llmops_kernel.config.reading.document import Document, read_yaml
 
 BUILT_IN: Final = ("local",)
 FOLDER: Final = "cluster_templates"
@@ -19,30 +19,30 @@ NOT_TEMPLATES: Final = ("rbac",)
 """Files in FOLDER that are YAML of another kind, by name without the extension."""
 
 
-def without_unknown_provider(source: Source) -> Source:
+def without_unknown_provider(document: Document) -> Document:
     """Report an unknown provider and drop it, so that the rest can be checked."""
-    provider = source.data.get("provider", "local")
+    provider = document.data.get("provider", "local")
     if isinstance(provider, str) and provider in TEMPLATES:
-        return source
+        return document
     hint = did_you_mean(str(provider), TEMPLATES)
     problem = at(
         ("provider",),
-        source.origins,
+        document.origins,
         f"must be one of {listed(TEMPLATES)}",
         value=provider,
         hint=hint or "write `provider: kuberay` for a cluster on Kubernetes",
     )
-    data = {key: value for key, value in source.data.items() if key != "provider"}
-    return Source(data, source.origins, [*source.problems, problem])
+    data = {key: value for key, value in document.data.items() if key != "provider"}
+    return replace(document, data=data, problems=[*document.problems, problem])
 
 
-def template_from(source: Source, *, name: str | None = None) -> AnyTemplate:
+def template_from(document: Document, *, name: str | None = None) -> AnyTemplate:
     """Check a template; `name` is used if it gives none. Raises ConfigError."""
-    source = without_unknown_provider(source)
-    data = source.data if name is None else {"name": name, **source.data}
+    document = without_unknown_provider(document)
+    data = document.data if name is None else {"name": name, **document.data}
     model = cast("type[Section]", model_of(data))
-    found = validated(model, data, origins=source.origins, problems=source.problems)
-    return cast("AnyTemplate", found)
+    template = validated(model, data, origins=document.origins, problems=document.problems)
+    return cast("AnyTemplate", template)
 
 
 def load_cluster_template(name_or_path: Path | str = "local") -> AnyTemplate:
@@ -53,8 +53,8 @@ def load_cluster_template(name_or_path: Path | str = "local") -> AnyTemplate:
     path = find_template(name_or_path)
     if path is None:
         return ClusterTemplate()
-    source = read_yaml(path, remedy=f"see {FOLDER}/local.yaml for every field")
-    return template_from(source, name=default_name(path))
+    document = read_yaml(path, remedy=f"see {FOLDER}/local.yaml for every field")
+    return template_from(document, name=default_name(path))
 
 
 def default_name(path: Path | str) -> str:
@@ -77,7 +77,7 @@ def find_template(name_or_path: Path | str) -> Path | None:
     if name in shipped():
         return shipped()[name]
     known = sorted({*BUILT_IN, *shipped(), *(f.stem for f in Path(FOLDER).glob("*.yaml"))})
-    known = [one for one in known if one not in NOT_TEMPLATES]
+    known = [stem for stem in known if stem not in NOT_TEMPLATES]
     problem = Problem(
         path="cluster",
         message="there is no cluster template with this name",

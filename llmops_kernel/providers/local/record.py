@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.config.reading.check import validated
-from llmops_kernel.config.reading.origins import Origins
+from llmops_kernel.config.reading.document import Origins
 from llmops_kernel.config.reading.templates import load_cluster_template
 from llmops_kernel.errors import ClusterStartError, ConfigError
 from llmops_kernel.store.files import private_folder

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.score.chat import ChatConfig
+from llmops_kernel.config.models.score import ChatConfig
 from llmops_kernel.driver.queue.place import room_of
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import ray_logs

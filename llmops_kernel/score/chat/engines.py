@@ -10,9 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.score.chat import ChatConfig, ChatModel
-from llmops_kernel.config.models.score.config import ScoreConfig
-from llmops_kernel.config.models.score.data import PromptSettings, ScoreInput
+from llmops_kernel.config.models.score import (
+    ChatConfig,
+    ChatModel,
+    PromptSettings,
+    ScoreConfig,
+    ScoreInput,
+)
 from llmops_kernel.driver.engines import standing
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.score.engines.protocol import Job, Prompt

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.score.evaluate import calibration, grounded
 from llmops_kernel.score.evaluate.grounded import Outcome, Refusals

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.config.problems import column_name
 from llmops_kernel.config.row_formats import half_of, is_missing
 from llmops_kernel.driver.hooks import call

@@ -9,6 +9,7 @@ from typing import Any
 
 from llmops_kernel.config.assist.template import cluster_template
 from llmops_kernel.config.models.cluster import AnyTemplate, ClusterTemplate
+from llmops_kernel.config.reading.document import parse_yaml
 from llmops_kernel.config.reading.templates import (
     BUILT_IN,
     FOLDER,
@@ -17,7 +18,6 @@ from llmops_kernel.config.reading.templates import (
     shipped,
     template_from,
 )
-from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import ClusterStateError, ConfigError
 from llmops_kernel.jobs.history import Way
 from llmops_kernel.providers.capabilities import require_possible

@@ -23,7 +23,6 @@ from llmops_kernel.server.wire.configs import (
     ConfigKind,
     ConfigText,
     CursorBody,
-    MergeBody,
     RenderBody,
 )
 from llmops_kernel.services.check.closely import Closely, look_closely
@@ -64,7 +63,7 @@ class CheckHandler(LookHandler):
                     config, workspace, known=found.problems, timeout_s=TIMEOUT_S, stop=stop
                 ),
             )
-        self.reply(await self.run(_checked, kind, body.text, found, closely))
+        self.reply(await self.run(_checked, kind, found, closely))
 
 
 class CompleteHandler(ConfigHandler):
@@ -100,15 +99,6 @@ class RenderHandler(ConfigHandler):
         self.reply(ConfigText(text=text))
 
 
-class MergeHandler(ConfigHandler):
-    @protected
-    async def post(self) -> None:
-        body = self.body(MergeBody)
-        kind = file_kind_named(body.kind)
-        text = await self.run(assist.merge, kind, body.text, body.data, whole=body.whole)
-        self.reply(ConfigText(text=text))
-
-
 def _kind_info(kind: Kind) -> ConfigKind:
     return ConfigKind(
         name=kind.name,
@@ -130,9 +120,10 @@ def _examined(kind: Kind, body: CheckBody, folder: Path | None) -> Examined:
     )
 
 
-def _checked(kind: Kind, text: str, found: Examined, closely: Closely) -> ConfigCheck:
-    diagnostics = assist.located([*found.problems, *closely.problems], text)
-    warnings = assist.located([*found.warnings, *closely.warnings], text, severity="warning")
+def _checked(kind: Kind, found: Examined, closely: Closely) -> ConfigCheck:
+    diagnostics = assist.located([*found.problems, *closely.problems], found.document)
+    advice = [*found.warnings, *closely.warnings]
+    warnings = assist.located(advice, found.document, severity="warning")
     valid = found.config is not None and not diagnostics
     return ConfigCheck(
         kind=kind.name,
@@ -154,5 +145,4 @@ ROUTES: list[tuple[str, Any]] = [
     (r"configs/complete", CompleteHandler),
     (r"configs/hover", HoverHandler),
     (r"configs/render", RenderHandler),
-    (r"configs/merge", MergeHandler),
 ]

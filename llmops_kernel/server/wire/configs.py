@@ -62,14 +62,6 @@ class RenderBody(Body):
     data: dict[str, Any]
 
 
-class MergeBody(RenderBody):
-    """Values of a form, and the text to update with them."""
-
-    text: str
-    whole: bool = False
-    """Reset fields that `data` does not have to their defaults."""
-
-
 class ConfigDiagnostic(Wire):
     """One problem and its position."""
 
@@ -135,7 +127,6 @@ WIRE_MODELS: tuple[type[BaseModel], ...] = (
     CheckBody,
     CursorBody,
     RenderBody,
-    MergeBody,
     ConfigDiagnostic,
     ConfigCheck,
     ConfigCompletion,

@@ -10,8 +10,15 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from llmops_kernel.config.models.score.chat import ChatConfig, ChatModel, ModelName
-from llmops_kernel.config.models.score.data import EngineSettings, Message, Sampling, ScoredModel
+from llmops_kernel.config.models.score import (
+    ChatConfig,
+    ChatModel,
+    EngineSettings,
+    Message,
+    ModelName,
+    Sampling,
+    ScoredModel,
+)
 from llmops_kernel.errors import ConfigError, RunStateError
 from llmops_kernel.kinds.registry import kind_named, view_of
 from llmops_kernel.kinds.request import RunRequest
@@ -202,7 +209,7 @@ def _workspace(store: RunStore) -> Path:
 
 
 def _text(values: dict[str, object]) -> str:
-    from llmops_kernel.config.reading.yaml_dialect import dump
+    from llmops_kernel.config.reading.document import dump
 
     return dump(values)
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import RunStateError
 from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.metrics.events import OutputEvent

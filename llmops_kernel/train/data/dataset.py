@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.config.counted import counted
-from llmops_kernel.config.models.data.sources import TrainSource
-from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.config.models.sections import DataConfig, TrainSource
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import WarningEvent

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 
 from llmops_kernel.config.models.methods import AdapterMethod
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.reading import adapters
+from llmops_kernel.config.reading import model_folder
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models.merging import merged
 from llmops_kernel.models.source import base_of_adapter, has_tokenizer, pickle_refused
@@ -42,9 +42,9 @@ def origin(
 ) -> Origin:
     """Raise ModelError for an adapter that this config cannot train further."""
     folder = Path(source)
-    if not adapters.is_adapter(folder):
+    if not model_folder.is_adapter(folder):
         return Origin(source, config)
-    if found := adapters.conflict(config, folder):
+    if found := model_folder.conflict(config, folder):
         raise ModelError(f"{config.model.id}: {found[0]}.", remedy=found[1])
     name, revision, weights = base_of_adapter(folder, roots=roots, cache=cache)
     model = config.model.model_copy(update={"id": name, "revision": revision})
@@ -108,7 +108,7 @@ def _check_targets(model: Any, method: AdapterMethod, settings: Any, folder: Pat
     raise ModelError(
         f"The adapter in {folder} is of other layers than method.target_modules="
         f"{method.target_modules}: {', '.join(only)}.",
-        remedy=adapters.continued_remedy(settings.to_dict()),
+        remedy=model_folder.continued_remedy(settings.to_dict()),
     )
 
 

@@ -10,7 +10,7 @@ from huggingface_hub import constants
 from transformers import TrainerCallback
 
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.reading.vocabulary import TOO_LARGE
+from llmops_kernel.config.reading.model_folder import TOO_LARGE
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models import catalogue
 from llmops_kernel.train.context import WorkerContext

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.config.assist import diagnose, form_schema, hover, merge, render
+from llmops_kernel.config.assist import diagnose, form_schema, hover, render
 from llmops_kernel.config.assist.diagnose import examine
 from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN
 from llmops_kernel.config.assist.template import cluster_template
@@ -115,20 +115,14 @@ def test_the_form_of_each_provider() -> None:
     assert "provider" not in form_schema(TRAIN)["properties"]
 
 
-def test_a_form_leaves_lists_and_comments_as_they_are() -> None:
-    text = (
-        "# mine\n" + KUBERAY + "worker_groups:\n  - name: a # gpu\n    cpus: 1\n    memory: 1Gi\n"
-    )
+def test_a_form_writes_lists_of_sections_as_they_are() -> None:
+    text = KUBERAY + "worker_groups:\n  - name: a # gpu\n    cpus: 1\n    memory: 1Gi\n"
     values = dict(examine(CLUSTER, text).values or {})
-    changed = merge(CLUSTER, text, values | {"image": "j"}, whole=True)
-    assert changed == text.replace("image: i", "image: j")
-    nested = values | {"idle": {"suspend_after_s": 60}}
-    assert "idle:\n  suspend_after_s: 60\n" in merge(CLUSTER, text, nested, whole=True)
-
-
-def test_another_provider_is_written_although_it_is_its_models_default() -> None:
-    assert "provider: kuberay" in merge(CLUSTER, "name: a\n", {"name": "a", "provider": "kuberay"})
-    assert merge(CLUSTER, KUBERAY, {"provider": "local"}, whole=False).startswith("provider: local")
+    written = render(CLUSTER, values | {"image": "j", "idle": {"suspend_after_s": 60}})
+    again = examine(CLUSTER, written).values
+    assert again is not None
+    assert again["worker_groups"] == values["worker_groups"]
+    assert "idle:\n  suspend_after_s: 60\n" in written
 
 
 def test_values_are_written_with_their_provider() -> None:

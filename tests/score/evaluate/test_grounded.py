@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.config.models.score.data import Grounded
+from llmops_kernel.config.models.score import Grounded
 from llmops_kernel.score.evaluate.grounded import (
     Refusals,
     as_answerable,

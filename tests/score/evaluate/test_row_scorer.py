@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.score.evaluate.row_scorer import RowScorer, perplexity
 from llmops_kernel.score.evaluate.totals import Totals

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.score.input.prompts import PromptMaker
 

@@ -12,7 +12,7 @@ import pytest
 from llmops_kernel import api, score_env
 from llmops_kernel.api import Run
 from llmops_kernel.cli.main import main
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import ClusterUnreachableError, MissingDependencyError
 from llmops_kernel.kinds.score_config import effect
 from llmops_kernel.providers.local.provider import LocalProvider

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.config.models.score.config import ScoreConfig
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import RunNotFoundError, RunStateError
 from llmops_kernel.services.scoring.model import run_with_model, trained_model, with_model
 from llmops_kernel.store.store import RunStore

@@ -54,7 +54,7 @@ function requests(): IFormRequests {
     ]),
     schema: vi.fn(async () => SCHEMA),
     check: vi.fn(async (text: string) => check(text)),
-    merge: vi.fn(async (_: string, data: Values) => JSON.stringify(data))
+    render: vi.fn(async (data: Values) => JSON.stringify(data))
   };
 }
 
@@ -91,7 +91,7 @@ describe('NewClusterModel', () => {
     model.setValue(['warm', 'enabled'], false);
     expect(model.canStart).toBe(false);
     await model.settle();
-    expect(asked.merge).toHaveBeenCalledWith('a: 1', {
+    expect(asked.render).toHaveBeenCalledWith({
       a: 1,
       warm: { enabled: false }
     });
@@ -100,17 +100,28 @@ describe('NewClusterModel', () => {
     expect(model.start).toEqual({ yaml: model.text });
   });
 
-  it('puts the text into the fields, and says when it cannot', async () => {
+  it('lets no field write over a text that was edited, until it is discarded', async () => {
     const { model } = await loaded();
     model.setText('{"b": 2}');
     await model.settle();
+    expect(model.isOwnText).toBe(true);
     expect(model.values).toEqual({ b: 2 });
+    model.setValue(['b'], 3);
+    expect(model.isBusy).toBe(false);
+    expect(model.text).toBe('{"b": 2}');
+    await model.discard();
+    model.setValue(['b'], 3);
+    await model.settle();
+    expect(model.text).toBe('{"a":1,"b":3}');
+    expect(model.isOwnText).toBe(false);
+  });
+
+  it('starts no text that cannot be read or is wrong', async () => {
+    const { model } = await loaded();
     model.setText('{"b": ');
     await model.settle();
     expect(model.values).toBeNull();
     expect(model.canStart).toBe(false);
-    model.setValue(['b'], 3);
-    expect(model.values).toBeNull();
     model.setText('{"a": "bad"}');
     await model.settle();
     expect(model.values).toEqual({ a: 'bad' });
@@ -121,7 +132,7 @@ describe('NewClusterModel', () => {
     const asked = requests();
     const { model } = await loaded(asked);
     let answer: (text: string) => void = () => undefined;
-    vi.mocked(asked.merge).mockImplementationOnce(
+    vi.mocked(asked.render).mockImplementationOnce(
       () => new Promise(resolve => (answer = resolve))
     );
     model.setValue(['a'], 5);
@@ -142,11 +153,13 @@ describe('NewClusterModel', () => {
     );
     const { model } = await loaded(asked);
     expect(model.schema).toBe(SCHEMA);
-    model.setText('{"provider": "kuberay", "env": {"A": "1"}}');
+    model.setValue(['provider'], 'kuberay');
     await model.settle();
     expect(model.schema).toBe(other);
+    model.setText('{"provider": "kuberay", "env": {"A": "1"}}');
+    await model.settle();
     expect(model.losesEnv).toBe(false);
-    model.setValue(['provider'], 'local');
+    model.setText('{"provider": "local", "env": {"A": "1"}}');
     await model.settle();
     expect(model.schema).toBe(SCHEMA);
     expect(model.losesEnv).toBe(true);
@@ -175,7 +188,6 @@ describe('what was typed', () => {
   it('is there again after another template was looked at', async () => {
     const { model } = await loaded();
     const [local, big] = model.templates;
-    model.setText('{"a": 2}');
     model.setValue(['b'], 3);
     await model.choose(big);
     expect(model.text).toBe('a: 1');
@@ -183,6 +195,7 @@ describe('what was typed', () => {
     await model.choose(local);
     expect(model.values).toEqual({ a: 1, b: 3 });
     expect(model.isChanged).toBe(true);
+    expect(model.isOwnText).toBe(false);
   });
 
   it('is there again in the next form, until it is started or discarded', async () => {
@@ -193,6 +206,7 @@ describe('what was typed', () => {
     const { model: next } = await loaded(requests(), '', kept);
     expect(next.text).toBe('{"a": 2}');
     expect(next.start).toEqual({ yaml: '{"a": 2}' });
+    expect(next.isOwnText).toBe(true);
     await next.discard();
     expect(next.text).toBe('a: 1');
     const { model: last } = await loaded(requests(), '', kept);

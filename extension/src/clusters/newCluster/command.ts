@@ -13,7 +13,7 @@ import {
   checkTemplate,
   clusterSchema,
   listTemplates,
-  mergeTemplate,
+  renderTemplate,
   startCluster
 } from '../requests';
 import { NewClusterForm } from './form';
@@ -83,7 +83,7 @@ function openForm(
     templates: () => listTemplates(llmops),
     schema: provider => clusterSchema(llmops, provider) as Promise<ISchema>,
     check: text => checkTemplate(llmops, text),
-    merge: (text, data) => mergeTemplate(llmops, text, data)
+    render: data => renderTemplate(llmops, data)
   });
   const content = new NewClusterForm({
     model,

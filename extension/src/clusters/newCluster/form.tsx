@@ -21,7 +21,7 @@ export interface IFormProps {
 }
 
 /**
- * A new cluster: the fields of a template at the left, its YAML at the right.
+ * A new cluster: the fields of a template at the left, the YAML that they make at the right.
  */
 export class NewClusterForm extends ReactWidget {
   constructor(private props: IFormProps) {
@@ -66,22 +66,26 @@ function Form(props: IFormProps): JSX.Element {
           aria-label={trans.__('Fields of the cluster template')}
           onSubmit={event => event.preventDefault()}
         >
-          {model.values === null && (
+          {model.isOwnText && (
             <p role="status">
-              {trans.__('The YAML cannot be read; correct it there first.')}
+              {trans.__(
+                'The YAML was edited: change values there. "Discard changes" brings the fields back.'
+              )}
             </p>
           )}
           <Fields
             schema={schema}
             values={model.values ?? {}}
             diagnostics={model.check?.diagnostics ?? []}
-            disabled={model.values === null}
+            disabled={model.values === null || model.isOwnText}
             change={(path, value) => model.setValue(path, value)}
           />
         </form>
         <div className="llmops-form-text">
           <div className="llmops-form-hint">
-            {trans.__('The same as YAML. Escape, then Tab leaves the editor.')}
+            {trans.__(
+              'What the fields make, and what is started. Escape, then Tab leaves the editor.'
+            )}
           </div>
           <YamlEditor
             editors={props.editors}

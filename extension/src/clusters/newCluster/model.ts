@@ -3,7 +3,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 
 import { asTrouble } from '../../api';
 import { ConfigCheck, TemplateInfo, Trouble, UpBody } from '../../wire';
-import { Drafts } from './drafts';
+import { Drafts, IDraft } from './drafts';
 import { ISchema, Values, withValue } from './schema';
 
 const TYPING_MS = 300;
@@ -14,12 +14,12 @@ export interface IFormRequests {
   templates(): Promise<TemplateInfo[]>;
   schema(provider: string): Promise<ISchema>;
   check(text: string): Promise<ConfigCheck>;
-  merge(text: string, data: Values): Promise<string>;
+  render(data: Values): Promise<string>;
 }
 
 /**
- * A cluster template in two shapes, values and YAML, kept the same by the server: a change of
- * one is put into the other there, so that comments stay and nobody parses YAML twice.
+ * A cluster template: fields make its YAML, which is what is started. A text that was edited
+ * by hand is the user's own: fields write no more, until it is discarded.
  */
 export class NewClusterModel implements IDisposable {
   constructor(
@@ -31,6 +31,9 @@ export class NewClusterModel implements IDisposable {
   schema: ISchema | null = null;
   template: TemplateInfo | null = null;
   text = '';
+
+  /** The YAML was edited, here or in an earlier draft: it alone counts. */
+  isOwnText = false;
 
   /** What is written in the text; null while it cannot be read. */
   values: Values | null = {};
@@ -47,7 +50,7 @@ export class NewClusterModel implements IDisposable {
     return this._disposed;
   }
 
-  /** True while the two shapes, or the check, are behind what was typed. */
+  /** True while the text, or the check, is behind what was typed. */
   get isBusy(): boolean {
     return this._waiting > 0 || this._timer !== undefined;
   }
@@ -116,7 +119,7 @@ export class NewClusterModel implements IDisposable {
   /** Show a template as it was left; what was typed over another one is kept. */
   async choose(template: TemplateInfo): Promise<void> {
     await this.settle();
-    await this.show(template, this.drafts.of(template) ?? template.text);
+    await this.show(template, this.drafts.of(template));
   }
 
   /** Forget what was typed over the template. */
@@ -125,13 +128,13 @@ export class NewClusterModel implements IDisposable {
     this._timer = undefined;
     if (this.template) {
       this.started(this.template);
-      await this.show(this.template, this.template.text);
+      await this.show(this.template);
     }
   }
 
   /** What was typed over it is of use no more. */
   started(template: TemplateInfo): void {
-    this.drafts.keep(template, template.text);
+    this.drafts.keep(template, { text: template.text, isOwn: false });
   }
 
   /** The YAML was edited. */
@@ -140,6 +143,7 @@ export class NewClusterModel implements IDisposable {
       return;
     }
     this.text = text;
+    this.isOwnText = true;
     this.remember();
     this._version += 1;
     this.later(() => this.look());
@@ -147,7 +151,7 @@ export class NewClusterModel implements IDisposable {
 
   /** A field was edited; `undefined` takes it out. */
   setValue(path: readonly string[], value: unknown): void {
-    if (this.values === null) {
+    if (this.values === null || this.isOwnText) {
       return;
     }
     this.values = withValue(this.values, path, value);
@@ -165,16 +169,21 @@ export class NewClusterModel implements IDisposable {
     }
   }
 
-  private async show(template: TemplateInfo, text: string): Promise<void> {
+  private async show(
+    template: TemplateInfo,
+    draft: IDraft | null = null
+  ): Promise<void> {
     this._version += 1;
     this.template = template;
-    this.text = text;
+    this.text = draft?.text ?? template.text;
+    this.isOwnText = draft?.isOwn ?? false;
     await this.look();
   }
 
   private remember(): void {
     if (this.template) {
-      this.drafts.keep(this.template, this.text);
+      const { text, isOwnText } = this;
+      this.drafts.keep(this.template, { text, isOwn: isOwnText });
     }
   }
 
@@ -188,21 +197,20 @@ export class NewClusterModel implements IDisposable {
     this._changed.emit();
   }
 
-  /** Form to text, then what is said of the text. */
+  /** Fields to text, then what is said of the text. */
   private async put(): Promise<void> {
     const version = this._version;
-    const { text, values } = this;
     await this.ask(async () => {
-      const merged = await this.requests.merge(text, values ?? {});
+      const text = await this.requests.render(this.values ?? {});
       if (version === this._version) {
-        this.text = merged;
+        this.text = text;
         this.remember();
         await this.look(false);
       }
     });
   }
 
-  /** Text to form, and what is wrong with it. */
+  /** What the text says, and what is wrong with it. */
   private async look(takesValues = true): Promise<void> {
     const version = this._version;
     await this.ask(async () => {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
-from llmops_kernel.config.reading.yaml_dialect import dump
+from llmops_kernel.config.reading.document import dump
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.providers.capabilities import RightState
 from llmops_kernel.providers.kuberay.api import features, kubeconfig

@@ -10,7 +10,7 @@ from typing import Any, Final
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.kuberay_fields import IdlePolicy
 from llmops_kernel.config.models.kuberay_pods import WorkerGroup
-from llmops_kernel.config.reading.yaml_dialect import dump
+from llmops_kernel.config.reading.document import dump
 from llmops_kernel.providers.kuberay.render import tls, warm_files
 from llmops_kernel.providers.kuberay.render.network_policy import network_policy
 from llmops_kernel.providers.kuberay.render.overlay import overlaid

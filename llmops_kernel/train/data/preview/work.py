@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from llmops_kernel.config.models.data.sources import TrainSource
-from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.config.models.sections import DataConfig, TrainSource
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.row_formats import FIELDS, Fault, recognised, renamed
 from llmops_kernel.errors import ConfigError, DataError

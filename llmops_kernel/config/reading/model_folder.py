@@ -1,17 +1,82 @@
-"""A LoRA adapter's folder as `model`: what its files say, whether a config continues it."""
+"""Read the small files of a model's or an adapter's folder, without libraries."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from llmops_kernel.config.models.methods import AdapterMethod
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.config.models.train import TrainingConfig
+
+TOO_LARGE: Final = (
+    "use the tokenizer that the model was trained with, or give the model more embeddings once:"
+    " `model.resize_token_embeddings(len(tokenizer))`, and save both into a new folder"
+)
+_ENDS = ("pad_token", "eos_token", "bos_token")
+
+
+def tokens_without_embedding(folder: Path) -> str:
+    """Return what is wrong with the tokens that every row may have; empty: nothing is.
+
+    Those that pad and end a row, and those that the chat template writes. Others, such as the ones
+    of images, need no embedding as long as no row has them; the workers look at the rows.
+    """
+    config = _json(folder / "config.json")
+    text = config.get("text_config")
+    size = config.get("vocab_size") or (text.get("vocab_size") if isinstance(text, dict) else None)
+    if not isinstance(size, int):
+        return ""
+    settings = _json(folder / "tokenizer_config.json")
+    template = _template(folder, settings)
+    ends = {_content(settings.get(name)) for name in _ENDS}
+    wrong = [
+        f"{content} is {number:,}"
+        for content, number in _added(folder)
+        if number >= size and (content in ends or content in template)
+    ]
+    if not wrong:
+        return ""
+    return (
+        "the tokenizer has tokens that the model has no embedding for:"
+        f" {', '.join(wrong[:3])}, and there are {size:,} embeddings"
+    )
+
+
+def _added(folder: Path) -> list[tuple[str, int]]:
+    """Return (text, id) of the added tokens: the part of a large file that stands first."""
+    try:
+        text = (folder / "tokenizer.json").read_text()
+        begin = text.index("[", text.index('"added_tokens"'))
+        tokens, _ = json.JSONDecoder().raw_decode(text, begin)
+        return [(str(token["content"]), int(token["id"])) for token in tokens]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _template(folder: Path, settings: dict[str, Any]) -> str:
+    try:
+        return (folder / "chat_template.jinja").read_text()
+    except (OSError, ValueError):
+        return str(settings.get("chat_template") or "")
+
+
+def _content(token: Any) -> str:
+    """Return the text of a token, which may be written as an object."""
+    return str(token.get("content") if isinstance(token, dict) else token)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
 
 CONFIG = "adapter_config.json"
 RESOLVED = "config.train.yaml"
@@ -24,10 +89,10 @@ _SAME = ("r", "lora_alpha", "use_rslora", "use_dora")
 def adapter_config(folder: Path) -> dict[str, Any] | None:
     """Return what PEFT has written beside an adapter; None if the folder has none."""
     try:
-        found = json.loads((folder / CONFIG).read_text())
+        content = json.loads((folder / CONFIG).read_text())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def is_adapter(folder: Path) -> bool:
@@ -41,10 +106,10 @@ def base_names(folder: Path) -> list[tuple[str, str | None]]:
     The run's own config has the id as the user wrote it; of a folder, PEFT's has no more than its
     name.
     """
-    found = [_of_run(folder)]
+    names = [_of_run(folder)]
     config = adapter_config(folder) or {}
-    found.append((str(config.get("base_model_name_or_path") or ""), config.get("revision")))
-    return [(name, revision) for name, revision in found if name]
+    names.append((str(config.get("base_model_name_or_path") or ""), config.get("revision")))
+    return [(name, revision) for name, revision in names if name]
 
 
 def conflict(config: TrainingConfig, folder: Path) -> tuple[str, str] | None:
@@ -88,19 +153,19 @@ def continued_remedy(adapter: Mapping[str, Any]) -> str:
 
 def _differences(method: AdapterMethod, adapter: Mapping[str, Any]) -> list[str]:
     """Return `r=16 (it has 4)` of each; which layers `all-linear` means only the model knows."""
-    found = [
+    differences = [
         f"{name}={_word(getattr(method, name))} (it has {_word(adapter.get(name))})"
         for name in _SAME
         if getattr(method, name) != (adapter.get(name) or type(getattr(method, name))())
     ]
-    asked, there = method.target_modules, adapter.get("target_modules")
-    if not isinstance(asked, str) and isinstance(there, list):
+    targets, there = method.target_modules, adapter.get("target_modules")
+    if not isinstance(targets, str) and isinstance(there, list):
         short = {name.rpartition(".")[2] for name in there}
-        if {name.rpartition(".")[2] for name in asked} != short:
-            found.append(
-                f"target_modules={sorted(asked)} (it has {sorted(short)})".replace("'", "")
+        if {name.rpartition(".")[2] for name in targets} != short:
+            differences.append(
+                f"target_modules={sorted(targets)} (it has {sorted(short)})".replace("'", "")
             )
-    return found
+    return differences
 
 
 def _word(value: Any) -> str:
@@ -110,8 +175,8 @@ def _word(value: Any) -> str:
 def _of_run(folder: Path) -> tuple[str, str | None]:
     """Return the model of the run that wrote the folder; empty where that was an adapter too."""
     try:
-        found = yaml.safe_load((folder / RESOLVED).read_text())
-        model = found["model"]
+        written = yaml.safe_load((folder / RESOLVED).read_text())
+        model = written["model"]
         name, revision = str(model["id"]), model.get("revision")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         return "", None

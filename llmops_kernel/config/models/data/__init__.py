@@ -1,1 +1,0 @@
-"""Training rows: one source, or several with weights."""

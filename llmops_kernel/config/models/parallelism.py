@@ -1,0 +1,126 @@
+"""The strategies of parallelism: workers, their resources, and what is kept where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import Field, field_validator
+
+from llmops_kernel.config.models.choice import Choice, Variants
+
+
+class ParallelismConfig(Choice):
+    """How a training is spread over workers. Each strategy is a subclass."""
+
+    shorthand = "strategy"
+    variants: ClassVar[Variants[ParallelismConfig]] = Variants(default="auto")
+    worker_side: ClassVar[str] = ""
+    """Module on the workers, with the functions of `llmops_kernel/train/parallelism/ddp.py`."""
+    sharded: ClassVar[tuple[str, ...]] = ()
+    """What each worker has only a share of: `optimizer states`, `gradients`, `weights`."""
+
+    strategy: str = "auto"
+    num_workers: int = Field(default=1, ge=1)
+    """Ray Train workers: processes, one GPU each where there are GPUs."""
+    cpus_per_worker: float | None = Field(default=None, gt=0)
+    """CPUs reserved for each worker. Default: one; without GPUs the workers share all CPUs of the machine as threads."""
+    use_gpu: bool | Literal["auto"] = "auto"
+    """`auto` uses GPUs if the cluster has any."""
+    offload_optimizer: bool | Literal["cpu", "nvme"] = False
+    """Keep optimizer states in host memory (`cpu`, or `true`; ZeRO only) or on an NVMe disk (`nvme`; ZeRO-3 on GPUs only)."""
+    offload_params: bool = False
+    """Keep weights in host memory (ZeRO-3 and FSDP only; FSDP keeps gradients and optimizer states there too)."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: needs less memory and about a third more computation."""
+
+    @field_validator("offload_optimizer")
+    @classmethod
+    def _true_is_cpu(cls, value: Any) -> Any:
+        return "cpu" if value is True else value
+
+    @classmethod
+    def resolved(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Replace `auto` by a strategy, so that a config in memory and its record name one."""
+        if data.get("strategy", "auto") != "auto":
+            return data
+        alone = str(data.get("num_workers", 1)) in ("1", "1.0")
+        offloads = data.get("offload_optimizer") or data.get("offload_params")
+        return {**data, "strategy": "ddp" if alone and not offloads else "zero2"}
+
+
+STRATEGIES: Final = ParallelismConfig.variants
+"""All strategies by name."""
+
+
+@STRATEGIES.add
+class AutoStrategy(ParallelismConfig):
+    variant_name = "auto"
+    summary = "is `ddp` for one worker and `zero2` for several or for offloading"
+
+    strategy: Literal["auto"] = "auto"
+
+
+@STRATEGIES.add
+class DdpStrategy(ParallelismConfig):
+    variant_name = "ddp"
+    summary = "copies everything to each worker"
+    worker_side = "llmops_kernel.train.parallelism.ddp"
+
+    strategy: Literal["ddp"] = "ddp"
+
+
+@STRATEGIES.add
+class FsdpStrategy(ParallelismConfig):
+    variant_name = "fsdp"
+    summary = (
+        "shards weights, gradients and optimizer states over the workers, with PyTorch's FSDP2"
+    )
+    worker_side = "llmops_kernel.train.parallelism.fsdp"
+    sharded = ("optimizer states", "gradients", "weights")
+
+    strategy: Literal["fsdp"] = "fsdp"
+    fsdp: dict[str, Any] = Field(default_factory=dict)
+    """Further settings of Transformers' `fsdp_config`, such as `reshard_after_forward: false`."""
+
+
+class ZeroStrategy(ParallelismConfig):
+    """A stage of ZeRO; each shards what the stages before it do, and one thing more."""
+
+    worker_side = "llmops_kernel.train.parallelism.zero"
+    stage: ClassVar[int]
+
+    deepspeed: dict[str, Any] = Field(default_factory=dict)
+    """Further settings of DeepSpeed, laid over those that follow from this config, such as `zero_optimization: {overlap_comm: true}`."""
+
+
+@STRATEGIES.add
+class Zero1Strategy(ZeroStrategy):
+    variant_name = "zero1"
+    summary = "shards optimizer states over the workers, through DeepSpeed"
+    stage = 1
+    sharded = ("optimizer states",)
+
+    strategy: Literal["zero1"] = "zero1"
+
+
+@STRATEGIES.add
+class Zero2Strategy(ZeroStrategy):
+    variant_name = "zero2"
+    summary = "shards gradients too"
+    stage = 2
+    sharded = ("optimizer states", "gradients")
+
+    strategy: Literal["zero2"] = "zero2"
+
+
+@STRATEGIES.add
+class Zero3Strategy(ZeroStrategy):
+    variant_name = "zero3"
+    summary = "shards weights too"
+    stage = 3
+    sharded = ("optimizer states", "gradients", "weights")
+
+    strategy: Literal["zero3"] = "zero3"
+    nvme_path: str | None = None
+    """Folder on a local NVMe disk of each node, for `offload_optimizer: nvme`."""
