@@ -52,11 +52,10 @@ def train(shell: Any, line: str, body: str) -> None:
 def _submitted(submission: Submission, cluster: str) -> Run:
     from llmops_kernel import api
     from llmops_kernel.api.environment import default_progress
-    from llmops_kernel.services.backend import current
     from llmops_kernel.services.submission import submit
 
     target = api.cluster(cluster)
-    record = submit(target.access, submission, store=current().store, progress=default_progress())
+    record = submit(target, submission, progress=default_progress())
     return api.attach(record.run_id)
 
 

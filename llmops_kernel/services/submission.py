@@ -19,7 +19,7 @@ from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.check.before import check_before
-from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.package import assets
 from llmops_kernel.store.package.workspace import Workspace, left_out_line, scan
 from llmops_kernel.store.record.record import RunRecord
@@ -112,17 +112,14 @@ def from_run(
 
 
 def submit(
-    cluster: ClusterAccess,
-    submission: Submission,
-    *,
-    store: RunStore,
-    progress: Progress | None = None,
+    cluster: Cluster, submission: Submission, *, progress: Progress | None = None
 ) -> RunRecord:
     """Submit to a cluster and return as soon as Ray has accepted the job.
 
     What the kind needs on this machine is made first: of a scoring vLLM's own environment, once
     and in minutes. Raises MissingDependencyError.
     """
+    store = cluster.backend.store
     request = completed(submission.request, store)
     kind = kind_named(request.kind)
     info = cluster.ready_info(progress=progress)

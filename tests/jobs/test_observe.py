@@ -15,7 +15,7 @@ from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent, StepEvent
 from llmops_kernel.providers.protocol import ClusterState, Connection
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.store.journal.journal import read_lines
 from llmops_kernel.store.record.submitting import submitting
 from tests.jobs.conftest import start, step
@@ -215,15 +215,15 @@ def test_a_run_that_starts_learns_what_its_fork_server_is_doing(store, make_run,
         "warm_cold_starts": 31,
         "warm_cold_reason": "the fork server was not ready within 40 s",
     }
-    access = RunAccess(Backend(store=store), run_id, provider=provider)
-    access.ask_about_start()
+    run = Run(Backend(store=store), run_id, provider=provider)
+    run.ask_about_start()
     told = (
         "fork server: starting (the last one: was killed); 31 cold starts, the last: the fork"
         " server was not ready within 40 s"
     )
-    assert access.source.view.cluster_says == told
+    assert run.view.cluster_says == told
     # Who follows it hears it from the check of a run that has been silent for a while.
-    follower = access.follower()
+    follower = run.follower()
     follower.poll()
     deadline_s = time.monotonic() + 20
     while not follower.view.cluster_says and time.monotonic() < deadline_s:
@@ -231,6 +231,6 @@ def test_a_run_that_starts_learns_what_its_fork_server_is_doing(store, make_run,
         follower.poll()
     assert follower.view.cluster_says == told
     provider.state, provider.message = ClusterState.STARTING, "the dashboard does not answer"
-    access.ask_about_start()
-    named = f"cluster {access.attempts[-1].full_name} is starting: the dashboard does not answer"
-    assert access.source.view.cluster_says == named
+    run.ask_about_start()
+    named = f"cluster {run.attempts[-1].full_name} is starting: the dashboard does not answer"
+    assert run.view.cluster_says == named

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from llmops_kernel.providers.protocol import (
     ClusterAction,
     ClusterInfo,
     ClusterProvider,
+    ClusterSize,
     Connection,
     Progress,
     Survey,
@@ -181,22 +182,20 @@ class KubeRayProvider(ClusterProvider):
     def scale(
         self,
         name: str,
+        size: ClusterSize,
         *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
         wait: bool = True,
     ) -> ClusterInfo:
-        """Change the number of replicas of the worker groups named in `workers`.
+        """Change the number of replicas of the worker groups named in `size`.
 
         With `wait` it also sees whether a GitOps manager sets them back. Raises
         ClusterNotFoundError, ClusterStateError, KubeError, and what `wait` raises.
         """
         from llmops_kernel.providers.kuberay.life import lifecycle as changing
 
-        self.check_scale(name, num_cpus=num_cpus, num_gpus=num_gpus, workers=workers)
-        located, numbers = self._find(name), workers or {}
+        self.check_scale(name, size)
+        located, numbers = self._find(name), size.workers or {}
         changing.scale(located, numbers)
         if not wait:
             return self.get(name)
@@ -207,28 +206,21 @@ class KubeRayProvider(ClusterProvider):
             report=progress or _silent,
         )
 
-    def check_scale(
-        self,
-        name: str,
-        *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
-    ) -> None:
+    def check_scale(self, name: str, size: ClusterSize) -> None:
         """Raise what `scale` refuses: other numbers than replicas, bounds, its state, rights."""
         from llmops_kernel.providers.kuberay.life import lifecycle as changing
         from llmops_kernel.providers.kuberay.state.info import info_of
 
         located = self._find(name)
         info = info_of(located)
-        if not workers or num_cpus is not None or num_gpus is not None:
+        if not size.workers or size.num_cpus is not None or size.num_gpus is not None:
             groups = ", ".join(f"{group.name} ({group.replicas})" for group in info.groups)
             raise ClusterStateError(
                 f"Cluster {name!r} is scaled by worker group: {groups or 'none'}",
                 remedy=f"llmops scale {name} --workers GROUP=NUMBER",
             )
         require_possible(info, ClusterAction.SCALE)
-        changing.check_scale(located, workers)
+        changing.check_scale(located, size.workers)
 
     def delete(self, name: str) -> None:
         """Delete a cluster and return when it is gone.

@@ -139,7 +139,7 @@ def submit(
         operations,
         "submit",
         wanted.request.name,
-        _submitting(cluster, wanted, backend),
+        _submitting(cluster, wanted),
         line="Packing the workspace and uploading what the cluster lacks",
     )
 
@@ -165,14 +165,8 @@ def _wanted(body: SubmitBody, root: Path) -> Submission:
     return replace(wanted, config_path=shown)
 
 
-def _submitting(
-    cluster: clusters.ClusterAccess, wanted: Submission, backend: Backend
-) -> Callable[[Progress], str]:
-    def work(report: Progress) -> str:
-        record = submission.submit(cluster, wanted, store=backend.store, progress=report)
-        return record.run_id
-
-    return work
+def _submitting(cluster: clusters.Cluster, wanted: Submission) -> Callable[[Progress], str]:
+    return lambda report: submission.submit(cluster, wanted, progress=report).run_id
 
 
 def resubmit(
@@ -186,7 +180,7 @@ def resubmit(
         operations,
         "resubmit",
         run.id,
-        _submitting(cluster, wanted, backend),
+        _submitting(cluster, wanted),
         line=f"Submitting {wanted.request.name} to cluster {cluster.name}",
     )
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.services.clusters import ClusterAccess
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.clusters import Cluster
+from llmops_kernel.services.runs import Run
 
 _POLL_S = 0.5  # Each poll takes processor time from the run.
 _PROCESSES_END_S = 60.0
 Report = Callable[[str], None]
 
 
-def follow(run: RunAccess, cluster: ClusterAccess, report: Report) -> None:
+def follow(run: Run, cluster: Cluster, report: Report) -> None:
     """Wait until the run and its processes have ended: they must not slow the next one."""
     try:
         _wait(run, cluster)
@@ -26,8 +26,8 @@ def follow(run: RunAccess, cluster: ClusterAccess, report: Report) -> None:
         raise
 
 
-def _wait(run: RunAccess, cluster: ClusterAccess) -> None:
-    while not run.is_over():
+def _wait(run: Run, cluster: Cluster) -> None:
+    while not run.has_ended:
         time.sleep(_POLL_S)
     job = run.attempts[-1].submission_id
     deadline_s = time.monotonic() + _PROCESSES_END_S

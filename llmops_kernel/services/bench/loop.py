@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 from llmops_kernel.errors import RunFailedError
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.bench.follow import Report, follow
-from llmops_kernel.services.clusters import ClusterAccess
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.clusters import Cluster
+from llmops_kernel.services.runs import Run
 from llmops_kernel.services.submission import cold_start, from_config, submit
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.bench_figures import Kind, Measured, misfit, phase_shares
@@ -47,7 +47,7 @@ def order(kinds: Sequence[Kind], *, runs: int) -> Iterator[Turn]:
 class LoopBench:
     """Submits and measures; `measured` keeps what it has when it is interrupted."""
 
-    cluster: ClusterAccess
+    cluster: Cluster
     backend: Backend
     config: RunConfig
     workspace: Path
@@ -71,14 +71,14 @@ class LoopBench:
         if turn.number is not None and not why:
             self.measured.append(found)
 
-    def _submit(self, kind: Kind) -> RunAccess:
+    def _submit(self, kind: Kind) -> Run:
         wanted = replace(
             from_config(self.config, workspace=self.workspace),
             env_vars=cold_start(COLD_REASON) if kind == "cold" else None,
             hidden=True,
         )
-        record = submit(self.cluster, wanted, store=self.backend.store)
-        return RunAccess(self.backend, record.run_id, provider=self.cluster.provider)
+        record = submit(self.cluster, wanted)
+        return Run(self.backend, record.run_id, provider=self.cluster.provider)
 
     def _line(self, turn: Turn, found: Measured, why: str) -> str:
         total = len(self.kinds) * self.runs
@@ -90,7 +90,7 @@ class LoopBench:
         return line
 
 
-def read(run: RunAccess, kind: Kind) -> Measured:
+def read(run: Run, kind: Kind) -> Measured:
     """Return the times in the journal of an ended run. Raises RunFailedError if it failed."""
     view = _view(run)
     first_step_s = view.submit_to_first_step_s
@@ -104,6 +104,5 @@ def read(run: RunAccess, kind: Kind) -> Measured:
     return Measured(kind=kind, run_id=run.id, first_step_s=first_step_s, phases=phase_shares(view))
 
 
-def _view(run: RunAccess) -> TrainingView:
-    run.source.poll()
-    return cast("TrainingView", run.source.view)
+def _view(run: Run) -> TrainingView:
+    return cast("TrainingView", run.view)

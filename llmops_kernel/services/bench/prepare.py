@@ -15,7 +15,7 @@ from llmops_kernel.services.bench.follow import Report
 from llmops_kernel.services.bench.loop import LoopBench
 from llmops_kernel.services.bench.presets import Preset, preset_workspace
 from llmops_kernel.services.bench.score import ScoreBench, Size
-from llmops_kernel.services.clusters import ClusterAccess, find, is_ready, read_template, up
+from llmops_kernel.services.clusters import Cluster, find, is_ready, read_template, up
 from llmops_kernel.services.models import prepare_model
 from llmops_kernel.services.scoring.standing import ensure_engine
 from llmops_kernel.services.submission import changes_in
@@ -106,7 +106,7 @@ def _ready(
     report: Report,
     start: Callable[[str], object] | None,
     backend: Backend,
-) -> ClusterAccess:
+) -> Cluster:
     if not is_ready(name, backend=backend):
         (start or (lambda name: _start(name, report=report, backend=backend)))(name)
     if config.model_id:

@@ -20,7 +20,7 @@ from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import find
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.services.scoring.model import TrainedModel, trained_model
 from llmops_kernel.services.submission import Submission, submit
 from llmops_kernel.store.files import find as find_file
@@ -58,7 +58,7 @@ def ask(
     settings: ChatSettings,
     after: str = "",
     progress: Progress | None = None,
-) -> RunAccess:
+) -> Run:
     """Submit a turn and return its run; `after` is the turn that it continues.
 
     Raises RunNotFoundError, RunStateError for a run without a model, ConfigError for settings that
@@ -70,8 +70,8 @@ def ask(
     values = config.model_dump(mode="json")
     request = RunRequest(kind=KIND, name=config.name, config=values, config_yaml=_text(values))
     wanted = Submission(request=request, workspace=_workspace(store), hidden=True)
-    record = submit(cluster, wanted, store=store, progress=progress)
-    return RunAccess(backend, record.run_id, provider=cluster.provider)
+    record = submit(cluster, wanted, progress=progress)
+    return Run(backend, record.run_id, provider=cluster.provider)
 
 
 def turn_config(
@@ -219,7 +219,7 @@ LABELS = {"base": "base", "tuned": "fine-tuned"}
 class Turn:
     """One prompt and its growing answers."""
 
-    def __init__(self, run: RunAccess, prompt: str) -> None:
+    def __init__(self, run: Run, prompt: str) -> None:
         self.run, self.prompt = run, prompt
         self.config = config_of(run.record)
         self.names = tuple(one.name for one in self.config.models)
@@ -230,8 +230,7 @@ class Turn:
 
     @property
     def view(self) -> ChatView:
-        self.run.source.poll()
-        view = self.run.source.view
+        view = self.run.view
         assert isinstance(view, ChatView)
         return view
 
@@ -243,7 +242,7 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        return self.run.is_over()
+        return self.run.has_ended
 
     @property
     def state(self) -> RunState:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, cast
 from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.clusters import ClusterAccess, read_template, up
+from llmops_kernel.services.clusters import Cluster, read_template, stop, up
 from llmops_kernel.services.doctor.findings import Finding, fail, ok
 from llmops_kernel.services.folders import HOME_ENV_VAR
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.services.submission import from_config, submit
 from llmops_kernel.views import format as fmt
 
@@ -73,7 +73,7 @@ def train_tiny_model(*, on_part: OnPart, timeout_s: float) -> RunReport:
 
     with _own_home() as home, _terminated_like_ctrl_c():
         backend = Backend()  # Of the temporary home: never the user's.
-        cluster: ClusterAccess | None = None
+        cluster: Cluster | None = None
         try:
             cluster = _up(home, backend, report=report_part)
             if cluster is not None:
@@ -120,7 +120,7 @@ def _terminated_like_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _up(home: Path, backend: Backend, *, report: OnPart) -> ClusterAccess | None:
+def _up(home: Path, backend: Backend, *, report: OnPart) -> Cluster | None:
     template = home / "doctor.yaml"
     template.write_text(f"name: {CLUSTER}\nprovider: local\n")
     began_s = time.monotonic()
@@ -133,24 +133,24 @@ def _up(home: Path, backend: Backend, *, report: OnPart) -> ClusterAccess | None
     took = fmt.seconds(time.monotonic() - began_s)
     nodes, cpus = counted(info.num_nodes, "node"), counted(info.num_cpus, "CPU")
     report(ok("cluster", f"ready after {took}: {nodes}, {cpus}"))
-    return ClusterAccess(info.name, provider=backend.provider_for(loaded))
+    return Cluster(info.name, provider=backend.provider_for(loaded), backend=backend)
 
 
 def _train(
-    cluster: ClusterAccess, home: Path, backend: Backend, *, report: OnPart, timeout_s: float
+    cluster: Cluster, home: Path, backend: Backend, *, report: OnPart, timeout_s: float
 ) -> TrainingView | None:
     workspace = home / "workspace"
     write_workspace(workspace)
     try:
         wanted = from_config(workspace / "doctor.train.yaml", workspace=workspace)
-        record = submit(cluster, wanted, store=backend.store)
+        record = submit(cluster, wanted)
     except LLMOpsError as error:
         report(fail("submit", error.message, error.remedy))
         return None
     report(ok("submit", record.run_id))
-    run = RunAccess(backend, record.run_id, provider=cluster.provider)
+    run = Run(backend, record.run_id, provider=cluster.provider)
     _wait(run, timeout_s=timeout_s)
-    view = cast("TrainingView", run.source.view)
+    view = cast("TrainingView", run.view)
     for part in judge(view):
         report(part)
     return view
@@ -168,9 +168,9 @@ def write_workspace(folder: Path) -> None:
     (folder / "doctor.train.yaml").write_text(_CONFIG)
 
 
-def _wait(run: RunAccess, *, timeout_s: float) -> None:
+def _wait(run: Run, *, timeout_s: float) -> None:
     deadline_s = time.monotonic() + timeout_s
-    while not run.is_over() and time.monotonic() < deadline_s:
+    while not run.has_ended and time.monotonic() < deadline_s:
         time.sleep(0.5)
 
 
@@ -228,7 +228,7 @@ def _output(view: TrainingView) -> Finding:
     return ok("output", f"{found[-1].what}, {fmt.byte_size(found[-1].size_bytes)}")
 
 
-def _down(cluster: ClusterAccess | None, backend: Backend, *, report: OnPart) -> None:
+def _down(cluster: Cluster | None, backend: Backend, *, report: OnPart) -> None:
     """Stop the cluster, also after a failed start; a second Ctrl-C does not prevent it."""
     with suppress(KeyboardInterrupt):
         began_s = time.monotonic()
@@ -236,7 +236,7 @@ def _down(cluster: ClusterAccess | None, backend: Backend, *, report: OnPart) ->
             for info in backend.survey().infos:
                 provider = backend.provider_named(info.provider)
                 if provider is not None:
-                    ClusterAccess(info.name, provider=provider).stop("down", store=backend.store)
+                    stop(Cluster(info.name, provider=provider, backend=backend), "down")
         except LLMOpsError as error:
             report(fail("clean-up", error.message, error.remedy))
             return

@@ -12,13 +12,12 @@ from llmops_kernel import score_env
 from llmops_kernel.jobs import engines as jobs
 from llmops_kernel.jobs.engines import EndedEngines
 from llmops_kernel.providers.protocol import ClusterProvider, EngineInfo, Progress
-from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.services.score_env import make
-from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.format import seconds
 
 
-def end_idle(cluster: ClusterAccess, *, store: RunStore) -> EndedEngines:
+def end_idle(cluster: Cluster) -> EndedEngines:
     """End the engines that have no work. Engines of running jobs stay.
 
     Starts no job where none is loaded. Raises ClusterError.
@@ -26,7 +25,7 @@ def end_idle(cluster: ClusterAccess, *, store: RunStore) -> EndedEngines:
     if cluster.ready_info().engines == ():
         return EndedEngines()
     with cluster.client() as client:
-        return jobs.end_idle_engines(client, store=store)
+        return jobs.end_idle_engines(client, store=cluster.backend.store)
 
 
 def engine_line(one: EngineInfo, *, now_s: float | None = None) -> str:
