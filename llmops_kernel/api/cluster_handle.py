@@ -14,6 +14,7 @@ from llmops_kernel.api.run_list import RunList
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.jobs.client import Job
 from llmops_kernel.jobs.engines import EndedEngines
+from llmops_kernel.jobs.submit import Submission
 from llmops_kernel.kinds.reading import ConfigLike
 from llmops_kernel.providers.capabilities import EditEffect
 from llmops_kernel.providers.protocol import (
@@ -85,7 +86,7 @@ class Cluster(clusters.Cluster):
         )
         return self._submitted(replace(wanted, prepares=make_env), progress)
 
-    def _submitted(self, wanted: submission.Submission, progress: Progress | None) -> Run:
+    def _submitted(self, wanted: Submission, progress: Progress | None) -> Run:
         record = submission.submit(self, wanted, progress=progress or default_progress())
         return Run(self.backend, record.run_id, provider=self.provider)
 

@@ -16,16 +16,11 @@ from llmops_kernel.config.reading.yaml_source import parse_yaml
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.kinds.reading import combined
 from llmops_kernel.magics.failure import MagicError
-from llmops_kernel.services.submission import (
-    Submission,
-    changes_in,
-    from_config,
-    from_text,
-)
+from llmops_kernel.services.submission import changes_in, from_config, from_text
 
 if TYPE_CHECKING:
     from llmops_kernel.api import Run
-    from llmops_kernel.services.submission import Submission
+    from llmops_kernel.jobs.submit import Submission
 
 
 def train(shell: Any, line: str, body: str) -> None:
@@ -70,14 +65,11 @@ def _watch(run: Run, options: argparse.Namespace) -> None:
 def _checked(submission: Submission) -> str:
     """Return what a valid config does. Raises ConfigError for files that are missing."""
     from llmops_kernel.kinds.files import file_kind
-    from llmops_kernel.kinds.reading import from_record
     from llmops_kernel.kinds.registry import kind_named
 
-    request = submission.request
-    if problems := request.check(submission.workspace):
+    if problems := submission.problems(submission.workspace):
         raise config_error(problems)
-    kind = kind_named(request.kind)
-    return "\n".join(file_kind(kind).effect(from_record(kind, request.config)))
+    return "\n".join(file_kind(kind_named(submission.kind)).effect(submission.config))
 
 
 # --- What `%%train` and the cell below it say: a whole config, or changes to a file's ---

@@ -9,6 +9,7 @@ from typing import Any
 
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.jobs.follow import log_on_disk
+from llmops_kernel.jobs.submit import Submission
 from llmops_kernel.kinds.files import program_of
 from llmops_kernel.server.base import RequestError, below
 from llmops_kernel.server.live.operations import Operations, Progress
@@ -27,7 +28,6 @@ from llmops_kernel.server.wire.runs import (
 )
 from llmops_kernel.services import clusters, submission
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.submission import Submission
 from llmops_kernel.store.deletion import folder_size
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import Attempt, RunRecord
@@ -138,7 +138,7 @@ def submit(
     return _start(
         operations,
         "submit",
-        wanted.request.name,
+        wanted.config.name,
         _submitting(cluster, wanted),
         line="Packing the workspace and uploading what the cluster lacks",
     )
@@ -181,7 +181,7 @@ def resubmit(
         "resubmit",
         run.id,
         _submitting(cluster, wanted),
-        line=f"Submitting {wanted.request.name} to cluster {cluster.name}",
+        line=f"Submitting {wanted.config.name} to cluster {cluster.name}",
     )
 
 

@@ -86,7 +86,7 @@ def prepare_score(
         raise ConfigError(f"{path.name} is not a score config", remedy="name a *.score.yaml file")
     backend = backend or current()
     access = _ready(cluster, config, report=report, start=start, backend=backend)
-    ensure_engine(config.model_dump(), access.provider, progress=report)
+    ensure_engine(config, access.provider, progress=report)
     return ScoreBench(
         cluster=access,
         backend=backend,

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from llmops_kernel.config.models.score.chat import ChatConfig, ChatModel, ModelName
 from llmops_kernel.config.models.score.data import EngineSettings, Message, Sampling, ScoredModel
 from llmops_kernel.errors import ConfigError, RunStateError
+from llmops_kernel.jobs.submit import Submission
 from llmops_kernel.kinds.registry import kind_named, view_of
-from llmops_kernel.kinds.request import RunRequest
 from llmops_kernel.metrics.events import RunState
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.providers.registry import shares_disk
@@ -22,7 +22,7 @@ from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import find
 from llmops_kernel.services.runs import Run
 from llmops_kernel.services.scoring.model import TrainedModel, trained_model
-from llmops_kernel.services.submission import Submission, submit
+from llmops_kernel.services.submission import submit
 from llmops_kernel.store.files import find as find_file
 from llmops_kernel.store.journal.chat_view import ChatAnswer, ChatView
 from llmops_kernel.store.record.record import RunRecord
@@ -67,10 +67,8 @@ def ask(
     store = backend.store
     config = turn_config(store, run, prompt, settings=settings, after=after)
     cluster = find(settings.cluster or store.record(config.run).cluster, backend=backend)
-    values = config.model_dump(mode="json")
-    request = RunRequest(kind=KIND, name=config.name, config=values, config_yaml=_text(values))
-    wanted = Submission(request=request, workspace=_workspace(store), hidden=True)
-    record = submit(cluster, wanted, progress=progress)
+    turn = Submission(kind=KIND, config=config, workspace=_workspace(store), hidden=True)
+    record = submit(cluster, turn, progress=progress)
     return Run(backend, record.run_id, provider=cluster.provider)
 
 
@@ -199,12 +197,6 @@ def _workspace(store: RunStore) -> Path:
     folder = store.root / "chat-workspace"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _text(values: dict[str, object]) -> str:
-    from llmops_kernel.config.reading.yaml_dialect import dump
-
-    return dump(values)
 
 
 # --- A conversation with the models of a run: each turn continues the one before it ---
