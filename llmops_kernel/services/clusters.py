@@ -58,7 +58,7 @@ class Cluster:
 
     @property
     def info(self) -> ClusterInfo:
-        """State, size, use and reasons for waiting. Raises ClusterNotFoundError."""
+        """Return state, size, use and reasons for waiting. Raises ClusterNotFoundError."""
         return self.provider.get(self.name)
 
     def ready_info(self, *, progress: Progress | None = None) -> ClusterInfo:

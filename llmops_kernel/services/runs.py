@@ -59,7 +59,7 @@ class Run:
 
     @cached_property
     def record(self) -> RunRecord:
-        """What was submitted, from where and by whom; never changes."""
+        """Return what was submitted, from where and by whom; it never changes."""
         return self._store.record(self.id)
 
     @property
@@ -73,7 +73,7 @@ class Run:
 
     @property
     def view(self) -> RunView:
-        """What the journal shows so far: state, steps, evaluations, phases, figures."""
+        """Return what the journal shows so far: state, steps, evaluations, phases, figures."""
         self._source.poll()
         return self._source.view
 
